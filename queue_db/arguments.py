@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import math
 import reprlib
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
+from types import FunctionType, GeneratorType, MethodType
 from typing import Any
 
-from queue_db.errors import ArgumentError
+from queue_db.errors import ArgumentError, HandlerResultError
 from queue_db.model import to_micros
 
 #: Longest wait or lease, seconds: beyond a hundred years it is a mistake of units.
@@ -30,6 +36,18 @@ class _Short(reprlib.Repr):
 
     def repr_int(self, x: int, level: int) -> str:
         return super().repr_int(x, level) if x.bit_length() <= _PRINTED else f"a number of {x.bit_length():,} bits"
+
+
+# What a function may return in place of doing its work, and what to do.
+_NOT_DONE: tuple[tuple[Any, str], ...] = (
+    (asyncio.Future, "a task, which may not have ended: await it"),
+    (Future, "a future, which may not have ended: return future.result()"),
+    (GeneratorType | map | filter, "a generator, whose code has not run: use a loop, or return in place of yield"),
+    (AsyncGenerator, "an asynchronous generator, whose code has not run: use async for, or return in place of yield"),
+    (Coroutine, "a coroutine, whose code has not run: await it in an async def; what decorates it must be async def too"),
+    (Awaitable, "an awaitable object, which was not awaited: await it in an async def"),
+    (FunctionType | MethodType | partial, "a function, which was not called: add the brackets"),
+)
 
 
 def shown(value: object) -> str:
@@ -146,3 +164,57 @@ def headers(value: object) -> Mapping[str, Any] | None:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise ArgumentError(f"headers={shown(value)}: must be a mapping with string keys")
     return value
+
+
+def asynchronous(function: object) -> bool:
+    """Whether calling this makes a coroutine: ``async def``, a partial of it, or an object with such a ``__call__``."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(_called(function))
+
+
+def not_run(function: object) -> str | None:
+    """What this is if its code does not run when it is called, and what to do; None: it runs, or it is ``async def``."""
+    called = _called(function)
+    if inspect.isasyncgenfunction(called):
+        return "is an asynchronous generator function, whose code does not run when it is called: remove yield"
+    if inspect.isgeneratorfunction(called):
+        return "is a generator function, whose code does not run when it is called: remove yield"
+    return None
+
+
+def plain(what: str, function: object) -> None:
+    """A function that nothing awaits.
+
+    :raises ArgumentError: it is ``async def``, or a generator function.
+    """
+    if asynchronous(function) or not_run(function) is not None:
+        raise ArgumentError(f"{what}={shown(function)}: must be a plain function, without async and yield: nothing awaits it")
+
+
+def done(what: str, result: object) -> None:
+    """Check that a function has done its work when it returned ``result``. If not, coroutines are closed, futures cancelled.
+
+    :param what: the function, for the message.
+    :raises HandlerResultError: it has not: that is a coroutine, a generator, a future or a function.
+    """
+    for kind, problem in () if result is None else _NOT_DONE:
+        if isinstance(result, kind):
+            _stop(result)
+            raise HandlerResultError(f"{what} returned {problem}")
+
+
+def _stop(result: Any) -> None:
+    """End what a coroutine, a task or a future would do, as far as that is possible."""
+    if isinstance(result, Coroutine):
+        result.close()
+    elif isinstance(result, Future):
+        result.cancel()
+    elif isinstance(result, asyncio.Future):
+        with suppress(RuntimeError):  # its loop is closed
+            result.get_loop().call_soon_threadsafe(result.cancel)
+
+
+def _called(function: object) -> Any:
+    """What a call runs: the function within partials, or the ``__call__`` of an object."""
+    while isinstance(function, partial):
+        function = function.func
+    return function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__

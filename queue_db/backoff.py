@@ -31,6 +31,7 @@ def checked(what: str, function: object) -> Backoff:
     if not callable(function):
         hint = f": constant({function!r}) waits the same time before every attempt" if isinstance(function, int | float) else ""
         raise ArgumentError(f"{what}={function!r}: must be a function of the attempt's number, such as exponential(){hint}")
+    arguments.plain(what, function)
     try:
         inspect.signature(function).bind(1)
     except TypeError as error:

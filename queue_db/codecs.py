@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, cast
 
-from queue_db.arguments import shown
+from queue_db.arguments import plain, shown
 from queue_db.errors import ArgumentError, PayloadError, text_of
 
 
@@ -155,6 +155,7 @@ class Schema:
     def __init__(self, model: Any) -> None:
         if not callable(model):
             raise ArgumentError(f"schema={model!r}: must be a pydantic model, a msgspec Struct, a dataclass, or a function")
+        plain("schema", model)
         self.model = model
         self._struct = hasattr(model, "__struct_fields__")
         self._pydantic = hasattr(model, "model_validate")

@@ -11,6 +11,7 @@
     ├─ UnknownKindError
     ├─ LeaseLostError
     ├─ HandlerProcessError
+    ├─ HandlerResultError
     ├─ FeedError ─┬─ PositionError ─── TrimmedError
     │             ├─ CursorHeldError
     │             └─ ClaimError ─┬─ UnknownClaimError
@@ -143,6 +144,10 @@ class LeaseLostError(QueueDBError):
 
 class HandlerProcessError(QueueDBError):
     """The process of a handler ended before the handler did, or it cannot be sent what it needs."""
+
+
+class HandlerResultError(QueueDBError):
+    """A handler returned what cannot be the outcome of a job: its work has not run or not ended, or the result cannot be kept."""
 
 
 class StreamError(QueueDBError):

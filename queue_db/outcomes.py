@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+from queue_db import arguments
+from queue_db.errors import HandlerResultError
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +39,25 @@ class Dead:
 
 
 Outcome = Snooze | Retry | Cancel | Dead | None
+
+_OUTCOMES = (Snooze, Retry, Cancel, Dead)
+
+# The types of most results.
+_DATA = frozenset((type(None), Snooze, Retry, Cancel, Dead, dict, list, str, int, float, bool))
+
+
+def checked(returned: Any) -> Any:
+    """What a handler has returned, if that can be the outcome of its job.
+
+    :raises HandlerResultError: it is a coroutine, a generator, a function, a class of an outcome, or an exception.
+    """
+    if type(returned) in _DATA:
+        return returned
+    if isinstance(returned, BaseException):
+        raise HandlerResultError(f"the handler returned {arguments.shown(returned)}: raise it") from returned
+    if isinstance(returned, type) and issubclass(returned, (*_OUTCOMES, BaseException)):
+        name = returned.__name__
+        fix = f"raise {name}(…)" if issubclass(returned, BaseException) else f"return {name}(…), with brackets"
+        raise HandlerResultError(f"the handler returned the class {name}: {fix}")
+    arguments.done("the handler", returned)
+    return returned

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from queue_db import arguments
 from queue_db.database.database import Database
 from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason
@@ -59,7 +60,11 @@ class Deaths:
         self._listeners: tuple[Listener, ...] = ()
 
     def add(self, listener: Listener) -> None:
-        """Call ``listener`` with each death from now on."""
+        """Call ``listener`` with each death from now on.
+
+        :raises ArgumentError: it is ``async def``.
+        """
+        arguments.plain("listener", listener)
         self._listeners = (*self._listeners, listener)
 
     def remove(self, listener: Listener) -> None:
@@ -92,7 +97,7 @@ class Deaths:
             )
             for listener in self._listeners:
                 try:
-                    listener(death)
+                    arguments.done("the listener", listener(death))
                 except Exception:
                     log.exception("the listener %r failed at the death of %r", listener, job)
 

@@ -70,6 +70,7 @@ KINDS: dict[type[Exception], Kind] = {
     errors.ConfigurationError: Kind(503, "The service is not set up for this; its log has the reason", detail=False),
     errors.EnqueueError: Kind(409, "The job was not enqueued"),
     errors.HandlerProcessError: Kind(409, "The process of a handler has ended"),
+    errors.HandlerResultError: Kind(409, "A handler returned what cannot be the outcome of a job"),
     errors.TrimmedError: Kind(410, "Messages after this position were trimmed", more=("skipped", "first")),
     errors.PositionError: Kind(422, "This is not a position of the feed"),
     errors.CursorHeldError: Kind(409, "Another process holds the cursor"),

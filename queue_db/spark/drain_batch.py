@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from queue_db import LeasedJob, Queue, QueueDBError
+from queue_db import LeasedJob, Queue, QueueDBError, arguments
 from queue_db.spark.drain_loop import Heartbeat, Tally
 from queue_db.spark.results import KEY
 
@@ -97,6 +97,7 @@ def apply(function: Function, columns: pa.Schema, jobs: Sequence[LeasedJob], ver
     """Call the function with all jobs; if that raises, once for each job, so that only those fail that raise alone."""
     try:
         frame = function(_frame(jobs))
+        arguments.done("the function", frame)
         if frame is None and columns.names == [field.name for field in KEY]:
             frame = pd.DataFrame({"id": [job.id for job in jobs]})
         dead: dict[int, str] = {}

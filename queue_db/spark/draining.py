@@ -132,6 +132,7 @@ def drain_to(
         rest.
     """
     began = time.monotonic()
+    arguments.plain("function", function)
     _check_tasks(partitions, batch, lease, strategy)
     _check_ends(until, within, max_jobs, timeout, kind)
     folder, columns = destination(path), result_schema(schema)

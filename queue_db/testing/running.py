@@ -10,7 +10,7 @@ from typing import Any
 from queue_db.errors import UnknownKindError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason
-from queue_db.outcomes import Dead
+from queue_db.outcomes import Dead, checked
 from queue_db.worker import Worker
 from queue_db.worker.handlers import Handling
 from queue_db.worker.settling import Done, Unknown, settle
@@ -83,7 +83,7 @@ def _call(worker: Worker, job: LeasedJob) -> tuple[Handling | None, Any, DeathRe
     try:
         handling.read(job)
         outcome = handling.wrapped(worker.wrappers)(job)
-        return handling, asyncio.run(outcome) if handling.asynchronous else outcome, None
+        return handling, checked(asyncio.run(outcome) if handling.asynchronous else outcome), None
     except Exception as error:  # noqa: BLE001 - it is the job's
         if error is job.misfit:
             return handling, Dead(f"parked: {error}"), DeathReason.PAYLOAD

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from queue_db.errors import text_of
 from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason
-from queue_db.outcomes import Dead
+from queue_db.outcomes import Dead, checked
 from queue_db.worker.acknowledger import Acknowledger
 from queue_db.worker.events import EventType
 from queue_db.worker.executors import Assignment, Loop, Threads
@@ -122,7 +122,7 @@ class Execution:
             began = self._started(job)
             if handling.schema is not None:
                 handling.read(job)
-            outcome = (self._wrapped.get(handling) or self._wrapped_handler(handling))(job)
+            outcome = checked((self._wrapped.get(handling) or self._wrapped_handler(handling))(job))
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises fails its job only, and the thread goes on
             outcome = error
         if handling.timeout is not None:
@@ -140,7 +140,7 @@ class Execution:
             began = self._started(job)
             handling.read(job)
             async with asyncio.timeout(handling.timeout) as clock:
-                outcome = await self._wrapped_handler(handling)(job)
+                outcome = checked(await self._wrapped_handler(handling)(job))
         except TimeoutError as error:
             outcome = timeout_error(handling) if clock is not None and clock.expired() else error
         except BaseException as error:  # noqa: BLE001 - CancelledError too: we cancelled it, after its job was abandoned
@@ -155,7 +155,7 @@ class Execution:
             function = self._wrapped.get(handling) or self._wrapped_handler(handling)
             if handling.asynchronous and self._loop is not None:
                 return self._loop.call(job, _within(handling, function, job))
-            return function(job)
+            return checked(function(job))
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises fails its message only
             return error
 
@@ -263,7 +263,7 @@ async def _within(handling: Handling, function: Handler, job: LeasedJob) -> obje
     clock = asyncio.timeout(handling.timeout)
     try:
         async with clock:
-            return await function(job)
+            return checked(await function(job))
     except TimeoutError as error:
         if clock.expired():
             raise timeout_error(handling) from error

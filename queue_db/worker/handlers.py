@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -60,7 +59,7 @@ class Handling:
         """The function, or ``function`` in its place, in the wrappers of its type; the first wrapper is the outermost."""
         made = function or self.function
         for wrapper in reversed(wrappers):
-            if inspect.iscoroutinefunction(wrapper) == self.asynchronous:
+            if arguments.asynchronous(wrapper) == self.asynchronous:
                 made = partial(_call_around, wrapper, made)
         return made
 
@@ -123,8 +122,8 @@ class Handlers:
             timeout = arguments.seconds("timeout", timeout, zero=False) / 1_000_000
         if keep is not None:
             keep = arguments.seconds("keep", keep) / 1_000_000
-        # A function, or an object that is called like one.
-        asynchronous = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+        check_runs(f"the handler of {of_kind}", function)
+        asynchronous = arguments.asynchronous(function)
         apart = _apart(of_kind, function, executor, asynchronous)
         self._by_kind[kind] = Handling(function, max_attempts, backoff, timeout, schema, keep, asynchronous, apart)
 
@@ -159,6 +158,19 @@ class Handlers:
     def all(self) -> list[Handling]:
         """All handlers."""
         return list(self._by_kind.values())
+
+
+def check_runs(what: str, function: Handler | Wrapper) -> None:
+    """A function whose code runs when it is called, or awaited.
+
+    :raises ArgumentError: it is a class, or a generator function.
+    """
+    while isinstance(function, partial):
+        function = function.func
+    if isinstance(function, type):
+        raise ArgumentError(f"{what} is a class: a call makes an object of it; give a function, or an object with __call__")
+    if (problem := arguments.not_run(function)) is not None:
+        raise ArgumentError(f"{what} {problem}")
 
 
 def _apart(of_kind: str, function: Handler, executor: str, asynchronous: bool) -> Reference | None:

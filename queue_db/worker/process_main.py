@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.model import ProgressReport
+from queue_db.outcomes import checked
 from queue_db.worker.child_process import ParentPipe
 
 
@@ -175,7 +176,7 @@ def _answer(call: Call, send: Callable[[Answer], None]) -> Answer:
         function = reduce(getattr, call.function.name.split("."), module)
         send(Begun())
         job.send = send
-        outcome = function(job)
+        outcome = checked(function(job))
     except BaseException as error:  # noqa: BLE001 - whatever a handler raises fails its job only
         return _raised(error)
     try:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from queue_db import arguments
 from queue_db.errors import StorageError, text_of
 from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason, Verdict
@@ -146,7 +147,7 @@ class Results:
     def _send(self, event: JobEvent) -> None:
         for hook in self._worker.hooks:
             try:
-                hook(event)
+                arguments.done("the hook", hook(event))
             except BaseException:  # SystemExit too: the thread goes on
                 log.exception("the hook %r failed at %s of %r", hook, event.type, event.job, extra=about(event.job, event.type))
 

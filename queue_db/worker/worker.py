@@ -21,7 +21,7 @@ from queue_db.errors import ArgumentError
 from queue_db.verbs.settle import UNKNOWN_GRACE
 from queue_db.worker.events import Hook
 from queue_db.worker.feed_slots import open_cursors, warn_of_failed
-from queue_db.worker.handlers import Handlers, Handling, Wrapper
+from queue_db.worker.handlers import Handlers, Handling, Wrapper, check_runs
 from queue_db.worker.options import Options
 from queue_db.worker.run import Run
 from queue_db.worker.shares import Shares
@@ -212,6 +212,7 @@ class Worker:
         """Call ``hook`` with each :class:`~queue_db.worker.events.JobEvent`; usable as a decorator."""
         if not callable(hook):
             raise ArgumentError(f"hook={hook!r}: must be a function of one JobEvent")
+        arguments.plain("hook", hook)
         self.hooks.append(hook)
         return hook
 
@@ -222,6 +223,7 @@ class Worker:
         """
         if not callable(wrapper):
             raise ArgumentError(f"wrapper={wrapper!r}: must be a function of a job and of the function to call with it")
+        check_runs("what @worker.around got", wrapper)
         self.wrappers.append(wrapper)
         return wrapper
 

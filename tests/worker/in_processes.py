@@ -9,6 +9,7 @@ import os
 import select
 import socket
 import subprocess
+import threading
 from typing import Any, Self
 
 from queue_db import Cancel, Dead, Retry, Snooze
@@ -142,7 +143,7 @@ def raises_what_cannot_be_pickled(job: Any) -> None:
 
 
 def returns_what_cannot_be_pickled(job: Any) -> object:
-    return lambda: None
+    return threading.Lock()
 
 
 @dataclasses.dataclass
@@ -176,3 +177,8 @@ def talks_without_end(job: Any) -> None:
     """Something is always to be read from it."""
     while True:
         job.progress(0.5)
+
+
+def returns_a_coroutine(job: Any) -> Any:
+    """What its decorator has made of it."""
+    return coroutine(job)
