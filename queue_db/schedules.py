@@ -210,7 +210,7 @@ class Schedules:
 
 def _set(connection: Connection, store: Store, name: str, rule: Rule, values: dict[str, Any], first: int | None) -> bool:
     store.dialect.begin(connection)
-    before = stored.one(connection, store, name)
+    before = stored.latest(connection, store, name)
     if before is None or (before.rule, before.zone) != (values["rule"], values["zone"]) or first is not None:
         values = {**values, "next_at": rule.after(store.read_clock(connection)) if first is None else first}
     return stored.put(connection, store, name, values)

@@ -112,9 +112,8 @@ class Feeds:
         if (claims is not None and claims is not has) or (limits and not has):
             made = "with" if has else "without"
             raise FeedError(f"feed {name!r} was made {made} claims, which cannot be changed: use a feed of another name")
-        _check_times(name, limits.get("delay", row.delay), limits.get("lifetime", row.lifetime))
         if values or limits:
-            self._core.write(rows.change, row.id, values | limits)
+            self._core.write(rows.change, row.id, values | limits, lambda row: _check_times(name, row.delay, row.lifetime))
             if (known := self._known.get(name)) is not None:
                 known.forget()
 

@@ -16,6 +16,8 @@ from queue_db.dialects.clock import moment
 from queue_db.model import Controls
 from queue_db.store.base import Store
 
+_SECOND = 1_000_000
+
 
 def read(connection: Connection, store: Store, queues: Collection[str] | None = None) -> dict[str, Controls]:
     """The controls of those of ``queues`` that have any; None: of all queues."""
@@ -42,6 +44,27 @@ def write(connection: Connection, store: Store, queue: str, values: dict[str, An
     store.dialect.begin(connection)
     if not connection.execute(update(table).where(table.c.name == queue).values(values)).rowcount:
         connection.execute(insert(table).values(name=queue, **values))
+
+
+def change(connection: Connection, store: Store, queue: str, values: dict[str, int | None]) -> bool:
+    """Set some columns of a queue's row, and ``per`` with ``rate``: a rate has the span that was there before, or a second.
+
+    :return: False, and nothing was changed: this would be a span without a rate.
+    :raises IntegrityError: another transaction has just made the row: try again.
+    """
+    if values.keys() & {"rate", "per"}:
+        table = store.tables.queues
+        store.dialect.begin(connection)
+        # Locked, so that no rate is set or removed between this and the write.
+        one = select(table.c.rate, table.c.per).where(table.c.name == queue)
+        before = connection.execute(store.dialect.lock_rows(one, skip=False)).first()
+        rate = values.get("rate", None if before is None else before.rate)
+        per = values.get("per", None if before is None else before.per)
+        if rate is None and values.get("per") is not None:
+            return False
+        values = {**values, "rate": rate, "per": None if rate is None else per or _SECOND, "spent_until": 0}
+    write(connection, store, queue, values)
+    return True
 
 
 def used(connection: Connection, store: Store, queue: str) -> bool:

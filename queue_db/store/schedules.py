@@ -36,6 +36,12 @@ def one(connection: Connection, store: Store, name: str) -> Row[Any] | None:
     return connection.execute(select(table).where(table.c.name == name)).first()
 
 
+def latest(connection: Connection, store: Store, name: str) -> Row[Any] | None:
+    """The schedule of that name, which nobody else changes until the transaction ends."""
+    table = store.tables.schedules
+    return connection.execute(store.dialect.lock_rows(select(table).where(table.c.name == name), skip=False)).first()
+
+
 def due(connection: Connection, store: Store) -> tuple[int, list[Row[Any]], int | None]:
     """The time, the schedules that are due, and when the next of the others is."""
     table = store.tables.schedules

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from queue_db import arguments
 from queue_db.core import Core
+from queue_db.errors import ArgumentError
 from queue_db.store import controls, groups, insights
 
 #: Seconds within which workers obey the controls of a queue.
@@ -58,6 +60,25 @@ def limit_queue(core: Core, queue: str, *, concurrency: int | None, rate: int | 
         spent_until=0,
         per_group=None if per_group is None else arguments.whole("per_group", per_group, 1),
     )
+
+
+def change_controls(core: Core, queue: str, changes: Mapping[str, float | None]) -> None:
+    """Change those of ``paused``, ``concurrency``, ``rate``, ``per`` and ``per_group`` that are given, and leave the others.
+
+    None removes a limit, and stands for a second as ``per``.
+
+    :raises ArgumentError: a limit is out of range, or ``per`` is given and there is no rate; nothing was changed.
+    """
+    values: dict[str, int | None] = {}
+    for name, value in changes.items():
+        if name == "paused":
+            values[name] = int(bool(value))
+        elif name == "per":
+            values[name] = None if value is None else arguments.seconds(name, value, zero=False)
+        else:
+            values[name] = None if value is None else arguments.whole(name, value, 1)
+    if not core.put(controls.change, queue, values):
+        raise ArgumentError("per is the time span of rate, and this queue has no rate: give rate too")
 
 
 def repair_groups(core: Core, queue: str) -> int:

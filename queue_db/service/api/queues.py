@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from queue_db.model import Controls
 from queue_db.queue import Queue
@@ -14,6 +15,7 @@ from queue_db.service.metrics_of import QueueNumbers, latest
 from queue_db.service.paths import Name
 from queue_db.service.requests import Db, Manager, Reader, record
 from queue_db.service.shapes import JobCount, Seconds, clean
+from queue_db.verbs.control import change_controls
 
 router = APIRouter(tags=["queues"])
 
@@ -50,13 +52,19 @@ class QueueView(QueueSummary):
 
 
 class ControlsChange(shapes.Request):
-    """The controls to change; those that are not given stay as they are."""
+    """The controls to change, at least one; those that are not given stay as they are."""
 
-    paused: Annotated[bool | None, Field(description="true: nothing is claimed.")] = None
+    paused: Annotated[bool, Field(description="true: nothing is claimed.")] = False
     concurrency: Annotated[_Whole | None, Field(description="null: no limit. Workers of the library obey it.")] = None
     rate: Annotated[_Whole | None, Field(description="null: no limit. Workers of the library obey it.")] = None
-    per: Annotated[Seconds | None, Field(gt=0, description="Seconds of `rate`; default 1.")] = None
+    per: Annotated[Seconds | None, Field(gt=0, description="Seconds of `rate`, where there is one; null: 1.")] = None
     per_group: Annotated[_Whole | None, Field(description="null: one at a time. Every claim obeys it.")] = None
+
+    @model_validator(mode="after")
+    def _says_what(self) -> Self:
+        if not self.model_fields_set:
+            raise PydanticCustomError("which", "name at least one of {fields}", {"fields": ", ".join(type(self).model_fields)})
+        return self
 
 
 @router.get("/queues")
@@ -79,12 +87,11 @@ def control_queue(queue: Name, body: ControlsChange, db: Db, who: Manager, reque
     """Pause or resume a queue, or change its limits; what is not given stays as it is. Workers obey within 1.5 s."""
     who.check("manage", queue)
     target = db.queue(queue)
-    given = body.model_fields_set
-    if given - {"paused"}:
-        _limit(target, body)
-    if body.paused is not None:
-        target.pause() if body.paused else target.resume()
-    record(request, who, "control", f"queue {queue}", detail=body.model_dump(include=given))
+    given = body.model_dump(exclude_unset=True)
+    change_controls(db.core, target.name, given)
+    if "per_group" in given:
+        target.repair_groups()
+    record(request, who, "control", f"queue {queue}", detail=given)
     return _view(target, latest(db).get(queue))
 
 
@@ -114,19 +121,6 @@ def purge_queue(queue: Name, db: Db, who: Manager, request: Request) -> JobCount
     if count:
         record(request, who, "purge", f"queue {queue}", count)
     return JobCount(count=count)
-
-
-def _limit(queue: Queue, body: ControlsChange) -> None:
-    """Set the limits that are given and keep the others."""
-    before, given = queue.controls(), body.model_fields_set
-    rate = body.rate if "rate" in given else before.rate
-    per = body.per if "per" in given else before.per
-    queue.limit(
-        concurrency=body.concurrency if "concurrency" in given else before.concurrency,
-        rate=rate,
-        per=per or 1.0,
-        per_group=body.per_group if "per_group" in given else before.per_group,
-    )
 
 
 def _view(queue: Queue, metrics: QueueNumbers | None) -> QueueView:

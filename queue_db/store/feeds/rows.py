@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -134,9 +134,18 @@ def waiting(connection: Connection, store: Store, feed: int, ordering: str) -> i
     return numbers_of(ordering).waiting(connection, store, feed, _COUNTED)
 
 
-def change(connection: Connection, store: Store, feed: int, values: Mapping[str, Any]) -> bool:
-    """Change some columns; False: there is no such feed."""
+def change(connection: Connection, store: Store, feed: int, values: Mapping[str, Any], check: Callable[[FeedRow], None]) -> bool:
+    """Change some columns; False: there is no such feed.
+
+    :param check: called with the row as it will be; what it raises is raised, and nothing is changed.
+    """
     feeds = store.tables.feeds.feeds
+    store.dialect.begin(connection)
+    query = select(*(feeds.c[column] for column in FeedRow._fields)).where(feeds.c.id == feed)
+    row = connection.execute(store.dialect.lock_rows(query, skip=False, pinned=True)).first()
+    if row is None:
+        return False
+    check(FeedRow(*row)._replace(**{name: value for name, value in values.items() if name in FeedRow._fields}))
     return bool(connection.execute(update(feeds).where(feeds.c.id == feed).values(values)).rowcount)
 
 
