@@ -30,7 +30,12 @@ from queue_db.store.schema import Tables
 from queue_db.strategies import Strategy
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from sqlalchemy.ext.asyncio import AsyncConnection
     from sqlalchemy.orm import Session
+
+    from queue_db.database.on_loop import LoopDatabases
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -109,6 +114,7 @@ class Core:
         self.tally = Tally()
         self.deaths = Deaths(database, lambda: self.worker)
         self._worker = worker
+        self._on_loops: LoopDatabases | None = None
         # Read at once, so that the first verb need not. A user without the right to read the version learns it from the first verb.
         self._schema_fits = False
         with suppress(PermanentStorageError):
@@ -192,6 +198,15 @@ class Core:
     def now(self) -> int:
         """Microseconds since 1970, by the clock that counts."""
         return self.read(_clock)
+
+    def transaction_on_loop(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """A transaction of our own for a coroutine of a program that is otherwise synchronous, on connections of its loop."""
+        if self._on_loops is None:
+            # Imported when it is first used: it needs greenlets, and a driver for asyncio.
+            from queue_db.database.on_loop import LoopDatabases
+
+            self._on_loops = LoopDatabases(self.database)
+        return self._on_loops.transaction()
 
     @contextmanager
     def joined(self, using: Connection | Session, name: str) -> Iterator[Connection]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from operator import attrgetter
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, cast, overload
 
 from queue_db import arguments
 from queue_db.codecs import Codec, JSONCodec, described
@@ -20,12 +21,16 @@ from queue_db.store.schema import NOTE_LENGTH
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
     from sqlalchemy.orm import Session
 
 _HEADERS = JSONCodec()
 
 # The class: threading.RLock is a function around it, and there is a lock for each job.
 _RLock = type(threading.RLock())
+
+# Seconds between two tries to get a job's lock for a task.
+_LOCK_PAUSE = 0.005
 
 _claimant: ContextVar[object] = ContextVar("queue_db_claimant", default=None)
 
@@ -68,6 +73,7 @@ class Settler(Protocol):
     def bury_many(self, jobs: list[LeasedJob], error: BaseException | str) -> list[Verdict]: ...
     def progress_of(self, job: LeasedJob, report: ProgressReport) -> Verdict: ...
     def transaction(self) -> AbstractContextManager[Connection]: ...
+    def transaction_on_loop(self) -> AbstractAsyncContextManager[AsyncConnection]: ...
 
 
 class JobData:
@@ -283,25 +289,47 @@ class LeasedJob(JobData):
                 self._lost = self._lost or threading.Event()
         return self._lost
 
-    @contextmanager
-    def transaction(self) -> Iterator[Connection]:
+    def transaction(self) -> JobTransaction:
         """A transaction for the handler's own SQL that also completes the job: both or neither, *exactly-once effect*.
 
-        The end of the block completes the job and commits. An exception rolls back.
+        The end of the block completes the job and commits. An exception rolls back. In a coroutine: ``async with``.
 
         :raises LeaseLostError: the lease was lost; the block's writes are rolled back.
         """
-        with self.source.transaction() as connection:
-            yield connection
-            self.complete(using=connection).require(self)
+        return JobTransaction(self)
 
-    def complete(self, using: Connection | Session | None = None) -> Verdict:
+    @overload
+    def complete(self, using: Connection | Session | None = None) -> Verdict: ...
+
+    @overload
+    def complete(self, using: AsyncConnection | AsyncSession) -> Awaitable[Verdict]: ...
+
+    def complete(self, using: Connection | Session | AsyncConnection | AsyncSession | None = None) -> Verdict | Awaitable[Verdict]:
         """The work is done: the job leaves the queue.
 
         With ``using`` it leaves in that transaction, together with the caller's own writes: exactly-once effect. Then call
-        ``.require()`` on the verdict, so that a lost lease rolls back the writes.
+        ``.require()`` on the verdict, so that a lost lease rolls back the writes. A coroutine gives an AsyncConnection or
+        AsyncSession, and awaits the verdict.
         """
-        return self.source.complete_many([self], using=using)[0]
+        if using is not None and _is_for_tasks(using):
+            return self._complete_in_task(using)
+        return self.source.complete_many([self], using=cast("Connection | Session | None", using))[0]
+
+    async def _complete_in_task(self, using: AsyncConnection | AsyncSession) -> Verdict:
+        """:meth:`complete` for a coroutine, in a transaction of its event loop.
+
+        :raises ConfigurationError: the connection belongs to another event loop.
+        """
+        from queue_db.concurrency.greenlets import joined, run
+
+        connection = joined(using)
+        # The heartbeat may have the lock while it waits for the database: the other tasks of the loop go on meanwhile.
+        while not self.lock.acquire(blocking=False):  # noqa: ASYNC110 - a thread releases it
+            await asyncio.sleep(_LOCK_PAUSE)
+        try:
+            return (await run(self.source.complete_many, [self], using=connection))[0]
+        finally:
+            self.lock.release()
 
     def fail(self, error: BaseException | str, retry_in: float | None = None) -> Verdict:
         """The attempt failed: retry after ``retry_in`` seconds or the backoff; after the last attempt the job is dead."""
@@ -360,6 +388,58 @@ class LeasedJob(JobData):
 
     def __reduce__(self) -> Any:
         raise ArgumentError("a leased job belongs to the process that claimed it: send its id, payload and fence instead")
+
+
+class JobTransaction:
+    """What :meth:`LeasedJob.transaction` returns: a transaction for ``with``; in a coroutine for ``async with``.
+
+    ``with`` gives a Connection of the database object. ``async with`` gives an AsyncConnection to the same database, which belongs
+    to the running event loop; it needs the driver for asyncio.
+    """
+
+    def __init__(self, job: LeasedJob) -> None:
+        self._job = job
+        self._block: AbstractContextManager[Connection] | None = None
+        self._task_block: AbstractAsyncContextManager[AsyncConnection] | None = None
+
+    def __enter__(self) -> Connection:
+        self._block = self._of_thread()
+        return self._block.__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool | None:
+        return None if self._block is None else self._block.__exit__(kind, error, trace)
+
+    async def __aenter__(self) -> AsyncConnection:
+        self._task_block = self._of_task()
+        return await self._task_block.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return None if self._task_block is None else await self._task_block.__aexit__(kind, error, trace)
+
+    @contextmanager
+    def _of_thread(self) -> Iterator[Connection]:
+        with self._job.source.transaction() as connection:
+            yield connection
+            self._job.complete(using=connection).require(self._job)
+
+    @asynccontextmanager
+    async def _of_task(self) -> AsyncIterator[AsyncConnection]:
+        async with self._job.source.transaction_on_loop() as connection:
+            yield connection
+            (await self._job.complete(using=connection)).require(self._job)
+
+
+def _is_for_tasks(using: object) -> TypeGuard[AsyncConnection | AsyncSession]:
+    """Whether this is a connection or session of asyncio, and a coroutine asks, which can await it."""
+    if not (hasattr(using, "sync_session") or hasattr(using, "sync_connection")):
+        return False
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False  # refused by the verb
+    return True
 
 
 def linked(jobs: Sequence[LeasedJob]) -> dict[int, JobLinks]:

@@ -48,6 +48,9 @@ from queue_db.verbs.reschedule import reschedule_job
 from queue_db.verbs.settle import Settle
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from sqlalchemy.ext.asyncio import AsyncConnection
     from sqlalchemy.orm import Session
 
 # Most keys looked up in one statement.
@@ -402,6 +405,11 @@ class Queue:
         self.core.ready()
         with self.core.database.begin("transaction") as connection:
             yield connection
+
+    def transaction_on_loop(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """:meth:`transaction` for a coroutine of a worker's handler, on a connection of its event loop."""
+        self.core.ready()
+        return self.core.transaction_on_loop()
 
     # --- inspect ----------------------------------------------------------------------------------------------------
 

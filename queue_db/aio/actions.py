@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from queue_db.aio.running import joined, run
+from queue_db.concurrency.greenlets import joined, run
 from queue_db.monitoring.actions import Action, Actions
 
 if TYPE_CHECKING:

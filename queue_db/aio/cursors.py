@@ -7,7 +7,7 @@ from typing import Self
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
-from queue_db.aio.running import joined, run
+from queue_db.concurrency.greenlets import joined, run
 from queue_db.feeds import Cursor, Message, SharedCursor, Span, SpanInfo
 from queue_db.feeds.waiting import LONGEST_LOOK
 from queue_db.model import Verdict

@@ -13,18 +13,18 @@ from sqlalchemy.pool import StaticPool
 
 from queue_db import backoff
 from queue_db.aio.actions import AsyncActions
-from queue_db.aio.database import AsyncDatabase
 from queue_db.aio.dead import AsyncDeadJobs
 from queue_db.aio.feeds import AsyncFeed, AsyncFeeds
 from queue_db.aio.metrics import AsyncMetrics
 from queue_db.aio.queue import AsyncQueue
 from queue_db.aio.routes import AsyncRoutes, AsyncTopic
-from queue_db.aio.running import opened, run
 from queue_db.aio.schedules import AsyncSchedules
 from queue_db.aio.streams import AsyncStreams
 from queue_db.aio.tokens import AsyncTokens
 from queue_db.codecs import Codec, Schema
+from queue_db.concurrency.greenlets import opened, run
 from queue_db.concurrency.named import Named
+from queue_db.database.asynchronous import AsyncDatabase
 from queue_db.database.database import Database
 from queue_db.database.urls import wrong_sort
 from queue_db.db import ERRORS_KEPT, MAX_PAYLOAD, QueueDB

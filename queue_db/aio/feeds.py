@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from queue_db.aio.cursors import AsyncCursor, AsyncSharedCursor
 from queue_db.aio.message_claims import AsyncMessageClaim
-from queue_db.aio.running import joined, run
+from queue_db.concurrency.greenlets import joined, run
 from queue_db.feeds import ClaimInfo, CursorInfo, Feed, FeedInfo, Feeds, FeedStats, Message, Page, SpanInfo
 from queue_db.feeds.registry import Infos
 

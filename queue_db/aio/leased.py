@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
-from queue_db.aio.database import Turn
-from queue_db.aio.running import joined, run, within
+from queue_db.concurrency.greenlets import joined, run, within
+from queue_db.database.asynchronous import Turn
 from queue_db.leased_job import JobData, LeasedJob
 from queue_db.model import Verdict
 from queue_db.outcomes import Outcome
@@ -68,7 +68,7 @@ class AsyncLeasedJob(JobData):
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """A transaction for the handler's own SQL that also completes the job: both or neither, *exactly-once effect*.
 
-        The end of the block completes the job and commits. An exception rolls back.
+        The end of the block completes the job and commits. An exception rolls back. In a coroutine: ``async with``.
 
         :raises LeaseLostError: the lease was lost; the block's writes are rolled back.
         """
@@ -79,7 +79,8 @@ class AsyncLeasedJob(JobData):
         """The work is done: the job leaves the queue.
 
         With ``using`` it leaves in that transaction, together with the caller's own writes: exactly-once effect. Then call
-        ``.require()`` on the verdict, so that a lost lease rolls back the writes.
+        ``.require()`` on the verdict, so that a lost lease rolls back the writes. A coroutine gives an AsyncConnection or
+        AsyncSession, and awaits the verdict.
         """
         return await run(self.leased.complete, joined(using))
 

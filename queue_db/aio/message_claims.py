@@ -7,7 +7,7 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
-from queue_db.aio.running import joined, run
+from queue_db.concurrency.greenlets import joined, run
 from queue_db.feeds import Message, MessageClaim
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from queue_db.aio.running import run
+from queue_db.concurrency.greenlets import run
 from queue_db.monitoring.metrics import Metrics, QueueMetrics
 from queue_db.store.metrics import FINE
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from queue_db.aio.leased import AsyncLeasedJob, settled
-from queue_db.aio.running import joined, run, within
+from queue_db.concurrency.greenlets import joined, run, within
 from queue_db.model import (
     Controls,
     DeathReason,

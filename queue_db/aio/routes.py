@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
-from queue_db.aio.running import joined, run
+from queue_db.concurrency.greenlets import joined, run
 from queue_db.routes import Dry, Routes, Topic
 from queue_db.routes.registry import Definitions, Infos
 

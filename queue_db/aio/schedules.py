@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from queue_db.aio.running import run
+from queue_db.concurrency.greenlets import run
 from queue_db.schedules import Schedule, Schedules
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 

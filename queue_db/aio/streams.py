@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from queue_db.aio.running import run
+from queue_db.concurrency.greenlets import run
 from queue_db.streams import Names, Stream, Streams
 
 

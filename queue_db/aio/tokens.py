@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from queue_db.aio.running import run
+from queue_db.concurrency.greenlets import run
 from queue_db.tokens import SESSION_LASTS, LoginSession, Token, Tokens
 
 

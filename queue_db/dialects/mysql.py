@@ -78,6 +78,7 @@ class MySQL(Dialect):
     extra: ClassVar[str] = "mysql"
     async_driver: ClassVar[str | None] = "aiomysql"
     async_extra: ClassVar[str] = "async-mysql"
+    async_options: ClassVar[Mapping[str, str | None]] = dict.fromkeys(("ssl_disabled", "read_timeout", "write_timeout"))
     autocommits: ClassVar[bool] = True
     shows_unflushed: ClassVar[bool] = True
     # InnoDB's rows are stored in this order, and read in it by the primary key, whether by ranges or from end to end.

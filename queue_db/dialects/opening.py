@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from sqlalchemy import URL, Connection, Engine, Table
@@ -22,6 +22,8 @@ class Opening:
     #: The same for asyncio.
     async_driver: ClassVar[str | None] = None
     async_extra: ClassVar[str] = ""
+    #: Options in the query of a URL that the driver for asyncio knows by another name; None: it needs none of the sort.
+    async_options: ClassVar[Mapping[str, str | None]] = {}
     #: The oldest supported ``server_version_info``.
     minimum: ClassVar[tuple[int, ...]] = ()
 
@@ -65,6 +67,18 @@ class Opening:
     def from_anywhere(self, url: URL) -> URL:
         """The URL for a process in another working directory. Default: the same."""
         return url
+
+    def for_asyncio(self, url: URL) -> URL:
+        """The URL of the same database for the driver for asyncio.
+
+        :raises ConfigurationError: it cannot be reached by a second engine.
+        """
+        known = self.async_options
+        query = {known.get(name, name): value for name, value in url.query.items()}
+        return url.set(
+            drivername=f"{url.get_backend_name()}+{self.async_driver}",
+            query={name: value for name, value in query.items() if name is not None},
+        )
 
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
         """Return the engine as the library's transactions use it. One that is not ``made_here`` is the caller's: unchanged."""

@@ -207,7 +207,8 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
         return rows.where(*within).order_by(jobs.c.group_key, jobs.c.id)
 
     def bypasses_sqlalchemy(self, sql: SQLAlchemyDialect) -> bool:
-        return self._prepares and not self._pooling.found
+        # Another database object of this process may have opened the connection, with its driver for asyncio.
+        return self._prepares and sql.driver == "psycopg2" and not self._pooling.found
 
     def render(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
         if statement.get_execution_options().get(prepared.NEVER):

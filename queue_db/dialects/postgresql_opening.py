@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from sqlalchemy import URL, Connection, Table, func, select, text
 
@@ -28,6 +28,12 @@ _ASYNCPG: dict[str, Any] = {
 
 class PostgreSQLOpening(Opening, Laboratory):
     """Engines that fail within seconds when the network does, at READ COMMITTED."""
+
+    async_options: ClassVar[Mapping[str, str | None]] = {
+        "sslmode": "ssl",
+        **dict.fromkeys(("connect_timeout", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count")),
+        **dict.fromkeys(("tcp_user_timeout", "application_name")),
+    }
 
     def facts(self, connection: Connection, jobs: Table) -> dict[str, str]:
         # As people write it, with a unit: shared_buffers is counted in pages.

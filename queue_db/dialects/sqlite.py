@@ -42,7 +42,7 @@ from queue_db.dialects.claim_plan import ClaimPlan, result_of
 from queue_db.dialects.clock import instant, now_us
 from queue_db.dialects.seam import Rows
 from queue_db.dialects.statements import Pairs, delete_of, matching, wanted
-from queue_db.errors import ArgumentError
+from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.model import Capability, ClaimResult, Completion, Fault
 
 
@@ -139,6 +139,11 @@ class SQLite(ReturningDialect):
         if url.database in (None, "", ":memory:") or url.database.startswith("file:"):
             return url
         return url.set(database=str(Path(url.database).absolute()))
+
+    def for_asyncio(self, url: URL) -> URL:
+        if url.database in (None, "", ":memory:"):
+            raise ConfigurationError("this database is in memory, where only its one connection sees it: use a file")
+        return super().for_asyncio(url)
 
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
         if made_here:

@@ -24,6 +24,9 @@ from queue_db.worker import settling
 from queue_db.worker.settling import Done, Unknown
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from sqlalchemy.ext.asyncio import AsyncConnection
     from sqlalchemy.orm import Session
 
 
@@ -165,6 +168,10 @@ class MessageSource:
         """A transaction for a handler's own SQL."""
         with self.core.database.begin("transaction") as connection:
             yield connection
+
+    def transaction_on_loop(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """The same for a handler that is a coroutine."""
+        return self.core.transaction_on_loop()
 
     def _settle(self, job: LeasedJob, verb: str, failure: Failure | None = None, *, using: Any = None) -> Verdict:
         self.used = True

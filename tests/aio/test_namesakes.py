@@ -87,6 +87,7 @@ WITHOUT = {
     "QueueDB.ready": "for the package's own use",
     "QueueDB.store": "for the package's own use",
     "Queue.claim_unless": "for the worker, which is synchronous",
+    "Queue.transaction_on_loop": "for the worker, which is synchronous",
     "Queue.progress_of": "for the package's own use",
     "Queue.extend_unlocked": "for the worker, which is synchronous",
     "Queue.recount": "for the worker, which is synchronous",
@@ -143,6 +144,9 @@ NOT_AWAITED = {
 }
 
 WORDS = [
+    (r"\bConnection \| Session \| AsyncConnection \| AsyncSession\b", "Connection | Session"),
+    (r"-> 'Verdict \| Awaitable\[Verdict\]'", "-> 'Verdict'"),
+    (r"-> 'JobTransaction'", "-> 'Iterator[Connection]'"),
     (r"\ba Connection or Session\b", "an AsyncConnection or AsyncSession"),
     (r"\bIterator\b", "AsyncIterator"),
     (r"\bConnection\b(?! or)", "AsyncConnection"),

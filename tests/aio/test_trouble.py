@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from queue_db import PermanentStorageError, QueueDB, State, StorageError, TransientStorageError, Verdict
 from queue_db.aio import AsyncLeasedJob, AsyncQueue, AsyncQueueDB
-from queue_db.aio.running import run
+from queue_db.concurrency.greenlets import run
 from queue_db.store.feeds import cursors
 from tests.aio.loop import for_asyncio
 from tests.faults.once import Once

@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 
 from queue_db import JobNotFoundError, State, TransientStorageError, Verdict
 from queue_db.aio import AsyncQueue, AsyncQueueDB
-from queue_db.aio.running import run
+from queue_db.concurrency.greenlets import run
 from queue_db.model import ClaimResult, RetainedResult
 from queue_db.strategies import Adaptive
 from queue_db.strategies.optimistic import Slots

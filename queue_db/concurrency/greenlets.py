@@ -15,13 +15,28 @@ from sqlalchemy.util import greenlet_spawn
 
 from queue_db.errors import ConfigurationError
 
+# What asyncio says of a future or a socket of another event loop.
+_OF_ANOTHER_LOOP = ("attached to a different loop", "Event loop is closed")
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 async def run(verb: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
-    """Call ``verb`` in a new greenlet."""
-    return await greenlet_spawn(partial(verb, *arguments, **named))
+    """Call ``verb`` in a new greenlet.
+
+    :raises ConfigurationError: it uses a connection that belongs to another event loop.
+    """
+    try:
+        return await greenlet_spawn(partial(verb, *arguments, **named))
+    except RuntimeError as error:
+        if not any(words in str(error) for words in _OF_ANOTHER_LOOP):
+            raise
+        raise ConfigurationError(
+            "a connection is used on another event loop than the one that opened it. An AsyncQueueDB belongs to the loop on which "
+            "it was opened: open another one here. The coroutines of a worker run on a loop of the worker's own: give them an "
+            "AsyncEngine that only they use"
+        ) from error
 
 
 @asynccontextmanager

@@ -1,0 +1,76 @@
+"""A synchronous database on the event loops of its process: for handlers that are coroutines, and open transactions themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from weakref import WeakKeyDictionary
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queue_db.concurrency.greenlets import run, within
+from queue_db.database.asynchronous import AsyncDatabase
+from queue_db.database.database import Database
+from queue_db.errors import ConfigurationError
+
+_INSTEAD = (
+    "job.transaction() in a coroutine needs connections for asyncio; or open the transaction on an AsyncEngine of your own, and "
+    "await job.complete(using=…) with its connection or session"
+)
+
+
+class LoopDatabases:
+    """For each event loop an :class:`AsyncDatabase` of the same URL, since connections belong to the loop that opened them.
+
+    It is opened when the loop first needs it, and closed when the loop ends: ``asyncio.run`` and the worker close the asynchronous
+    generators of their loops.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Opening] = WeakKeyDictionary()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction on the running loop: committed at the end of the block, rolled back when it raises.
+
+        :raises ConfigurationError: the database cannot be opened for asyncio.
+        """
+        self._database.check_open()
+        opening = self._loops.setdefault(asyncio.get_running_loop(), _Opening(self._database))
+        database = await opening.database()
+        async with within(database.begin("transaction")) as connection:
+            yield connection
+
+
+class _Opening:
+    """The database of one loop."""
+
+    def __init__(self, database: Database) -> None:
+        self._original = database
+        self._lock = asyncio.Lock()
+        self._opened: AsyncDatabase | None = None
+        self._keeper: AsyncGenerator[AsyncDatabase, None] | None = None
+
+    async def database(self) -> AsyncDatabase:
+        async with self._lock:
+            if self._opened is None:
+                self._keeper = self._keep()
+                self._opened = await anext(self._keeper)
+            return self._opened
+
+    async def _keep(self) -> AsyncGenerator[AsyncDatabase, None]:
+        original = self._original
+        if not original.made_here:
+            raise ConfigurationError(f"this QueueDB has an engine of yours, whose settings asyncio cannot take over: {_INSTEAD}")
+        try:
+            opened = await run(AsyncDatabase, original.dialect.for_asyncio(original.engine.url))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{error}: {_INSTEAD}") from error
+        opened.counters, opened.counting = original.counters, original.counting
+        try:
+            yield opened
+        finally:
+            self._opened = None
+            await run(opened.close)
