@@ -10,7 +10,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -43,6 +43,10 @@ _LOGGED_EVERY = 60.0
 
 # Most feeds whose readers a publisher notifies, and whose messages it numbers after its commit; the readers of the others look.
 _ATTENDED = 16
+
+
+#: Gets how many jobs would be put into each queue.
+Admit = Callable[[Mapping[str, int]], None]
 
 
 class Item(NamedTuple):
@@ -81,10 +85,13 @@ class Router:
         self.feed = feed
         self._logged: dict[str, float] = {}
 
-    def route(self, connection: Connection, store: Store, items: Sequence[Item], *, own: bool = True) -> Done:
+    def route(
+        self, connection: Connection, store: Store, items: Sequence[Item], *, own: bool = True, admit: Admit | None = None
+    ) -> Done:
         """Route ``items`` in their order, all or none with the rest of the transaction.
 
         :param own: it is not a caller's transaction, which may commit long after this.
+        :param admit: called before anything is written; what it raises is raised.
         """
         store.dialect.begin(connection)
         done, effects = Done(), _Effects()
@@ -107,6 +114,8 @@ class Router:
                 if not step.cut:
                     done.acted += step.action != "forward"
                     _collect(effects, step, way.rows[step.route], item.message)
+        if admit is not None:
+            admit(Counter(job.queue for job in effects.jobs))
         self._apply(connection, store, effects)
         done.queues = {job.queue for job in effects.jobs}
         done.feeds = set(effects.feeds)

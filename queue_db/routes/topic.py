@@ -9,18 +9,22 @@ from sqlalchemy import Connection
 
 from queue_db.dialects.transactions import savepoint
 from queue_db.feeds.building import MessageBuilder
-from queue_db.routes.router import Item, Router
+from queue_db.routes.router import Admit, Item, Router
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 
 class Topic:
-    """One topic. ``db.topic(name)`` returns it; it keeps nothing: a message goes where routes lead, or nowhere."""
+    """One topic. ``db.topic(name)`` returns it; it keeps nothing: a message goes where routes lead, or nowhere.
 
-    def __init__(self, router: Router, name: str) -> None:
+    :param admit: called in each publish, before anything is written.
+    """
+
+    def __init__(self, router: Router, name: str, admit: Admit | None = None) -> None:
         self.name = name
-        self._router = router
+        self.router = router
+        self._admit = admit
         self._builder = MessageBuilder(router.core, name)
 
     def __repr__(self) -> str:
@@ -58,13 +62,13 @@ class Topic:
         items = [Item(self.name, message) for message in self._builder.messages(messages, client, {"topic": self.name})]
         if not items:
             return 0
-        core = self._router.core
+        router, core = self.router, self.router.core
         if using is not None:
             # A savepoint: all or none, also in a transaction that goes on after an error.
             with core.joined(using, "publish") as connection, savepoint(connection):
-                done = self._router.route(connection, core.store, items, own=False)
-            self._router.report(done)
+                done = router.route(connection, core.store, items, own=False, admit=self._admit)
+            router.report(done)
         else:
-            done = core.write(self._router.route, items)
-            self._router.after_commit(done)
+            done = core.write(router.route, items, admit=self._admit)
+            router.after_commit(done)
         return done.acted

@@ -98,6 +98,14 @@ class Pressure:
                 incident=IncidentType.TOO_MANY_JOBS,
             )
 
+    def limited(self) -> list[str]:
+        """The queues with jobs, live or dead, that have a limit."""
+        if not self._depths:
+            return []
+        self._refresh()
+        with self._lock:
+            return [queue for queue in self._waiting if self._most(queue) is not None]
+
     def count(self, queue: str, jobs: int) -> None:
         """Count jobs that were enqueued."""
         if self._most(queue) is not None:
@@ -121,6 +129,32 @@ class Pressure:
                 if self._sampled.get(name) != ats[name]:
                     self._added.pop(name, None)
             self._waiting, self._sampled = waiting, ats
+
+
+class Admission:
+    """The jobs that a request puts into queues: looked at before, and counted when they are there."""
+
+    def __init__(self, request: Request) -> None:
+        self._pressure: Pressure = request.app.state.pressure
+        self._jobs: dict[str, int] = {}
+
+    def limited(self) -> list[str]:
+        """The queues with jobs, live or dead, that have a limit."""
+        return self._pressure.limited()
+
+    def check(self, jobs: Mapping[str, int]) -> None:
+        """Look whether as many jobs may be put into each queue.
+
+        :raises RefusedError: 429, too many jobs wait in one of them.
+        """
+        for queue, number in jobs.items():
+            self._pressure.check(queue, number)
+        self._jobs = dict(jobs)
+
+    def count(self) -> None:
+        """The jobs that were looked at are in their queues."""
+        for queue, number in self._jobs.items():
+            self._pressure.count(queue, number)
 
 
 def pace(request: Request, who: Identity) -> None:

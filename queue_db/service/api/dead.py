@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any, Self
 
@@ -9,11 +12,13 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.model import Job, State, from_micros, to_micros
 from queue_db.service import everywhere, shapes
 from queue_db.service.openapi import problems
 from queue_db.service.paging import json_bytes, paged
+from queue_db.service.pressure import Admission
 from queue_db.service.requests import Db, Manager, Reader, of, record
 from queue_db.service.shapes import After, Id, JobPage, KindName, Limit, QueueName, Seconds, job_view
 from queue_db.store.schema import CLASS_LENGTH
@@ -111,12 +116,15 @@ def redrive_dead_jobs(body: RedriveDeadJobs, db: Db, who: Manager, request: Requ
         count = len(set(body.ids)) if body.ids is not None else _count(db, body)
         return RedrivenJobs(count=count, ids=[], dry_run=True)
     ids = None if body.ids is None else [int(one) for one in body.ids]
+    admission = Admission(request)
+    admission.check(_by_limited_queue(db, body, admission.limited()))
     try:
         back = db.dead.redrive(ids, limit=body.limit, **_filter(body))
     except JobNotFoundError as error:
         if who.allows_all("read"):
             raise
         raise JobNotFoundError(error.job_id, f"the dead jobs of queue {body.queue!r}") from None
+    admission.count()
     if back:
         record(request, who, "redrive", _target(body), len(back))
     return RedrivenJobs(count=len(back), ids=[str(one) for one in back[:1000]], dry_run=False)
@@ -136,6 +144,18 @@ def purge_dead_jobs(body: PurgeDeadJobs, db: Db, who: Manager, request: Request)
 
 def _filter(body: DeadFilter) -> dict[str, Any]:
     return {"queue": body.queue, "kind": body.kind, "error_class": body.error_class}
+
+
+def _by_limited_queue(db: QueueDB, body: RedriveDeadJobs, limited: Collection[str]) -> dict[str, int]:
+    """How many jobs would return to each of these queues, at most."""
+    if body.ids is None:
+        queues = limited if body.queue is None else {body.queue} & set(limited)
+        return {queue: _count(db, body.model_copy(update={"queue": queue})) for queue in queues}
+    found: Counter[str] = Counter()
+    for job_id in set(body.ids) if limited else ():
+        with suppress(JobNotFoundError):  # then none of them returns
+            found[db.get(int(job_id)).queue] += 1
+    return {queue: number for queue, number in found.items() if queue in limited}
 
 
 def _count(db: Any, body: DeadFilter) -> int:

@@ -9,10 +9,11 @@ from pydantic import BaseModel, Field
 
 from queue_db.db import QueueDB
 from queue_db.errors import RouteError
-from queue_db.routes import RouteInfo
+from queue_db.routes import RouteInfo, Topic
 from queue_db.routes.definition import WEBHOOKS
 from queue_db.service.feed_shapes import Body, ClientId, NewMessages
 from queue_db.service.paths import Name
+from queue_db.service.pressure import Admission
 from queue_db.service.refusals import invalid, missing
 from queue_db.service.requests import Db, Enqueuer, Manager, Reader, record
 from queue_db.service.times import Time
@@ -215,11 +216,16 @@ def unsubscribe_route(route: Name, pattern: Pattern, request: Request, db: Db, w
 
 
 @router.post("/topics/{topic}/messages", status_code=201)
-def publish_to_topic(topic: Name, messages: NewMessages, db: Db, who: Enqueuer, client_id: ClientId = None) -> PublishedToTopic:
+def publish_to_topic(
+    topic: Name, messages: NewMessages, request: Request, db: Db, who: Enqueuer, client_id: ClientId = None
+) -> PublishedToTopic:
     """Publish messages to a topic, all or none: routes decide where they go."""
     who.check("enqueue", topic)
     listed = [(one.kind, one.payload, one.options()) for one in messages.messages]
-    return PublishedToTopic(acted=db.topic(topic).publish_many(listed, client=client_id))
+    admission = Admission(request)
+    acted = Topic(db.topic(topic).router, topic, admission.check).publish_many(listed, client=client_id)
+    admission.count()
+    return PublishedToTopic(acted=acted)
 
 
 @router.post("/topics/{topic}/test")

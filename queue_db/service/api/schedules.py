@@ -13,6 +13,7 @@ from queue_db.service import shapes
 from queue_db.service.identity import ForbiddenError, Identity
 from queue_db.service.openapi import problems
 from queue_db.service.paths import Name
+from queue_db.service.pressure import Admission
 from queue_db.service.refusals import missing
 from queue_db.service.requests import Db, Manager, Reader, of, record
 from queue_db.service.shapes import Id, KindName, Moment, QueueName, Seconds, clean, shown
@@ -124,8 +125,10 @@ def resume_schedule(name: Name, db: Db, who: Manager, request: Request) -> None:
 @router.post("/schedules/{name}/run", status_code=201, responses=problems(404))
 def run_schedule(name: Name, db: Db, who: Manager, request: Request) -> ScheduleRun:
     """Enqueue the job of a schedule now, paused or not; the next occurrence stays when it is."""
-    _find(db, who, "manage", name)
+    admission = Admission(request)
+    admission.check({_find(db, who, "manage", name).queue: 1})
     job_id = db.schedules.run_now(name)
+    admission.count()
     record(request, who, "run", f"schedule {name}")
     return ScheduleRun(id=str(job_id))
 

@@ -1,0 +1,117 @@
+"""The limit of waiting jobs of a queue holds for every operation that puts jobs into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+import pytest
+
+from queue_db import QueueDB
+from queue_db.service import Settings
+from tests.service.test_api_schema import DOCUMENT, OPERATIONS
+
+here = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+
+Send = Callable[[httpx2.Client, QueueDB, str], httpx2.Response]
+
+MANY = {"jobs": [{"kind": "mail"}] * 3}
+MESSAGES = {"messages": [{"kind": "paid"}] * 3}
+
+
+def publish(client: httpx2.Client, db: QueueDB, queue: str) -> httpx2.Response:
+    db.routes.set(queue, enqueue=(queue, "mail"))
+    db.routes.subscribe(queue, queue, form="exact")
+    return client.post(f"/api/v1/topics/{queue}/messages", json=MESSAGES)
+
+
+def run_schedule(client: httpx2.Client, db: QueueDB, queue: str) -> httpx2.Response:
+    db.schedules.set(queue, queue=queue, kind="mail", every=3600)
+    answers = [client.post(f"/api/v1/schedules/{queue}/run") for _ in range(3)]
+    db.schedules.remove(queue)
+    return answers[-1]
+
+
+def redrive(by: str) -> Send:
+    def send(client: httpx2.Client, db: QueueDB, queue: str) -> httpx2.Response:
+        db.queue(queue).enqueue_many([(queue, None)] * 3)
+        for job in db.queue(queue).claim(3):
+            job.bury("broken")
+        db.metrics.take()
+        which: dict[str, Any] = {"queue": queue, "kind": queue, "ids": [str(one.id) for one in db.dead.list(queue)]}
+        return client.post("/api/v1/dead/redrive", json={by: which[by]})
+
+    return send
+
+
+#: Requests that put three jobs into a queue, by operation.
+ENQUEUING: dict[str, list[Send]] = {
+    "enqueue_job": [
+        lambda client, _, queue: [client.post(f"/api/v1/queues/{queue}/jobs", json={"kind": "k"}) for _ in range(3)][-1]
+    ],
+    "enqueue_jobs": [lambda client, _, queue: client.post(f"/api/v1/queues/{queue}/jobs/many", json=MANY)],
+    "enqueue_batch": [
+        lambda client, _, queue: client.post(f"/api/v1/queues/{queue}/batches", json={**MANY, "then": {"kind": "report"}})
+    ],
+    "publish_to_topic": [publish],
+    "run_schedule": [run_schedule],
+    "redrive_dead_jobs": [redrive("queue"), redrive("ids"), redrive("kind")],
+}
+
+#: Those that put no new job into a queue. A job that returns to its own, from a lease or a stream, is let in.
+OTHERS = {
+    *("claim_jobs", "settle_jobs", "complete_job", "fail_job", "bury_job", "snooze_job", "release_job", "cancel_leased_job"),
+    *("extend_lease", "report_progress", "cancel_job", "reschedule_job", "control_queue", "pause_queue", "resume_queue"),
+    *("purge_queue", "purge_dead_jobs", "repair_groups", "rescue_worker", "complete_stream", "release_stream"),
+    *("set_schedule", "remove_schedule", "pause_schedule", "resume_schedule"),
+    *("set_feed", "change_feed", "delete_feed", "purge_feed", "publish_messages", "delete_messages", "delete_message"),
+    *("claim_messages", "extend_message_claim", "release_message_claim"),
+    *("open_cursor", "acknowledge_cursor", "close_cursor", "seek_cursor", "delete_cursor"),
+    *(
+        "set_route",
+        "point_route",
+        "pause_route",
+        "resume_route",
+        "delete_route",
+        "subscribe_route",
+        "unsubscribe_route",
+        "test_topic",
+    ),
+}
+
+
+def test_each_operation_that_changes_something_is_here() -> None:
+    """A new one says whether it puts jobs into a queue."""
+    changing = {one["operationId"] for line, one in OPERATIONS.items() if not line.startswith(("GET ", "HEAD ", "OPTIONS "))}
+    assert DOCUMENT
+    assert changing <= ENQUEUING.keys() | OTHERS
+    assert ENQUEUING.keys() <= changing
+
+
+@here
+@pytest.mark.parametrize("operation", ENQUEUING)
+def test_it_is_refused_where_a_queue_would_be_too_full(
+    db: QueueDB, name: str, serve: Callable[[Settings], httpx2.Client], operation: str
+) -> None:
+    for number, send in enumerate(ENQUEUING[operation]):
+        for most, allowed in ((2, False), (3, True)):
+            queue = f"{name}-{number}-{most}"
+            answer = send(serve(Settings(closed=False, max_depths={queue: most})), db, queue)
+            assert (answer.status_code < 300) is allowed, answer.text
+            stats = db.queue(queue).stats()
+            assert stats.available <= most
+            if not allowed:
+                assert (answer.status_code, answer.json()["type"]) == (429, "urn:queue-db:problem:queue-full")
+                assert db.dead.purge(queue) == (3 if operation == "redrive_dead_jobs" else 0)
+
+
+@here
+def test_what_a_topic_and_a_redrive_have_put_there_fills_it(
+    db: QueueDB, name: str, serve: Callable[[Settings], httpx2.Client]
+) -> None:
+    for number, send in enumerate((publish, *ENQUEUING["redrive_dead_jobs"][:2])):
+        queue = f"{name}-{number}"
+        client = serve(Settings(closed=False, max_depths={queue: 3}))
+        assert send(client, db, queue).status_code < 300
+        assert client.post(f"/api/v1/queues/{queue}/jobs", json={"kind": "mail"}).status_code == 429
