@@ -30,7 +30,7 @@ from queue_db.removal import Removal, removal_for
 from queue_db.routes import Routes, Topic
 from queue_db.routes.router import Router
 from queue_db.schedules import Schedules
-from queue_db.store import Store, actions, callbacks, controls, history, insights, settle, sweep, windows, worker_registry
+from queue_db.store import Store, actions, callbacks, controls, counts, history, settle, sweep, windows, worker_registry
 from queue_db.store.feeds import spans
 from queue_db.store.schema import FEED_LENGTH, KIND_LENGTH, QUEUE_LENGTH, TOPIC_LENGTH, WORKER_LENGTH, tables
 from queue_db.strategies import Strategy, strategy_for
@@ -235,7 +235,7 @@ class QueueDB:
 
     def queues(self) -> list[str]:
         """Names of the queues that have live or dead jobs."""
-        return self.core.read(insights.queues)
+        return self.core.read(counts.queues)
 
     def upcoming(self, queues: Iterable[str]) -> dict[str, float | None]:
         """Seconds until the next job of each queue is due: 0 or less if one is due, None for an empty queue.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from queue_db.db import QueueDB
 from queue_db.model import Controls, WorkerInfo
-from queue_db.store import controls, groups, insights
+from queue_db.store import controls, counts, groups, insights
 from queue_db.verbs.settle import UNKNOWN_GRACE
 
 #: Seconds for which a due job may wait, or an occurrence of a schedule, before it is called stuck.
@@ -19,6 +19,8 @@ SILENT = 30.0
 #: Most queues in the findings, longest waiting first.
 MOST = 20
 
+#: Most overdue jobs of a queue that are counted.
+MOST_COUNTED = 10_000
 
 #: Within this many seconds a job without a handler is claimed again: its longest wait is shorter.
 PARKED = 90.0
@@ -63,16 +65,17 @@ def controlled(db: QueueDB) -> dict[str, Controls]:
 
 
 def _queues(db: QueueDB) -> Iterator[Finding]:
-    rows = db.core.read(insights.overdue, round(OVERDUE * 1e6), MOST)
-    if not rows:
+    found = db.core.read(counts.overdue, round(OVERDUE * 1e6), MOST, MOST_COUNTED)
+    if not found:
         return
-    settings = db.core.read(controls.read, [row.queue for row in rows])
+    settings = db.core.read(controls.read, [queue for queue, _, _ in found])
     workers = db.workers()
-    for row in rows:
-        why = _why(row.queue, settings.get(row.queue, Controls()), [worker for worker in workers if row.queue in worker.queues])
-        have = "job has" if row.jobs == 1 else "jobs have"
-        waits = f"{row.jobs:,} {have} been due for more than a minute, the oldest for {_span((row.read_at - row.oldest) / 1e6)}"
-        yield Finding(f"queue {row.queue!r}: {waits}: {why.sentence}", why.stuck, row.queue)
+    for queue, jobs, age in found:
+        why = _why(queue, settings.get(queue, Controls()), [worker for worker in workers if queue in worker.queues])
+        have = "job has" if jobs == 1 else "jobs have"
+        number = f"{jobs:,}" if jobs < MOST_COUNTED else f"{MOST_COUNTED:,} or more"
+        waits = f"{number} {have} been due for more than a minute, the oldest for {_span(age / 1e6)}"
+        yield Finding(f"queue {queue!r}: {waits}: {why.sentence}", why.stuck, queue)
 
 
 def _parked(db: QueueDB) -> Iterator[Finding]:

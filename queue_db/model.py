@@ -476,7 +476,10 @@ class KindStats:
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """Counts of one queue at one moment, from one statement for live and one for dead jobs."""
+    """Counts of one queue at one moment, from one statement for live and one for dead jobs.
+
+    Those of a count up to a limit come from several statements, if a state has more jobs than that.
+    """
 
     queue: str
     available: int
@@ -488,3 +491,4 @@ class QueueStats:
     held: int = 0  #: claimed by streams that have not completed them; in none of the other counts
     blocked: int = 0  #: waiting for jobs before them in their groups
     progress: float | None = None  #: mean progress of the running jobs that reported any, 0 to 1
+    capped: tuple[str, ...] = ()  #: the states of which there may be more jobs, as they were counted up to a limit

@@ -32,7 +32,7 @@ from queue_db.model import (
     Verdict,
 )
 from queue_db.notifications.wakeups import Notifications
-from queue_db.store import Store, controls, insights, windows
+from queue_db.store import Store, controls, counts, insights, windows
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, QUEUE_LENGTH, WORKER_LENGTH
 from queue_db.verbs import new_jobs, progress
 from queue_db.verbs.claim import MAX_CLAIM, ClaimLoop
@@ -450,9 +450,13 @@ class Queue:
         """
         return list_jobs(self.core, self.name, state, kind=kind, group=group, after=after, limit=limit)
 
-    def stats(self) -> QueueStats:
-        """Counts by state and kind, and the age of the oldest due job. Reads the whole queue."""
-        return self.core.read(insights.stats, self.name)
+    def stats(self, *, most: int | None = None) -> QueueStats:
+        """Counts by state and kind, and the age of the oldest due job. Reads the whole queue.
+
+        :param most: count at most this many jobs of each state; ``capped`` has the states of which there may be more. So it takes
+            milliseconds, however many jobs there are. Of more than 32 priorities the first 32 are looked at.
+        """
+        return self.core.read(counts.stats, self.name, None if most is None else arguments.whole("most", most, 1))
 
     def reschedule(
         self,

@@ -29,8 +29,9 @@ class AsyncMetrics:
     async def history(self, queue: str | None = None, *, since: datetime, width: int = FINE) -> list[QueueMetrics]:
         """The numbers of a queue, or of all, since then, by queue and time; ``at`` is the beginning of ``width`` seconds.
 
-        Where the jobs were not counted in this time, they are those of the row before. Jobs by state are means of the counts, and
-        ``oldest`` is the most. There is no row for a time in which a queue had no jobs and nothing happened.
+        Where the jobs were not counted in this time, they are those of the row before; more than 10,000 of a state are counted less
+        often than others. Jobs by state are means of the counts, and ``oldest`` is the most. There is no row for a time in which a
+        queue had no jobs and nothing happened.
 
         :param width: a multiple of 10 seconds: for the last day; a multiple of 600: for the last 30 days.
         """

@@ -330,9 +330,13 @@ class AsyncQueue:
         """
         return await run(self._queue.jobs, state, kind=kind, group=group, after=after, limit=limit)
 
-    async def stats(self) -> QueueStats:
-        """Counts by state and kind, and the age of the oldest due job. Reads the whole queue."""
-        return await run(self._queue.stats)
+    async def stats(self, *, most: int | None = None) -> QueueStats:
+        """Counts by state and kind, and the age of the oldest due job. Reads the whole queue.
+
+        :param most: count at most this many jobs of each state; ``capped`` has the states of which there may be more. So it takes
+            milliseconds, however many jobs there are. Of more than 32 priorities the first 32 are looked at.
+        """
+        return await run(self._queue.stats, most=most)
 
     async def reschedule(
         self,

@@ -40,7 +40,8 @@ def metrics(
 ) -> None:
     """Show the numbers of each queue that workers wrote: jobs by state, and what happened in the last minute.
 
-    Reads no jobs, so it is quick however many there are; "queue-db stats" counts them now.
+    Reads no jobs, so it is quick however many there are; "queue-db stats" counts them now. "10,000+": there may be more, as a count
+    stops there; --last shows all, counted less often.
     """
     if last is not None and not 0 <= last <= 366 * 86_400:
         raise ArgumentError(f"--last {last:g}: must be 0 to {366 * 86_400:,} seconds")
@@ -63,4 +64,5 @@ def metrics(
 
 def _line(one: QueueMetrics, states: tuple[str, ...], counts: tuple[str, ...]) -> tuple[object, ...]:
     before, after = ([getattr(one, name) for name in names] for names in (states, counts))
-    return one.queue, one.at.isoformat(" ", "seconds"), *before, output.span(one.oldest), *after, output.span(one.duration)
+    shown = [output.at_least(number, name in one.capped) for name, number in zip(states, before, strict=True)]
+    return one.queue, one.at.isoformat(" ", "seconds"), *shown, output.span(one.oldest), *after, output.span(one.duration)

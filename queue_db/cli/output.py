@@ -127,6 +127,11 @@ def share(part: float | None) -> str | None:
     return None if part is None else f"{part:.0%}"
 
 
+def at_least(number: int, more: bool) -> int | str:
+    """Return a count for a table; with a plus where there may be more."""
+    return f"{number:,}+" if more else number
+
+
 def moment(when: datetime) -> str:
     """Return a time as ISO 8601 with microseconds."""
     return when.isoformat(timespec="microseconds")

@@ -20,8 +20,9 @@ from queue_db.cli.commands import command
 from queue_db.cli.inspection import queues
 from queue_db.cli.options import CommonOptions
 from queue_db.db import QueueDB
-from queue_db.insights import SILENT
+from queue_db.insights import SILENT, controlled
 from queue_db.model import Controls, QueueStats, WorkerInfo
+from queue_db.monitoring.sampling import MOST
 
 app = typer.Typer(rich_help_panel=panels.WORKERS)
 
@@ -44,7 +45,8 @@ def top(
 ) -> None:
     """Show queues and workers until Ctrl-C. Each refresh counts the jobs of all queues; with --json each prints one line.
 
-    Queues have the columns of "queue-db stats", and: controls: pause and limits.
+    Queues have the columns of "queue-db stats", and: controls: pause and limits. Up to 10,000 jobs of each state are counted;
+    "10,000+": there may be more.
 
     Workers have these columns, among others. in hand: jobs claimed and not settled. stuck: slots of handlers that have not returned
     after a timeout or a lost lease. completed to lost: counts since the worker's start. done/s: jobs completed per second between
@@ -117,13 +119,12 @@ class _Snapshot:
 def _read(db: QueueDB, rates: Rates) -> _Snapshot:
     found = list(queues(db, None))
     workers = db.workers()
-    controls = {queue.name: queue.controls() for queue in found}
-    return _Snapshot([queue.stats() for queue in found], controls, workers, rates.update(workers))
+    return _Snapshot([queue.stats(most=MOST) for queue in found], controlled(db), workers, rates.update(workers))
 
 
 def _record(snapshot: _Snapshot) -> dict[str, Any]:
     return {
-        "queues": [asdict(one) | {"controls": asdict(snapshot.controls[one.queue])} for one in snapshot.stats],
+        "queues": [asdict(one) | {"controls": asdict(snapshot.controls.get(one.queue, Controls()))} for one in snapshot.stats],
         "workers": [
             asdict(one)
             | {"started_at": output.moment(one.started_at), "seen_at": output.moment(one.seen_at)}
@@ -136,7 +137,7 @@ def _record(snapshot: _Snapshot) -> dict[str, Any]:
 def _tables(snapshot: _Snapshot, width: int) -> Group:
     queue_table = _table(_QUEUE_COLUMNS)
     for one in snapshot.stats:
-        queue_table.add_row(*_queue_row(one, snapshot.controls[one.queue]))
+        queue_table.add_row(*_queue_row(one, snapshot.controls.get(one.queue, Controls())))
     shown = [title != "uptime" or width >= _WIDE for title in _WORKER_COLUMNS]
     worker_table = _table(compress(_WORKER_COLUMNS, shown))
     for worker in snapshot.workers:
@@ -146,10 +147,10 @@ def _tables(snapshot: _Snapshot, width: int) -> Group:
 
 
 def _queue_row(one: QueueStats, controls: Controls) -> tuple[str, ...]:
-    counts = (one.available, one.scheduled, one.blocked, one.running, one.held, one.dead)
+    states = ("available", "scheduled", "blocked", "running", "held", "dead")
     return (
         output.brief(one.queue),
-        *(f"{count:,}" for count in counts),
+        *(f"{getattr(one, state):,}{'+' if state in one.capped else ''}" for state in states),
         output.span(one.oldest_available_age) or "–",
         output.share(one.progress) or "–",
         _limits(controls),

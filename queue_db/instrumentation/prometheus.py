@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
 from queue_db.model import Counters
-from queue_db.monitoring.sampling import STATES, Sampling
+from queue_db.monitoring.sampling import MOST, STATES, Sampling
 from queue_db.notifications.deaths import Death
 from queue_db.store.schema import COUNTS
 from queue_db.worker import Worker
@@ -31,9 +31,10 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 def instrument(worker: Worker, registry: CollectorRegistry = REGISTRY, *, depth: bool = True) -> None:
     """Count the events of the worker's jobs.
 
-    :param depth: also export the number of jobs by state and the age of the oldest. One process of all that use the database reads
-        whole queues for that, every ten seconds, or if it takes s seconds, 100 · s seconds after the last count; the others read
-        its result. ``queue_db_depth_age_seconds`` is the age of that result.
+    :param depth: also export the number of jobs by state and the age of the oldest. One process of all that use the database counts
+        them, every ten seconds, or if it takes s seconds, 100 · s seconds after the last count; the others read its result.
+        ``queue_db_depth_age_seconds`` is the age of that result. A count stops at 10,000 jobs of a queue and state;
+        ``queue_db_depth_capped`` is 1 where there may be more.
     """
     jobs = Counter("queue_db_jobs", "Events of jobs", ["queue", "kind", "event"], registry=registry)
     deaths = "Jobs that went to the dead table, or were lost at most once, by reason"
@@ -123,7 +124,10 @@ class _Database(Collector):
             yield counter
         if not self._queues:
             return
-        depth = GaugeMetricFamily("queue_db_depth", "Jobs by state", labels=["queue", "state"])
+        depth = GaugeMetricFamily("queue_db_depth", f"Jobs by state, counted up to {MOST:,}", labels=["queue", "state"])
+        capped = GaugeMetricFamily(
+            "queue_db_depth_capped", "1: there may be more jobs than queue_db_depth", labels=["queue", "state"]
+        )
         age = GaugeMetricFamily("queue_db_oldest_seconds", "How long the oldest due job has been due", labels=["queue"])
         try:
             found = self._sampling.depths()
@@ -135,7 +139,9 @@ class _Database(Collector):
         for name in self._queues:
             for state, number in found.jobs.get(name, nothing).items():
                 depth.add_metric([name, state], number)
+                capped.add_metric([name, state], state in found.capped.get(name, ()))
             age.add_metric([name], found.oldest.get(name, 0.0))
         yield depth
+        yield capped
         yield age
         yield GaugeMetricFamily("queue_db_depth_age_seconds", "How long ago queue_db_depth was counted", found.age)

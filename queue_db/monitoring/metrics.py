@@ -14,7 +14,7 @@ from queue_db import arguments
 from queue_db.core import Core
 from queue_db.errors import ArgumentError
 from queue_db.model import from_micros
-from queue_db.monitoring.sampling import STATES, Sampling, write_rows
+from queue_db.monitoring.sampling import MOST, STATES, Sampling, write_rows
 from queue_db.store import metrics
 from queue_db.store.metrics import FINE
 from queue_db.store.schema import COUNTS, DEPTHS, QUEUE_LENGTH
@@ -45,13 +45,16 @@ class QueueMetrics:
     lost: int  #: leases that were lost when their jobs were to be settled
     missed: int  #: candidates that claims lost to other workers
     duration: float  #: seconds
+    capped: tuple[str, ...] = ()  #: the states of which there may be more jobs: the latest numbers stop at 10,000 of each
 
 
 class Metrics:
     """The numbers of each queue: the last day in steps of ten seconds, thirty days in steps of ten minutes.
 
     Workers write them, and so does a service; a program that runs neither calls :meth:`take` every ten seconds. One process of all
-    counts the jobs, at most 1 % of the time: where a count takes s seconds, the next one comes 100 · s seconds later.
+    counts the jobs, up to 10,000 of each queue and state, at most 1 % of the time: where a count takes s seconds, the next one
+    comes 100 · s seconds later. For the history queues with more jobs are also counted whole, in the background and with a rest of
+    their own.
     """
 
     def __init__(self, core: Core) -> None:
@@ -79,6 +82,7 @@ class Metrics:
                 oldest=data["oldest"].get(name) if data["jobs"].get(name, nothing)["available"] else None,
                 **{count: int(getattr(counts[name], count)) if name in counts else 0 for count in COUNTS},
                 duration=max(0.0, (now - since) / 1_000_000),
+                capped=tuple(data.get("capped", {}).get(name, ())),
             )
             for name in sorted(names)
         ]
@@ -86,8 +90,9 @@ class Metrics:
     def history(self, queue: str | None = None, *, since: datetime, width: int = FINE) -> list[QueueMetrics]:
         """The numbers of a queue, or of all, since then, by queue and time; ``at`` is the beginning of ``width`` seconds.
 
-        Where the jobs were not counted in this time, they are those of the row before. Jobs by state are means of the counts, and
-        ``oldest`` is the most. There is no row for a time in which a queue had no jobs and nothing happened.
+        Where the jobs were not counted in this time, they are those of the row before; more than 10,000 of a state are counted less
+        often than others. Jobs by state are means of the counts, and ``oldest`` is the most. There is no row for a time in which a
+        queue had no jobs and nothing happened.
 
         :param width: a multiple of 10 seconds: for the last day; a multiple of 600: for the last 30 days.
         """
@@ -134,9 +139,10 @@ def _filled(rows: Iterable[Row[Any]], width: int) -> Iterator[QueueMetrics]:
         found = list(same)
         parts = [metrics.numbers(row) for row in found]
         for part in parts:
-            if part["available"] is not None:
-                depths = {name: part[name] for name in DEPTHS}
+            if part["held"] is not None:
+                # Of a state that this count lacks there are as many as it goes up to, or more: as the last whole count says.
+                depths = {name: max(depths[name], MOST) if part[name] is None and name in STATES else part[name] for name in DEPTHS}
         oldest = None if depths["oldest"] is None else depths["oldest"] / 1_000_000
-        counts = {name: sum(part[name] or 0 for part in parts) for name in COUNTS}
+        counts: dict[str, Any] = {name: sum(part[name] or 0 for part in parts) for name in COUNTS}
         jobs = {**depths, "oldest": oldest}
         yield QueueMetrics(queue=found[0].queue, at=from_micros(start), **jobs, **counts, duration=float(width))

@@ -1,6 +1,8 @@
 """The number of jobs by queue and state, counted by one process at a time and at most one percent of the time.
 
-The count reads whole queues, which takes seconds for a million jobs. Its result is a row that all processes of the database read.
+Each state of a queue is counted up to :data:`MOST` jobs, so that a queue of millions does not hold up the counts of the others. The
+result is a row that all processes of the database read. Queues with more jobs are also counted whole, which takes seconds for a
+million jobs, by a thread with a rest of its own: for the history.
 """
 
 from __future__ import annotations
@@ -10,9 +12,10 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from sqlalchemy import Connection, Row
@@ -21,7 +24,7 @@ from sqlalchemy.exc import IntegrityError
 from queue_db.core import ONCE, Core
 from queue_db.errors import QueueDBError, StorageError, TransientStorageError
 from queue_db.model import QueueStats
-from queue_db.store import Store, insights, metrics, samples
+from queue_db.store import Store, counts, metrics, samples
 
 log = logging.getLogger("queue_db.monitoring.sampling")
 
@@ -42,7 +45,11 @@ _PATIENCE = 1.0
 _TRIES = 5
 _LONGEST_PAUSE = 0.05
 
+#: Of each queue and state at most this many jobs are counted.
+MOST = 10_000
+
 _NAME = "depth"
+_WHOLE = "whole"
 
 # Seconds, at least, for summing and deleting old rows after one count; where the count took longer, as long as it took: so this
 # keeps up where counts are rare. Rows deleted at once.
@@ -66,6 +73,8 @@ class Depths:
     oldest: Mapping[str, float]
     #: Seconds since that moment.
     age: float
+    #: The states of each queue of which there may be more jobs than ``jobs`` has.
+    capped: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 class Sampling:
@@ -73,6 +82,8 @@ class Sampling:
 
     :param timer: seconds, to measure how long a sample takes.
     """
+
+    _name = _NAME
 
     def __init__(self, core: Core, timer: Callable[[], float] = time.perf_counter) -> None:
         self._core = core
@@ -92,7 +103,7 @@ class Sampling:
         if row is None or row.data is None:
             return None
         data = json.loads(row.data)
-        return Depths(data["jobs"], data["oldest"], max(0.0, (row.now - row.taken_at) / 1_000_000))
+        return Depths(data["jobs"], data["oldest"], max(0.0, (row.now - row.taken_at) / 1_000_000), data.get("capped", {}))
 
     def latest(self) -> tuple[int, int, dict[str, Any]] | None:
         """When the latest sample was taken, the time, and the sample; None: there is none."""
@@ -119,7 +130,7 @@ class Sampling:
         """
         lease = min(LONGEST_LEASE, max(SHORTEST_LEASE, LEASE_TIMES * lasted))
         try:
-            if not self._core.run(ONCE, samples.begin, _NAME, version, round(lease * 1e6)):
+            if not self._core.run(ONCE, samples.begin, self._name, version, round(lease * 1e6)):
                 return False
         except QueueDBError as error:
             log.debug("another process takes the sample, or the database does not answer: %s", error)
@@ -134,8 +145,8 @@ class Sampling:
         return True
 
     def counted(self) -> list[QueueStats]:
-        """Count the jobs of all queues; reads them all."""
-        return [self._core.read(insights.stats, name) for name in self._core.read(insights.queues)]
+        """Count the jobs of all queues, up to :data:`MOST` of each state."""
+        return [self._core.read(counts.stats, name, MOST) for name in self._core.read(counts.queues)]
 
     def _count(self, version: int) -> None:
         before = self._latest()
@@ -143,15 +154,20 @@ class Sampling:
         stats = {one.queue: one for one in self.counted()}
         data = _data(stats, None if before is None or before.data is None else json.loads(before.data), self._core.now())
         self._record(data, max(_UPKEEP, time.monotonic() - at))
-        took = data["lasted"] = self._timer() - began
+        self._finish(version, data, self._timer() - began)
+        if data["capped"]:
+            self._whole.begin(data["capped"])
+
+    def _finish(self, version: int, data: dict[str, Any], took: float) -> None:
+        data["lasted"] = took
         rest = max(REST, REST_TIMES * took)
-        self._core.write(samples.finish, _NAME, version, json.dumps(data), round(took * 1e6), round(rest * 1e6))
+        self._core.write(samples.finish, self._name, version, json.dumps(data), round(took * 1e6), round(rest * 1e6))
 
     def _record(self, data: Mapping[str, Any], upkeep: float) -> None:
         """Write the counts for the history; sum and delete old rows, for about ``upkeep`` seconds at most."""
         rows = {
             name: {
-                **states,
+                **{state: number for state, number in states.items() if state not in data["capped"].get(name, ())},
                 "held": data["held"][name],
                 "oldest": round(data["oldest"][name] * 1e6) if states["available"] else None,
             }
@@ -171,13 +187,17 @@ class Sampling:
 
     def _give_up(self, version: int, rest: float, error: Exception) -> None:
         """Let the next count begin after ``rest`` seconds, as after a count that succeeds, and not when the lease expires."""
-        log.warning("counting the jobs of all queues failed; the next count is due in about %.0f s: %s", rest, error)
+        log.warning("counting the jobs of queues failed; the next count is due in about %.0f s: %s", rest, error)
         # If the database does not answer, the lease expires.
         with suppress(QueueDBError):
-            self._core.run(ONCE, samples.give_up, _NAME, version, round(rest * 1e6))
+            self._core.run(ONCE, samples.give_up, self._name, version, round(rest * 1e6))
+
+    @cached_property
+    def _whole(self) -> _WholeCounts:
+        return _WholeCounts(self._core, self._timer)
 
     def _latest(self) -> Row[Any] | None:
-        return self._core.read(samples.latest, _NAME)
+        return self._core.read(samples.latest, self._name)
 
     def _take_soon(self, row: Row[Any] | None) -> threading.Thread:
         with self._lock:
@@ -190,6 +210,32 @@ class Sampling:
         # Logged by _give_up; the next count begins when it is due.
         with suppress(QueueDBError):
             self.take(None if row is None else row.version, _lasted(row))
+
+
+class _WholeCounts(Sampling):
+    """Counts of all jobs of the queues with more than :data:`MOST`, for the history; at most one percent of the time."""
+
+    _name = _WHOLE
+
+    def __init__(self, core: Core, timer: Callable[[], float] = time.perf_counter) -> None:
+        super().__init__(core, timer)
+        self._queues: Sequence[str] = ()
+
+    def begin(self, queues: Iterable[str]) -> None:
+        """Begin to count these queues in the background, if that is due and no process does it."""
+        row = self._latest()
+        if row is None or row.next_at <= row.now:
+            self._queues = sorted(queues)
+            self._take_soon(row)
+
+    def _count(self, version: int) -> None:
+        began = self._timer()
+        for name in self._queues:
+            one = self._core.read(counts.stats, name)
+            oldest = None if one.oldest_available_age is None else round(one.oldest_available_age * 1e6)
+            depths = {**{state: getattr(one, state) for state in STATES}, "held": one.held, "oldest": oldest}
+            write_rows(self._core, metrics.set_depths, {name: depths})
+        self._finish(version, {}, self._timer() - began)
 
 
 def write_rows(core: Core, change: Callable[[Connection, Store, Any], None], rows: Any) -> None:
@@ -220,4 +266,5 @@ def _data(stats: Mapping[str, QueueStats], before: Mapping[str, Any] | None, now
     for name, states in (before or {}).get("jobs", {}).items():
         if name not in jobs and (any(states.values()) or (before or {}).get("held", {}).get(name)):
             jobs[name], oldest[name], held[name] = dict.fromkeys(STATES, 0), 0.0, 0
-    return {"jobs": jobs, "oldest": oldest, "held": held, "seen": seen | dict.fromkeys(stats, now)}
+    capped = {name: one.capped for name, one in stats.items() if one.capped}
+    return {"jobs": jobs, "oldest": oldest, "held": held, "capped": capped, "seen": seen | dict.fromkeys(stats, now)}

@@ -12,7 +12,7 @@ from queue_db.service.times import Time
 class QueueNumbers(BaseModel):
     """Numbers of a queue: the latest, which are counted every 10 s, or those of an entry of the history."""
 
-    at: Time
+    at: Time = Field(description="When the jobs were counted.")
     available: int = Field(description="Due.")
     scheduled: int
     blocked: int
@@ -26,6 +26,9 @@ class QueueNumbers(BaseModel):
     lost: int = Field(description="Leases lost.")
     missed: int = Field(description="Races lost at claims.")
     duration: float = Field(description="Seconds in which these happened; of the latest numbers the last minute or little more.")
+    capped: tuple[str, ...] = Field(
+        description="The states of which there may be more jobs: of the latest numbers each stops at 10,000. The history has all."
+    )
 
     @property
     def waiting(self) -> int:

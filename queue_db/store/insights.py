@@ -1,4 +1,4 @@
-"""Reading without claiming: counts, one job, the next jobs. For people and monitors; nothing here locks."""
+"""Reading without claiming: one job, the next jobs, what is late. For people and monitors; nothing here locks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from sqlalchemy import (
     Select,
     String,
     Table,
-    case,
     func,
     literal,
     null,
@@ -26,69 +25,9 @@ from sqlalchemy import (
 )
 
 from queue_db.dialects.clock import moment
-from queue_db.model import KindStats, QueueStats, State
+from queue_db.model import State
 from queue_db.store.base import Store
 from queue_db.store.schema import BLOCKED, NEVER
-
-
-def stats(connection: Connection, store: Store, queue: str) -> QueueStats:
-    """Count the jobs of ``queue`` by state and kind; reads the whole queue."""
-    jobs, dead = store.tables.jobs, store.tables.dead
-    now = moment(store.clock is not None)
-    due = jobs.c.available_at <= now
-    held = jobs.c.claim_token.is_not(None)
-    blocked = jobs.c.available_at == BLOCKED
-    live = connection.execute(
-        select(
-            jobs.c.kind,
-            func.sum(case((due, 1), else_=0)).label("available"),
-            func.sum(case((~due & ~held & ~blocked, 1), else_=0)).label("scheduled"),
-            func.sum(case((blocked, 1), else_=0)).label("blocked"),
-            func.sum(case((~due & held, 1), else_=0)).label("running"),
-            # Subtracted here and not there: a due time of any client's, as old as a number can be, would be out of range.
-            func.min(case((due, jobs.c.available_at), else_=None)).label("oldest"),
-            func.max(now).label("read_at"),
-            func.sum(case((~due & held, jobs.c.progress), else_=None)).label("progress"),
-            func.sum(case((~due & held & jobs.c.progress.is_not(None), 1), else_=0)).label("progressing"),
-        )
-        # Those that a stream holds are counted with the stream.
-        .where(jobs.c.queue == queue, jobs.c.delete_mark == 0, jobs.c.available_at != NEVER)
-        .group_by(jobs.c.kind),
-        store.time(),
-    ).all()
-    buried = connection.execute(
-        select(dead.c.kind, func.count().label("dead")).where(dead.c.queue == queue).group_by(dead.c.kind)
-    ).all()
-    streams, batches = store.tables.streams, store.tables.batches
-    of_queue = select(func.coalesce(func.sum(batches.c.size), 0)).join_from(batches, streams, batches.c.stream == streams.c.id)
-    held = connection.execute(of_queue.where(streams.c.queue == queue)).scalar_one()
-    deaths = {row.kind: int(row.dead) for row in buried}
-    by_kind = {
-        row.kind: KindStats(
-            available=int(row.available),
-            scheduled=int(row.scheduled),
-            running=int(row.running),
-            dead=deaths.pop(row.kind, 0),
-            blocked=int(row.blocked),
-        )
-        for row in live
-    }
-    by_kind.update({kind: KindStats(dead=count) for kind, count in deaths.items()})
-    progressing = sum(int(row.progressing) for row in live)
-    ages = [int(row.read_at) - int(row.oldest) for row in live if row.oldest is not None]
-    return QueueStats(
-        queue=queue,
-        available=sum(kind.available for kind in by_kind.values()),
-        scheduled=sum(kind.scheduled for kind in by_kind.values()),
-        running=sum(kind.running for kind in by_kind.values()),
-        dead=sum(kind.dead for kind in by_kind.values()),
-        oldest_available_age=max(ages) / 1_000_000 if ages else None,
-        by_kind=dict(sorted(by_kind.items())),
-        held=int(held),
-        blocked=sum(kind.blocked for kind in by_kind.values()),
-        progress=sum(row.progress or 0.0 for row in live) / progressing if progressing else None,
-    )
-
 
 # The columns of a job, wherever it stands.
 _SHOWN = (
@@ -164,21 +103,6 @@ def next_due(connection: Connection, store: Store, queue: str, limit: int) -> li
     return list(connection.execute(query, store.time()).all())
 
 
-def overdue(connection: Connection, store: Store, micros: int, limit: int) -> list[Row[Any]]:
-    """``queue, jobs, oldest, read_at`` of those whose oldest due job has waited longer than ``micros``, the longest first."""
-    jobs = store.tables.jobs
-    now = moment(store.clock is not None)
-    oldest = func.min(jobs.c.available_at)
-    query = (
-        select(jobs.c.queue, func.count().label("jobs"), oldest.label("oldest"), func.max(now).label("read_at"))
-        .where(jobs.c.available_at < now - micros, jobs.c.delete_mark == 0)
-        .group_by(jobs.c.queue)
-        .order_by(oldest)
-        .limit(limit)
-    )
-    return list(connection.execute(query, store.time()).all())
-
-
 def parked(connection: Connection, store: Store, ahead: int, limit: int) -> list[Row[Any]]:
     """``queue, kind, jobs, since, read_at`` of those that wait because no worker has had a handler for their kind.
 
@@ -216,18 +140,6 @@ def late_schedules(connection: Connection, store: Store, micros: int) -> list[Ro
     query = select(schedules.c.name, (now - schedules.c.next_at).label("late"))
     found = query.where(schedules.c.paused == 0, schedules.c.next_at < now - micros).order_by(schedules.c.name)
     return list(connection.execute(found, store.time()).all())
-
-
-def queues(connection: Connection, store: Store) -> list[str]:
-    """Names of the queues that have live or dead jobs, or jobs that a stream holds."""
-    jobs, dead, streams = store.tables.jobs, store.tables.dead, store.tables.streams
-    names = (
-        select(jobs.c.queue)
-        .where(jobs.c.delete_mark == 0)
-        .distinct()
-        .union(select(dead.c.queue).distinct(), select(streams.c.queue).where(streams.c.allocated > streams.c.acked))
-    )
-    return sorted(connection.execute(names).scalars())
 
 
 def state_of(available_at: int, claim_token: str | None, now: int) -> State:

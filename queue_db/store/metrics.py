@@ -42,8 +42,8 @@ def add(connection: Connection, store: Store, counts: Mapping[str, Mapping[str, 
         connection.execute(insert(table), new)
 
 
-def set_depths(connection: Connection, store: Store, depths: Mapping[str, Mapping[str, int]]) -> None:
-    """Write jobs by state, by queue, to the rows of now."""
+def set_depths(connection: Connection, store: Store, depths: Mapping[str, Mapping[str, int | None]]) -> None:
+    """Write jobs by state, by queue, to the rows of now; states that are not given keep what is there."""
     table = store.tables.service.metrics
     store.dialect.begin(connection)
     at = _start(store.read_clock(connection), FINE)
@@ -51,7 +51,7 @@ def set_depths(connection: Connection, store: Store, depths: Mapping[str, Mappin
     for queue in sorted(depths):
         if queue in there:
             connection.execute(update(table).where(*_key(store, queue, at)).values(dict(depths[queue])))
-    if new := [{**_row(queue, at), **depths[queue]} for queue in sorted(depths) if queue not in there]:
+    if new := [{**_row(queue, at), **dict.fromkeys(DEPTHS), **depths[queue]} for queue in sorted(depths) if queue not in there]:
         connection.execute(insert(table), new)
 
 

@@ -8,13 +8,16 @@ from collections.abc import Mapping
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.errors import ArgumentError
-from queue_db.store import controls, groups, insights
+from queue_db.store import controls, counts, groups
 
 #: Seconds within which workers obey the controls of a queue.
 OBEY_WITHIN = 1.5
 
 # Seconds between two reads of whether a paused queue is at rest.
 _BETWEEN_LOOKS = 0.05
+
+# Jobs of each state that a look reads.
+_LOOKED_AT = 1000
 
 
 def control_queue(core: Core, queue: str, **values: int | None) -> None:
@@ -37,13 +40,19 @@ def pause_queue(core: Core, queue: str, wait: float | None) -> bool:
     quiet_since: float | None = None
     while True:
         now = time.monotonic()
-        running = core.read(insights.stats, queue).running
+        running = _runs(core, queue)
         quiet_since = None if running else quiet_since or now
         if quiet_since is not None and now - quiet_since > OBEY_WITHIN:
             return True
         if running and now >= until:
             return False
         core.database.pause(_BETWEEN_LOOKS)
+
+
+def _runs(core: Core, queue: str) -> bool:
+    """Whether a job of ``queue`` runs. Those that run stand before those that are due much later: all are read only to be sure."""
+    some = core.read(counts.stats, queue, _LOOKED_AT)
+    return bool(some.running or ("running" in some.capped and core.read(counts.stats, queue).running))
 
 
 def limit_queue(core: Core, queue: str, *, concurrency: int | None, rate: int | None, per: float, per_group: int | None) -> None:

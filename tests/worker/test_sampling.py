@@ -1,6 +1,7 @@
 """Counting whole queues: by one process at a time, at most one percent of the time."""
 
 import threading
+from functools import wraps
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -8,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from queue_db import QueueDB, TransientStorageError
 from queue_db.instrumentation import prometheus
 from queue_db.monitoring.sampling import LONGEST_LEASE, REST, SHORTEST_LEASE, Sampling
+from queue_db.store import counts
 from queue_db.testing import SettableClock, counted_statements
 from tests.patience import PATIENCE
 from tests.worker.serving import serving
@@ -35,7 +37,7 @@ def opened(fresh_url, clock):
         db.close()
 
 
-def counts(sent):
+def sums(sent):
     """How many of these statements count jobs."""
     return len([one for one in sent if "sum(CASE" in one or "SUM(CASE" in one])
 
@@ -82,14 +84,14 @@ def test_a_sample_is_taken_at_most_one_percent_of_the_time(opened, clock, second
     with counted_statements(one.database.engine) as sent, counted_statements(other.database.engine) as sent_by_other:
         for _ in range(5):
             assert mine.depths().jobs == theirs.depths().jobs
-        assert counts(sent) + counts(sent_by_other) == 1
+        assert sums(sent) + sums(sent_by_other) == 1
         clock.advance(rest - 0.001)
         found = theirs.depths()
         assert found.age == pytest.approx(rest - 0.001, abs=0.0001)
-        assert counts(sent) + counts(sent_by_other) == 1
+        assert sums(sent) + sums(sent_by_other) == 1
         clock.advance(0.002)
         assert theirs.depths().age == 0
-        assert counts(sent) + counts(sent_by_other) == 2
+        assert sums(sent) + sums(sent_by_other) == 2
 
 
 class Killed(BaseException):
@@ -221,7 +223,47 @@ def test_a_scrape_reads_one_row(opened):
     with counted_statements(db.database.engine) as sent:
         assert registry.get_sample_value("queue_db_depth", {"queue": "mail", "state": "scheduled"}) == 1
     assert len([one for one in sent if one.startswith("SELECT")]) == 1
-    assert counts(sent) == 0
+    assert sums(sent) == 0
+
+
+@SQLITE
+def test_a_queue_beyond_the_limit_does_not_hold_up_the_counts_of_others(opened, clock, monkeypatch):
+    """While all its jobs are counted, the others are counted every ten seconds, and it up to the limit."""
+    monkeypatch.setattr("queue_db.monitoring.sampling.MOST", 3)
+    began, go_on = threading.Event(), threading.Event()
+    count = counts.stats
+
+    @wraps(count)
+    def slowly(connection, store, queue, most=None):
+        if most is None:
+            began.set()
+            assert go_on.wait(PATIENCE)
+        return count(connection, store, queue, most)
+
+    monkeypatch.setattr(counts, "stats", slowly)
+    db, other = opened(), opened()
+    db.queue("large").enqueue_many([("n", None)] * 5)
+    sampling = Sampling(db.core)
+    assert sampling.take_if_due()
+    assert began.wait(PATIENCE)
+    since = clock.now()
+    for mails in (1, 2):
+        db.queue("mail").enqueue("n")
+        clock.advance(REST)
+        depths = Sampling(other.core).depths()
+        assert (depths.age, depths.jobs["mail"]["available"], depths.oldest["large"]) == (0, mails, REST * mails)
+        assert (depths.jobs["large"]["available"], depths.capped) == (3, {"large": ["available"]})
+    assert [(one.queue, one.available, one.capped) for one in db.metrics.latest()] == [
+        ("large", 3, ("available",)),
+        ("mail", 2, ()),
+    ]
+    assert [one.available for one in db.metrics.history("large", since=since)] == [3, 3, 3]  # not fewer
+    go_on.set()
+    sampling._whole._taking.join(PATIENCE)
+    assert db.metrics.history("large", since=since)[-1].available == 5
+    clock.advance(REST)
+    assert Sampling(other.core).take_if_due()
+    assert db.metrics.history("large", since=since)[-1].available == 5
 
 
 @SQLITE

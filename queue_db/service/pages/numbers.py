@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -13,6 +13,7 @@ from queue_db.insights import controlled
 from queue_db.model import Controls
 from queue_db.monitoring.metrics import QueueMetrics
 from queue_db.service.kept import Clock, Kept
+from queue_db.service.pages import words
 
 # Points of a sparkline.
 MINUTES = 60
@@ -41,6 +42,19 @@ class Line:
     depth: tuple[float | None, ...] = ()
     #: When the jobs were counted; None: not yet.
     at: datetime | None = None
+    #: The states of which there may be more jobs.
+    capped: tuple[str, ...] = ()
+
+    def count(self, *states: str) -> str:
+        """The jobs in these states together, with a plus where there may be more."""
+        return counted([self], *states)
+
+
+def counted(lines: Iterable[Line], *states: str) -> str:
+    """The jobs in these states of all queues together, with a plus where there may be more."""
+    some = list(lines)
+    number = words.number(sum(getattr(line, state) for line in some for state in states))
+    return f"{number}+" if any(state in line.capped for line in some for state in states) else number
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +149,7 @@ def _line(now: QueueMetrics, controls: Controls, hour: Sequence[QueueMetrics], d
         died=died,
         depth=depth,
         at=now.at,
+        capped=now.capped,
     )
 
 
@@ -149,9 +164,9 @@ def everything(row: QueueMetrics) -> int:
 
 
 def came(now: QueueMetrics, hour: Sequence[QueueMetrics]) -> float | None:
-    """Jobs that came in a second: what left, and how much the queue has grown since a minute ago."""
+    """Jobs that came in a second: what left, and how much the queue has grown since a minute ago; None: it is not known."""
     before = next((row for row in reversed(hour) if (now.at - row.at).total_seconds() >= 60), None)
-    if before is None:
+    if before is None or now.capped:
         return None
     passed = (now.at - before.at).total_seconds() - before.duration / 2
     left = (now.completed + now.died) / now.duration if now.duration else 0.0

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse
 
 from queue_db.service.pages.board import board
 from queue_db.service.pages.diagnosis import failing, seen_by
-from queue_db.service.pages.numbers import Line
+from queue_db.service.pages.numbers import Line, counted
 from queue_db.service.pages.render import page
 from queue_db.service.pages.routing import page_router
 from queue_db.service.requests import Db, Person
@@ -35,10 +35,10 @@ SORTS: dict[str, Callable[[Line], Any]] = {
 class Totals:
     """Sums over the queues."""
 
-    due: int
-    running: int
-    scheduled: int
-    dead: int
+    due: str
+    running: str
+    scheduled: str
+    dead: str
     oldest: float | None
     came: float | None
     done: float | None
@@ -53,10 +53,10 @@ def totals(lines: list[Line]) -> Totals:
         return sum(known) if known else None
 
     return Totals(
-        due=sum(line.available for line in lines),
-        running=sum(line.running + line.held for line in lines),
-        scheduled=sum(line.scheduled + line.blocked for line in lines),
-        dead=sum(line.dead for line in lines),
+        due=counted(lines, "available"),
+        running=counted(lines, "running", "held"),
+        scheduled=counted(lines, "scheduled", "blocked"),
+        dead=counted(lines, "dead"),
         oldest=max((line.oldest for line in lines if line.oldest is not None), default=None),
         came=rate([line.came for line in lines]),
         done=rate([line.done for line in lines]),

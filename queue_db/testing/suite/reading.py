@@ -58,10 +58,14 @@ class TestRead:
             oldest_available_age=60.0,
             by_kind={"a": KindStats(2, 1, 1, 1), "b": KindStats(2, 0, 0, 0)},
         )
+        assert queue.stats(most=7) == queue.stats()
+        queue.enqueue("a", priority=-1)
+        some = queue.stats(most=2)
+        assert (some.available, some.oldest_available_age, some.capped) == (2, 60.0, ("available", "running", "scheduled"))
         assert running_out.complete()
 
     def test_stats_of_nothing(self, queue: Queue, name: str) -> None:
-        assert queue.stats() == QueueStats(name, 0, 0, 0, 0, None, {})
+        assert queue.stats() == QueueStats(name, 0, 0, 0, 0, None, {}) == queue.stats(most=1)
         queue.enqueue("mail", delay=5)
         assert queue.stats() == QueueStats(name, 0, 1, 0, 0, None, {"mail": KindStats(scheduled=1)})
 
