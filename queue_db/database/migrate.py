@@ -25,6 +25,7 @@ from queue_db.arguments import shown
 from queue_db.database.database import Database
 from queue_db.database.masking import MASK, masked
 from queue_db.database.urls import URL_VARIABLE, parse_url
+from queue_db.dialects import Dialect
 from queue_db.errors import ConfigurationError, SchemaOutOfDateError, StorageError, TransientStorageError
 from queue_db.model import Fault
 from queue_db.store.schema import HEAD, Tables
@@ -213,7 +214,7 @@ def run(database: Database, tables: Tables, connection: Connection | None, revis
         _to(connection, tables, revision)
         return
     try:
-        database.run(lambda own: _to(own, tables, revision), name="migrate", attempts=1)
+        database.run(_in_full, database.dialect, tables, revision, name="migrate", attempts=1)
     except StorageError as error:
         if revision == "head" and _made_by_another(database, tables):
             return
@@ -225,6 +226,11 @@ def run(database: Database, tables: Tables, connection: Connection | None, revis
                 statement_name=error.statement_name,
             ) from cause
         raise
+
+
+def _in_full(connection: Connection, dialect: Dialect, tables: Tables, revision: str) -> None:
+    with dialect.long_statements(connection):
+        _to(connection, tables, revision)
 
 
 def _made_by_another(database: Database, tables: Tables) -> bool:

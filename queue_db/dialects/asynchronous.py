@@ -6,8 +6,12 @@ import os
 import socket
 from typing import Any
 
-# Seconds, seconds, times, milliseconds: about 20 s in all. Not every system has all of them.
-_WAITS = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 20_000}
+#: Seconds after which a connection that does not answer is broken: less than a third of the default lease, so that a completion
+#: whose reply is lost is looked up while the lease holds, and more than the longest wait for a lock.
+GONE_AFTER = 15
+
+# Seconds, seconds, times, milliseconds. Not every system has all of them.
+_WAITS = {"TCP_KEEPIDLE": 9, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": GONE_AFTER * 1000}
 
 
 def limit_waits(connection: Any, _record: Any) -> None:

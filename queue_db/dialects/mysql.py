@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -146,8 +146,8 @@ class MySQL(Dialect):
         # PyMySQL has no read timeout by default and would wait without end for a stopped server.
         waits = {
             "connect_timeout": 10,
-            "read_timeout": 60,
-            "write_timeout": 60,
+            "read_timeout": asynchronous.GONE_AFTER,
+            "write_timeout": asynchronous.GONE_AFTER,
             "charset": "utf8mb4",
             "init_command": _lock_waits(10),
         }
@@ -156,10 +156,22 @@ class MySQL(Dialect):
 
     def short_lived_options(self, url: URL, *, local_infile: bool = False) -> dict[str, Any]:
         # A publication of millions of jobs is one statement, and a second publication of the same load waits for it.
-        longer = {"read_timeout": 1800, "write_timeout": 1800, "init_command": _lock_waits(60)}
+        longer = {"read_timeout": _LONG, "write_timeout": _LONG, "init_command": _lock_waits(60)}
         arguments = self.engine_options(url)["connect_args"] | {"program_name": "queue_db spark"}
         arguments |= {name: value for name, value in longer.items() if name not in url.query}
         return {"connect_args": arguments | ({"local_infile": True} if local_infile else {})}
+
+    @contextmanager
+    def long_statements(self, connection: Connection) -> Iterator[None]:
+        driver: Any = connection.connection.driver_connection
+        limits = {name: getattr(driver, name) for name in ("_read_timeout", "_write_timeout") if getattr(driver, name, None)}
+        for name, seconds in limits.items():
+            setattr(driver, name, max(seconds, _LONG))
+        try:
+            yield
+        finally:
+            for name, seconds in limits.items():
+                setattr(driver, name, seconds)
 
     def jdbc(self, url: URL, driver: str | None) -> tuple[str, str, dict[str, str]]:
         return mysql_jdbc.settings(url, driver)
@@ -309,6 +321,9 @@ class MySQL(Dialect):
         args: tuple[Any, ...] = getattr(error.orig, "args", ())
         return str(args[1]) if len(args) > 1 else str(error.orig)
 
+
+# Seconds for a statement of minutes.
+_LONG = 1800
 
 # Options that some drivers do not have.
 _LACKING: Mapping[str, tuple[str, ...]] = {"aiomysql": ("read_timeout", "write_timeout"), "asyncmy": ("write_timeout",)}

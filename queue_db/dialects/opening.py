@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 from sqlalchemy import URL, Connection, Engine, Table
@@ -47,6 +48,10 @@ class Opening:
     def engine_options(self, url: URL) -> dict[str, Any]:
         """Arguments of ``create_engine`` for the library's own engines: isolation, and a limit on every network wait."""
         return {}
+
+    def long_statements(self, connection: Connection) -> AbstractContextManager[None]:
+        """For a block with statements of minutes, which the limit on network waits would break. Default: there is none."""
+        return nullcontext()
 
     def pool_options(self, url: URL, size: int, overflow: int) -> dict[str, Any]:
         """Arguments of ``create_engine`` for a pool of ``size`` connections, with up to ``overflow`` more on demand."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from sqlalchemy import URL, Connection, Table, func, select, text
 
-from queue_db.dialects import pooled
+from queue_db.dialects import asynchronous, pooled
 from queue_db.dialects.lab import Laboratory
 from queue_db.dialects.opening import Opening
 
@@ -68,17 +68,17 @@ class PostgreSQLOpening(Opening, Laboratory):
         connection.exec_driver_sql(f"ANALYZE {connection.dialect.identifier_preparer.format_table(table)}")
 
     def engine_options(self, url: URL) -> dict[str, Any]:
-        # Without these a query on a connection whose network was cut hung for 25 s and more; with them 20 s is the limit.
+        # Without these a query on a connection whose network was cut hung for 25 s and more; with them 15 s is the limit.
         # They give way to what the URL says.
         if url.get_driver_name() == "asyncpg":
             return {"connect_args": {name: value for name, value in _ASYNCPG.items() if name not in url.query}}
         waits = {
             "connect_timeout": 10,
             "keepalives": 1,
-            "keepalives_idle": 15,
-            "keepalives_interval": 5,
+            "keepalives_idle": 9,
+            "keepalives_interval": 2,
             "keepalives_count": 3,
-            "tcp_user_timeout": 20_000,
+            "tcp_user_timeout": asynchronous.GONE_AFTER * 1000,
             "application_name": "queue_db",
             # Milliseconds: a bound on the wait for a row or a table that a forgotten transaction has locked. At REPEATABLE READ a
             # lost version check is an error instead of no row. What is prepared here needs no plan for each set of values; and one

@@ -25,11 +25,22 @@ AT_ONCE = 500
 
 
 class Change(Enum):
-    """The state of the row after a settling verb: :func:`confirm` checks it after a COMMIT whose reply was lost."""
+    """The state that a settling verb leaves: :func:`look` checks it after a COMMIT whose reply was lost."""
 
     KEPT = "kept"  #: still leased: extend
-    FREED = "freed"  #: back in the queue: fail, snooze, release
-    GONE = "gone"  #: deleted, marked, or in the dead table
+    FREED = "freed"  #: back in the queue: snooze, release
+    FAILED = "failed"  #: back in the queue or in the dead table, with a row of the failed attempt
+    DEAD = "dead"  #: in the dead table
+    GONE = "gone"  #: deleted or marked
+
+
+class Sight(Enum):
+    """What a look shows of a lease whose change is in doubt."""
+
+    CHANGED = "changed"  #: the change itself: only the holder of this lease can have made it
+    UNCHANGED = "unchanged"  #: the lease as it was: the change is not committed
+    VANISHED = "vanished"  #: no row, as the change leaves it, and as others may have left it after the end of the lease
+    OTHER = "other"  #: something that the change does not leave
 
 
 def extend(connection: Connection, store: Store, pairs: Pairs, lease: int) -> dict[int, int]:
@@ -238,30 +249,48 @@ def bury(
     return delete(connection, store, held)
 
 
-def confirm(connection: Connection, store: Store, leases: Sequence[tuple[int, int, str]], change: Change) -> set[int]:
-    """After a COMMIT whose reply was lost: which of the leases ``(id, version, claim token)`` show the change.
+def look(connection: Connection, store: Store, leases: Sequence[tuple[int, int, str]], change: Change) -> dict[int, Sight]:
+    """After a COMMIT whose reply was lost: what shows of ``change`` to the leases ``(id, version, claim token)``, by id.
 
-    The change had matched under lock before the commit, or the leases still held, so a row that is gone, or one version on in the
-    form that the change leaves, means that it happened.
+    A version is never used again, so a row with the version of this lease, or with the next one in the form that the change leaves,
+    is proof. A deleted row leaves none.
     """
-    jobs = store.tables.jobs
+    jobs, ids = store.tables.jobs, [job_id for job_id, _, _ in leases]
     found = {
         row.id: row
         for row in connection.execute(
-            select(jobs.c.id, jobs.c.version, jobs.c.claim_token, jobs.c.delete_mark).where(
-                jobs.c.id.in_([job_id for job_id, _, _ in leases])
-            )
+            select(jobs.c.id, jobs.c.version, jobs.c.claim_token, jobs.c.delete_mark).where(jobs.c.id.in_(ids))
         )
     }
-    shown = set()
+    traces = _traces(connection, store, ids, change)
+    sights = {}
     for job_id, version, token in leases:
         row = found.get(job_id)
-        if row is None:
-            applied = change is Change.GONE
+        if row is not None and row.version == version:
+            sight = Sight.UNCHANGED
+        elif traces is not None:
+            sight = Sight.CHANGED if (job_id, version) in traces else Sight.OTHER
+        elif row is None:
+            sight = Sight.VANISHED if change is Change.GONE else Sight.OTHER
+        elif row.version != version + 1:
+            sight = Sight.OTHER
         elif change is Change.GONE:
-            applied = row.delete_mark == 1 and row.version == version + 1
+            sight = Sight.CHANGED if row.delete_mark == 1 else Sight.OTHER
         else:
-            applied = row.version == version + 1 and row.claim_token == (token if change is Change.KEPT else None)
-        if applied:
-            shown.add(job_id)
-    return shown
+            sight = Sight.CHANGED if row.claim_token == (token if change is Change.KEPT else None) else Sight.OTHER
+        sights[job_id] = sight
+    return sights
+
+
+def _traces(connection: Connection, store: Store, ids: Sequence[int], change: Change) -> set[tuple[int, int]] | None:
+    """The leases ``(id, version)`` of these jobs that ended by ``change``; None: it leaves no rows elsewhere."""
+    dead, errors = store.tables.dead, store.tables.errors
+    if change is Change.DEAD:
+        # With the next version: see :func:`bury`.
+        return {
+            (row.id, row.version - 1) for row in connection.execute(select(dead.c.id, dead.c.version).where(dead.c.id.in_(ids)))
+        }
+    if change is Change.FAILED:
+        query = select(errors.c.job_id, errors.c.version).where(errors.c.job_id.in_(ids))
+        return {(row.job_id, row.version) for row in connection.execute(query)}
+    return None

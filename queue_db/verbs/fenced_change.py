@@ -23,6 +23,12 @@ Work = Callable[[Connection, Store, Pairs], set[int]]
 """Changes the jobs whose ``(id, version)`` holds and returns their ids. Its name is the verb's."""
 
 
+# Most unanswered COMMITs of one change.
+_DOUBTS = 5
+
+_LOOK = Run("look", write=False, direct=True, repeatable=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of a change."""
@@ -42,7 +48,7 @@ nothing was done."""
 class FencedChange:
     """One verb over some jobs.
 
-    :param change: how the verb leaves a row, for all jobs or by job: what :meth:`_confirm` looks for after an unanswered COMMIT.
+    :param change: how the verb leaves a row, for all jobs or by job: what :meth:`_shown` looks for after an unanswered COMMIT.
     :param attempts: how often the transaction runs at most while the database asks to try again.
     :param direct: the work is one statement, or begins its transaction itself.
     :param carrier: is asked first to do the work, which deletes jobs.
@@ -95,24 +101,34 @@ class FencedChange:
         """Run without the caller's transaction. If its COMMIT is not answered, check whether it happened; if not, run it again."""
         outcome = self.carrier(pairs, self.work) if self.carrier is not None else None
         if outcome is None:
-            outcome = self._alone(pairs)
-        matched = outcome.matched
-        if matched is not None and outcome.doubt is None:
-            return matched
-        # If the statement itself was not answered, what it matched is unknown.
-        unseen = outcome.doubt if matched is None else None
-        shown = self._confirm([job for job in jobs if matched is None or job.id in matched], unseen)
-        rest = [pair for pair in pairs if pair[0] not in shown]
-        if not rest:
-            return shown
-        with self.core.database.counting as counters:
-            counters.retried += 1
-        done = shown | self.core.run(Run(self.verb, attempts=self.attempts), self.work, rest)
-        # The server may still have been executing it; the second run waited for it and found another version.
-        late = [job for job in jobs if job.id not in done and (matched is None or job.id in matched)]
-        return done | self._confirm(late, unseen) if late else done
+            outcome = self._alone(pairs, direct=self.direct)
+        done: set[int] = set()
+        doubts = 0
+        doubtful: list[LeasedJob] = []
+        while outcome.doubt is not None:
+            if doubts == _DOUBTS:
+                raise outcome.doubt
+            doubts += 1
+            matched, doubt = outcome.matched, outcome.doubt
+            # Of two leases of one job only the later one was tried.
+            tried = {
+                (job_id, version) for job_id, version in pairs if job_id not in done and (matched is None or job_id in matched)
+            }
+            doubtful = [job for job in jobs if (job.id, job.version) in tried]
+            done |= self._shown(doubtful, doubt, matched=matched is not None)
+            rest = [pair for pair in pairs if pair[0] not in done]
+            if not rest:
+                return done
+            with self.core.database.counting as counters:
+                counters.retried += 1
+            outcome = self._alone(rest, direct=False)
+        again = outcome.matched or set()
+        if doubtful and not any(job.id in again for job in doubtful):
+            # The server may still have been executing it: the last run waited for it, and found other versions.
+            done |= self._shown([job for job in doubtful if job.id not in done], doubt, matched=matched is not None)
+        return done | again
 
-    def _alone(self, pairs: Pairs) -> Outcome:
+    def _alone(self, pairs: Pairs, *, direct: bool) -> Outcome:
         """Run in a transaction of our own."""
         matched: set[int] | None = None
 
@@ -123,36 +139,53 @@ class FencedChange:
             return matched
 
         try:
-            return Outcome(self.core.run(Run(self.verb, attempts=self.attempts, direct=self.direct), attempt))
+            return Outcome(self.core.run(Run(self.verb, attempts=self.attempts, direct=direct), attempt))
         except StorageError as error:
             if not error.outcome_unknown:
                 raise
             return Outcome(matched, error)
 
-    def _confirm(self, jobs: Sequence[LeasedJob], unseen: StorageError | None) -> set[int]:
-        """Which of these jobs show the change.
+    def _shown(self, jobs: Sequence[LeasedJob], doubt: StorageError, *, matched: bool) -> set[int]:
+        """Which of these jobs the transaction in doubt has changed, as far as that can be proved.
 
-        They had matched before the lost COMMIT. If that is not known (``unseen``), their leases must still hold: otherwise the
-        change may be another worker's.
+        It changed all that it matched or none, so one job can prove it for all. A deleted row proves nothing by itself: after the
+        end of the lease another worker may have claimed the job and completed it. While the lease holds, no worker can.
 
-        :raises StorageError: ``unseen``, when a lease has ended.
+        :param matched: they had matched before the COMMIT; otherwise that is unknown.
+        :raises StorageError: ``doubt``, if it cannot be proved either way.
         """
         by_change: dict[settle.Change, list[tuple[int, int, str]]] = {}
         for job in jobs:
             change = self.change if isinstance(self.change, settle.Change) else self.change(job)
             by_change.setdefault(change, []).append((job.id, job.version, job.token))
 
-        def confirm(connection: Connection, store: Store) -> set[int]:
-            shown: set[int] = set()
+        def look(connection: Connection, store: Store) -> tuple[dict[int, settle.Sight], int]:
+            sights: dict[int, settle.Sight] = {}
             for change, leases in by_change.items():
-                shown |= settle.confirm(connection, store, leases, change)
-            if unseen is not None and shown:
-                now = store.read_clock(connection)
-                if any(job.id in shown and job.lease_ends <= now for job in jobs):
-                    raise unseen
-            return shown
+                sights |= settle.look(connection, store, leases, change)
+            # After the rows: a lease that holds now held when they were read.
+            return sights, store.read_clock(connection)
 
-        return self.core.read(confirm)
+        sights, now = self.core.run(_LOOK, look)
+        if settle.Sight.UNCHANGED in sights.values():
+            return set()
+        changed = {job.id for job in jobs if sights[job.id] is settle.Sight.CHANGED}
+        if matched and changed:
+            return {job.id for job in jobs}
+        if matched and settle.Sight.OTHER in sights.values():
+            return set()
+        vanished = [job for job in jobs if sights[job.id] is settle.Sight.VANISHED]
+        held = {job.id for job in vanished if _holds(job, now)}
+        if matched and held:
+            return {job.id for job in jobs}
+        if len(held) < len(vanished):
+            raise doubt
+        return changed | held
+
+
+def _holds(job: LeasedJob, now: int) -> bool:
+    """Whether the lease holds at this time of the database's clock."""
+    return job.lease_ends > now
 
 
 class Locked:

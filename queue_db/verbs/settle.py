@@ -159,13 +159,13 @@ class Settle:
                 history.record_errors(connection, store, [failures[job_id].row for job_id in sorted(done)])
             return done
 
-        def change(job: LeasedJob) -> settle.Change:
-            return settle.Change.GONE if is_last(job.id) else settle.Change.FREED
-
         def death(job: LeasedJob) -> Death | None:
             return Death(job, DeathReason.FAILED, failures[job.id].text) if is_last(job.id) else None
 
-        return self._settle(jobs, fail, change, lambda job_id: Departure.DEAD if is_last(job_id) else None, death=death)
+        def departure(job_id: int) -> Departure | None:
+            return Departure.DEAD if is_last(job_id) else None
+
+        return self._settle(jobs, fail, settle.Change.FAILED, departure, death=death)
 
     def _backoff(self, job: LeasedJob) -> int:
         return backoff_of(self._core, job.attempts, job)
@@ -261,7 +261,7 @@ class Settle:
         def death(job: LeasedJob) -> Death:
             return Death(job, reason, errors[job.id])
 
-        return self._settle(jobs, bury, settle.Change.GONE, lambda _: Departure.DEAD, death=death)
+        return self._settle(jobs, bury, settle.Change.DEAD, lambda _: Departure.DEAD, death=death)
 
     def defer_unknown(self, jobs: Sequence[LeasedJob], error: BaseException | str, grace: int) -> list[Verdict]:
         """They come back later, not an attempt; those deferred for ``grace`` microseconds go to the dead table."""
@@ -292,7 +292,7 @@ class Settle:
             return done
 
         def change(job: LeasedJob) -> settle.Change:
-            return settle.Change.GONE if job.id in over else settle.Change.FREED
+            return settle.Change.DEAD if job.id in over else settle.Change.FREED
 
         def death(job: LeasedJob) -> Death | None:
             return Death(job, DeathReason.UNKNOWN_KIND, text) if job.id in over else None

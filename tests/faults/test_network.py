@@ -108,6 +108,30 @@ def test_a_silent_network_is_noticed(kind: str, url: str, far: Queue, proxy: Pro
     assert far.db.counters.retried == 1
 
 
+def test_a_dead_network_is_noticed_within_a_third_of_the_default_lease(kind: str, url: str, db: QueueDB) -> None:
+    waits = db.database.dialect.engine_options(make_url(url))["connect_args"]
+    limit = waits["tcp_user_timeout"] / 1000 if kind == "postgresql" else max(waits["read_timeout"], waits["write_timeout"])
+    assert 10 < limit < 60 / 3  # longer than a wait for a lock
+
+
+def test_a_migration_may_take_longer_than_other_statements(kind: str, url: str, db: QueueDB) -> None:
+    if kind == "postgresql":
+        return  # the kernel of the server answers for it
+    with QueueDB(make_url(url).update_query_dict({"read_timeout": "1"})) as hasty:
+        database = hasty.database
+
+        def sleep(connection: Connection) -> None:
+            connection.execute(text("SELECT SLEEP(1.5)"))
+
+        def sleep_for_long(connection: Connection) -> None:
+            with database.dialect.long_statements(connection):
+                sleep(connection)
+
+        database.run(sleep_for_long, name="sleep", attempts=1)
+        with pytest.raises(StorageError):
+            database.run(sleep, name="sleep", attempts=1, write=False)
+
+
 SETTLED: dict[str, tuple[Callable[[LeasedJob], Verdict], State | None]] = {
     "complete": (lambda job: job.complete(), None),
     "cancel": (lambda job: job.cancel(), None),

@@ -564,7 +564,19 @@ def _settles() -> list[Scenario]:
         Scenario(
             "confirm",
             "the reply to a COMMIT was lost: whether the change shows",
-            lambda connection, store: settle.confirm(connection, store, [(1, 3, "token"), (2, 3, "token")], settle.Change.GONE),
+            lambda connection, store: settle.look(connection, store, [(1, 3, "token"), (2, 3, "token")], settle.Change.GONE),
+            begins=True,
+        ),
+        Scenario(
+            "confirm_dead",
+            "the reply to the COMMIT of a burial was lost: whether it shows",
+            lambda connection, store: settle.look(connection, store, [(1, 3, "token")], settle.Change.DEAD),
+            begins=True,
+        ),
+        Scenario(
+            "confirm_failed",
+            "the reply to the COMMIT of a failed attempt was lost: whether it shows",
+            lambda connection, store: settle.look(connection, store, [(1, 3, "token")], settle.Change.FAILED),
             begins=True,
         ),
         Scenario(
