@@ -14,8 +14,8 @@ from queue_db.service.pages import PAGES, routing
 from queue_db.service.pages.board import Board
 from queue_db.service.pages.render import by_name
 from queue_db.service.paths import Paths
-from queue_db.service.pressure import Pressure, paced
-from queue_db.service.requests import Service
+from queue_db.service.pressure import Pressure
+from queue_db.service.requests import Service, identity
 from queue_db.service.samples import Samples, lifespan
 from queue_db.service.settings import Settings
 from queue_db.service.waiting import Waiting
@@ -51,7 +51,7 @@ def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
     exact = Declared(API)
     direct.install(app, exact)
     for router in API:
-        app.include_router(router, prefix="/api/v1", dependencies=[paced, Depends(exact)])
+        app.include_router(router, prefix="/api/v1", dependencies=[Depends(identity), Depends(exact)])
     for router in BESIDE:
         app.include_router(router)
     for pages in PAGES:

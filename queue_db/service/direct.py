@@ -22,7 +22,6 @@ from queue_db.service.api.settlements import Settlements, settle_jobs
 from queue_db.service.declared import Declared
 from queue_db.service.identity import Identity
 from queue_db.service.paths import Name
-from queue_db.service.pressure import pace
 from queue_db.service.requests import identity, of
 
 _Body = TypeVar("_Body", bound=BaseModel)
@@ -66,7 +65,6 @@ async def _given(
     content = await _content(request)
     quick, parsed = _parsed(request, content, read)
     who = await identity(request)
-    pace(request, who)
     await exact.check(request, endpoint)
     who.check("work")
     wrong: list[dict[str, Any]] = []

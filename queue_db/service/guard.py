@@ -12,12 +12,15 @@ from fastapi import HTTPException, Request
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from queue_db.service import errors, session
+from queue_db.service import errors, refusals, session
 from queue_db.service.incidents import IncidentType, described
-from queue_db.service.requests import LOOKING, Service, identity
+from queue_db.service.requests import LOOKING, Service, count
 
 #: What asks for these knows no host name; the answers have no data.
 PROBES = frozenset({"/healthz", "/readyz"})
+
+# Paths beside those of the API whose requests count against the rate of their token.
+_COUNTED = frozenset({"/api", "/metrics"})
 
 #: Largest body of a login, which nobody has to be allowed to send.
 MOST_OF_LOGIN = 4096
@@ -79,10 +82,12 @@ class Guard:
             return
         body = _Body(receive, self, self._largest(scope), scope)
         try:
-            if scope["method"] not in LOOKING and _path(scope).startswith("/api/"):
-                # The body is read and parsed before any endpoint asks who sends it.
-                await identity(Request(scope))
+            if _path(scope) in _COUNTED or _path(scope).startswith("/api/"):
+                # Before the path is looked for, and the body is read and parsed.
+                await count(Request(scope))
             await self.app(scope, body.receive, sending)
+        except refusals.RefusedError as error:
+            await refusals.answer(error, self.service, scope)(scope, receive, sending)
         except Exception as error:
             if started:
                 errors.report(error, self.service, scope)

@@ -8,16 +8,13 @@ import time
 from collections.abc import Mapping
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import Request
 
 from queue_db.db import QueueDB
-from queue_db.service.identity import Identity
 from queue_db.service.incidents import IncidentType
 from queue_db.service.metrics_of import latest
 from queue_db.service.refusals import RefusedError
-from queue_db.service.requests import identity
 
 # Seconds for which the numbers of the queues are remembered; a sample is taken every 10 s.
 _REMEMBER = 5.0
@@ -155,20 +152,3 @@ class Admission:
         """The jobs that were looked at are in their queues."""
         for queue, number in self._jobs.items():
             self._pressure.count(queue, number)
-
-
-def pace(request: Request, who: Identity) -> None:
-    """Count a request of this token.
-
-    :raises RefusedError: 429, it sends too many.
-    """
-    pressure: Pressure = request.app.state.pressure
-    pressure.request(who.name)
-
-
-async def _paced(request: Request, who: Annotated[Identity, Depends(identity)]) -> None:
-    pace(request, who)
-
-
-#: A dependency of all operations of the API: the rate of each token.
-paced = Depends(_paced)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
+from starlette.types import Scope
 
 from queue_db.service.errors import INVALID, problem
 from queue_db.service.incidents import IncidentType, described
-from queue_db.service.requests import of
+from queue_db.service.requests import Service, of
 
 
 class RefusedError(Exception):
@@ -58,17 +59,22 @@ def stale(detail: str) -> RefusedError:
     return RefusedError(412, "The job has changed, or the lease is lost", detail, name="stale")
 
 
+def answer(error: RefusedError, service: Service, scope: Scope) -> JSONResponse:
+    """The response to a refused request, which is recorded if it is an incident."""
+    if error.incident is not None:
+        service.incidents.record(error.incident, f"{described(scope)}: {error.detail}")
+    response = problem(error.status, error.title, error.detail, name=error.name)
+    if error.retry_after is not None:
+        response.headers["Retry-After"] = str(error.retry_after)
+    return response
+
+
 def install(app: FastAPI) -> None:
     """Let the application answer refusals."""
 
     async def on_refused(request: Request, error: Exception) -> JSONResponse:
         if not isinstance(error, RefusedError):
             raise error
-        if error.incident is not None:
-            of(request).incidents.record(error.incident, f"{described(request.scope)}: {error.detail}")
-        response = problem(error.status, error.title, error.detail, name=error.name)
-        if error.retry_after is not None:
-            response.headers["Retry-After"] = str(error.retry_after)
-        return response
+        return answer(error, of(request), request.scope)
 
     app.add_exception_handler(RefusedError, on_refused)

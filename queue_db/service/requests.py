@@ -6,8 +6,9 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, Request
@@ -24,6 +25,9 @@ from queue_db.service.outage import Outage
 from queue_db.service.session import LoginNeededError, Session
 from queue_db.service.settings import Settings
 
+if TYPE_CHECKING:
+    from queue_db.service.pressure import Pressure
+
 #: Methods that change nothing.
 LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -36,6 +40,9 @@ _WORKING = 10
 
 # Where the scope of a request has who asks, once that is known.
 _WHO = "queue_db.identity"
+
+# Where it says that the request was counted.
+_COUNTED = "queue_db.counted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +95,50 @@ Db = Annotated[QueueDB, Depends(_db)]
 async def identity(request: Request) -> Identity:
     """Who asks: the owner of the token in the ``Authorization`` header, or of the session in the cookie, which may only look.
 
+    The first call for a request counts it against the rate of the token.
+
     :raises UnauthorizedError: the service is closed, and nobody has this token.
+    :raises RefusedError: 429, the token sends too many.
     """
+    known: Identity | UnauthorizedError | None = request.scope.get(_WHO)
+    if known is None:
+        try:
+            known = _as_allowed(of(request), await _asker(request))
+        except UnauthorizedError as error:
+            known = error
+        request.scope[_WHO] = known
+    if isinstance(known, UnauthorizedError):
+        raise known
+    if not request.scope.get(_COUNTED):
+        request.scope[_COUNTED] = True
+        pressure: Pressure = request.app.state.pressure
+        pressure.request(known.name)
+    return known
+
+
+async def _asker(request: Request) -> Identity:
     service = of(request)
     if not service.settings.closed:
-        return _as_allowed(service, ANYBODY)
-    known: Identity | None = request.scope.get(_WHO)
-    if known is None:
-        secret = _secret(request)
-        found = service.tokens.recall(secret) if secret else None
-        if found is None:
-            found = await to_thread.run_sync(_found, request, service, secret, limiter=service.asking)
-        known = request.scope[_WHO] = _as_allowed(service, found)
-    return known
+        return ANYBODY
+    secret = _secret(request)
+    found = service.tokens.recall(secret) if secret else None
+    if found is None:
+        found = await to_thread.run_sync(_found, request, service, secret, limiter=service.asking)
+    return found
+
+
+async def count(request: Request) -> None:
+    """Count a request that no operation may look at: its path or its body may be wrong.
+
+    :raises UnauthorizedError: it is a change, and nobody has this token.
+    :raises RefusedError: 429, the token sends too many.
+    """
+    if request.method not in LOOKING:
+        await identity(request)
+    elif "authorization" in request.headers or not of(request).settings.closed:
+        # What needs no token is answered, whatever came as one.
+        with suppress(UnauthorizedError):
+            await identity(request)
 
 
 class Standing:

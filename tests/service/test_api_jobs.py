@@ -201,6 +201,44 @@ def test_a_token_that_asks_too_often_waits(serve: Callable[[Settings], httpx2.Cl
     assert int(refused.headers["retry-after"]) > 1
 
 
+BROKEN: dict[str, Any] = {"content": "{", "headers": {"Content-Type": "application/json"}}
+WRONG: list[tuple[str, str, dict[str, Any]]] = [
+    ("POST", "/api/v1/queues/mail/jobs", BROKEN),
+    ("POST", "/api/v1/queues/mail/claims", BROKEN),
+    ("POST", "/api/v1/queues/mail/settlements", BROKEN),
+    ("POST", "/api/v1/queues/mail/jobs", {"content": "x", "headers": {"Content-Type": "text/plain"}}),
+    ("GET", "/api/v1/no/such/path", {}),
+    ("POST", "/api/v1/no/such/path", {}),
+    ("PATCH", "/api/v1/queues", {}),
+    ("GET", "/metrics", {}),
+    ("GET", "/api/v1", {}),
+    ("GET", "/api/v1/jobs/x", {}),
+    ("GET", "/api/v1/queues", {"params": {"unknown": "1"}}),
+]
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_each_request_counts_whatever_is_wrong_with_it(
+    db: QueueDB, name: str, serve: Callable[[Settings], httpx2.Client], closed: bool
+) -> None:
+    client = serve(Settings(closed=closed, max_rate=0.001))
+    for number, (method, path, options) in enumerate(WRONG[:: 1 if closed else 100]):
+        if closed:
+            client.headers["Authorization"] = f"Bearer {db.tokens.create(f'{name}-{number}', ['read', 'enqueue', 'work'])}"
+        assert client.request(method, path, **options).status_code != 429
+        for answer in (client.request(method, path, **options), client.get("/api/v1/queues")):
+            assert (answer.status_code, answer.json()["type"]) == (429, "urn:queue-db:problem:too-many-requests")
+            assert int(answer.headers["retry-after"]) > 1
+    assert client.get("/healthz").status_code == 200
+
+
+def test_a_request_that_waits_counts_once(db: QueueDB, name: str, serve: Callable[[Settings], httpx2.Client]) -> None:
+    """Although its token is looked at again."""
+    client = serve(Settings(max_rate=1.0))
+    client.headers["Authorization"] = f"Bearer {db.tokens.create(name, ['work'])}"
+    assert client.post(f"/api/v1/queues/{name}/claims", json={"wait": 0.01}).status_code == 200
+
+
 def test_dead_jobs_are_listed_redriven_and_purged(db: QueueDB, name: str, client: httpx2.Client) -> None:
     queue = db.queue(name)
     ids = [str(queue.enqueue("mail", n)) for n in range(3)]
