@@ -17,7 +17,7 @@ from queue_db.core import Core
 from queue_db.database import migrate
 from queue_db.database.database import Database
 from queue_db.dead import DeadJobs
-from queue_db.errors import ArgumentError, JobNotFoundError
+from queue_db.errors import ArgumentError, JobDeadError, JobNotFinishedError, JobNotFoundError
 from queue_db.feeds import Feed, Feeds
 from queue_db.model import Batch, Counters, Finished, Job, JobError, State, Verdict, WorkerInfo, from_micros
 from queue_db.monitoring import failures
@@ -30,7 +30,7 @@ from queue_db.removal import Removal, removal_for
 from queue_db.routes import Routes, Topic
 from queue_db.routes.router import Router
 from queue_db.schedules import Schedules
-from queue_db.store import Store, actions, callbacks, controls, counts, history, settle, sweep, windows, worker_registry
+from queue_db.store import Store, actions, callbacks, controls, counts, history, insights, settle, sweep, windows, worker_registry
 from queue_db.store.feeds import spans
 from queue_db.store.schema import FEED_LENGTH, KIND_LENGTH, QUEUE_LENGTH, TOPIC_LENGTH, WORKER_LENGTH, tables
 from queue_db.strategies import Strategy, strategy_for
@@ -254,6 +254,15 @@ class QueueDB:
         """
         return find_job(self.core, job_id)
 
+    def state(self, job_id: int) -> State:
+        """The state of a job, also of one that has left: COMPLETED while its result is retained, afterwards UNKNOWN.
+
+        One statement, which sees one moment: a job that is completed meanwhile is RUNNING or COMPLETED. UNKNOWN is a job of which
+        nothing is left: it was completed and no result is retained, cancelled or purged; or it never existed.
+        """
+        arguments.whole("job_id", job_id, 0, 2**63 - 1)
+        return self.core.read(insights.state, job_id)
+
     def cancel(self, job_id: int, *, version: int | None = None) -> Verdict:
         """:meth:`Queue.cancel`, in whatever queue the job is."""
         return self.queue(self.get(job_id).queue).cancel(job_id, version=version)
@@ -304,12 +313,18 @@ class QueueDB:
     def finished(self, job_id: int) -> Finished:
         """The retained result of a completed job, until it expires.
 
-        :raises JobNotFoundError: the job is not completed, its result was not retained, or the result has expired.
+        :raises JobNotFinishedError: the job is not completed yet.
+        :raises JobDeadError: it is dead.
+        :raises JobNotFoundError: its result was not retained or has expired, or it was cancelled or purged, or never existed.
         """
         arguments.whole("job_id", job_id, 0, 2**63 - 1)
         row = self.core.read(history.finished, job_id)
         if row is None:
-            raise JobNotFoundError(job_id, "the finished jobs")
+            state = self.state(job_id)
+            if state is State.COMPLETED:  # since the first read
+                row = self.core.read(history.finished, job_id)
+            if row is None:
+                raise _not_finished(job_id, state)
         return self._finished(row)
 
     def finished_jobs(
@@ -345,21 +360,18 @@ class QueueDB:
         """Wait until a job is completed and return its result. Its handler must retain results: ``handles(…, keep=seconds)``.
 
         :param timeout: seconds.
-        :raises JobNotFoundError: it is dead, or it is gone and its result was not retained.
+        :raises JobDeadError: it is dead.
+        :raises JobNotFoundError: its result was not retained or has expired, or it was cancelled or purged, or never existed.
         :raises TimeoutError: it is not completed yet.
         """
         until = time.monotonic() + arguments.seconds("timeout", timeout) / 1_000_000
         pause = _FIRST_WAIT
         while True:
-            try:
+            state = self.state(job_id)
+            if state is State.COMPLETED:
                 return self.finished(job_id)
-            except JobNotFoundError:
-                try:
-                    state = self.get(job_id).state
-                except JobNotFoundError:
-                    return self.finished(job_id)  # it may have been completed between the two reads
-            if state is State.DEAD:
-                raise JobNotFoundError(job_id, "the live jobs", state=state.value)
+            if state in (State.DEAD, State.UNKNOWN):
+                raise _not_finished(job_id, state)
             left = until - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"job {job_id} is still {state.value} after {timeout:g} s")
@@ -410,6 +422,17 @@ class QueueDB:
                 self._swept_everywhere = True
                 break
         return swept
+
+
+def _not_finished(job_id: int, state: State) -> JobNotFoundError:
+    """Why a job in this state has no result."""
+    if state is State.DEAD:
+        return JobDeadError(job_id, "the dead table")
+    if state not in (State.COMPLETED, State.UNKNOWN):
+        return JobNotFinishedError(job_id, state.value)
+    kept = "it was completed, and its result was not retained (handles(…, keep=seconds)) or has expired"
+    gone = f"nothing is left of job {job_id}: {kept}; or it was cancelled or purged, or never existed"
+    return JobNotFoundError(job_id, "the finished jobs", message=gone)
 
 
 def _batch(row: Any) -> Batch:

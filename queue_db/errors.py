@@ -7,7 +7,9 @@
     ├─ EnqueueError ─┬─ DuplicateJobError
     │                ├─ PayloadError (also a ValueError)
     │                └─ StagingError
-    ├─ JobNotFoundError
+    ├─ JobNotFoundError ─┬─ JobDeadError
+    │                    └─ JobNotFinishedError
+    ├─ JobStateError
     ├─ UnknownKindError
     ├─ LeaseLostError
     ├─ HandlerProcessError
@@ -102,11 +104,27 @@ class StagingError(EnqueueError):
 class JobNotFoundError(QueueDBError):
     """There is no such job: it was completed, cancelled, purged, or never existed. Or it is not in the required state."""
 
-    def __init__(self, job_id: int, where: str, *, state: str | None = None, message: str | None = None) -> None:
-        if message is None and state is None:
-            message = f"no job {job_id} in {where}: it was completed, cancelled, purged, or never existed"
-        super().__init__(message or f"job {job_id} in {where} is {state}: db.dead redrives or purges it")
+    def __init__(self, job_id: int, where: str, *, message: str | None = None) -> None:
+        super().__init__(message or f"no job {job_id} in {where}: it was completed, cancelled, purged, or never existed")
         self.job_id = job_id
+
+
+class JobDeadError(JobNotFoundError):
+    """The job is dead."""
+
+    def __init__(self, job_id: int, where: str) -> None:
+        super().__init__(job_id, where, message=f"job {job_id} in {where} is dead: db.dead redrives or purges it")
+
+
+class JobNotFinishedError(JobNotFoundError):
+    """The job is not completed yet.
+
+    :param state: its :class:`~queue_db.State`.
+    """
+
+    def __init__(self, job_id: int, state: str) -> None:
+        super().__init__(job_id, "the finished jobs", message=f"job {job_id} is not completed: it is {state}; db.wait waits for it")
+        self.state = state
 
 
 class JobStateError(QueueDBError):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
 
 from queue_db.errors import LeaseLostError
 
@@ -45,6 +45,14 @@ class State(StrEnum):
     RUNNING = "running"  #: leased by a worker
     BLOCKED = "blocked"  #: waiting for jobs before it in its group
     DEAD = "dead"  #: in the dead table; ``db.dead.redrive`` brings it back
+    COMPLETED = "completed"  #: its result is retained; of ``db.state`` only
+    #: Nothing is left of it: it was completed and no result is retained, cancelled or purged; or it never existed. Of ``db.state``.
+    UNKNOWN = "unknown"
+
+
+#: The states of jobs that are there.
+PRESENT = (State.AVAILABLE, State.SCHEDULED, State.RUNNING, State.BLOCKED, State.DEAD)
+PresentState = Literal["available", "scheduled", "running", "blocked", "dead"]
 
 
 class Capability(StrEnum):

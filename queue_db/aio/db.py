@@ -35,6 +35,7 @@ from queue_db.model import (
     Finished,
     Job,
     JobError,
+    State,
     Verdict,
     WorkerInfo,
 )
@@ -284,6 +285,14 @@ class AsyncQueueDB:
         """
         return await run(self._db.get, job_id)
 
+    async def state(self, job_id: int) -> State:
+        """The state of a job, also of one that has left: COMPLETED while its result is retained, afterwards UNKNOWN.
+
+        One statement, which sees one moment: a job that is completed meanwhile is RUNNING or COMPLETED. UNKNOWN is a job of which
+        nothing is left: it was completed and no result is retained, cancelled or purged; or it never existed.
+        """
+        return await run(self._db.state, job_id)
+
     async def cancel(self, job_id: int, *, version: int | None = None) -> Verdict:
         """:meth:`Queue.cancel`, in whatever queue the job is."""
         return await run(self._db.cancel, job_id, version=version)
@@ -314,7 +323,9 @@ class AsyncQueueDB:
     async def finished(self, job_id: int) -> Finished:
         """The retained result of a completed job, until it expires.
 
-        :raises JobNotFoundError: the job is not completed, its result was not retained, or the result has expired.
+        :raises JobNotFinishedError: the job is not completed yet.
+        :raises JobDeadError: it is dead.
+        :raises JobNotFoundError: its result was not retained or has expired, or it was cancelled or purged, or never existed.
         """
         return await run(self._db.finished, job_id)
 
@@ -328,7 +339,8 @@ class AsyncQueueDB:
         """Wait until a job is completed and return its result. Its handler must retain results: ``handles(…, keep=seconds)``.
 
         :param timeout: seconds.
-        :raises JobNotFoundError: it is dead, or it is gone and its result was not retained.
+        :raises JobDeadError: it is dead.
+        :raises JobNotFoundError: its result was not retained or has expired, or it was cancelled or purged, or never existed.
         :raises TimeoutError: it is not completed yet.
         """
         return await run(self._db.wait, job_id, timeout)

@@ -58,6 +58,8 @@ _FEW = 3
 #: By class; the nearest class of an error's own line counts.
 KINDS: dict[type[Exception], Kind] = {
     errors.JobNotFoundError: Kind(404, "There is no such job"),
+    errors.JobDeadError: Kind(404, "The job is dead"),
+    errors.JobNotFinishedError: Kind(404, "The job is not completed yet", more=("state",)),
     errors.JobStateError: Kind(409, "The job's state does not allow this", more=("state",)),
     errors.UnknownKindError: Kind(422, "There is no handler for this kind"),
     errors.DuplicateJobError: Kind(409, "The unique key is taken"),

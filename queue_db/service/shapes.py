@@ -7,13 +7,13 @@ import re
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, cast
 
 from fastapi import Path, Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from queue_db.model import Finished, Job
+from queue_db.model import Finished, Job, PresentState
 from queue_db.service.times import Time
 from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH, WORKER_LENGTH
 
@@ -88,7 +88,7 @@ class JobView(BaseModel):
     payload: Any = Field(description="Values of masked keys are shown as `***`.")
     headers: dict[str, Any]
     priority: int = Field(description="Lower number first.")
-    state: Literal["available", "scheduled", "running", "blocked", "dead"]
+    state: PresentState
     available_at: Time = Field(
         description="When it is due; while it runs the end of its lease; for a dead job when it died. Far away if blocked."
     )
@@ -185,7 +185,7 @@ def job_view(job: Job, masked: Collection[str] = ()) -> JobView:
         payload=shown(job.payload, masked),
         headers=shown(dict(job.headers), masked),
         priority=job.priority,
-        state=job.state.value,
+        state=cast("PresentState", job.state.value),
         available_at=job.available_at,
         version=str(job.version),
         attempts=job.attempts,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from operator import attrgetter
 from typing import Any
@@ -35,13 +35,17 @@ _SHOWN = (
     *("unique_key", "claim_token", "worker", "created_at", "last_error", "group_key", "progress", "progress_note", "callback_id"),
 )
 
+# What the state depends on.
+_STATED = ("available_at", "claim_token")
+
 
 class _Table(IntEnum):
-    """The tables that may have a row of a job. A held job with a unique key has one in the first and one in the last."""
+    """The tables that may have a row of a job. A held job with a unique key has one in LIVE and one in HELD."""
 
     LIVE = 0
     DEAD = 1
     HELD = 2
+    FINISHED = 3
 
 
 def find(connection: Connection, store: Store, queue: str | None, job_id: int) -> tuple[Row[Any], State] | None:
@@ -49,27 +53,50 @@ def find(connection: Connection, store: Store, queue: str | None, job_id: int) -
 
     One statement, which sees one moment: a job that is moved from one table to another meanwhile stands in one of them.
     """
-    jobs, dead = store.tables.jobs, store.tables.dead
-    live = _shown(_Table.LIVE, store, {column.name: column for column in jobs.c})
-    live = live.where(jobs.c.id == job_id, *_in(jobs, queue), jobs.c.delete_mark == 0)
-    died = _shown(_Table.DEAD, store, {column.name: column for column in dead.c})
-    died = died.where(dead.c.id == job_id, *_in(dead, queue))
-    found = connection.execute(union_all(live, died, _held(store, queue, job_id)), store.time()).all()
+    found = connection.execute(union_all(*_places(store, queue, job_id, _SHOWN)), store.time()).all()
     if not found:
         return None
     row = min(found, key=attrgetter("place"))
-    if row.place == _Table.LIVE:
-        return row, state_of(row.available_at, row.claim_token, row.read_at)
-    return row, State.DEAD if row.place == _Table.DEAD else State.RUNNING
+    return row, _state_at(row)
 
 
-def _shown(place: _Table, store: Store, columns: Mapping[str, ColumnElement[Any]]) -> Select[Any]:
-    """An arm of :func:`find`; its types are those of the first arm."""
-    shown = [columns[name].label(name) if name in columns else null().label(name) for name in _SHOWN]
+def state(connection: Connection, store: Store, job_id: int) -> State:
+    """The state of a job that may have left, from one statement as in :func:`find`."""
+    finished = store.tables.finished
+    kept = _shown(_Table.FINISHED, store, {}, _STATED)
+    kept = kept.where(finished.c.id == job_id, finished.c.expires_at > moment(store.clock is not None))
+    found = connection.execute(union_all(*_places(store, None, job_id, _STATED), kept), store.time()).all()
+    return _state_at(min(found, key=attrgetter("place"))) if found else State.UNKNOWN
+
+
+def _state_at(row: Row[Any]) -> State:
+    match row.place:
+        case _Table.LIVE:
+            return state_of(row.available_at, row.claim_token, row.read_at)
+        case _Table.DEAD:
+            return State.DEAD
+        case _Table.HELD:
+            return State.RUNNING
+    return State.COMPLETED
+
+
+def _places(store: Store, queue: str | None, job_id: int, names: Sequence[str]) -> tuple[Select[Any], Select[Any], Select[Any]]:
+    """The rows of one job that has not left, wherever it stands."""
+    jobs, dead = store.tables.jobs, store.tables.dead
+    live = _shown(_Table.LIVE, store, {column.name: column for column in jobs.c}, names)
+    live = live.where(jobs.c.id == job_id, *_in(jobs, queue), jobs.c.delete_mark == 0)
+    died = _shown(_Table.DEAD, store, {column.name: column for column in dead.c}, names)
+    died = died.where(dead.c.id == job_id, *_in(dead, queue))
+    return live, died, _held(store, queue, job_id, names)
+
+
+def _shown(place: _Table, store: Store, columns: Mapping[str, ColumnElement[Any]], names: Sequence[str]) -> Select[Any]:
+    """One of these places, with these columns; the types are those of the first one."""
+    shown = [columns[name].label(name) if name in columns else null().label(name) for name in names]
     return select(literal(int(place), Integer).label("place"), moment(store.clock is not None).label("read_at"), *shown)
 
 
-def _held(store: Store, queue: str | None, job_id: int) -> Select[Any]:
+def _held(store: Store, queue: str | None, job_id: int, names: Sequence[str]) -> Select[Any]:
     """The job of that id that a stream holds, as one that it holds and that has a unique key stands in the jobs table."""
     streams, batches, held = store.tables.streams, store.tables.batches, store.tables.held
     columns: dict[str, ColumnElement[Any]] = {column.name: column for column in held.c}
@@ -79,7 +106,7 @@ def _held(store: Store, queue: str | None, job_id: int) -> Select[Any]:
         "worker": literal("stream ", String).concat(streams.c.name),
     }
     return (
-        _shown(_Table.HELD, store, columns)
+        _shown(_Table.HELD, store, columns, names)
         # Batch by batch, each by the primary key of the held jobs.
         .join_from(batches, held, (held.c.stream == batches.c.stream) & (held.c.batch == batches.c.batch) & (held.c.id == job_id))
         .join(streams, streams.c.id == batches.c.stream)

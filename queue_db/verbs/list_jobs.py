@@ -8,7 +8,7 @@ import binascii
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.errors import ArgumentError
-from queue_db.model import JobPage, State
+from queue_db.model import PRESENT, JobPage, State
 from queue_db.store import listing
 from queue_db.store.listing import Position, Wanted
 from queue_db.store.schema import KEY_LENGTH, KIND_LENGTH
@@ -42,10 +42,9 @@ def list_jobs(core: Core, queue: str, state: str, *, kind: str | None, group: st
 
 
 def _state(state: object) -> State:
-    try:
-        return State(state)  # type: ignore[arg-type]
-    except ValueError:
-        raise ArgumentError(f"state={arguments.shown(state)}: must be one of {', '.join(State)}") from None
+    if state not in PRESENT:
+        raise ArgumentError(f"state={arguments.shown(state)}: must be one of {', '.join(PRESENT)}")
+    return State(state)  # type: ignore[arg-type]
 
 
 def _text(order: str, position: Position) -> str:

@@ -6,7 +6,7 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.core import Core
-from queue_db.errors import JobNotFoundError
+from queue_db.errors import JobDeadError
 from queue_db.model import MOST_VERSION, Job, State, Verdict
 from queue_db.notifications.wakeups import Notifications
 from queue_db.store import Store, dependents, sweep
@@ -25,7 +25,7 @@ def cancel_job(core: Core, queue: str, job_id: int, *, version: int | None) -> V
     for _ in range(CHANGE_ATTEMPTS):
         job = find_job(core, job_id, queue)
         if job.state is State.DEAD:
-            raise JobNotFoundError(job_id, f"queue {queue!r}", state=State.DEAD.value)
+            raise JobDeadError(job_id, f"queue {queue!r}")
         if version is not None and job.version != version:
             return Verdict.LOST
         gone, woken_queues = core.write(_cancel, job, core.notifications)

@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.core import Core
-from queue_db.errors import ArgumentError, JobNotFoundError, JobStateError
+from queue_db.errors import ArgumentError, JobDeadError, JobStateError
 from queue_db.model import MOST_VERSION, Group, Job, State, Verdict, to_micros
 from queue_db.store import Store, reschedule
 from queue_db.store.reschedule import Due
@@ -60,7 +60,7 @@ def _due(run_at: datetime | None, delay: float | None) -> Due | None:
 
 def _check(job: Job, due: Due | None) -> None:
     if job.state is State.DEAD:
-        raise JobNotFoundError(job.id, f"queue {job.queue!r}", state=State.DEAD.value)
+        raise JobDeadError(job.id, f"queue {job.queue!r}")
     if job.state is State.RUNNING or to_micros(job.available_at) == NEVER:
         raise JobStateError(job.id, State.RUNNING, f"job {job.id} is running: its worker settles it; or cancel it")
     if job.state is State.BLOCKED and due is not None:

@@ -11,8 +11,8 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
 import queue_db
-from queue_db import QueueDB, State, errors
-from queue_db.model import RetainedResult
+from queue_db import QueueDB, errors
+from queue_db.model import PRESENT, RetainedResult
 from queue_db.service import Settings
 from queue_db.service import errors as answers
 from queue_db.service.api import API, BESIDE
@@ -179,7 +179,7 @@ def _settles(method: str, path: str) -> bool:
 
 def _world(db: QueueDB, name: str) -> object:
     """What a change would change."""
-    jobs = [(job.id, job.version, job.state, job.progress) for state in State for job in db.queue(name).jobs(state).jobs]
+    jobs = [(job.id, job.version, job.state, job.progress) for state in PRESENT for job in db.queue(name).jobs(state).jobs]
     feed = [(message.kind, message.position) for message in db.feed(name).read().messages]
     schedules = [(one.name, one.paused) for one in db.schedules.list()]
     return jobs, feed, schedules, db.queue(name).controls()

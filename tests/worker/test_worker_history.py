@@ -5,7 +5,7 @@ import threading
 import pytest
 from sqlalchemy import func, select
 
-from queue_db import JobNotFoundError, Retry, State
+from queue_db import JobDeadError, JobNotFoundError, Retry, State
 from queue_db.backoff import constant
 from queue_db.worker import Worker
 from tests.patience import PATIENCE
@@ -111,10 +111,11 @@ def test_to_wait_for_a_result(queue, db, running):
             db.wait(slow, 0.05)
         go.set()
         assert db.wait(slow, PATIENCE).result == 42
-        with pytest.raises(JobNotFoundError, match="is dead"):
+        with pytest.raises(JobDeadError):
             db.wait(queue.enqueue("dies"), PATIENCE)
-        with pytest.raises(JobNotFoundError):
+        with pytest.raises(JobNotFoundError, match="nothing is left of job .* not retained") as gone:
             db.wait(queue.enqueue("forgotten"), PATIENCE)
+        assert not isinstance(gone.value, JobDeadError)
 
 
 def test_old_errors_are_forgotten(queue, db, clock, open_db):

@@ -54,7 +54,11 @@ def list_finished_jobs(
 @router.get("/finished/{job_id}", responses=problems(404))
 def get_finished_job(job_id: PathId, db: Db, who: Reader, request: Request) -> FinishedView:
     """A completed job and its result, until it expires. 404: it is not completed, or its result was not retained."""
-    found = db.finished(int(job_id))
+    try:
+        found = db.finished(int(job_id))
+    except JobNotFoundError:
+        # The error of the verb shows the state of a job that may be of a queue that this token may not see.
+        raise JobNotFoundError(int(job_id), "the finished jobs") from None
     if not who.allows("read", found.queue):
         raise JobNotFoundError(found.id, "the finished jobs")
     return finished_view(found, of(request).settings.masked)

@@ -63,8 +63,8 @@ def _gone(request: Request, db: QueueDB, who: Identity, number: int) -> HTMLResp
     try:
         found = db.finished(number)
     except JobNotFoundError:
-        if not who.allows_all("read"):  # no row says which queue it was in
-            raise
+        if not who.allows_all("read"):  # no row says which queue it was in, and the error shows the state
+            raise JobNotFoundError(number, "the finished jobs") from None
     if found is not None and not who.allows("read", found.queue):
         raise JobNotFoundError(number, "the finished jobs")
     return page(

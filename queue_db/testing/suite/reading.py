@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import func, select
 
-from queue_db.errors import ArgumentError, JobNotFoundError
-from queue_db.model import KindStats, QueueStats, Verdict
+from queue_db.errors import ArgumentError, JobDeadError, JobNotFinishedError, JobNotFoundError
+from queue_db.model import KindStats, QueueStats, RetainedResult, State, Verdict
 from queue_db.queue import Queue
 from queue_db.testing.clock import SettableClock
 from queue_db.testing.suite.fixtures import OpenDB
@@ -29,6 +29,46 @@ class TestRead:
         with pytest.raises(JobNotFoundError) as caught:
             queue.get(job_id)
         assert caught.value.job_id == job_id
+
+    def test_the_state_of_a_job_and_why_it_has_no_result(self, queue: Queue, clock: SettableClock) -> None:
+        db = queue.db
+        kept, dead, gone, running, due = [queue.enqueue(kind) or 0 for kind in ("kept", "dead", "gone", "running", "due")]
+        later, first, blocked = queue.enqueue("later", delay=60), queue.enqueue("x", group="g"), queue.enqueue("x", group="g")
+        claimed = {job.id: job for job in queue.claim(10)}
+        to_keep, to_bury, to_complete = claimed[kept], claimed[dead], claimed[gone]
+        assert all(queue.release_many([claimed[due], claimed[first or 0]]))
+        assert queue.complete_many([to_keep], retained=[RetainedResult("1", 10_000_000)]) == [Verdict.APPLIED]
+        assert to_bury.bury("no use")
+        assert to_complete.complete()
+        states = {
+            kept: State.COMPLETED,
+            dead: State.DEAD,
+            gone: State.UNKNOWN,
+            running: State.RUNNING,
+            due: State.AVAILABLE,
+            later or 0: State.SCHEDULED,
+            first or 0: State.AVAILABLE,
+            blocked or 0: State.BLOCKED,
+            kept + 10**9: State.UNKNOWN,
+        }
+        assert {job_id: db.state(job_id) for job_id in states} == states
+        assert db.finished(kept).result == 1
+        for job_id, state in states.items():
+            if state is State.COMPLETED:
+                continue
+            with pytest.raises(JobNotFoundError) as caught:
+                db.finished(job_id)
+            waits = state not in (State.DEAD, State.UNKNOWN)
+            expected = JobDeadError if state is State.DEAD else JobNotFinishedError if waits else JobNotFoundError
+            assert (type(caught.value), caught.value.job_id, getattr(caught.value, "state", None)) == (
+                expected,
+                job_id,
+                state.value if waits else None,
+            )
+            with pytest.raises(TimeoutError if waits else expected):
+                db.wait(job_id, timeout=0)
+        clock.advance(10)
+        assert db.state(kept) is State.UNKNOWN
 
     def test_peek_shows_what_is_due_and_takes_nothing(self, queue: Queue) -> None:
         queue.enqueue_many([("mail", number) for number in range(4)])
