@@ -7,6 +7,8 @@
         proxy.silence()          # a black hole: connections stay open, no bytes arrive
         proxy.forward()          # end of all disturbances, for new and for silenced connections
         proxy.swallow("COMMIT")  # the next such statement is executed, and its reply is lost
+        proxy.drop("COMMIT")     # the next such statement does not arrive; the connection is reset
+        proxy.delay = 0.05       # seconds before each message
 
 The statement must be readable in the stream: a client of MySQL or MariaDB connects with `ssl_disabled=True`.
 """
@@ -40,6 +42,9 @@ class Proxy:
         self._refusing = threading.Event()
         self.silent = threading.Event()
         self.armed: bytes | None = None
+        #: Whether the armed statement reaches the server.
+        self.arrives = True
+        self.delay = 0.0
         self._swallowed = threading.Event()
         self._listener: socket.socket | None = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -68,6 +73,7 @@ class Proxy:
     def forward(self) -> None:
         """End every disturbance: listen, forward bytes, deliver replies."""
         self.armed = None
+        self.delay = 0.0
         self.silent.clear()
         with self._lock:
             self._refusing.clear()
@@ -97,6 +103,12 @@ class Proxy:
     def swallow(self, start: str) -> None:
         """Let the next statement that begins with ``start`` reach the server, and reset the connection instead of the reply."""
         self._swallowed.clear()
+        self.arrives = True
+        self.armed = start.encode()
+
+    def drop(self, start: str) -> None:
+        """Reset the connection in place of the next statement that begins with ``start``, which does not reach the server."""
+        self.arrives = False
         self.armed = start.encode()
 
     def wait_swallowed(self, timeout: float = 10.0) -> bool:
@@ -210,7 +222,12 @@ class _Link:
             query = QUERY.match(data)
             if query and data.startswith(wanted, query.end()):
                 self._proxy.armed = None
+                if not self._proxy.arrives:
+                    self._ended.set()
+                    return False
                 self._swallowing.set()
+        if self._proxy.delay:
+            self._ended.wait(self._proxy.delay)
         self._send(sink, data)
         return True
 

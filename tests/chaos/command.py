@@ -1,0 +1,237 @@
+"""Rounds of random operations and faults on real databases, and a check that every promise was kept.
+
+python -m tests.chaos --kinds sqlite postgresql mysql mariadb --seconds 30 --rounds 100 --parallel 6
+    100 rounds on each, six at a time, each on a private server that it may kill.
+python -m tests.chaos --kinds postgresql --seed 7
+    The round of seed 7 again: the same clients, operations and faults; how they meet differs.
+python -m tests.chaos --url postgresql://… --seconds 60
+    On a server of yours, in a database of its own for each round; its process stays alive.
+python -m tests.chaos --check FOLDER
+    Check the log of a round once more.
+
+In a round producers, consumers and a worker, as processes, enqueue, claim and settle jobs in all the ways there are, with effects
+in the transaction of a completion and outside of it. Meanwhile processes are killed, stopped beyond their leases and interrupted;
+connections break before and after a COMMIT, and are silent or slow; sessions and the server are killed; rows are locked, and no
+connection is left. When the faults are over, all must come to an end. Each client logs what it was about to do and what came of
+it; `checker.py` compares this with the database: what was acknowledged is done once, what was refused never is, leases and groups
+do not overlap, and an operation in doubt has happened as a whole or not at all.
+
+Each round prints one line. After a violation the folder with the log stays; the lines that prove it are printed. The exit status
+is 1 then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from sqlalchemy import make_url
+
+from tests.chaos import plan as plans
+from tests.chaos.broken import BROKEN
+from tests.chaos.checker import Checker, Final
+from tests.chaos.log import read_log
+from tests.chaos.rounds import FINAL, Result, Round
+from tests.databases import FILES, KINDS
+from tests.servers import Server, provide
+
+#: Few enough connections for a crowd to take all of them. A commit is written to the system before it is acknowledged: it survives
+#: the end of the server, but nobody waits for the disk.
+SERVER_OPTIONS = {
+    "postgresql": ["-c", "max_connections=90"],
+    "mysql": ["--max-connections=90", "--innodb-flush-log-at-trx-commit=2"],
+    "mariadb": ["--max-connections=90", "--innodb-flush-log-at-trx-commit=2"],
+}
+#: Rounds that one process runs on one server, when several run at the same time.
+AT_ONCE = 5
+
+
+@dataclass
+class Row:
+    """A round as the report has it."""
+
+    kind: str
+    seed: int
+    operations: int
+    unknown: int
+    jobs: int
+    seconds: float
+    faults: dict[str, int]
+    violations: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, result: Result) -> Row:
+        unknown = sum(one.status == "unknown" for one in result.operations)
+        violations = sorted({one.check for one in result.violations})
+        return cls(
+            result.plan.kind,
+            result.plan.seed,
+            len(result.operations),
+            unknown,
+            result.jobs,
+            round(result.seconds, 1),
+            dict(Counter(fault.kind for fault in result.struck)),
+            violations,
+        )
+
+
+def main() -> int:
+    """Run the command line; return the exit status."""
+    options = _options()
+    if options.check is not None:
+        return _check(options.check)
+    if options.parallel > 1:
+        rows = _in_parallel(options)
+    else:
+        rows = [row for kind, url in _databases(options) for row in _rounds(options, kind, url)]
+    if options.results is not None:
+        with options.results.open("a") as file:
+            file.writelines(f"{json.dumps(asdict(row))}\n" for row in rows)
+    if options.report is not None:
+        options.report.write_text(table(rows))
+    if len(rows) > 1 and options.results is None:
+        print(f"\n{table(rows)}")
+    return 1 if any(row.violations for row in rows) else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.chaos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--kinds", nargs="+", default=[], choices=KINDS, metavar="KIND", help=f"private databases: {', '.join(KINDS)}"
+    )
+    parser.add_argument("--url", action="append", default=[], help="a server for tests; several times: several")
+    parser.add_argument("--seconds", type=float, default=30.0, help="how long clients work and faults strike (30)")
+    parser.add_argument("--operations", type=int, help="operations of each producer, in place of --seconds")
+    parser.add_argument("--faults", type=int, help="faults of a round (one in 1.5 s)")
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000), help="of the first round; the next have the next")
+    parser.add_argument("--rounds", type=int, default=1, help="on each database (1)")
+    parser.add_argument("--parallel", type=int, default=1, help="rounds at the same time (1)")
+    parser.add_argument("--broken", default="", choices=["", *BROKEN], help="a queue without this, which must be noticed")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write a table in Markdown")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where the logs of violations stay (the system's folder)")
+    parser.add_argument("--check", type=Path, metavar="FOLDER", help="check the log of an earlier round")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="append a line of JSON for each round")
+    options = parser.parse_args()
+    if not options.kinds and not options.url:
+        options.kinds = ["sqlite"]
+    return options
+
+
+def _databases(options: argparse.Namespace) -> list[tuple[str, str]]:
+    """Kind, and URL of a server that runs already or nothing."""
+    kinds = [(kind, "") for kind in options.kinds]
+    return kinds + [(make_url(url).get_backend_name(), url) for url in options.url]
+
+
+def _check(folder: Path) -> int:
+    final = Final(**json.loads((folder / FINAL).read_text()))
+    violations = Checker(read_log(folder), final).check()
+    print("\n".join(map(str, violations)) or "held")
+    return 1 if violations else 0
+
+
+# --- rounds ---------------------------------------------------------------------------------------------------------
+
+
+def _rounds(options: argparse.Namespace, kind: str, url: str) -> list[Row]:
+    """The rounds on one database, one after the other."""
+    rows = []
+    with _server(kind, url) as server:
+        for seed in range(options.seed, options.seed + options.rounds):
+            plan = plans.make(
+                seed, kind, seconds=options.seconds, operations=options.operations, faults=options.faults, private=not url
+            )
+            if options.rounds == 1:
+                print(plan, flush=True)
+            rows.append(Row.of(play(plan, server, options.broken, options.keep)))
+    return rows
+
+
+@contextlib.contextmanager
+def _server(kind: str, url: str) -> Iterator[Server | None]:
+    """The server of the rounds; None: the database is a file."""
+    if kind in FILES:
+        yield None
+        return
+    server = Server(kind, "--url", make_url(url)) if url else provide(kind, options=SERVER_OPTIONS[kind], durable=False)
+    try:
+        yield server
+    finally:
+        server.remove()
+
+
+def play(plan: plans.Plan, server: Server | None, broken: str = "", keep: Path | None = None) -> Result:
+    """Play a round in a database of its own, and print what came of it."""
+    folder = Path(tempfile.mkdtemp(prefix=f"chaos-{plan.kind}-{plan.seed}-", dir=keep))
+    url = f"sqlite:///{folder}/queue.db" if server is None else server.create_database()
+    try:
+        result = Round(plan, url, server, folder, broken).run()
+    finally:
+        if server is not None:
+            server.drop_database(url)
+    print(result, flush=True)
+    if result.violations:
+        print("\n".join(f"  {violation}" for violation in result.violations[:10]), f"\n  the log is in {folder}", flush=True)
+    else:
+        shutil.rmtree(folder)
+    return result
+
+
+def _in_parallel(options: argparse.Namespace) -> list[Row]:
+    """A process for some of the rounds at a time: clients are many, and one process would wait for itself."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.parallel) as pool:
+        results = Path(folder) / "results"
+        results.touch()
+
+        def run(part: tuple[str, str, int, int]) -> None:
+            kind, url, seed, rounds = part
+            command = [sys.executable, "-m", "tests.chaos", "--seed", str(seed), "--rounds", str(rounds), "--results", str(results)]
+            command += ["--seconds", str(options.seconds), *(["--url", url] if url else ["--kinds", kind])]
+            for name in ("operations", "faults", "broken", "keep"):
+                if getattr(options, name):
+                    command += [f"--{name}", str(getattr(options, name))]
+            subprocess.run(command, check=False)
+
+        firsts = range(0, options.rounds, AT_ONCE)
+        parts = [
+            (kind, url, options.seed + first, min(AT_ONCE, options.rounds - first))
+            for first in firsts
+            for kind, url in _databases(options)
+        ]
+        list(pool.map(run, parts))
+        return [Row(**json.loads(line)) for line in results.read_text().splitlines()]
+
+
+# --- the report -----------------------------------------------------------------------------------------------------
+
+
+def table(rows: list[Row]) -> str:
+    """The rounds of each database, in Markdown."""
+    kinds = sorted({row.kind for row in rows}, key=KINDS.index)
+    lines = [
+        "| database | rounds | operations | in doubt | jobs | faults | violations |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for kind in kinds:
+        some = [row for row in rows if row.kind == kind]
+        numbers = [sum(getattr(row, name) for row in some) for name in ("operations", "unknown", "jobs")]
+        faults: Counter[str] = sum((Counter(row.faults) for row in some), Counter())
+        each = ", ".join(f"{name} {number:,}" for name, number in faults.most_common())
+        wrong = Counter(name for row in some for name in row.violations)
+        found = ", ".join(f"{name} in {number}" for name, number in wrong.items()) or "none"
+        cells = [kind, f"{len(some):,}", *(f"{number:,}" for number in numbers), f"{faults.total():,}: {each}", found]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"

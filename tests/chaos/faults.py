@@ -1,0 +1,136 @@
+"""The faults of a round: each is begun by ``strike`` and ended by what that returns."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from sqlalchemy import Engine, NullPool, create_engine, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from tests.chaos.plan import Fault
+from tests.servers import Server
+from tests.servers.proxy import Proxy
+
+#: Seconds by which a slow network delays each message.
+LATENCY = 0.05
+#: Connections that a crowd opens at most.
+CROWD = 400
+
+End = Callable[[], None]
+
+SESSIONS = {
+    "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    "mysql": "SELECT id FROM information_schema.processlist WHERE db = database() AND id <> connection_id()",
+}
+KILL = {"postgresql": "SELECT pg_terminate_backend({})", "mysql": "KILL {}"}
+
+
+class Victims(Protocol):
+    """The processes of the clients."""
+
+    def pid(self, client: str) -> int | None: ...
+
+
+class Faults:
+    """Strikes the clients, the network and the server of one round."""
+
+    def __init__(self, url: str, server: Server | None, proxy: Proxy | None, victims: Victims) -> None:
+        self._url = url
+        self._server = server
+        self._proxy = proxy
+        self._victims = victims
+        self._kind = "mysql" if server is not None and server.kind == "mariadb" else server.kind if server is not None else "sqlite"
+
+    def strike(self, fault: Fault) -> End | None:
+        """Begin a fault; return what ends it, None if it has no end."""
+        if fault.target:
+            return self._client(fault)
+        if fault.kind in {"session", "crowd", "lock"}:
+            # It waits for the server, which may be away.
+            threading.Thread(target=self._quietly, args=(fault,), daemon=True).start()
+            return None
+        if fault.kind == "server":
+            assert self._server is not None
+            self._server.kill()
+            time.sleep(fault.seconds)
+            self._server.start()
+            return None
+        return self._network(fault)
+
+    def _client(self, fault: Fault) -> End | None:
+        pid = self._victims.pid(fault.target)
+        if pid is None:
+            return None
+
+        def send(number: signal.Signals) -> None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+        send({"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "interrupt": signal.SIGUSR2}[fault.kind])
+        return (lambda: send(signal.SIGCONT)) if fault.kind == "stop" else None
+
+    def _network(self, fault: Fault) -> End | None:
+        proxy = self._proxy
+        assert proxy is not None
+        match fault.kind:
+            case "cut":
+                proxy.cut()
+                return None
+            case "after commit":
+                proxy.swallow("COMMIT")
+                return None
+            case "before commit":
+                proxy.drop("COMMIT")
+                return None
+            case "latency":
+                proxy.delay = LATENCY
+            case "silence":
+                proxy.silence()
+            case "refuse":
+                proxy.refuse()
+        return proxy.forward
+
+    def _quietly(self, fault: Fault) -> None:
+        with contextlib.suppress(SQLAlchemyError):
+            {"session": self._kill_sessions, "crowd": self._crowd, "lock": self._lock}[fault.kind](fault)
+
+    def _engine(self) -> Engine:
+        return create_engine(self._url, poolclass=NullPool)
+
+    def _kill_sessions(self, fault: Fault) -> None:
+        with self._engine().connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            for number, session in enumerate(connection.exec_driver_sql(SESSIONS[self._kind]).scalars().all()):
+                if number % 2:
+                    with contextlib.suppress(SQLAlchemyError):
+                        connection.exec_driver_sql(KILL[self._kind].format(session))
+
+    def _crowd(self, fault: Fault) -> None:
+        """Open connections until the server refuses more."""
+        opened: list[Any] = []
+        try:
+            with contextlib.suppress(SQLAlchemyError):
+                engine = self._engine()
+                opened.extend(engine.connect() for _ in range(CROWD))
+            time.sleep(fault.seconds)
+        finally:
+            for connection in opened:
+                with contextlib.suppress(SQLAlchemyError):
+                    connection.close()
+
+    def _lock(self, fault: Fault) -> None:
+        """Lock the jobs of the queue; on SQLite the file."""
+        engine = self._engine()
+        with engine.connect() as connection:
+            if self._kind == "sqlite":
+                connection.exec_driver_sql("PRAGMA busy_timeout = 5000")
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            else:
+                connection.execute(text("SELECT id FROM jobs ORDER BY id LIMIT 1000 FOR UPDATE")).all()
+            time.sleep(fault.seconds)
+            connection.rollback()

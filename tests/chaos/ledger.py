@@ -1,0 +1,62 @@
+"""The application's own table, which clients write in the transactions of the queue, and in others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from sqlalchemy import BigInteger, Column, Connection, Engine, Integer, MetaData, String, Table, create_engine, insert, make_url
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+#: No unique key: an effect that happened twice stands there twice. ``what``: ``enqueued`` (with a job or message), ``inside`` (with
+#: a completion), ``outside`` (before it).
+LEDGER = Table(
+    "ledger",
+    MetaData(),
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("what", String(40), nullable=False),
+    Column("mark", String(80), nullable=False),
+    Column("process", String(80), nullable=False),
+    mysql_engine="InnoDB",
+)
+
+
+class InDoubt(Exception):
+    """The connection broke during the application's own COMMIT."""
+
+
+def engine_of(url: str) -> Engine:
+    """An engine as an application has one."""
+    backend = make_url(url).get_backend_name()
+    options = {
+        "sqlite": {"timeout": 20.0},
+        "postgresql": {"connect_timeout": 10, "tcp_user_timeout": 10_000, "options": "-c lock_timeout=20s"},
+    }.get(backend, {"connect_timeout": 10, "read_timeout": 30, "write_timeout": 30})
+    return create_engine(url, connect_args=options, pool_pre_ping=True)
+
+
+def write(connection: Connection, what: str, mark: str, process: str) -> None:
+    """Add a row."""
+    connection.execute(insert(LEDGER).values(what=what, mark=mark, process=process))
+
+
+@contextmanager
+def transaction(engine: Engine) -> Iterator[Connection]:
+    """A transaction of the application.
+
+    :raises InDoubt: it may have been committed. Any other error: it was not.
+    """
+    with engine.connect() as connection:
+        begun = connection.begin()
+        try:
+            yield connection
+        except BaseException:
+            with suppress(SQLAlchemyError):
+                begun.rollback()
+            raise
+        try:
+            begun.commit()
+        except DBAPIError as error:
+            if error.connection_invalidated:
+                raise InDoubt(str(error)) from error
+            raise

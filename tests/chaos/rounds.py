@@ -1,0 +1,256 @@
+"""One round: clients are started, struck by faults, healed and drained; then their log is checked."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import json
+import multiprocessing
+import os
+import signal
+import time
+from dataclasses import asdict, dataclass, field
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from sqlalchemy import select
+
+from queue_db import QueueDB
+from tests.chaos import clients, ledger
+from tests.chaos.checker import Checker, Final, Violation
+from tests.chaos.clients import Order
+from tests.chaos.faults import End, Faults
+from tests.chaos.log import SUFFIX, Operation, read_log
+from tests.chaos.plan import ClientPlan, Fault, Plan
+from tests.servers import Server
+from tests.servers.proxy import Proxy
+
+#: Seconds in which clients must end, and all jobs be done, when the faults are over.
+PATIENCE = 90.0
+#: Mean seconds between two operations of a client.
+PAUSE = 0.03
+#: The file with the final state of the database.
+FINAL = "final.json"
+
+# Forks clients from a process without threads that has imported all of it: a fork takes milliseconds, an import a second.
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["tests.chaos.clients", "psycopg2", "pymysql"])
+
+
+@dataclass
+class Result:
+    """What came of a round."""
+
+    plan: Plan
+    violations: list[Violation]
+    operations: list[Operation] = field(default_factory=list)
+    struck: list[Fault] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def jobs(self) -> int:
+        return sum(len(one.arguments["jobs"]) for one in self.operations if one.ok and one.name.startswith("enqueue"))
+
+    def __str__(self) -> str:
+        unknown = sum(one.status == "unknown" for one in self.operations)
+        verdict = "held" if not self.violations else f"VIOLATED: {', '.join(sorted({one.check for one in self.violations}))}"
+        numbers = f"{len(self.operations)} operations ({unknown} in doubt), {self.jobs} jobs, {len(self.struck)} faults"
+        return f"{self.plan.kind} seed {self.plan.seed}: {numbers}, {self.seconds:.0f} s: {verdict}"
+
+
+class Round:
+    """A round at work.
+
+    :param url: an empty database.
+    :param server: its server, if it may be killed.
+    :param folder: for the log.
+    :param broken: the guarantee that is taken away; empty: none.
+    """
+
+    def __init__(self, plan: Plan, url: str, server: Server | None, folder: Path, broken: str = "") -> None:
+        self.plan = plan
+        self.url = url
+        self.folder = folder
+        self.broken = broken
+        self.final = Final()
+        self.struck: list[Fault] = []
+        self._proxy = Proxy.before(url) if server is not None else None
+        self._faults = Faults(url, server, self._proxy, self)
+        self._processes: dict[str, BaseProcess] = {}
+        self._plans = {client.name: client for client in plan.clients}
+        self._ends: list[tuple[float, int, End]] = []
+        self._number = itertools.count()
+        self._log: list[str] = []
+
+    def pid(self, client: str) -> int | None:
+        """The process of a client; None: it has ended."""
+        process = self._processes.get(client)
+        return process.pid if process is not None and process.is_alive() else None
+
+    def run(self) -> Result:
+        """Run the round and check it."""
+        began = time.monotonic()
+        with contextlib.closing(self._proxy) if self._proxy else contextlib.nullcontext():
+            self._prepare()
+            try:
+                for name in self._plans:
+                    self._start(name)
+                self._strike(began)
+                self._heal()
+                self._drain()
+            finally:
+                for process in self._processes.values():
+                    process.kill()
+                for process in self._processes.values():
+                    process.join()
+        operations = read_log(self.folder)
+        violations = Checker(operations, self.final).check()
+        (self.folder / "plan").write_text(f"{self.plan}\n")
+        (self.folder / "faults").write_text("\n".join(self._log))
+        (self.folder / FINAL).write_text(json.dumps(asdict(self.final)))
+        return Result(self.plan, violations, operations, self.struck, time.monotonic() - began)
+
+    def _prepare(self) -> None:
+        engine = ledger.engine_of(self.url)
+        ledger.LEDGER.create(engine)
+        engine.dispose()
+        with QueueDB(self.url) as db:
+            db.migrate()
+
+    # --- clients ----------------------------------------------------------------------------------------------------
+
+    def _start(self, name: str) -> None:
+        client = self._plans[name]
+        url = self._proxy.url(self.url) if self._proxy and client.proxied else self.url
+        order = Order(
+            name,
+            client.role,
+            self.plan.seed,
+            url,
+            str(self.folder),
+            self.plan.lease,
+            client.skew,
+            self.plan.operations,
+            PAUSE,
+            self.broken,
+        )
+        process = _FORKS.Process(target=clients.main, args=(order,), name=name, daemon=True)
+        process.start()
+        self._processes[name] = process
+
+    def _revive(self) -> None:
+        """Start those that were killed again."""
+        for name, process in list(self._processes.items()):
+            if process.exitcode is None or process.exitcode == 0:
+                continue
+            if process.exitcode == -signal.SIGTERM:
+                continue  # it had just been started
+            if process.exitcode != -signal.SIGKILL:
+                self._crashed(name, process)
+            self._start(name)
+
+    def _crashed(self, name: str, process: BaseProcess) -> None:
+        why = self._output(name)
+        self.final.stuck.append(f"client {name} ended with {process.exitcode}\n{why}")
+        if len(self.final.stuck) > 20:
+            raise RuntimeError(f"clients cannot work: {self.final.stuck[0]}")
+
+    def _output(self, name: str) -> str:
+        path = self.folder / f"{name}.stderr"
+        return path.read_text()[-3000:] if path.exists() else ""
+
+    def _of(self, *roles: str) -> list[str]:
+        return [name for name, client in self._plans.items() if client.role in roles]
+
+    def _end(self, names: list[str]) -> None:
+        """Let clients end what they do, and end."""
+        limit = time.monotonic() + PATIENCE
+        while (
+            left := [name for name in names if self._processes[name].exitcode not in {0, -signal.SIGTERM}]
+        ) and time.monotonic() < limit:
+            self._revive()
+            for name in left:
+                if (pid := self.pid(name)) is not None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGTERM)
+            time.sleep(0.1)
+        for name in left:
+            if (pid := self.pid(name)) is not None:
+                os.kill(pid, signal.SIGUSR1)
+                time.sleep(1.0)
+                self.final.stuck.append(f"client {name} hangs:\n{self._output(name)}")
+
+    # --- faults -----------------------------------------------------------------------------------------------------
+
+    def _strike(self, began: float) -> None:
+        """Until the producers have done what they were to do."""
+        coming = list(self.plan.faults)
+        while (over := self._over(began)) < 1.0 or (coming and self.plan.operations is not None):
+            while coming and coming[0].at <= over:
+                fault = coming.pop(0)
+                self.struck.append(fault)
+                self._log.append(f"{time.monotonic():.6f} {fault}")
+                end = self._faults.strike(fault)
+                if end is not None:
+                    heapq.heappush(self._ends, (time.monotonic() + fault.seconds, next(self._number), end))
+            while self._ends and self._ends[0][0] <= time.monotonic():
+                heapq.heappop(self._ends)[2]()
+            self._revive()
+            time.sleep(0.02)
+
+    def _over(self, began: float) -> float:
+        """The part of the round that is over."""
+        if self.plan.operations is None:
+            return (time.monotonic() - began) / self.plan.seconds
+        producers = self._of("producer")
+        if all(self._processes[name].exitcode == 0 for name in self._of("producer", "overtaken")):
+            return 1.0
+        done = sum(_lines(self.folder / f"{name}{SUFFIX}") for name in producers) / 2
+        # Not over before they have ended.
+        return min(done / (self.plan.operations * len(producers)), 0.999)
+
+    def _heal(self) -> None:
+        while self._ends:
+            heapq.heappop(self._ends)[2]()
+        if self._proxy is not None:
+            self._proxy.forward()
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        self._end(self._of("producer", "overtaken"))
+        self._plans["drainer"] = ClientPlan("drainer", "drainer", proxied=False, skew=0.0)
+        self._start("drainer")
+        with QueueDB(self.url) as db:
+            self._wait_until_drained(db)
+            self._end([name for name in self._plans if self._processes[name].exitcode != 0])
+            self._look(db)
+
+    def _wait_until_drained(self, db: QueueDB) -> None:
+        limit = time.monotonic() + PATIENCE
+        while left := sum(_left(db, name) for name in (clients.WORK, clients.OVERTAKEN)):
+            if time.monotonic() > limit:
+                self.final.stuck.append(f"{left} jobs are left {PATIENCE:.0f} s after the last fault")
+                return
+            self._revive()
+            time.sleep(0.1)
+
+    def _look(self, db: QueueDB) -> None:
+        """Read what is there."""
+        tables, decode = db.store.tables, db.core.codec.decode
+        with db.database.begin(write=False) as connection:
+            for row in connection.execute(select(tables.jobs.c.queue, tables.jobs.c.payload)):
+                self.final.live.append((row.queue, decode(row.payload)))
+            self.final.dead += [decode(text) for text in connection.execute(select(tables.dead.c.payload)).scalars()]
+            rows = connection.execute(select(ledger.LEDGER.c.what, ledger.LEDGER.c.mark))
+            self.final.ledger += [(row.what, row.mark) for row in rows]
+
+
+def _left(db: QueueDB, queue: str) -> int:
+    stats = db.queue(queue).stats()
+    return stats.available + stats.scheduled + stats.running + stats.blocked
+
+
+def _lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
