@@ -374,6 +374,7 @@ class Counters:
     serialization_failures: int = 0
     lock_timeouts: int = 0
     other_errors: int = 0
+    unregistered: int = 0  #: workers that could not write or read the rows of workers: what they have in hand when killed waits
     loops: int = 0  #: routes that were cut because they lead back to where a message has been, or beyond the limit of forwards
 
     @property

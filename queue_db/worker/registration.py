@@ -8,16 +8,19 @@ import logging
 import os
 import random
 import socket
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from queue_db.concurrency.pauses import Pause
 from queue_db.core import ONCE, Run, names_process, process_name
 from queue_db.db import QueueDB
-from queue_db.errors import QueueDBError
+from queue_db.errors import QueueDBError, TransientStorageError
 from queue_db.store import worker_registry
 from queue_db.worker.maintenance import PeriodicTask
+from queue_db.worker.outages import Activity
 
 log = logging.getLogger("queue_db.worker")
 
@@ -65,12 +68,25 @@ class Registration:
     """One worker's row.
 
     :param status: returns what the row shows.
+    :param outage: logs failures.
+    :param retry: seconds between tries until the row is there: first, longest.
     """
 
     def __init__(
-        self, db: QueueDB, queues: Mapping[str, int], status: Callable[[], Status | tuple[str, int, dict[str, int]]]
+        self,
+        db: QueueDB,
+        queues: Mapping[str, int],
+        status: Callable[[], Status | tuple[str, int, dict[str, int]]],
+        outage: Activity | None = None,
+        retry: tuple[float, float] = (0.1, 3.0),
     ) -> None:
         self._db = db
+        self._outage = outage or Activity()
+        self._retry = Pause(*retry)
+        self._refused = False
+        #: Set when the row is written, or cannot be written: then the worker may claim. A worker that was killed before would leave
+        #: its jobs to their leases, since the others find them by the row.
+        self.decided = threading.Event()
         self._core = db.core
         self._queues = json.dumps(dict(queues))
         self._status = status
@@ -91,9 +107,29 @@ class Registration:
         }
         try:
             self._core.run(ONCE, worker_registry.heartbeat, self._name, values)
+        except TransientStorageError as error:
+            if not self.decided.is_set():
+                wait = self._retry.next()
+                self._outage.failed("registering this worker", error, wait)
+                return wait
+            self._outage.failed_rarely("writing the row of this worker", error)
         except QueueDBError as error:
-            log.debug("could not write the row of this worker: %s", error)
+            self._refuse("this worker is not registered: if it is killed, its jobs and spans wait until their leases end", error)
+        else:
+            self._outage.worked()
+        self.decided.set()
         return REPORT_EVERY * random.uniform(0.75, 1.25)
+
+    def _refuse(self, what: str, error: QueueDBError) -> None:
+        """The database refuses what a retry does not cure: logged and counted once."""
+        if self._refused:
+            return
+        self._refused = True
+        with self._core.database.counting as counters:
+            counters.unregistered += 1
+        table = self._core.store.tables.workers.fullname
+        fix = f"if a right is missing: GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO the user of this worker"
+        log.warning("%s: %s; %s", what, error, fix, extra={"worker": self._name, "outcome": "unregistered"})
 
     def deregister(self) -> None:
         """Delete the row."""
@@ -103,8 +139,7 @@ class Registration:
     def rescue_dead(self) -> int:
         """Return the jobs of dead processes of this machine to their queues, and release their spans; return how many."""
         rescued = 0
-        with suppress(QueueDBError):
-            self._core.run(ONCE, worker_registry.deregister_unseen, round(_DELETE_AFTER * 1e6))
+        try:
             rows = self._core.run(Run(write=False, attempts=1), worker_registry.all_workers, self._host)
             for row in rows:
                 worker = row.name.rpartition("#")[0]
@@ -116,6 +151,12 @@ class Registration:
                 level = logging.WARNING if count else logging.DEBUG  # its supervisor may have been faster
                 log.log(level, "process %d of this machine is dead: returned its %d jobs and spans", row.pid, count)
                 rescued += count
+            # Last: the first worker of a machine after hours without one must find the rows of those before it.
+            self._core.run(ONCE, worker_registry.deregister_unseen, round(_DELETE_AFTER * 1e6))
+        except TransientStorageError as error:
+            self._outage.failed_rarely("returning the jobs of dead processes of this machine", error)
+        except QueueDBError as error:
+            self._refuse("jobs of killed processes of this machine wait until their leases end", error)
         return rescued
 
 

@@ -113,7 +113,8 @@ class Run:
             retry=RETRY,
         )
         self._dispatch = Dispatch(worker, self.in_flight, self._results, self._execution, self._progress, alone, left=self._left)
-        self._registration = Registration(worker.db, {**worker.shares.queues, **worker.options.feeds}, self._status)
+        served = {**worker.shares.queues, **worker.options.feeds}
+        self._registration = Registration(worker.db, served, self._status, self._activity(), RETRY)
 
     @property
     def stuck(self) -> int:
@@ -149,7 +150,6 @@ class Run:
                 self._periodic("timeouts of feeds", (0.0, self._feeds.check_timeouts))
         if started is not None:
             started()
-        self._feeds.start(self._thread, self, until_empty=until_empty)
         self._claiming = self._thread("claimer", self._claim, until_empty)
         message = "working on %s: %d at once, %s, lease %g s"
         log.info(message, worker.names, worker.shares.total, worker.options.mode.replace("_", " "), worker.options.lease)
@@ -223,6 +223,7 @@ class Run:
         """Stop claiming; return the grace time, seconds."""
         # Before the log line: a program that reads it may let the handlers go on.
         self._claimer.stop()
+        self._registration.decided.set()
         self._feeds.wake()
         grace = self._worker.options.grace if command.grace is None else command.grace
         if command.signal is not None:
@@ -287,6 +288,10 @@ class Run:
 
     def _claim(self, until_empty: bool) -> None:
         try:
+            self._registration.decided.wait()
+            if self._claimer.stopping.is_set():
+                return
+            self._feeds.start(self._thread, self, until_empty=until_empty)
             with claimed_by(self):
                 self._claimer.run(until_empty=until_empty)
         finally:

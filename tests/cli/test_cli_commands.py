@@ -15,6 +15,7 @@ from queue_db import Finished, PermanentStorageError, State
 from queue_db.db import QueueDB
 from queue_db.model import RetainedResult
 from queue_db.store.schema import HEAD
+from queue_db.worker import Worker
 from tests.servers import over_tls
 
 SERVERS = pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")  # a file has no users
@@ -231,6 +232,20 @@ def test_doctor_lists_all_rights_of_a_user_who_has_hardly_any(ask_at, visitor, k
     for grant in {one.partition("GRANT ")[2].rpartition(" TO ")[0] for one in answer["problems"]}:
         visitor(grant)
     assert ask_at(url, "doctor", "--json").record["healthy"] is True
+
+
+@SERVERS
+def test_a_worker_that_may_not_register_says_so_once_and_works(visitor, kind, caplog):
+    sequences = ["USAGE ON ALL SEQUENCES IN SCHEMA public"] if kind == "postgresql" else []
+    rights = granted(visitor, "SELECT, INSERT, UPDATE, DELETE", but=["jobs_workers"])
+    with QueueDB(visitor(*sequences, *rights, "SELECT ON jobs_workers")) as db:
+        worker = Worker(db, "mail")
+        worker.handles("n")(lambda job: None)
+        db.queue("mail").enqueue("n")
+        assert worker.run(until_empty=True).completed == 1
+        assert db.counters.unregistered == 1
+    (line,) = [one for one in caplog.messages if "jobs_workers" in one]
+    assert "GRANT SELECT, INSERT, UPDATE, DELETE ON jobs_workers TO" in line
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")

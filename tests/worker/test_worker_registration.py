@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from queue_db import State
+from queue_db import State, TransientStorageError
 from queue_db.core import process_name
 from queue_db.store import worker_registry as stored
 from queue_db.worker.registration import Registration, host_identity
@@ -127,3 +127,57 @@ def test_those_of_other_machines_and_of_chosen_names_are_left_alone(queue, db, o
     for name in rows:
         with queue.transaction() as connection:
             stored.deregister(connection, db.store, f"{name}#1")
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_worker_claims_after_its_row_is_written(queue, db, name, monkeypatch):
+    """A kill in between would leave its jobs to their leases: by the row others find them. Here the row comes late."""
+    called, rows = threading.Event(), []
+    report = Registration.report
+
+    def slow(registration):
+        called.wait(0.5)  # a claim that does not wait for the row wins
+        return report(registration)
+
+    monkeypatch.setattr(Registration, "report", slow)
+
+    def handler(job):
+        rows.append(mine(db, queue))
+        called.set()
+
+    feed = db.feed(f"f-{name}"[:40])
+    feed.shared("c")
+    feed.publish("n")
+    queue.enqueue("n")
+    serving(queue, handler, feeds={f"{feed.name}:c": 1}).run(until_empty=True)
+    assert list(map(len, rows)) == [1, 1]
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_stop_does_not_wait_for_the_row(queue, running, monkeypatch, log):
+    def refused(*_):
+        raise TransientStorageError("the table is locked")
+
+    monkeypatch.setattr(stored, "heartbeat", refused)
+    queue.enqueue("n")
+    worker = serving(queue, lambda job: None)
+    with running(worker):
+        log.wait("registering this worker failed, trying again: the table is locked")
+    assert worker.summary.completed == 0
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_an_old_row_of_a_dead_process_is_read_before_it_is_deleted(queue, db, clock, open_db):
+    """The first worker that starts on a machine after hours without one."""
+    timed = open_db(clock=clock)
+    job_id = queue.enqueue("n")
+    name = f"{process_name().rpartition(':')[0]}:{2**22 + 1}-0123abcd"
+    open_db(worker=name).queue(queue.name).claim(lease=86400)
+    values = {"host": host_identity(), "pid": 2**22 + 1, "queues": "{}", "state": "working", "in_hand": 1, "counters": "{}"}
+    with queue.transaction() as connection:
+        stored.heartbeat(connection, timed.store, f"{name}#1", values)
+    clock.advance(7200)
+    own = Registration(timed, {}, lambda: ("working", 0, {}))
+    assert own.rescue_dead() == 1
+    assert timed.get(job_id).state is State.AVAILABLE
+    assert timed.workers() == []
