@@ -15,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import Scope
 
 from queue_db import errors
@@ -43,6 +44,9 @@ _KEPT = frozenset({"retry-after", "www-authenticate", "allow"})
 
 #: Title and name of the problem of a request whose parts are not as they must be.
 INVALID = ("The request is not valid", "invalid-request")
+
+# Methods that operations and pages have; HEAD goes with GET.
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 # Frames of a bug's trace in the log, those nearest to it.
 _FRAMES = 30
@@ -194,9 +198,14 @@ def install(app: FastAPI, page: Page) -> None:
     async def on_http(request: Request, error: Exception) -> Response:
         if not isinstance(error, HTTPException):
             return await on_error(request, error)
+        headers = dict(error.headers or {})
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers["Allow"] = ", ".join(_methods(request))
+            if request.method == "OPTIONS":
+                return Response(status_code=204, headers=headers)
         own = error.detail != HTTPStatus(error.status_code).phrase
-        detail = str(error.detail) if own else _no_operation(request, error)
-        return await _for(request, plain(error.status_code, detail, headers=error.headers), page)
+        detail = str(error.detail) if own else _no_operation(request, error.status_code, headers)
+        return await _for(request, plain(error.status_code, detail, headers=headers), page)
 
     async def on_invalid(request: Request, error: Exception) -> Response:
         if not isinstance(error, RequestValidationError):
@@ -211,11 +220,18 @@ def install(app: FastAPI, page: Page) -> None:
     app.add_exception_handler(RequestValidationError, on_invalid)
 
 
-def _no_operation(request: Request, error: HTTPException) -> str | None:
+def _methods(request: Request) -> list[str]:
+    """The methods of this path: each of its routes has some."""
+    routes = request.app.router.routes
+    found = [one for one in _METHODS if any(route.matches({**request.scope, "method": one})[0] is Match.FULL for route in routes)]
+    return [*found, *(["HEAD"] if "GET" in found else []), "OPTIONS"]
+
+
+def _no_operation(request: Request, status: int, headers: Mapping[str, str]) -> str | None:
     """The detail of the answer to a path or method that is not there."""
-    if error.status_code == 405:
-        return f"{request.method} is no method of this path; it has {(error.headers or {}).get('Allow', 'others')}"
-    if error.status_code == 404:
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        return f"{request.method} is no method of this path; it has {headers['Allow']}"
+    if status == HTTPStatus.NOT_FOUND:
         return f"there is no such path; {request.scope.get('root_path', '')}/api/v1/openapi.json describes those that there are"
     return None
 

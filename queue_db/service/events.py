@@ -19,7 +19,7 @@ from queue_db.errors import QueueDBError, StorageError
 from queue_db.service.errors import answer
 from queue_db.service.identity import ForbiddenError, UnauthorizedError
 from queue_db.service.incidents import IncidentType, described
-from queue_db.service.requests import Service, of
+from queue_db.service.requests import HEAD, Service, of
 from queue_db.service.times import rfc3339
 
 log = logging.getLogger("queue_db.service")
@@ -88,6 +88,9 @@ class EventStream(Response):
 
     async def _send(self, scope: Scope, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        if scope.get(HEAD):
+            await self._events.aclose()
+            return
         try:
             async with aclosing(self._events):
                 async for one in self._events:

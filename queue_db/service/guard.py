@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from queue_db.service import errors, refusals, session
 from queue_db.service.incidents import IncidentType, described
-from queue_db.service.requests import LOOKING, Service, count
+from queue_db.service.requests import HEAD, LOOKING, Service, count
 
 #: What asks for these knows no host name; the answers have no data.
 PROBES = frozenset({"/healthz", "/readyz"})
@@ -64,6 +64,13 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
             return
+        if scope["method"] == "HEAD":
+            # Whatever answers GET answers this.
+            await self._answer({**scope, "method": "GET", HEAD: True}, receive, _without_body(send))
+        else:
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
 
         async def sending(message: Message) -> None:
@@ -141,6 +148,13 @@ class Guard:
         if not length.isdecimal() or int(length[:20]) > largest:
             return IncidentType.TOO_LARGE, 413, f"The body is larger than {largest:,} bytes"
         return None
+
+
+def _without_body(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+    return sending
 
 
 def _complete(message: Message) -> None:

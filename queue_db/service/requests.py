@@ -38,6 +38,9 @@ _ASKING = 8
 # threads are left to the other endpoints.
 _WORKING = 10
 
+#: Where the scope of a request says that the client wants only the headers of the answer to GET.
+HEAD = "queue_db.head"
+
 # Where the scope of a request has who asks, once that is known.
 _WHO = "queue_db.identity"
 

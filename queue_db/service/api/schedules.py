@@ -10,11 +10,11 @@ from pydantic import BaseModel, Field
 from queue_db.db import QueueDB
 from queue_db.schedules import Schedule
 from queue_db.service import shapes
-from queue_db.service.identity import ForbiddenError, Identity
+from queue_db.service.identity import Identity
 from queue_db.service.openapi import problems
 from queue_db.service.paths import Name
 from queue_db.service.pressure import Admission
-from queue_db.service.refusals import missing
+from queue_db.service.refusals import RefusedError, missing
 from queue_db.service.requests import Db, Manager, Reader, of, record
 from queue_db.service.shapes import Id, KindName, Moment, QueueName, Seconds, clean, shown
 from queue_db.service.times import Time
@@ -86,12 +86,15 @@ def get_schedule(name: Name, db: Db, who: Reader, request: Request) -> ScheduleV
     return _view(_find(db, who, "read", name), of(request).settings.masked)
 
 
-@router.put("/schedules/{name}", responses={201: {"model": ScheduleView, "description": "It is new."}})
+@router.put("/schedules/{name}", responses={201: {"model": ScheduleView, "description": "It is new."}, **problems(404)})
 def set_schedule(name: Name, body: NewSchedule, db: Db, who: Manager, request: Request, response: Response) -> ScheduleView:
-    """Create or change a schedule. If the rule stays the same, so does the next occurrence."""
+    """Create or change a schedule. If the rule stays the same, so does the next occurrence.
+
+    404: the name is taken by a schedule that the token may not change.
+    """
     who.check("manage", body.queue)
     if any(one.name == name and not who.allows("manage", one.queue) for one in db.schedules.list()):
-        raise ForbiddenError("this token may not change the schedule of this name")
+        raise _missing(name)  # as for GET and DELETE: the name is somebody else's
     if db.schedules.set(name, **{field: getattr(body, field) for field in NewSchedule.model_fields}):
         response.status_code = 201
     record(request, who, "set", f"schedule {name}")
@@ -136,8 +139,12 @@ def run_schedule(name: Name, db: Db, who: Manager, request: Request) -> Schedule
 def _find(db: QueueDB, who: Identity, scope: str, name: str) -> Schedule:
     found = next((one for one in db.schedules.list() if one.name == name and who.allows(scope, one.queue)), None)
     if found is None:
-        raise missing("schedule", f"no schedule {name!r}")
+        raise _missing(name)
     return found
+
+
+def _missing(name: str) -> RefusedError:
+    return missing("schedule", f"no schedule {name!r}")
 
 
 def _view(one: Schedule, masked: tuple[str, ...]) -> ScheduleView:
