@@ -22,9 +22,6 @@ MOST_COUNTED = 10_000
 
 _BATCH = 500
 
-# Dead jobs that a count looks at, for each that it may find.
-_SCANNED = 10
-
 
 class DeadJobs:
     """Dead jobs: out of attempts, or buried by a handler. They stay until redriven or purged."""
@@ -62,12 +59,14 @@ class DeadJobs:
         kind: str | None = None,
         error_class: str | None = None,
         limit: int | None = None,
+        dry_run: bool = False,
     ) -> JobIds:
         """Return dead jobs to their queues under their old ids, due now, with no attempts counted; return the ids.
 
         All dead jobs, or those with the given ids, queue, kind and error class (see :meth:`list`), at most ``limit``. If a live job
         has its unique key, a job stays dead.
 
+        :param dry_run: change nothing; return the ids of those that would return.
         :raises JobNotFoundError: a given id is not dead, or not of that queue, kind and error class. No job was redriven.
         :raises DuplicateJobError: a single id was given, and a live job has its unique key.
         """
@@ -80,11 +79,17 @@ class DeadJobs:
             self._require_dead(set(wanted), like)
         back: JobIds = []
         left: dict[int, tuple[str, int | None]] = {}
+        # The unique keys of those that would have returned.
+        promised: set[tuple[str, str]] = set()
         for some in [None] if wanted is None else _batches(sorted(set(wanted))):
             above = -1
             while limit is None or len(back) < limit:
                 batch = _BATCH if limit is None else min(_BATCH, limit - len(back))
-                came, stayed = self._core.write(dead.redrive, like=like, ids=some, above=above, limit=batch)
+                if dry_run:
+                    chosen = self._core.read(dead.would_return, like=like, ids=some, above=above, limit=batch, promised=promised)
+                else:
+                    chosen = self._core.write(dead.redrive, like=like, ids=some, above=above, limit=batch)
+                came, stayed = chosen
                 back += came
                 left |= stayed
                 if len(came) + len(stayed) < batch:
@@ -127,6 +132,7 @@ class DeadJobs:
         older_than: float | None = None,
         keep: int | None = None,
         limit: int | None = None,
+        dry_run: bool = False,
     ) -> int:
         """Delete dead jobs in batches, within one queue longest dead first; return how many.
 
@@ -134,6 +140,7 @@ class DeadJobs:
         :param older_than: only jobs dead for at least this many seconds.
         :param keep: keep this many, the last to die, of the queue and kind or of all.
         :param limit: delete at most this many.
+        :param dry_run: delete nothing; return how many would be deleted.
         """
         like = _like(queue, kind, error_class)
         age = None if older_than is None else arguments.seconds("older_than", older_than)
@@ -144,6 +151,8 @@ class DeadJobs:
         self._core.ready()
         bounded = age is not None or keep is not None
         upto = self._core.read(_newest_to_purge, like=like, age=age, keep=keep) if bounded else None
+        if dry_run:
+            return self._core.read(dead.count, like=like, upto=upto, most=limit)
         deleted = 0
         while limit is None or deleted < limit:
             batch = _BATCH if limit is None else min(_BATCH, limit - deleted)
@@ -156,15 +165,15 @@ class DeadJobs:
     def count(
         self, queue: str | None = None, *, kind: str | None = None, error_class: str | None = None, most: int = MOST_COUNTED
     ) -> int:
-        """How many dead jobs :meth:`redrive` or :meth:`purge` would choose, at most ``most``.
+        """How many dead jobs there are of the queue, kind and error class, at most ``most``.
 
-        It looks at the last ``10 * most`` jobs that died in the queue, or in all; those before are not counted.
+        What :meth:`redrive` and :meth:`purge` would change, they say with ``dry_run``.
 
         :param error_class: as for :meth:`list`.
         """
         like = _like(queue, kind, error_class)
         arguments.whole("most", most, 1, 1_000_000)
-        return self._core.read(dead.count, like=like, most=most, scan=_SCANNED * most)
+        return self._core.read(dead.count, like=like, upto=None, most=most)
 
 
 def _newest_to_purge(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from queue_db.concurrency.greenlets import run
 from queue_db.dead import MOST_COUNTED, DeadJobs, JobIds
@@ -39,16 +40,18 @@ class AsyncDeadJobs:
         kind: str | None = None,
         error_class: str | None = None,
         limit: int | None = None,
+        dry_run: bool = False,
     ) -> JobIds:
         """Return dead jobs to their queues under their old ids, due now, with no attempts counted; return the ids.
 
         All dead jobs, or those with the given ids, queue, kind and error class (see :meth:`list`), at most ``limit``. If a live job
         has its unique key, a job stays dead.
 
+        :param dry_run: change nothing; return the ids of those that would return.
         :raises JobNotFoundError: a given id is not dead, or not of that queue, kind and error class. No job was redriven.
         :raises DuplicateJobError: a single id was given, and a live job has its unique key.
         """
-        return await run(self._dead.redrive, ids, queue=queue, kind=kind, error_class=error_class, limit=limit)
+        return await run(self._dead.redrive, ids, queue=queue, kind=kind, error_class=error_class, limit=limit, dry_run=dry_run)
 
     async def purge(
         self,
@@ -59,6 +62,7 @@ class AsyncDeadJobs:
         older_than: float | None = None,
         keep: int | None = None,
         limit: int | None = None,
+        dry_run: bool = False,
     ) -> int:
         """Delete dead jobs in batches, within one queue longest dead first; return how many.
 
@@ -66,15 +70,17 @@ class AsyncDeadJobs:
         :param older_than: only jobs dead for at least this many seconds.
         :param keep: keep this many, the last to die, of the queue and kind or of all.
         :param limit: delete at most this many.
+        :param dry_run: delete nothing; return how many would be deleted.
         """
-        return await run(self._dead.purge, queue, kind=kind, error_class=error_class, older_than=older_than, keep=keep, limit=limit)
+        chosen: dict[str, Any] = {"kind": kind, "error_class": error_class, "older_than": older_than, "keep": keep}
+        return await run(self._dead.purge, queue, **chosen, limit=limit, dry_run=dry_run)
 
     async def count(
         self, queue: str | None = None, *, kind: str | None = None, error_class: str | None = None, most: int = MOST_COUNTED
     ) -> int:
-        """How many dead jobs :meth:`redrive` or :meth:`purge` would choose, at most ``most``.
+        """How many dead jobs there are of the queue, kind and error class, at most ``most``.
 
-        It looks at the last ``10 * most`` jobs that died in the queue, or in all; those before are not counted.
+        What :meth:`redrive` and :meth:`purge` would change, they say with ``dry_run``.
 
         :param error_class: as for :meth:`list`.
         """

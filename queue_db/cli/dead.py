@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,6 +13,8 @@ from queue_db.cli.options import CommonOptions, ErrorClassOption, KindOption, Li
 from queue_db.cli.recording import record
 from queue_db.dead import MOST_COUNTED
 from queue_db.errors import ArgumentError
+
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Change nothing; say what would be changed.")]
 
 # Most ids of jobs in the detail of an action.
 _MOST_IDS = 100
@@ -44,10 +46,11 @@ def list_dead(
 def count(
     *, queue: QueueOption = None, kind: KindOption = None, error_class: ErrorClassOption = None, common: CommonOptions
 ) -> None:
-    """Count dead jobs, up to 10,000: those that "redrive" or "purge" with the same options would choose."""
+    """Count dead jobs, up to 10,000. How many "redrive" or "purge" would change, they say with --dry-run."""
     with common.open() as db:
-        found = db.dead.count(queue, kind=kind, error_class=error_class)
-    common.print({"dead": found, "more": found == MOST_COUNTED}, f"{found:,} or more" if found == MOST_COUNTED else f"{found:,}")
+        found = db.dead.count(queue, kind=kind, error_class=error_class, most=MOST_COUNTED + 1)
+    more, dead = found > MOST_COUNTED, min(found, MOST_COUNTED)
+    common.print({"dead": dead, "more": more}, f"more than {dead:,}" if more else f"{dead:,}")
 
 
 @command(
@@ -66,6 +69,7 @@ def redrive(
     error_class: ErrorClassOption = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="At most N jobs.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All dead jobs of all queues.")] = False,
+    dry_run: DryRunOption = False,
     common: CommonOptions,
 ) -> None:
     """Move dead jobs back into their queues, with their old ids, due now and with no attempts counted; print the ids.
@@ -76,13 +80,13 @@ def redrive(
     if chosen == everything:
         raise ArgumentError("no jobs chosen: give ids, --queue, --kind or --error-class, or else --all alone")
     with common.open() as db, output.busy("redriving"):
-        redriven = db.dead.redrive(ids or None, queue=queue, kind=kind, error_class=error_class, limit=limit)
+        redriven = db.dead.redrive(ids or None, queue=queue, kind=kind, error_class=error_class, limit=limit, dry_run=dry_run)
         detail = {"ids": ids[:_MOST_IDS] if ids else None, "limit": limit}
-        if redriven:
+        if redriven and not dry_run:
             record(db, "redrive", _target(queue, kind, error_class), len(redriven), detail)
     for job_id in redriven:
         common.print({"id": job_id}, job_id)
-    output.note(f"redrove {len(redriven):,} jobs")
+    output.note(f"{'would redrive' if dry_run else 'redrove'} {len(redriven):,} jobs")
 
 
 @command(
@@ -102,6 +106,7 @@ def purge(
     ] = None,
     keep: Annotated[int | None, typer.Option(min=0, metavar="N", help="Keep the N most recent of them.")] = None,
     yes: YesOption = False,
+    dry_run: DryRunOption = False,
     common: CommonOptions,
 ) -> None:
     """Delete dead jobs permanently."""
@@ -111,12 +116,14 @@ def purge(
     which += f", dead for {older_than:g} s or longer," if older_than is not None else ""
     which += f" except the last {keep:,}" if keep is not None else ""
     with common.open() as db:
-        output.confirm(f"Dead jobs {which} in {db.url} will be deleted.", yes=yes)
-        with output.busy("purging"):
-            deleted = db.dead.purge(queue, kind=kind, error_class=error_class, older_than=older_than, keep=keep)
-        if deleted:
+        if not dry_run:
+            output.confirm(f"Dead jobs {which} in {db.url} will be deleted.", yes=yes)
+        with output.busy("counting" if dry_run else "purging"):
+            chosen: dict[str, Any] = {"kind": kind, "error_class": error_class, "older_than": older_than, "keep": keep}
+            deleted = db.dead.purge(queue, **chosen, dry_run=dry_run)
+        if deleted and not dry_run:
             record(db, "purge", _target(queue, kind, error_class), deleted, {"older_than": older_than, "keep": keep})
-    common.print({"deleted": deleted}, f"deleted {deleted:,} dead jobs")
+    common.print({"deleted": deleted, "dry_run": dry_run}, f"{'would delete' if dry_run else 'deleted'} {deleted:,} dead jobs")
 
 
 def _target(queue: str | None, kind: str | None, error_class: str | None) -> str:

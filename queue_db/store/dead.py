@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, FromClause, Row, delete, exists, func, insert, select
+from sqlalchemy import ColumnElement, Connection, FromClause, Row, Select, delete, exists, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from queue_db.errors import TransientStorageError
@@ -120,14 +120,36 @@ def redrive(
     return [row["id"] for row in rows], staying
 
 
+def would_return(
+    connection: Connection,
+    store: Store,
+    *,
+    like: Like,
+    ids: Sequence[int] | None,
+    above: int,
+    limit: int,
+    promised: set[_Key],
+) -> tuple[list[int], dict[int, tuple[str, int | None]]]:
+    """What :func:`redrive` would return.
+
+    :param promised: the unique keys of those that earlier calls of the same run have returned; those of this one are added.
+    """
+    dead = store.tables.dead
+    query: Select[Any] = select(dead.c.id, dead.c.queue, dead.c.unique_key).where(*_matching(store, like, ids), dead.c.id > above)
+    found: Sequence[Row[Any]] = connection.execute(query.order_by(dead.c.id).limit(limit)).all()
+    returning, staying = _without_live_keys(connection, store, found, promised)
+    promised.update((row.queue, row.unique_key) for row in returning if row.unique_key is not None)
+    return [row.id for row in returning], staying
+
+
 def _without_live_keys(
-    connection: Connection, store: Store, found: Sequence[Row[Any]]
+    connection: Connection, store: Store, found: Sequence[Row[Any]], promised: Iterable[_Key] = ()
 ) -> tuple[list[Row[Any]], dict[int, tuple[str, int | None]]]:
     """The dead jobs whose unique keys are free; and the others: id → key and id of the job that has it."""
     keyed = [(row.queue, row.unique_key) for row in found if row.unique_key is not None]
     live = store.dialect.live_keys(connection, store.tables.jobs, keyed)
     # None: a job that returns with this call.
-    owners: dict[_Key | None, int | None] = {key: job_id for key, (job_id, _) in live.items()}
+    owners: dict[_Key | None, int | None] = {**dict.fromkeys(promised), **{key: job_id for key, (job_id, _) in live.items()}}
     free: list[Row[Any]] = []
     taken: dict[int, tuple[str, int | None]] = {}
     for row in found:
@@ -165,10 +187,7 @@ def purge_cursor(connection: Connection, store: Store, *, like: Like, keep: int)
 def purge(connection: Connection, store: Store, *, like: Like, upto: DeadCursor | None, limit: int) -> int:
     """Delete up to ``limit`` dead jobs, up to and with the one at ``upto``; return how many."""
     dead = store.tables.dead
-    conditions = _matching(store, like)
-    if upto is not None:
-        died_at, job_id = upto
-        conditions += [dead.c.died_at <= died_at, (dead.c.died_at < died_at) | (dead.c.id <= job_id)]
+    conditions = _to_purge(store, like, upto)
     # In the order of an index: no index has the times of all queues.
     order = [dead.c.id] if like.queue is None else [dead.c.died_at, dead.c.id]
     query = select(dead.c.id).where(*conditions).order_by(*order).limit(limit)
@@ -177,18 +196,16 @@ def purge(connection: Connection, store: Store, *, like: Like, upto: DeadCursor 
     return connection.execute(delete(dead).where(dead.c.id.in_(ids), *conditions)).rowcount if ids else 0
 
 
-def count(connection: Connection, store: Store, *, like: Like, most: int, scan: int) -> int:
-    """How many dead jobs are meant, at most ``most``; looks at the ``scan`` that died last, of the queue or of all."""
+def count(connection: Connection, store: Store, *, like: Like, upto: DeadCursor | None, most: int | None) -> int:
+    """How many dead jobs :func:`purge` would delete, at most ``most``."""
+    matching = select(store.tables.dead.c.id).where(*_to_purge(store, like, upto)).limit(most).subquery("matching")
+    return int(connection.execute(select(func.count()).select_from(matching)).scalar_one())
+
+
+def _to_purge(store: Store, like: Like, upto: DeadCursor | None) -> list[ColumnElement[bool]]:
     dead = store.tables.dead
-    # In the order of an index: no index has the times of all queues.
-    order = [dead.c.id.desc()] if like.queue is None else [dead.c.died_at.desc(), dead.c.id.desc()]
-    latest = select(dead.c.id, dead.c.kind, dead.c.version, dead.c.last_error)
-    if like.queue is not None:
-        latest = latest.where(dead.c.queue == like.queue)
-    some = latest.order_by(*order).limit(scan).subquery("latest")
-    matching = select(some.c.id)
-    if like.kind is not None:
-        matching = matching.where(some.c.kind == like.kind)
-    if like.error_class is not None:
-        matching = matching.where(_died_of(store, some, like.error_class))
-    return int(connection.execute(select(func.count()).select_from(matching.limit(most).subquery("matching"))).scalar_one())
+    conditions = _matching(store, like)
+    if upto is not None:
+        died_at, job_id = upto
+        conditions += [dead.c.died_at <= died_at, (dead.c.died_at < died_at) | (dead.c.id <= job_id)]
+    return conditions

@@ -239,7 +239,9 @@ def test_a_request_that_waits_counts_once(db: QueueDB, name: str, serve: Callabl
     assert client.post(f"/api/v1/queues/{name}/claims", json={"wait": 0.01}).status_code == 200
 
 
-def test_dead_jobs_are_listed_redriven_and_purged(db: QueueDB, name: str, client: httpx2.Client) -> None:
+def test_dead_jobs_are_listed_redriven_and_purged(
+    db: QueueDB, name: str, client: httpx2.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     queue = db.queue(name)
     ids = [str(queue.enqueue("mail", n)) for n in range(3)]
     for job in queue.claim(3):
@@ -249,12 +251,20 @@ def test_dead_jobs_are_listed_redriven_and_purged(db: QueueDB, name: str, client
     assert sorted(job["id"] for job in page["jobs"] + rest["jobs"]) == ids
     assert rest["after"] is None
     back = client.post("/api/v1/dead/redrive", json={"queue": name, "ids": [ids[0]]})
-    assert back.json() == {"count": 1, "ids": [ids[0]], "dry_run": False}
+    assert back.json() == {"count": 1, "ids": [ids[0]], "dry_run": False, "more": False}
     assert db.get(int(ids[0])).state is State.AVAILABLE
     assert client.post("/api/v1/dead/redrive", json={"ids": [ids[0]]}).status_code == 404
     dry = {"queue": name, "dry_run": True}
-    assert client.post("/api/v1/dead/purge", json=dry).json() == {"count": 2, "dry_run": True}
-    assert client.post("/api/v1/dead/redrive", json=dry).json() == {"count": 2, "ids": [], "dry_run": True}
+    assert client.post("/api/v1/dead/purge", json=dry).json() == {"count": 2, "dry_run": True, "more": False}
+    assert client.post("/api/v1/dead/redrive", json=dry).json() == {"count": 2, "ids": ids[1:], "dry_run": True, "more": False}
+    assert client.post("/api/v1/dead/redrive", json={**dry, "ids": [ids[0]]}).status_code == 404
+    for bounds, number in (({"older_than": 3600}, 0), ({"keep": 1}, 1), ({"limit": 1}, 1)):
+        assert client.post("/api/v1/dead/purge", json={**dry, **bounds}).json()["count"] == number
+    with monkeypatch.context() as few:
+        few.setattr("queue_db.service.api.dead.MOST_COUNTED", 1)
+        for verb in ("purge", "redrive"):
+            found = client.post(f"/api/v1/dead/{verb}", json=dry).json()
+            assert (found["count"], found["more"]) == (1, True)
     assert client.post("/api/v1/dead/purge", json={**dry, "error_class": "KeyError"}).json()["count"] == 0
     for error_class, number in (("Timeout", 0), ("TimeoutError", 2)):
         some = client.get("/api/v1/dead", params={"queue": name, "error_class": error_class}).json()["jobs"]

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from queue_db.db import QueueDB
+from queue_db.dead import MOST_COUNTED
 from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.model import Job, State, from_micros, to_micros
 from queue_db.service import everywhere, shapes
@@ -30,6 +31,7 @@ _CLASS = (
     "Class of the error that they died by: `last_error` begins with it and `: `. Empty: those whose last failed attempt had "
     "a reason and no class."
 )
+_MORE = "true: a dry run found more than `count`."
 _ErrorClass = Annotated[str, Field(max_length=CLASS_LENGTH, description=_CLASS)]
 
 
@@ -39,7 +41,7 @@ class DeadFilter(shapes.Request):
     queue: QueueName | None = None
     kind: KindName | None = None
     error_class: _ErrorClass | None = None
-    dry_run: Annotated[bool, Field(description="true: only count them; at most 10,000 are counted.")] = False
+    dry_run: Annotated[bool, Field(description="true: change nothing; up to 10,000 are counted.")] = False
     limit: Annotated[int | None, Field(ge=1, le=2**31 - 1, description="At most this many.")] = None
     all: Annotated[bool, Field(description="true: the dead jobs of all queues; needed where no other field says which.")] = False
 
@@ -70,8 +72,9 @@ class RedrivenJobs(BaseModel):
     """The jobs that returned, or would."""
 
     count: int
-    ids: list[Id] = Field(description="The first 1,000 of them; none in a dry run.")
+    ids: list[Id] = Field(description="The first 1,000 of them.")
     dry_run: bool
+    more: bool = Field(description=_MORE)
 
 
 class PurgedJobs(BaseModel):
@@ -79,6 +82,7 @@ class PurgedJobs(BaseModel):
 
     count: int
     dry_run: bool
+    more: bool = Field(description=_MORE)
 
 
 @router.get("/dead")
@@ -112,34 +116,44 @@ def redrive_dead_jobs(body: RedriveDeadJobs, db: Db, who: Manager, request: Requ
     A job whose unique key a live job has stays dead. With `dry_run` nothing changes.
     """
     everywhere.check(who, "manage", body.queue)
-    if body.dry_run:
-        count = len(set(body.ids)) if body.ids is not None else _count(db, body)
-        return RedrivenJobs(count=count, ids=[], dry_run=True)
     ids = None if body.ids is None else [int(one) for one in body.ids]
     admission = Admission(request)
     admission.check(_by_limited_queue(db, body, admission.limited()))
     try:
-        back = db.dead.redrive(ids, limit=body.limit, **_filter(body))
+        back = db.dead.redrive(ids, limit=_limit(body), dry_run=body.dry_run, **_filter(body))
     except JobNotFoundError as error:
         if who.allows_all("read"):
             raise
         raise JobNotFoundError(error.job_id, f"the dead jobs of queue {body.queue!r}") from None
-    admission.count()
-    if back:
-        record(request, who, "redrive", _target(body), len(back))
-    return RedrivenJobs(count=len(back), ids=[str(one) for one in back[:1000]], dry_run=False)
+    if not body.dry_run:
+        admission.count()
+        if back:
+            record(request, who, "redrive", _target(body), len(back))
+    count, more = _counted(body, len(back))
+    return RedrivenJobs(count=count, ids=[str(one) for one in back[:1000]], dry_run=body.dry_run, more=more)
 
 
 @router.post("/dead/purge")
 def purge_dead_jobs(body: PurgeDeadJobs, db: Db, who: Manager, request: Request) -> PurgedJobs:
-    """Delete dead jobs. With `dry_run` nothing changes; `older_than` and `keep` are not looked at then."""
+    """Delete dead jobs. With `dry_run` nothing changes."""
     everywhere.check(who, "manage", body.queue)
-    if body.dry_run:
-        return PurgedJobs(count=_count(db, body), dry_run=True)
-    count = db.dead.purge(older_than=body.older_than, keep=body.keep, limit=body.limit, **_filter(body))
-    if count:
-        record(request, who, "purge", _target(body), count)
-    return PurgedJobs(count=count, dry_run=False)
+    bounds: dict[str, Any] = {"older_than": body.older_than, "keep": body.keep, "limit": _limit(body)}
+    found = db.dead.purge(**bounds, dry_run=body.dry_run, **_filter(body))
+    if found and not body.dry_run:
+        record(request, who, "purge", _target(body), found)
+    count, more = _counted(body, found)
+    return PurgedJobs(count=count, dry_run=body.dry_run, more=more)
+
+
+def _limit(body: DeadFilter) -> int | None:
+    """Most jobs to change; or to count, one more than a dry run says."""
+    return min(body.limit or MOST_COUNTED + 1, MOST_COUNTED + 1) if body.dry_run else body.limit
+
+
+def _counted(body: DeadFilter, found: int) -> tuple[int, bool]:
+    """How many jobs the response says, and whether there are more."""
+    more = body.dry_run and found > MOST_COUNTED
+    return MOST_COUNTED if more else found, more
 
 
 def _filter(body: DeadFilter) -> dict[str, Any]:

@@ -54,7 +54,11 @@ def ask(
     """How many dead jobs an action would change; nothing is done yet."""
     check(who, "manage", queue)
     _known(action)
-    count = db.dead.count(queue or None, kind=kind or None, error_class=error_class, most=MOST)
+    if action == "redrive":
+        chosen = db.dead.redrive(queue=queue or None, kind=kind or None, error_class=error_class, limit=MOST + 1, dry_run=True)
+        count = len(chosen)
+    else:
+        count = db.dead.count(queue or None, kind=kind or None, error_class=error_class, most=MOST + 1)
     return page(
         request,
         "dead_all.html.jinja",
@@ -64,8 +68,8 @@ def ask(
         queue=queue,
         kind=kind,
         error_class=error_class,
-        count=count,
-        most=MOST,
+        count=min(count, MOST),
+        more=count > MOST,
     )
 
 

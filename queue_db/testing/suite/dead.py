@@ -92,6 +92,30 @@ class TestDead:
         assert queue.db.dead.redrive(queue=name) == ids[50:]
         assert (queue.stats().available, queue.stats().dead) == (600, 0)
 
+    def test_a_dry_run_promises_what_goes_and_changes_nothing(self, queue: Queue, name: str, clock: SettableClock) -> None:
+        """Also with two dead jobs of one unique key, and one whose key a live job has; more than one batch of them."""
+        dead = queue.db.dead
+        old = _bury(queue, ["mail"] * 2, clock, unique_key="one")
+        (taken,) = _bury(queue, ["mail"], clock, unique_key="taken")
+        queue.enqueue("mail", unique_key="taken")
+        clock.advance(3600)
+        ids = queue.enqueue_many([("bulk", number) for number in range(600)])
+        assert all(queue.bury_many([job for job in queue.claim(limit=601) if job.kind == "bulk"], "no use"))
+        assert dead.purge(name, older_than=1800, dry_run=True) == dead.purge(name, kind="mail", dry_run=True) == 3
+        assert dead.purge(name, older_than=1800, keep=601, dry_run=True) == 2
+        assert (dead.purge(name, keep=602, dry_run=True), dead.purge(name, limit=7, dry_run=True)) == (1, 7)
+        assert dead.redrive(queue=name, kind="mail", dry_run=True) == [old[0]]
+        assert dead.redrive([*old, taken], dry_run=True) == [old[0]]
+        assert dead.redrive([*old, taken], limit=0, dry_run=True) == []
+        assert dead.redrive(queue=name, dry_run=True) == [old[0], *ids]
+        with pytest.raises(DuplicateJobError):
+            dead.redrive(taken, dry_run=True)
+        with pytest.raises(JobNotFoundError):
+            dead.redrive([old[0], 2**40], dry_run=True)
+        assert queue.stats().dead == 603
+        assert dead.redrive(queue=name) == [old[0], *ids]
+        assert dead.purge(name, older_than=1800) == 2
+
     def test_the_error_names_a_job_that_is_not_dead(self, queue: Queue, clock: SettableClock) -> None:
         (dead,) = _bury(queue, ["mail"], clock)
         live = queue.enqueue("mail")
