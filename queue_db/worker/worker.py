@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +18,7 @@ from queue_db.backoff import Backoff
 from queue_db.codecs import Schema
 from queue_db.database.masking import masked
 from queue_db.db import QueueDB
-from queue_db.errors import ArgumentError
+from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.verbs.settle import UNKNOWN_GRACE
 from queue_db.worker.events import Hook
 from queue_db.worker.feed_slots import open_cursors, warn_of_failed
@@ -124,6 +125,8 @@ class Worker:
         self.quieted = threading.Event()
         self.summary = Summary()
         self._run: Run | None = None
+        # The process in which it runs; a fork of that has no threads of it.
+        self._runs_in: int | None = None
 
     def configure(self, **options: Any) -> None:
         """Change options of this worker before it runs; they are named as in the constructor.
@@ -239,16 +242,32 @@ class Worker:
             for jobs that are scheduled for later or that other workers have.
         :param started: called once, when the worker has started, before its first claim.
         :raises SchemaOutOfDateError: the tables are missing or of another version.
-        :raises ConfigurationError: it has no handlers, or a cursor of ``feeds`` is not a shared one.
+        :raises ConfigurationError: it has no handlers, a cursor of ``feeds`` is not a shared one, or it runs already.
         """
         self.check_start()
-        self.summary = Summary()
-        run = self._run = Run(self, self._commands, self._lock)
-        with signals_queued(self._commands):
-            run.start(until_empty=until_empty, started=started)
-            run.watch()
-            run.end()
-            self._discard_commands()
+        self._begin()
+        return self._work(until_empty=until_empty, started=started)
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self.running:
+                raise ConfigurationError(
+                    f"the worker of {self.names} runs already: start it in one place, of an app and its sub-apps in the outermost; "
+                    "worker.changed() makes another one with the same handlers, which runs and stops by itself"
+                )
+            self._runs_in = os.getpid()
+
+    def _work(self, *, until_empty: bool = False, started: Callable[[], None] | None = None) -> Summary:
+        try:
+            self.summary = Summary()
+            run = self._run = Run(self, self._commands, self._lock)
+            with signals_queued(self._commands):
+                run.start(until_empty=until_empty, started=started)
+                run.watch()
+                run.end()
+                self._discard_commands()
+        finally:
+            self._runs_in = None
         log.info("stopped working on %s: %s", self.names, self.summary)
         return self.summary
 
@@ -272,10 +291,11 @@ class Worker:
     def __enter__(self) -> Self:
         """Run in the background until the end of the block.
 
-        :raises ConfigurationError: it has no handlers, or a cursor of ``feeds`` is not a shared one.
+        :raises ConfigurationError: it has no handlers, a cursor of ``feeds`` is not a shared one, or it runs already.
         """
         self.check_start()
-        self._background = threading.Thread(target=self.run, name=f"queue_db worker of {self.names}")
+        self._begin()
+        self._background = threading.Thread(target=self._work, name=f"queue_db worker of {self.names}")
         self._background.start()
         return self
 
@@ -315,6 +335,11 @@ class Worker:
     def shares(self) -> Shares:
         """How many jobs of which queue may be in hand."""
         return self.options.shares
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs in this process: from the call of :meth:`run`, or the begin of ``with worker:``, until that ends."""
+        return self._runs_in == os.getpid()
 
     @property
     def stuck(self) -> int:

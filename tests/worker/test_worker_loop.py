@@ -4,7 +4,18 @@ import threading
 
 import pytest
 
-from queue_db import ArgumentError, Cancel, Dead, JobNotFoundError, Retry, SchemaOutOfDateError, Snooze, State, StorageError
+from queue_db import (
+    ArgumentError,
+    Cancel,
+    ConfigurationError,
+    Dead,
+    JobNotFoundError,
+    Retry,
+    SchemaOutOfDateError,
+    Snooze,
+    State,
+    StorageError,
+)
 from queue_db.concurrency.pauses import Idle, Pause
 from queue_db.db import QueueDB
 from queue_db.store import settle
@@ -349,3 +360,23 @@ def test_a_worker_without_jobs_looks_ever_more_rarely():
     assert idle.next() == 0.5
     idle.worked()
     assert idle.next() == 0.001
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_worker_that_runs_is_not_started_again(queue):
+    """An app and its sub-app enter the same one, or two clients of a test: two runs would take each other's commands."""
+    worker, done = serving(queue, lambda job: done.set()), threading.Event()
+    assert not worker.running
+    with worker:
+        assert worker.running
+        with pytest.raises(ConfigurationError, match=r"runs already.*changed\(\)"):
+            worker.__enter__()
+        with pytest.raises(ConfigurationError, match="runs already"):
+            worker.run(until_empty=True)
+        queue.enqueue("n")
+        assert done.wait(PATIENCE)
+        assert worker.running
+    assert not worker.running
+    with worker:
+        assert worker.running
+    assert worker.changed(concurrency=1).run(until_empty=True).completed == 0
