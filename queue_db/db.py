@@ -19,6 +19,7 @@ from queue_db.database.database import Database
 from queue_db.dead import DeadJobs
 from queue_db.errors import ArgumentError, JobDeadError, JobNotFinishedError, JobNotFoundError
 from queue_db.feeds import Feed, Feeds
+from queue_db.feeds.publishing import KEYS_KEPT
 from queue_db.model import Batch, Counters, Finished, Job, JobError, State, Verdict, WorkerInfo, from_micros
 from queue_db.monitoring import failures
 from queue_db.monitoring.actions import KEPT as ACTIONS_KEPT
@@ -31,7 +32,7 @@ from queue_db.routes import Routes, Topic
 from queue_db.routes.router import Router
 from queue_db.schedules import Schedules
 from queue_db.store import Store, actions, callbacks, controls, counts, history, insights, settle, sweep, windows, worker_registry
-from queue_db.store.feeds import spans
+from queue_db.store.feeds import publishes, spans
 from queue_db.store.schema import FEED_LENGTH, KIND_LENGTH, QUEUE_LENGTH, TOPIC_LENGTH, WORKER_LENGTH, tables
 from queue_db.strategies import Strategy, strategy_for
 from queue_db.streams import Streams
@@ -394,7 +395,7 @@ class QueueDB:
     def prune(self, *, errors_older_than: float = ERRORS_KEPT) -> int:
         """Delete expired results and unique keys, and failed attempts older than ``errors_older_than`` seconds; return the count.
 
-        Entries of the action log go after 90 days. Workers call it once a minute.
+        Entries of the action log go after 90 days, idempotency keys of publishes after one. Workers call it once a minute.
         """
         age = arguments.seconds("errors_older_than", errors_older_than)
         return (
@@ -402,6 +403,7 @@ class QueueDB:
             + _in_batches(lambda: self.core.write(history.prune_errors, age=age, limit=sweep.BATCH))
             + _in_batches(lambda: self.core.write(windows.prune, limit=sweep.BATCH))
             + _in_batches(lambda: self.core.write(actions.prune, age=round(ACTIONS_KEPT * 1e6), limit=sweep.BATCH))
+            + _in_batches(lambda: self.core.write(publishes.prune, age=KEYS_KEPT, limit=sweep.BATCH))
         )
 
     def sweep(self, limit: int | None = None) -> int:

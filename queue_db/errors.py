@@ -15,6 +15,7 @@
     ├─ HandlerProcessError
     ├─ HandlerResultError
     ├─ FeedError ─┬─ PositionError ─── TrimmedError
+    │             ├─ IdempotencyKeyError
     │             ├─ CursorHeldError
     │             └─ ClaimError ─┬─ UnknownClaimError
     │                            ├─ ClaimExpiredError
@@ -182,6 +183,10 @@ class CheckpointMismatchError(StreamError):
 
 class FeedError(QueueDBError):
     """A feed cannot do this."""
+
+
+class IdempotencyKeyError(FeedError):
+    """An idempotency key was used for other messages."""
 
 
 class PositionError(FeedError):

@@ -339,6 +339,7 @@ TABLES: dict[str, list[tuple[str, str, str]]] = {
         ("_claims", "free, delayed or claimed", "publish, rank; claim, pop, delete"),
         ("_ticked", "a message of a feed with ticks", "publish; trim"),
         ("_ticks", "numbers of such messages", "rank; trim"),
+        ("_publishes", "an idempotency key", "publish; prune"),
     ],
     "Routes": [
         ("_definitions", "what a route does", "routes.define, set"),

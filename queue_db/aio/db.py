@@ -356,7 +356,7 @@ class AsyncQueueDB:
     async def prune(self, *, errors_older_than: float = ERRORS_KEPT) -> int:
         """Delete expired results and unique keys, and failed attempts older than ``errors_older_than`` seconds; return the count.
 
-        Entries of the action log go after 90 days. Workers call it once a minute.
+        Entries of the action log go after 90 days, idempotency keys of publishes after one. Workers call it once a minute.
         """
         return await run(self._db.prune, errors_older_than=errors_older_than)
 

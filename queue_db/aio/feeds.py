@@ -33,9 +33,12 @@ class AsyncFeed:
         client: str | None = None,
         delay: float | None = None,
         expires_in: float | None = None,
+        idempotency_key: str | None = None,
         using: AsyncConnection | AsyncSession | None = None,
-    ) -> str | None:
-        """Publish one message; return its position, None where it has no number yet (``ranked``, ``ticks``).
+    ) -> str:
+        """Publish one message; return its id: its position, or, where it has no number yet (``ranked``, ``ticks``), a longer text.
+
+        :meth:`get` and :meth:`delete` take both.
 
         :param key: what the message is about, such as ``order-7``.
         :param client: who publishes it; ``read(client=…, echo=False)`` leaves out a reader's own messages.
@@ -43,25 +46,33 @@ class AsyncFeed:
             a feed with claims, as ``expires_in``.
         :param expires_in: seconds after which it cannot be claimed any more and is deleted; 0: retention alone deletes it; None:
             the feed's, or 0.
+        :param idempotency_key: a text that names this publish: a publish with the same key within a day does nothing and returns
+            the same id.
         :param using: a connection or session with a transaction: the message is published when it commits.
+        :raises IdempotencyKeyError: the key was used for another message.
         :raises ArgumentError: nothing was published.
         :raises PayloadError: nothing was published.
         """
         options: dict[str, Any] = {"key": key, "headers": headers, "client": client, "delay": delay, "expires_in": expires_in}
-        return await run(self._sync.publish, kind, payload, using=joined(using), **options)
+        return await run(self._sync.publish, kind, payload, idempotency_key=idempotency_key, using=joined(using), **options)
 
     async def publish_many(
-        self, messages: Iterable[Any], *, client: str | None = None, using: AsyncConnection | AsyncSession | None = None
-    ) -> list[str | None]:
+        self,
+        messages: Iterable[Any],
+        *,
+        client: str | None = None,
+        idempotency_key: str | None = None,
+        using: AsyncConnection | AsyncSession | None = None,
+    ) -> list[str]:
         """Publish messages, all or none, in their order: ``(kind, payload)`` or ``(kind, payload, {"key": …, "headers": …})``.
 
-        The options are ``key``, ``headers``, ``delay`` and ``expires_in`` of :meth:`publish`. Return their positions, None where
-        they have no number yet.
+        The options are ``key``, ``headers``, ``delay`` and ``expires_in`` of :meth:`publish`. Return their ids.
 
+        :raises IdempotencyKeyError: the key was used for other messages.
         :raises ArgumentError: nothing was published.
         :raises PayloadError: nothing was published.
         """
-        return await run(self._sync.publish_many, messages, client=client, using=joined(using))
+        return await run(self._sync.publish_many, messages, client=client, idempotency_key=idempotency_key, using=joined(using))
 
     async def read(
         self,
@@ -90,8 +101,9 @@ class AsyncFeed:
         return await run(self._sync.read, after, limit, **options)
 
     async def get(self, positions: Message | str | Iterable[Message | str]) -> list[Message]:
-        """The messages with these positions (``message.position``) that are there, in the order of the feed; up to 10,000.
+        """The messages with these ids or positions (``message.position``) that are there, in the order of the feed; up to 10,000.
 
+        :raises TransientStorageError: one of them has no number yet, and another process is numbering: try again.
         :raises PositionError: it is a position of another feed, database or epoch.
         """
         return await run(self._sync.get, positions)

@@ -26,6 +26,7 @@ class AsyncTopic:
         key: str | None = None,
         headers: Mapping[str, Any] | None = None,
         client: str | None = None,
+        idempotency_key: str | None = None,
         using: AsyncConnection | AsyncSession | None = None,
     ) -> int:
         """Publish one message: its routes act in one transaction, all or none. Return how many acted; 0: no route has it.
@@ -33,23 +34,33 @@ class AsyncTopic:
         :param key: what the message is about, such as ``order-7``.
         :param headers: ``topic`` is added, and is reserved, as ``via`` is.
         :param client: who publishes it.
+        :param idempotency_key: a text that names this publish: a publish with the same key within a day does nothing and returns
+            the same number.
         :param using: a connection or session with a transaction: the routes act when it commits.
+        :raises IdempotencyKeyError: the key was used for another message.
         :raises ArgumentError: nothing was published.
         :raises PayloadError: nothing was published.
         """
-        return await run(self._sync.publish, kind, payload, key=key, headers=headers, client=client, using=joined(using))
+        options: dict[str, Any] = {"key": key, "headers": headers, "client": client, "idempotency_key": idempotency_key}
+        return await run(self._sync.publish, kind, payload, using=joined(using), **options)
 
     async def publish_many(
-        self, messages: Iterable[Any], *, client: str | None = None, using: AsyncConnection | AsyncSession | None = None
+        self,
+        messages: Iterable[Any],
+        *,
+        client: str | None = None,
+        idempotency_key: str | None = None,
+        using: AsyncConnection | AsyncSession | None = None,
     ) -> int:
         """Publish messages, all or none, in their order: ``(kind, payload)`` or ``(kind, payload, {"key": …, "headers": …})``.
 
         Return how many routes acted, over all messages.
 
+        :raises IdempotencyKeyError: the key was used for other messages.
         :raises ArgumentError: nothing was published.
         :raises PayloadError: nothing was published.
         """
-        return await run(self._sync.publish_many, messages, client=client, using=joined(using))
+        return await run(self._sync.publish_many, messages, client=client, idempotency_key=idempotency_key, using=joined(using))
 
 
 class AsyncRoutes:

@@ -43,6 +43,14 @@ HeadersOption = Annotated[
     str | None, typer.Option("--headers", metavar="JSON", help="Headers of the message, a JSON object.", show_default=False)
 ]
 ClientOption = Annotated[str | None, typer.Option("--client", help="Who publishes it.", show_default=False)]
+IdempotencyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--idempotency-key",
+        help="Names this publish: a second one with the same key within a day does nothing.",
+        show_default=False,
+    ),
+]
 DelayOption = Annotated[
     float | None, typer.Option("--delay", help="Seconds before which it cannot be claimed; 0: none.", show_default=False)
 ]
@@ -189,18 +197,20 @@ def publish(
     client: ClientOption = None,
     delay: DelayOption = None,
     expires_in: LifetimeOption = None,
+    idempotency_key: IdempotencyOption = None,
     common: CommonOptions,
 ) -> None:
-    """Publish one message. The feed is created if there is none.
+    """Publish one message, and print its id. The feed is created if there is none.
 
     --delay and --expires-in are for feeds with claims: without them the message has those of the feed.
     """
     content, given = decoded("the payload is", payload), decoded("the headers are", headers)
     with common.open() as db:
         with usage():
-            db.feed(feed).publish(kind, content, key=key, headers=given, client=client, delay=delay, expires_in=expires_in)
+            options: dict[str, Any] = {"delay": delay, "expires_in": expires_in, "idempotency_key": idempotency_key}
+            found = db.feed(feed).publish(kind, content, key=key, headers=given, client=client, **options)
         end = db.feed(feed).end()
-    common.print({"feed": feed, "end": end}, f"published; {feed} ends at {end}")
+    common.print({"feed": feed, "id": found, "end": end}, f"published {found}; {feed} ends at {end}")
 
 
 @command(app, "read", "queue-db feeds read orders --limit 10", "queue-db feeds read orders --after 1f0c9a2e.1.184 --json")

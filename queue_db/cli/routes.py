@@ -19,6 +19,7 @@ from queue_db.cli.feeds import (
     ForwarderArgument,
     HeadersOption,
     HoldOptions,
+    IdempotencyOption,
     KeyOption,
     MessageKindArgument,
     PayloadArgument,
@@ -283,12 +284,14 @@ def publish(
     key: KeyOption = None,
     headers: HeadersOption = None,
     client: ClientOption = None,
+    idempotency_key: IdempotencyOption = None,
     common: CommonOptions,
 ) -> None:
     """Publish one message, and print how many routes acted."""
     content, given = decoded("the payload is", payload), decoded("the headers are", headers)
     with common.open() as db:
-        acted = db.topic(topic).publish(kind, content, key=key, headers=given, client=client)
+        topic_of = db.topic(topic)
+        acted = topic_of.publish(kind, content, key=key, headers=given, client=client, idempotency_key=idempotency_key)
     common.print({"topic": topic, "routes": acted}, f"{topic}: {acted} {'route' if acted == 1 else 'routes'} acted")
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import hashlib
+import json
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.errors import ArgumentError
 from queue_db.store.feeds.messages import NewMessage
+from queue_db.store.feeds.publishes import Keyed
 from queue_db.store.schema import CLIENT_LENGTH, KEY_LENGTH
 from queue_db.verbs.new_jobs import JobBuilder
 
@@ -17,6 +21,12 @@ MOST = 10_000
 
 #: Headers that publishers do not write: a topic writes the first, routers both.
 RESERVED = ("topic", "via")
+
+#: Longest idempotency key, in characters.
+IDEMPOTENCY_LENGTH = 500
+
+# Numbers that a BIGINT has beside those of the messages of one publish.
+_UIDS = (1 << 63) - MOST
 
 _TRIPLE = 3
 _OPTIONS = ("key", "headers")
@@ -48,6 +58,21 @@ class MessageBuilder:
             raise ArgumentError(f"{len(new):,} messages: at most {MOST:,} can be published at once")
         return new
 
+    def with_uids(self, new: Sequence[NewMessage]) -> list[NewMessage]:
+        """The messages of a feed, each with a random number that finds it before it has its own."""
+        first = secrets.randbelow(_UIDS)
+        return [message._replace(uid=first + at) for at, message in enumerate(new)]
+
+    def keyed(self, place: str, key: str, messages: Sequence[Any], client: str | None) -> Keyed:
+        """What a publish with an idempotency key is known by.
+
+        :param place: where it is published.
+        """
+        arguments.name("idempotency_key", key, IDEMPOTENCY_LENGTH)
+        # Without what is added to each publish, such as the ids of a trace.
+        new = [self._new("", one, client, None, None) for one in messages]
+        return Keyed(_digest([place, key]), _digest([message[:-1] for message in new]))
+
     def _new(
         self, at: str, item: Any, client: str | None, stamp: Mapping[str, Any] | None, fixed: Mapping[str, Any] | None
     ) -> NewMessage:
@@ -77,6 +102,10 @@ class MessageBuilder:
             delay=delay,
             lifetime=lifetime,
         )
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def _headers(at: str, given: Mapping[str, Any] | None, fixed: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

@@ -17,7 +17,7 @@ from queue_db.feeds import numbering
 from queue_db.feeds.building import MOST
 from queue_db.feeds.forwarding import JobTemplate
 from queue_db.feeds.message import ClaimInfo, FeedStats, Message
-from queue_db.feeds.position import Position, belongs
+from queue_db.feeds.position import Position, Unnumbered, belongs
 from queue_db.model import Capability, from_micros
 from queue_db.store.feeds import claims
 from queue_db.store.feeds.claims import Claimed, Terms
@@ -225,9 +225,15 @@ def _numbers(feed: Feed, row: FeedRow, messages: Message | str | Iterable[Messag
     listed = [messages] if isinstance(messages, Message | str) else arguments.members("messages", messages, "messages or positions")
     if len(listed) > MOST:
         raise ArgumentError(f"{len(listed):,} messages: at most {MOST:,} can be named at once")
-    seqs = []
-    for one in listed:
-        position = Position.parse(one.position if isinstance(one, Message) else one)
+    seqs: list[int] = []
+    texts = [one.position if isinstance(one, Message) else one for one in listed]
+    unnumbered = [found for text in texts if (found := Unnumbered.parse(text)) is not None]
+    known = numbering.numbers(feed, row, unnumbered) if unnumbered else {}
+    for text in texts:
+        if (found := Unnumbered.parse(text)) is not None:
+            seqs += known.get(found.uid, ())
+            continue
+        position = Position.parse(text)
         if check_epoch and position.epoch != row.epoch:
             row = feed.row(fresh=True)
         belongs(position if check_epoch else position._replace(epoch=row.epoch), row)

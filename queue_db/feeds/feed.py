@@ -72,9 +72,12 @@ class Feed:
         client: str | None = None,
         delay: float | None = None,
         expires_in: float | None = None,
+        idempotency_key: str | None = None,
         using: Connection | Session | None = None,
-    ) -> str | None:
-        """Publish one message; return its position, None where it has no number yet (``ranked``, ``ticks``).
+    ) -> str:
+        """Publish one message; return its id: its position, or, where it has no number yet (``ranked``, ``ticks``), a longer text.
+
+        :meth:`get` and :meth:`delete` take both.
 
         :param key: what the message is about, such as ``order-7``.
         :param client: who publishes it; ``read(client=…, echo=False)`` leaves out a reader's own messages.
@@ -82,26 +85,34 @@ class Feed:
             a feed with claims, as ``expires_in``.
         :param expires_in: seconds after which it cannot be claimed any more and is deleted; 0: retention alone deletes it; None:
             the feed's, or 0.
+        :param idempotency_key: a text that names this publish: a publish with the same key within a day does nothing and returns
+            the same id.
         :param using: a connection or session with a transaction: the message is published when it commits.
+        :raises IdempotencyKeyError: the key was used for another message.
         :raises ArgumentError: nothing was published.
         :raises PayloadError: nothing was published.
         """
         options = {"key": key, "headers": headers, "delay": delay, "expires_in": expires_in}
-        return self.publish_many([(kind, payload, options)], client=client, using=using)[0]
+        return self.publish_many([(kind, payload, options)], client=client, idempotency_key=idempotency_key, using=using)[0]
 
     @explained
     def publish_many(
-        self, messages: Iterable[Any], *, client: str | None = None, using: Connection | Session | None = None
-    ) -> list[str | None]:
+        self,
+        messages: Iterable[Any],
+        *,
+        client: str | None = None,
+        idempotency_key: str | None = None,
+        using: Connection | Session | None = None,
+    ) -> list[str]:
         """Publish messages, all or none, in their order: ``(kind, payload)`` or ``(kind, payload, {"key": …, "headers": …})``.
 
-        The options are ``key``, ``headers``, ``delay`` and ``expires_in`` of :meth:`publish`. Return their positions, None where
-        they have no number yet.
+        The options are ``key``, ``headers``, ``delay`` and ``expires_in`` of :meth:`publish`. Return their ids.
 
+        :raises IdempotencyKeyError: the key was used for other messages.
         :raises ArgumentError: nothing was published.
         :raises PayloadError: nothing was published.
         """
-        return self._publisher.publish(messages, client, using)
+        return self._publisher.publish(messages, client, using, idempotency_key)
 
     def after_publish(self, row: FeedRow | None = None) -> None:
         """Notify readers; number and trim now and then. The messages are committed: an error is logged and not raised."""
@@ -140,8 +151,9 @@ class Feed:
         return reading.read(self, after, limit, Wanted(kinds, client, echo, hidden), on_trimmed)
 
     def get(self, positions: Message | str | Iterable[Message | str]) -> list[Message]:
-        """The messages with these positions (``message.position``) that are there, in the order of the feed; up to 10,000.
+        """The messages with these ids or positions (``message.position``) that are there, in the order of the feed; up to 10,000.
 
+        :raises TransientStorageError: one of them has no number yet, and another process is numbering: try again.
         :raises PositionError: it is a position of another feed, database or epoch.
         """
         return claims.get(self, positions)

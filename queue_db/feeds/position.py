@@ -9,6 +9,7 @@ from queue_db.errors import ArgumentError, PositionError, TrimmedError
 from queue_db.store.feeds.rows import FeedRow
 
 _PARTS = 3
+_ID_PARTS = 4
 # Numbers are BIGINT.
 _HIGHEST = (1 << 63) - 1
 _DIGITS = len(str(_HIGHEST))
@@ -32,18 +33,43 @@ class Position(NamedTuple):
         """
         if isinstance(text, str):
             token, *numbers = text.split(".")
-            if token and len(numbers) == _PARTS - 1 and all(_is_number(number) for number in numbers):
-                return cls(token, int(numbers[0]), int(numbers[1]))
+            if token and all(_is_number(number) for number in numbers):
+                if len(numbers) == _PARTS - 1:
+                    return cls(token, int(numbers[0]), int(numbers[1]))
+                if len(numbers) == _ID_PARTS - 1:
+                    raise ArgumentError(
+                        f"position={text!r}: is the id of a message that had no number yet: feed.get has its position"
+                    )
         raise ArgumentError(
             f"position={arguments.shown(text)}: must be a position that the feed returned (page.position, message.position)"
         )
+
+
+class Unnumbered(NamedTuple):
+    """The id of a message that had no number when it was published. The text is ``token.epoch.seq.uid``."""
+
+    token: str
+    epoch: int
+    seq: int  #: the lowest number that it can have
+    uid: int
+
+    def __str__(self) -> str:
+        return f"{self.token}.{self.epoch}.{self.seq}.{self.uid}"
+
+    @classmethod
+    def parse(cls, text: object) -> Self | None:
+        """The id with this text; None: it is another one."""
+        token, *numbers = text.split(".") if isinstance(text, str) else ("",)
+        if token and len(numbers) == _ID_PARTS - 1 and all(_is_number(number) for number in numbers):
+            return cls(token, int(numbers[0]), int(numbers[1]), int(numbers[2]))
+        return None
 
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= _DIGITS and int(text) <= _HIGHEST
 
 
-def belongs(position: Position, row: FeedRow) -> None:
+def belongs(position: Position | Unnumbered, row: FeedRow) -> None:
     """Refuse a position of another feed, database or epoch.
 
     :raises PositionError: it is one.

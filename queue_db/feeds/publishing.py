@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
+from queue_db import arguments
 from queue_db.concurrency.batching import Batcher
 from queue_db.core import Run
 from queue_db.errors import FeedError, StorageError, TransientStorageError
 from queue_db.feeds.building import MessageBuilder
-from queue_db.feeds.position import Position
+from queue_db.feeds.position import Position, Unnumbered
 from queue_db.feeds.retention import trim_once
 from queue_db.feeds.settings import defaults, ordering_of
 from queue_db.notifications.wakeups import FeedNotifications
 from queue_db.store import Store
-from queue_db.store.feeds import messages, rows
+from queue_db.store.feeds import messages, publishes, rows
 from queue_db.store.feeds.messages import First, NewMessage
+from queue_db.store.feeds.publishes import Keyed
 from queue_db.store.feeds.rows import FeedRow
 
 if TYPE_CHECKING:
@@ -32,6 +34,12 @@ log = logging.getLogger("queue_db.feeds")
 
 # One statement; a reader that misses it looks by itself.
 _NOTIFY = Run(attempts=1, direct=True)
+
+# A second run with the same key publishes nothing.
+_KEYED = Run(name="publish", repeatable=True)
+
+#: Microseconds for which a repeated publish with an idempotency key is known.
+KEYS_KEPT = 86_400 * 1_000_000
 
 # How many feeds of one name a publisher tries that are deleted before it publishes to them.
 _NAMESAKES = 5
@@ -52,13 +60,18 @@ class Publisher:
         self._builder = MessageBuilder(feed.core, feed.name, delays=True)
         self._batcher = Batcher(self._publish_all, callers=feed.core.database.callers(), size=_size)
         self._rank_at = 0.0
-        self._trim_at = time.monotonic() + _TRIM_EVERY
+        self._trim_at = self._forget_at = time.monotonic() + _TRIM_EVERY
 
-    def publish(self, new_messages: Iterable[Any], client: str | None, using: Connection | Session | None) -> list[str | None]:
-        """Publish messages, all or none; return their positions."""
-        new = self._builder.messages(new_messages, client)
+    def publish(
+        self, new_messages: Iterable[Any], client: str | None, using: Connection | Session | None, idempotency_key: str | None
+    ) -> list[str]:
+        """Publish messages, all or none; return their ids."""
+        listed = arguments.members("messages", new_messages, "messages")
+        new = self._builder.with_uids(self._builder.messages(listed, client))
         if not new:
             return []
+        if idempotency_key is not None:
+            return self._publish_once(new, using, self._builder.keyed(f"feed {self._feed.name}", idempotency_key, listed, client))
         if using is not None:
             with self._feed.core.joined(using, "publish") as connection:
                 row, first = self._publish_within(connection, new)
@@ -67,9 +80,27 @@ class Publisher:
             coalesces = ordering_of(self._feed.row()).coalesces and self._feed.core.database.made_here
             row, first = self._batcher.submit(new) if coalesces else self._publish(new)
             self.after_publish(row)
-        if first is None:
-            return [None] * len(new)
-        return [str(Position(row.token, first.epoch, first.seq + at)) for at in range(len(new))]
+        return _ids(row, first, new)
+
+    def _publish_once(self, new: Sequence[NewMessage], using: Connection | Session | None, keyed: Keyed) -> list[str]:
+        """Publish, unless this was published before with the same key."""
+
+        def publish(connection: Connection, store: Store) -> list[str]:
+            def first_time() -> list[str]:
+                return _ids(*self._publish_within(connection, new), new)
+
+            ids: list[str] = publishes.once(connection, store, keyed, first_time)
+            return ids
+
+        if using is not None:
+            with self._feed.core.joined(using, "publish") as connection:
+                return publish(connection, self._feed.core.store)
+        ids = self._feed.core.run(_KEYED, publish)
+        self.after_publish()
+        if time.monotonic() >= self._forget_at:
+            self._forget_at = time.monotonic() + _TRIM_EVERY
+            self._feed.core.write(publishes.prune, KEYS_KEPT, messages.TRIMMED_AT_ONCE)
+        return ids
 
     def _publish_all(self, parts: Sequence[Sequence[NewMessage]]) -> list[tuple[FeedRow, First | None]]:
         """Publish what several callers publish at the same time, in one transaction; the answer for each."""
@@ -131,6 +162,13 @@ class Publisher:
             notifications.wake(self._feed.name)
         except Exception:
             log.exception("feed %r: messages were published, but not all readers in this process were notified", self._feed.name)
+
+
+def _ids(row: FeedRow, first: First | None, new: Sequence[NewMessage]) -> list[str]:
+    """The positions of the messages, or what they are found by until they have one."""
+    if first is None:
+        return [str(Unnumbered(row.token, row.epoch, row.next_seq, one.uid or 0)) for one in new]
+    return [str(Position(row.token, first.epoch, first.seq + at)) for at in range(len(new))]
 
 
 def _size(new: Sequence[NewMessage]) -> tuple[int, int]:

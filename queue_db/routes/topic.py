@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
+from queue_db import arguments
+from queue_db.core import Run
 from queue_db.dialects.transactions import savepoint
 from queue_db.feeds.building import MessageBuilder
-from queue_db.routes.router import Admit, Item, Router
+from queue_db.routes.router import Admit, Done, Item, Router
+from queue_db.store import Store
+from queue_db.store.feeds import publishes
+from queue_db.store.feeds.publishes import Keyed
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -38,6 +43,7 @@ class Topic:
         key: str | None = None,
         headers: Mapping[str, Any] | None = None,
         client: str | None = None,
+        idempotency_key: str | None = None,
         using: Connection | Session | None = None,
     ) -> int:
         """Publish one message: its routes act in one transaction, all or none. Return how many acted; 0: no route has it.
@@ -45,30 +51,59 @@ class Topic:
         :param key: what the message is about, such as ``order-7``.
         :param headers: ``topic`` is added, and is reserved, as ``via`` is.
         :param client: who publishes it.
+        :param idempotency_key: a text that names this publish: a publish with the same key within a day does nothing and returns
+            the same number.
         :param using: a connection or session with a transaction: the routes act when it commits.
+        :raises IdempotencyKeyError: the key was used for another message.
         :raises ArgumentError: nothing was published.
         :raises PayloadError: nothing was published.
         """
-        return self.publish_many([(kind, payload, {"key": key, "headers": headers})], client=client, using=using)
+        listed = [(kind, payload, {"key": key, "headers": headers})]
+        return self.publish_many(listed, client=client, idempotency_key=idempotency_key, using=using)
 
-    def publish_many(self, messages: Iterable[Any], *, client: str | None = None, using: Connection | Session | None = None) -> int:
+    def publish_many(
+        self,
+        messages: Iterable[Any],
+        *,
+        client: str | None = None,
+        idempotency_key: str | None = None,
+        using: Connection | Session | None = None,
+    ) -> int:
         """Publish messages, all or none, in their order: ``(kind, payload)`` or ``(kind, payload, {"key": …, "headers": …})``.
 
         Return how many routes acted, over all messages.
 
+        :raises IdempotencyKeyError: the key was used for other messages.
         :raises ArgumentError: nothing was published.
         :raises PayloadError: nothing was published.
         """
-        items = [Item(self.name, message) for message in self._builder.messages(messages, client, {"topic": self.name})]
+        listed = arguments.members("messages", messages, "messages")
+        items = [Item(self.name, message) for message in self._builder.messages(listed, client, {"topic": self.name})]
         if not items:
             return 0
+        keyed = None
+        if idempotency_key is not None:
+            keyed = self._builder.keyed(f"topic {self.name}", idempotency_key, listed, client)
         router, core = self.router, self.router.core
         if using is not None:
             # A savepoint: all or none, also in a transaction that goes on after an error.
             with core.joined(using, "publish") as connection, savepoint(connection):
-                done = router.route(connection, core.store, items, own=False, admit=self._admit)
+                done = self._route(connection, core.store, items, keyed, own=False)
             router.report(done)
         else:
-            done = core.write(router.route, items, admit=self._admit)
+            done = core.run(Run(name="route", repeatable=keyed is not None), self._route, items, keyed, own=True)
             router.after_commit(done)
         return done.acted
+
+    def _route(self, connection: Connection, store: Store, items: Sequence[Item], keyed: Keyed | None, *, own: bool) -> Done:
+        if keyed is None:
+            return self.router.route(connection, store, items, own=own, admit=self._admit)
+        done = Done()
+
+        def publish() -> int:
+            nonlocal done
+            done = self.router.route(connection, store, items, own=own, admit=self._admit)
+            return done.acted
+
+        done.acted = publishes.once(connection, store, keyed, publish)
+        return done

@@ -78,6 +78,7 @@ KINDS: dict[type[Exception], Kind] = {
     errors.HandlerProcessError: Kind(409, "The process of a handler has ended"),
     errors.HandlerResultError: Kind(409, "A handler returned what cannot be the outcome of a job"),
     errors.TrimmedError: Kind(410, "Messages after this position were trimmed", more=("skipped", "first")),
+    errors.IdempotencyKeyError: Kind(422, "The idempotency key was used for another request"),
     errors.PositionError: Kind(422, "This is not a position of the feed"),
     errors.CursorHeldError: Kind(409, "Another process holds the cursor"),
     errors.UnknownClaimError: Kind(404, "There is no such claim"),

@@ -11,6 +11,7 @@ from queue_db.db import QueueDB
 from queue_db.errors import PayloadError
 from queue_db.feeds import Feed, Message, MessageClaim
 from queue_db.feeds.claims import MOST_CLAIMED
+from queue_db.service.identity import Identity
 from queue_db.service.refusals import missing
 from queue_db.service.shapes import LONGEST_LEASE, clean, shown
 from queue_db.service.times import Time
@@ -45,6 +46,18 @@ Ids = Annotated[list[PositionText] | None, Query(max_length=MOST, description="I
 ClientId = Annotated[
     str | None,
     Header(alias="Client-ID", min_length=1, max_length=CLIENT_LENGTH, description="Who publishes or reads, for `echo=false`."),
+]
+
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        description="Names this request: when it is repeated with the same key and token within a day, nothing is published again, "
+        "and the response is the same.",
+    ),
 ]
 
 
@@ -119,6 +132,11 @@ def feed_of(db: QueueDB, name: str) -> Feed:
     if found is None or found.existing() is None:
         raise missing("feed", f"no feed {name!r}")
     return found
+
+
+def keyed(who: Identity, key: str | None) -> str | None:
+    """The idempotency key of a request: those of other tokens are others."""
+    return None if key is None else f"{who.name}\n{key}"
 
 
 def message_view(message: Message) -> MessageView:

@@ -399,6 +399,19 @@ def test_a_publish_whose_commit_is_in_doubt_is_not_made_again(db: QueueDB, far: 
     assert [message.payload for message in db.feed(far.name).read().messages] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("ordering", ["counter", "ranked"])
+def test_a_publish_with_an_idempotency_key_is_made_again_and_once(db: QueueDB, far: Queue, proxy: Proxy, ordering: str) -> None:
+    db.feeds.set(far.name, ordering=ordering)
+    feed = far.db.feed(far.name)
+    feed.publish("n", 1)
+    proxy.swallow("COMMIT")
+    found = feed.publish("n", 2, idempotency_key="two")
+    assert proxy.wait_swallowed()
+    assert far.db.counters.retried == 1
+    assert [message.payload for message in db.feed(far.name).get(found)] == [2]
+    assert [message.payload for message in db.feed(far.name).read().messages] == [1, 2]
+
+
 def test_a_claim_whose_reply_is_lost_loses_no_job(kind: str, db: QueueDB, far: Queue, proxy: Proxy, open_db: Any) -> None:
     job_id = far.enqueue("k")
     proxy.swallow("EXECUTE" if kind == "postgresql" else "UPDATE")

@@ -19,7 +19,9 @@ from tests.migrations.conftest import ask, describe, run
 BULK = {"jobs_staged", "jobs_published", "jobs_streams", "jobs_batches", "jobs_held"}
 WORKERS = {"jobs_queues", "jobs_shares", "jobs_workers", "jobs_schedules", "jobs_errors", "jobs_finished"}
 AROUND = {"jobs_stripes", "jobs_callbacks", "jobs_windows", "jobs_samples"}
-FEEDS = {"jobs_feeds", "jobs_inbox", "jobs_messages", "jobs_cursors", "jobs_spans", "jobs_claims", "jobs_ticked", "jobs_ticks"}
+FEEDS = {"jobs_feeds", "jobs_inbox", "jobs_messages", "jobs_cursors", "jobs_spans", "jobs_claims", "jobs_ticked", "jobs_ticks"} | {
+    "jobs_publishes"
+}
 ROUTES = {"jobs_definitions", "jobs_routes", "jobs_subscriptions", "jobs_counts"}
 SERVICE = {"jobs_metrics", "jobs_actions", "jobs_tokens", "jobs_sessions"}
 OURS = {"jobs", "jobs_dead", "jobs_schema_version"} | BULK | WORKERS | AROUND | FEEDS | ROUTES | SERVICE

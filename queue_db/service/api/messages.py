@@ -17,6 +17,7 @@ from queue_db.feeds.claims import MOST_CLAIMED
 from queue_db.service.arrivals import arrivals_of
 from queue_db.service.feed_shapes import (
     ClientId,
+    IdempotencyKey,
     Ids,
     MessageLimit,
     MessagesPage,
@@ -25,6 +26,7 @@ from queue_db.service.feed_shapes import (
     PositionText,
     Wait,
     feed_of,
+    keyed,
     message_view,
 )
 from queue_db.service.paths import Name
@@ -39,7 +41,10 @@ Claim = Annotated[str | None, Query(min_length=1, max_length=36, description="Th
 class PublishedMessages(BaseModel):
     """The ids of the messages that were published."""
 
-    ids: list[str | None] = Field(description="In the order of the request. Null: the message gets its number right after this.")
+    ids: list[str] = Field(
+        description="In the order of the request. One with four parts is of a message that gets its number right after this: "
+        "it names the message, and is no position."
+    )
 
 
 class DeletedMessages(BaseModel):
@@ -50,11 +55,22 @@ class DeletedMessages(BaseModel):
 
 
 @router.post("/feeds/{feed}/messages", status_code=201)
-def publish_messages(feed: Name, messages: NewMessages, db: Db, who: Enqueuer, client_id: ClientId = None) -> PublishedMessages:
-    """Publish messages, all or none, in their order."""
+def publish_messages(
+    feed: Name,
+    messages: NewMessages,
+    db: Db,
+    who: Enqueuer,
+    client_id: ClientId = None,
+    idempotency_key: IdempotencyKey = None,
+) -> PublishedMessages:
+    """Publish messages, all or none, in their order.
+
+    With an `Idempotency-Key` the request can be repeated safely when its response did not arrive.
+    """
     who.check("enqueue", feed)
     listed = [(one.kind, one.payload, one.options()) for one in messages.messages]
-    return PublishedMessages(ids=db.feed(feed).publish_many(listed, client=client_id))
+    key = keyed(who, idempotency_key)
+    return PublishedMessages(ids=db.feed(feed).publish_many(listed, client=client_id, idempotency_key=key))
 
 
 @router.get("/feeds/{feed}/messages", response_model=MessagesPage)

@@ -11,7 +11,7 @@ from queue_db.db import QueueDB
 from queue_db.errors import RouteError
 from queue_db.routes import RouteInfo, Topic
 from queue_db.routes.definition import WEBHOOKS
-from queue_db.service.feed_shapes import Body, ClientId, NewMessages
+from queue_db.service.feed_shapes import Body, ClientId, IdempotencyKey, NewMessages, keyed
 from queue_db.service.paths import Name
 from queue_db.service.pressure import Admission
 from queue_db.service.refusals import invalid, missing
@@ -217,13 +217,24 @@ def unsubscribe_route(route: Name, pattern: Pattern, request: Request, db: Db, w
 
 @router.post("/topics/{topic}/messages", status_code=201)
 def publish_to_topic(
-    topic: Name, messages: NewMessages, request: Request, db: Db, who: Enqueuer, client_id: ClientId = None
+    topic: Name,
+    messages: NewMessages,
+    request: Request,
+    db: Db,
+    who: Enqueuer,
+    client_id: ClientId = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> PublishedToTopic:
-    """Publish messages to a topic, all or none: routes decide where they go."""
+    """Publish messages to a topic, all or none: routes decide where they go.
+
+    With an `Idempotency-Key` the request can be repeated safely when its response did not arrive.
+    """
     who.check("enqueue", topic)
     listed = [(one.kind, one.payload, one.options()) for one in messages.messages]
     admission = Admission(request)
-    acted = Topic(db.topic(topic).router, topic, admission.check).publish_many(listed, client=client_id)
+    acted = Topic(db.topic(topic).router, topic, admission.check).publish_many(
+        listed, client=client_id, idempotency_key=keyed(who, idempotency_key)
+    )
     admission.count()
     return PublishedToTopic(acted=acted)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -48,6 +48,7 @@ class NewMessage(NamedTuple):
     client: str | None
     delay: int | None = None  #: microseconds until it can be claimed; 0: none; None: the feed's
     lifetime: int | None = None  #: microseconds until it expires; 0: never; None: the feed's
+    uid: int | None = None  #: random; None: nobody looks for it before it has a number
 
 
 class First(NamedTuple):
@@ -156,6 +157,15 @@ def read(connection: Connection, store: Store, feed: FeedRow, after: int, limit:
     query = _page(feed.ordering, store.tables.feeds)
     values = {"feed": feed.id, "after": after, "limit": limit}
     return [MessageRow(*row) for row in store.dialect.fetch(connection, query, values)]
+
+
+def numbers_by_uid(
+    connection: Connection, store: Store, feed: FeedRow, uids: Collection[int], after: int, high: int
+) -> dict[int, int]:
+    """The numbers of the messages with these ``uids``, among those with numbers above ``after`` and up to ``high``."""
+    found = numbers_of(feed.ordering).between(store.tables.feeds, feed.id, after, high, high - after)
+    query = select(found.rows.c.uid, found.rows.c.seq).where(*found.conditions, found.rows.c.uid.in_(sorted(uids)))
+    return {row.uid: row.seq for row in connection.execute(query)}
 
 
 def trim(connection: Connection, store: Store, row: FeedRow, *, skip: bool = False) -> int:

@@ -95,7 +95,7 @@ __all__ = [
 ]
 
 #: The migration that this version of the package works with.
-HEAD = "0010"
+HEAD = "0011"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from queue_db.store.schema.columns import (
     LONG_TEXT,
     MYSQL,
     ORDERING_LENGTH,
+    SHA_LENGTH,
     TOKEN_LENGTH,
     WORKER_LENGTH,
 )
@@ -47,6 +48,7 @@ class FeedTables:
     claims: Table
     ticked: Table
     ticks: Table
+    publishes: Table
 
 
 def feed_tables(name: str, metadata: MetaData) -> FeedTables:
@@ -64,6 +66,7 @@ def feed_tables(name: str, metadata: MetaData) -> FeedTables:
         _claims(name, metadata),
         _ticked(name, metadata),
         _ticks(name, metadata),
+        _publishes(name, metadata),
     )
 
 
@@ -115,6 +118,8 @@ def _content() -> list[Column[object]]:
         # Microseconds from created_at until it can be claimed, and until it expires; NULL: at once, never.
         Column("delay", BigInteger),
         Column("lifetime", BigInteger),
+        # Random: finds the message by the id that its publisher got before it had a number.
+        Column("uid", BigInteger),
     ]
 
 
@@ -261,3 +266,22 @@ def _ticks(name: str, metadata: MetaData) -> Table:
         postgresql_with=POSTGRESQL_INBOX,
         **MYSQL,
     )
+
+
+def _publishes(name: str, metadata: MetaData) -> Table:
+    """What publishes with an idempotency key have answered, so that a repeated one gets the same answer."""
+    table = Table(
+        f"{name}_publishes",
+        metadata,
+        # SHA-256 of where it was published and of its key.
+        Column("digest", String(SHA_LENGTH), primary_key=True),
+        # SHA-256 of its messages.
+        Column("request", String(SHA_LENGTH), nullable=False),
+        # As JSON.
+        Column("answer", LONG_TEXT, nullable=False),
+        Column("created_at", BigInteger, nullable=False, server_default=now_us()),
+        **MYSQL,
+    )
+    # DELETE FROM jobs_publishes WHERE created_at < ?
+    Index(f"{name}_publishes_age", table.c.created_at)
+    return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from queue_db.db import QueueDB
 from queue_db.errors import (
     ArgumentError,
     FeedError,
+    IdempotencyKeyError,
     PayloadError,
     PositionError,
     TrimmedError,
@@ -52,6 +54,41 @@ class TestFeeds:
         assert (message.kind, message.payload, message.key, message.client) == ("paid", {"order": 7}, "order-7", "shop")
         assert (message.headers, message.published_at, message.feed) == ({"trace": "00-1"}, clock.now(), feed.name)
         assert message.payload_text == '{"order":7}'
+
+    def test_the_id_of_a_publish_names_the_message(self, feed: Feed, rival: QueueDB) -> None:
+        first = feed.publish("n", 0)
+        second, third = feed.publish_many([("n", 1), ("n", 2)])
+        theirs = rival.feed(feed.name)
+        assert [message.payload for message in theirs.get([third, first, third])] == [0, 2]
+        (message,) = theirs.get(second)
+        assert theirs.get(message.position) == [message]
+        assert [later.payload for later in theirs.read(message.position).messages] == [2]
+
+    def test_a_publish_with_an_idempotency_key_is_made_once(
+        self, feed: Feed, rival: QueueDB, db: QueueDB, clock: SettableClock
+    ) -> None:
+        content = [("n", 0, {"key": "a"}), ("n", 1)]
+        ids = feed.publish_many(content, client="me", idempotency_key="x")
+        theirs = rival.feed(feed.name)
+        assert theirs.publish_many(content, client="me", idempotency_key="x") == ids
+        assert payloads(feed.read()) == [0, 1]
+        with pytest.raises(IdempotencyKeyError, match="a new publish needs a new key"):
+            theirs.publish("n", 1, idempotency_key="x")
+        theirs.publish("n", 2, idempotency_key="y")
+        rival.feed(f"{feed.name}-other").publish("n", 3, idempotency_key="x")  # each feed has its own keys
+        clock.advance(86_401)
+        db.prune()
+        theirs.publish("n", 4, idempotency_key="x")
+        assert payloads(feed.read()) == [0, 1, 2, 4]
+
+    def test_an_idempotency_key_is_used_when_its_transaction_commits(self, feed: Feed, db: QueueDB) -> None:
+        with contextlib.suppress(ZeroDivisionError), db.database.begin() as connection:
+            feed.publish("n", 0, idempotency_key="x", using=connection)
+            raise ZeroDivisionError
+        with db.database.begin() as connection:
+            mine = feed.publish("n", 0, idempotency_key="x", using=connection)
+        assert feed.publish("n", 0, idempotency_key="x") == mine
+        assert payloads(feed.read()) == [0]
 
     def test_every_reader_reads_every_message_in_order(self, feed: Feed, rival: QueueDB) -> None:
         for first in range(0, 30, 3):

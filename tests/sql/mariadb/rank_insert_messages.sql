@@ -3,10 +3,10 @@
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.feeds.ranking.rank > dialects.bulk.Bulk.move_numbered > dialects.mysql.MySQL.move_ids
 -- Always: param_1 = 1
-INSERT INTO jobs_messages(feed, seq, kind, payload, headers, message_key, client, delay, lifetime, created_at)
+INSERT INTO jobs_messages(feed, seq, kind, payload, headers, message_key, client, delay, lifetime, uid, created_at)
 SELECT
 STRAIGHT_JOIN jobs_inbox.feed, (:first - :param_1) + given.nth AS anon_1, jobs_inbox.kind, jobs_inbox.payload,
     jobs_inbox.headers, jobs_inbox.message_key, jobs_inbox.client, jobs_inbox.delay, jobs_inbox.lifetime,
-    jobs_inbox.created_at
+    jobs_inbox.uid, jobs_inbox.created_at
 FROM json_table(:of_ids, '$[*]' COLUMNS(nth FOR ORDINALITY, id BIGINT PATH '$')) AS given
 INNER JOIN jobs_inbox ON jobs_inbox.id = given.id;

@@ -21,12 +21,15 @@ WITH waiting AS (
         WHERE sizes.upto <= :largest::BIGINT OR sizes.upto = sizes.size
     )))
     RETURNING jobs_inbox.id, jobs_inbox.feed, jobs_inbox.kind, jobs_inbox.payload, jobs_inbox.headers,
-        jobs_inbox.message_key, jobs_inbox.client, jobs_inbox.delay, jobs_inbox.lifetime, jobs_inbox.created_at
+        jobs_inbox.message_key, jobs_inbox.client, jobs_inbox.delay, jobs_inbox.lifetime, jobs_inbox.uid,
+        jobs_inbox.created_at
 ), made AS (
-    INSERT INTO jobs_messages(feed, seq, kind, payload, headers, message_key, client, delay, lifetime, created_at)
+    INSERT INTO jobs_messages(feed, seq, kind, payload, headers, message_key, client, delay, lifetime, uid,
+        created_at)
     SELECT moved.feed AS feed, (:first::BIGINT - 1) + row_number() OVER (ORDER BY moved.id) AS anon_1,
         moved.kind AS kind, moved.payload AS payload, moved.headers AS headers, moved.message_key AS message_key,
-        moved.client AS client, moved.delay AS delay, moved.lifetime AS lifetime, moved.created_at AS created_at
+        moved.client AS client, moved.delay AS delay, moved.lifetime AS lifetime, moved.uid AS uid,
+        moved.created_at AS created_at
     FROM moved
 )
 SELECT count(*) AS count_1

@@ -5,7 +5,8 @@ SELECT messages.id
 FROM (
     SELECT numbered.id AS id, numbered.kind AS kind, numbered.payload AS payload, numbered.headers AS headers,
         numbered.message_key AS message_key, numbered.client AS client, numbered.created_at AS created_at,
-        numbered.delay AS delay, numbered.lifetime AS lifetime, numbered.seq AS seq, some_ticks.last_seq AS tick
+        numbered.delay AS delay, numbered.lifetime AS lifetime, numbered.uid AS uid, numbered.seq AS seq,
+        some_ticks.last_seq AS tick
     FROM (
         SELECT jobs_ticks.feed AS feed, jobs_ticks.first_seq AS first_seq, jobs_ticks.last_seq AS last_seq,
             jobs_ticks.low_id AS low_id, jobs_ticks.high_id AS high_id,
@@ -24,6 +25,7 @@ FROM (
         SELECT jobs_ticked.id AS id, jobs_ticked.kind AS kind, jobs_ticked.payload AS payload,
             jobs_ticked.headers AS headers, jobs_ticked.message_key AS message_key, jobs_ticked.client AS client,
             jobs_ticked.created_at AS created_at, jobs_ticked.delay AS delay, jobs_ticked.lifetime AS lifetime,
+            jobs_ticked.uid AS uid,
             (some_ticks.first_seq - :first_seq_2) + row_number() OVER (ORDER BY jobs_ticked.id) AS seq
         FROM jobs_ticked
         WHERE jobs_ticked.feed = some_ticks.feed
