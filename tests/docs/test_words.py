@@ -59,6 +59,7 @@ NO_ENTRY = {
     "Drained": "its docstring: counts of a drain",
     "QueueDataSource": "stream",
     "SettableClock": "its docstring: a clock for tests",
+    "ComparedRow": "its docstring: a row of testing.compare",
 }
 
 

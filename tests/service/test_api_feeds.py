@@ -93,6 +93,41 @@ def test_messages_by_their_ids(client: httpx2.Client, feed: str, publish: Publis
     assert numbers(client.get(f"{feed}/messages")) == []
 
 
+def test_a_publish_with_a_key_is_repeated_safely(db: QueueDB, client: httpx2.Client, name: str) -> None:
+    db.feeds.set(name, ordering="ranked")
+    path, body = f"/api/v1/feeds/{name}/messages", {"messages": [{"payload": 1}, {"payload": 2}]}
+    first = client.post(path, json=body, headers={"Idempotency-Key": "x"})
+    again = client.post(path, json=body, headers={"Idempotency-Key": "x"})
+    assert first.status_code == again.status_code == 201
+    assert first.json() == again.json()
+    assert numbers(client.get(path)) == [1, 2]
+    for one, payload in zip(first.json()["ids"], (1, 2), strict=True):
+        found = client.get(f"{path}/{one}").json()
+        assert found["payload"] == payload
+        assert client.get(f"{path}/{found['id']}").json() == found
+    other = client.post(path, json={"messages": [{"payload": 3}]}, headers={"Idempotency-Key": "x"})
+    assert other.status_code == 422, other.text
+    assert "new key" in other.json()["detail"]
+    topic = {"Idempotency-Key": "x"}
+    db.routes.set(name, feed=name)
+    db.routes.subscribe(name, name, "exact")
+    for _ in range(2):
+        assert client.post(f"/api/v1/topics/{name}/messages", json=body, headers=topic).json() == {"acted": 2}
+    assert numbers(client.get(path)) == [1, 2, 1, 2]
+    db.routes.remove(name)
+
+
+def test_the_keys_of_tokens_are_their_own(db: QueueDB, serve: Callable[..., httpx2.Client], name: str) -> None:
+    path, body = f"/api/v1/feeds/{name}/messages", {"messages": [{"payload": 1}]}
+    client = serve(Settings())
+    for owner in ("a", "b"):
+        token = db.tokens.create(f"{name}-{owner}", ["enqueue"])
+        headers = {"Idempotency-Key": "x", "Authorization": f"Bearer {token}"}
+        for _ in range(2):
+            assert client.post(path, json=body, headers=headers).status_code == 201
+    assert [message.payload for message in db.feed(name).read().messages] == [1, 1]
+
+
 @pytest.mark.parametrize("bad", ["x", "1.2", "a.b.c", "%00", "0.0.99999999999999999999", "ä"])
 def test_bad_ids_are_refused(client: httpx2.Client, feed: str, publish: Publish, bad: str) -> None:
     (good,) = publish(1)
