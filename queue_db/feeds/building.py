@@ -23,7 +23,7 @@ MOST = 10_000
 RESERVED = ("topic", "via")
 
 #: Longest idempotency key, in characters.
-IDEMPOTENCY_LENGTH = 500
+IDEMPOTENCY_LENGTH = 1000
 
 # Numbers that a BIGINT has beside those of the messages of one publish.
 _UIDS = (1 << 63) - MOST

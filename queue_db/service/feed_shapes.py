@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 from fastapi import Header, Query
@@ -136,7 +137,7 @@ def feed_of(db: QueueDB, name: str) -> Feed:
 
 def keyed(who: Identity, key: str | None) -> str | None:
     """The idempotency key of a request: those of other tokens are others."""
-    return None if key is None else f"{who.name}\n{key}"
+    return None if key is None else json.dumps([who.name, key], ensure_ascii=False)
 
 
 def message_view(message: Message) -> MessageView:

@@ -98,7 +98,7 @@ def test_a_publish_with_a_key_is_repeated_safely(db: QueueDB, client: httpx2.Cli
     path, body = f"/api/v1/feeds/{name}/messages", {"messages": [{"payload": 1}, {"payload": 2}]}
     first = client.post(path, json=body, headers={"Idempotency-Key": "x"})
     again = client.post(path, json=body, headers={"Idempotency-Key": "x"})
-    assert first.status_code == again.status_code == 201
+    assert first.status_code == again.status_code == 201, first.text
     assert first.json() == again.json()
     assert numbers(client.get(path)) == [1, 2]
     for one, payload in zip(first.json()["ids"], (1, 2), strict=True):
