@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,6 +25,7 @@ from sqlalchemy import (
     Table,
     Text,
     Update,
+    bindparam,
     column,
     delete,
     event,
@@ -35,18 +39,18 @@ from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
-from queue_db.dialects import asynchronous, grouping, mysql_jdbc, numbering
+from queue_db.dialects import asynchronous, direct, grouping, mysql_jdbc, numbering
 from queue_db.dialects.base import Dialect
 from queue_db.dialects.chunks import FIELDS, Unpacked
 from queue_db.dialects.clock import instant, now_us
 from queue_db.dialects.grouping import Member
 from queue_db.dialects.numbering import NumberedMove
 from queue_db.dialects.seam import Rows, Statement
-from queue_db.dialects.statements import Pairs, matching, wanted
+from queue_db.dialects.statements import Columns, Pairs, insert_into, matching, new, wanted
 from queue_db.dialects.tabbed import Value, written
 from queue_db.dialects.texts import column_text, length
 from queue_db.dialects.transactions import savepoint
-from queue_db.errors import PermanentStorageError
+from queue_db.errors import PermanentStorageError, TransientStorageError
 from queue_db.model import Capability, Fault
 
 
@@ -244,20 +248,52 @@ class MySQL(Dialect):
         )
 
     def bulk_load(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int]:
-        # A statement that names its number of rows gets consecutive ids in every auto-increment mode, and the driver returns
-        # the first; the driver makes one statement of what stays below its size limit.
         if len(rows) == 1:
             return [connection.execute(insert(jobs).values(self.single(rows[0], now))).lastrowid]
         ids: list[int] = []
-        step = _increment(connection)
         columns, values = self.dated(connection, rows, now)
         parts = _parts(values)
+        insert_part = self._insert_returning if _is_mariadb(connection.dialect) else self._insert_and_read
         # A part with a key that another transaction inserted meanwhile must undo the parts before it too.
         with savepoint(connection) if len(parts) > 1 else nullcontext():
             for part in parts:
-                first = self.load(connection, jobs, columns, part)
-                ids.extend(range(first, first + step * len(part), step))
+                ids += insert_part(connection, jobs, columns, part)
         return ids
+
+    def _insert_returning(
+        self, connection: Connection, jobs: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]
+    ) -> list[int]:
+        """Insert ``rows`` in one statement, which returns their ids in their order."""
+        if len(rows) == 1:
+            return [self.load(connection, jobs, columns, rows)]
+        one = direct.written(_insert_returning(jobs, columns), connection.dialect)
+        into, values, returning = _VALUES.split(one.text)
+        in_order = itemgetter(*map(new(columns).index, one.order))
+        statement = f"{into} VALUES {', '.join([values] * len(rows))} RETURNING {returning}"
+        return [job_id for (job_id,) in self.fetch_text(connection, statement, tuple(chain.from_iterable(map(in_order, rows))))]
+
+    def _insert_and_read(self, connection: Connection, jobs: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]) -> list[int]:
+        """Insert ``rows`` in one statement, and read where their ids end.
+
+        The driver gives the first id. The step from one to the next is the same within a statement; but it is a setting that a
+        cluster changes in open sessions. If as many jobs as were inserted have their time, these are the jobs.
+        """
+        first, number = self.load(connection, jobs, columns, rows), len(rows)
+        if number == 1:
+            return [first]
+        ((there, last),) = self.fetch(connection, _inserted(jobs), {"first": first, "at": rows[0][-1]})
+        step, uneven = divmod((last or 0) - first, number - 1)
+        if there != number or uneven:
+            # Another transaction has inserted jobs at the same time, to the microsecond.
+            step = int(connection.execute(text("SELECT @@auto_increment_increment")).scalar_one())
+        ids = range(first, first + step * number, step)
+        if there != number:
+            same = self.fetch(connection, _among(jobs), {"of_ids": list(ids), "at": rows[0][-1]})
+            if len(same) < number:
+                raise TransientStorageError(
+                    "the new jobs have other ids than the server has announced", statement_name="insert_new"
+                )
+        return list(ids)
 
     def move_ids(self, connection: Connection, move: NumberedMove, ids: Sequence[int], first: int) -> None:
         array = json.dumps(ids)
@@ -389,12 +425,29 @@ def _parts(rows: Sequence[tuple[Any, ...]]) -> list[list[tuple[Any, ...]]]:
     return parts
 
 
-def _increment(connection: Connection) -> int:
-    step: int | None = connection.info.get("queue_db.auto_increment_increment")
-    if step is None:
-        step = int(connection.execute(text("SELECT @@auto_increment_increment")).scalar_one())
-        connection.info["queue_db.auto_increment_increment"] = step
-    return step
+# The parts of an INSERT: before the values of a row, these, and what follows.
+_VALUES = re.compile(r" VALUES | RETURNING ")
+
+
+@lru_cache(maxsize=64)
+def _insert_returning(jobs: Table, columns: Columns) -> Any:
+    return insert_into(jobs, columns).returning(jobs.c.id)
+
+
+@lru_cache(maxsize=64)
+def _inserted(jobs: Table) -> Any:
+    """How many jobs from the id ``first`` on were inserted ``at`` this time, and the last of them."""
+    found = select(func.count().label("inserted"), func.max(jobs.c.id).label("last_inserted")).where(
+        jobs.c.id >= bindparam("first"), jobs.c.created_at == bindparam("at")
+    )
+    return found.with_hint(jobs, _FORCE)
+
+
+@lru_cache(maxsize=64)
+def _among(jobs: Table) -> Any:
+    """Those of ``of_ids`` that were inserted ``at`` this time."""
+    found = select(jobs.c.id).where(jobs.c.id.in_(bindparam("of_ids", expanding=True)), jobs.c.created_at == bindparam("at"))
+    return found.with_hint(jobs, _FORCE)
 
 
 def _lock_waits(seconds: int) -> str:

@@ -94,6 +94,8 @@ class Recorder:
     #: The statement before: SQLAlchemy may send one several times, with a few rows each.
     _last: _Known | None = None
     connection: Connection | None = None
+    #: How many rows the last insert of many had: what counts them answers it.
+    inserted: int = 0
 
     def expect(self, compiled: Any, *, kept: bool = False) -> None:
         """The next text comes from this."""
@@ -138,6 +140,8 @@ class Recorder:
         return self._last if self._last and fingerprint(self._last[0]) == fingerprint(text) else None
 
     def _value(self, name: str, kind: Any, row: int) -> Any:
+        if name in ("inserted", "last_inserted"):
+            return self.inserted
         for known in (self.answers, ANSWERS):
             if name in known:
                 value = known[name]
@@ -231,7 +235,7 @@ class _Cursor:
 
     def executemany(self, text: str, values: Sequence[Any]) -> None:
         self.execute(text)
-        self.rowcount = len(values)
+        self.rowcount = self._recorder.inserted = len(values)
 
     def copy_expert(self, text: str, file: Any, size: int) -> None:
         self.execute(text)
