@@ -9,12 +9,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from sqlalchemy import URL
 
+from queue_db import arguments
 from queue_db.errors import ArgumentError, StreamError
 from queue_db.spark import python_workers
 from queue_db.spark.code_bundle import bundled
 from queue_db.spark.masked_errors import masked_errors
 from queue_db.spark.target import REPEATABLE, Target, target_of
 from queue_db.store import streams
+from queue_db.verbs.settle import MAX_ERROR
 
 
 def dead_letter(df: DataFrame, url: str | URL, stream: str, *, table: str = "jobs", schema: str | None = None) -> int:
@@ -27,6 +29,7 @@ def dead_letter(df: DataFrame, url: str | URL, stream: str, *, table: str = "job
     :param url: of the stream's database.
     :raises ArgumentError: a column is missing.
     :raises StreamError: there is no such stream.
+    :raises pyspark.errors.PySparkException: among others, a ``fence`` is not one of the stream's; the error names its row.
     """
     for name in ("fence", "dead_reason"):
         if name not in df.columns:
@@ -36,18 +39,33 @@ def dead_letter(df: DataFrame, url: str | URL, stream: str, *, table: str = "job
     stream_id = _stream_id(target, stream)
 
     def mark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        marked = 0
+        marked = before = 0
         for batch in batches:
-            reasons = {}
-            for fence, reason in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-                job_id, _, version = fence.partition(":")
-                reasons[int(job_id), int(version)] = reason
+            reasons = _reasons(batch, before)
+            before += batch.num_rows
             with masked_errors(target.url), target.open() as db:
                 marked += db.core.run(REPEATABLE, streams.mark_dead, stream_id, reasons)
         yield pa.RecordBatch.from_pydict({"marked": [marked]})
 
     rows = df.where("dead_reason IS NOT NULL").select(f.col("fence").cast("string"), f.col("dead_reason").cast("string"))
     return sum(row.marked for row in rows.mapInArrow(bundled(mark), "marked long").collect())
+
+
+def _reasons(batch: pa.RecordBatch, before: int) -> dict[tuple[int, int], str]:
+    """``(id, version)`` → why.
+
+    :param before: rows of the task before this batch.
+    :raises ArgumentError: naming the row whose fence is none.
+    """
+    found = {}
+    for row, (fence, reason) in enumerate(zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True), before + 1):
+        job_id, _, version = (fence or "").partition(":")
+        if not (job_id.isdecimal() and version.isdecimal()):
+            raise ArgumentError(
+                f"row {row} with a reason: column 'fence' has {fence!r:.80}, which is not the stream's fence (id:version)"
+            )
+        found[int(job_id), int(version)] = arguments.storable(reason, MAX_ERROR)
+    return found
 
 
 def _stream_id(target: Target, name: str) -> int:

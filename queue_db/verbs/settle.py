@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("queue_db.verbs.settle")
 
 # Longest stored error text, characters: a list can show it.
-_MAX_ERROR = 10_000
+MAX_ERROR = 10_000
 
 # Longest stored traceback, characters: its end.
 _MAX_TRACE = 8_000
@@ -440,7 +440,7 @@ def failure_row(error: BaseException | str, *, worker: str, version: int, attemp
         "attempt": attempt,
         "worker": worker,
         "error_class": type(error).__name__[:CLASS_LENGTH] if raised else "",
-        "message": arguments.storable(text_of(error), _MAX_ERROR),
+        "message": arguments.storable(text_of(error), MAX_ERROR),
         "trace": None if trace is None else arguments.storable(trace[-_MAX_TRACE:], _MAX_TRACE),
     }
 
@@ -451,7 +451,7 @@ def error_text(error: BaseException | str) -> str:
         error = f"{type(error).__name__}: {text_of(error)}"
     if not isinstance(error, str):
         raise ArgumentError(f"error={arguments.shown(error)}: must be a text or an exception")
-    return arguments.storable(error, _MAX_ERROR)
+    return arguments.storable(error, MAX_ERROR)
 
 
 def _current(jobs: Sequence[LeasedJob], values: Sequence[_V]) -> list[tuple[LeasedJob, _V]]:

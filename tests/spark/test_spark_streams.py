@@ -5,7 +5,7 @@ import shutil
 import uuid
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import functions as f
 
 from queue_db import QueueDB
@@ -183,16 +183,18 @@ def test_jobs_with_a_reason_go_to_the_dead(read, fill, stats, url, name, tmp_pat
     fill(100)
 
     def settle(frame, batch):
-        bad = frame.withColumn("dead_reason", f.when(f.col("payload").contains('"n":7}'), "not seven"))
+        bad = frame.withColumn("dead_reason", f.when(f.col("payload").contains('"n":7}'), "not\0seven"))
         marked = dead_letter(bad, url, name)
         assert marked == dead_letter(bad, url, name)
+        with pytest.raises(PythonException, match="row 1 with a reason: column 'fence' has '7', which is not the stream's fence"):
+            dead_letter(bad.withColumn("fence", f.lit("7")), url, name)
 
     writer = read().writeStream.foreachBatch(settle).option("checkpointLocation", str(tmp_path / "checkpoint"))
     writer.trigger(availableNow=True).start().awaitTermination()
     assert (stats().available, stats().held, stats().dead) == (0, 0, 1)
     with QueueDB(url) as db:
         (dead,) = db.dead.list(name)
-        assert (dead.payload, dead.last_error) == ({"n": 7}, "not seven")
+        assert (dead.payload, dead.last_error) == ({"n": 7}, "not\N{REPLACEMENT CHARACTER}seven")
 
 
 @ONE

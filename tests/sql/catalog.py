@@ -835,6 +835,12 @@ def _streams() -> list[Scenario]:
             begins=True,
         ),
         Scenario(
+            "stream_mark_dead_many",
+            "a task gives up jobs of its partition, each with its own reason",
+            lambda connection, store: streams.mark_dead(connection, store, 1, {(1, 3): "no", (2, 3): "neither"}),
+            begins=True,
+        ),
+        Scenario(
             "stream_keep_alive",
             "a reader is there, though nothing is due",
             lambda connection, store: streams.keep_alive(connection, store, _SESSION),

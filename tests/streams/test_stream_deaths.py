@@ -12,6 +12,7 @@ from queue_db import QueueDB, State
 from queue_db.store import streams
 from queue_db.store.streams import Offset
 from queue_db.testing import SettableClock
+from tests.plans.test_many_of_their_own import MOST_PARAMETERS, parameters
 from tests.races.interleaving import Loser, open_transaction
 from tests.streams.conftest import ID, VERSION, Reader, delivered_again, enqueue, open_stream, snapshot
 from tests.streams.test_stream_keys import cancel
@@ -64,6 +65,23 @@ def test_marked_jobs_are_read_again_and_die_at_completion(
     assert ours.queue(name).enqueue("k", unique_key="a", on_duplicate="skip") is not None
     assert ours.dead.redrive(second[0]) == [second[0]]
     assert ours.queue(name).get(second[0]).version == second[1] + 1
+
+
+def test_many_jobs_are_marked_with_a_few_statements_each_with_its_own_reason(ours: QueueDB, name: str) -> None:
+    enqueue(ours, name, 1100)
+    reader = open_stream(ours, name)
+    start = reader.initial()
+    end = reader.allocate(start, limit=1100)
+    found = pairs((reader, start, end))
+    wrong = {(job_id, version + 1): "of another delivery" for job_id, version in found[:100]}
+    with parameters(ours) as sent:
+        assert reader.mark_dead({pair: f"no {number % 999}" for number, pair in enumerate(found)} | wrong) == 1100
+    updates = [count for statement, count in sent if statement.startswith("UPDATE")]
+    assert len(updates) == 3
+    assert max(updates) < MOST_PARAMETERS
+    reader.complete(end)
+    reasons = {job.id: job.last_error for job in ours.dead.list(name, limit=2000)}
+    assert reasons == {job_id: f"no {number % 999}" for number, (job_id, _) in enumerate(found)}
 
 
 def test_an_allocation_buries_the_marked_jobs_of_the_batch_before(

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, case, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Text, and_, case, delete, func, insert, select, update
 
 from queue_db.dialects.clock import moment
 from queue_db.dialects.statements import Pairs
 from queue_db.store import dependents
-from queue_db.store.base import Store
+from queue_db.store.base import Store, each
 from queue_db.store.callbacks import Departure
+from queue_db.store.settle import AT_ONCE
 from queue_db.store.streams.held import keyed_pairs
 from queue_db.store.streams.position import Offset, Session, batches_between, check, held_by, locked, mismatch
 
@@ -84,11 +85,15 @@ def mark_dead(connection: Connection, store: Store, stream: int, reasons: Mappin
     held, streams = store.tables.held, store.tables.streams
     # A running completion has read the marks already: wait for it, then there is nothing to mark.
     connection.execute(store.dialect.lock_rows(select(streams.c.id).where(streams.c.id == stream), skip=False)).first()
-    found = 0
-    for (job_id, version), reason in sorted(reasons.items()):
+    found, left = 0, set(reasons)
+    batches = select(store.tables.batches.c.batch).where(store.tables.batches.c.stream == stream).scalar_subquery()
+    while left:
+        # One version of each job: by its id a statement finds the reason.
+        some = [*dict(sorted(left)).items()][:AT_ONCE]
+        left -= set(some)
         # No index has the version; a stream has few batches.
-        batches = select(store.tables.batches.c.batch).where(store.tables.batches.c.stream == stream).scalar_subquery()
-        mine = and_(held.c.stream == stream, held.c.batch.in_(batches), held.c.id == job_id, held.c.version == version)
+        mine = and_(held.c.stream == stream, held.c.batch.in_(batches), store.dialect.match(held, some))
+        reason = each(held.c.id, {pair[0]: reasons[pair] for pair in some}, Text())
         found += connection.execute(update(held).where(mine).values(dead_reason=reason)).rowcount
     return found
 

@@ -1,4 +1,5 @@
 -- stream_mark_dead_select_streams: a task gives up a job of its partition
+-- Also: stream_mark_dead_many_select_streams
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.streams.completion.mark_dead
 SELECT jobs_streams.id
