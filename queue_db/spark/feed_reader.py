@@ -51,6 +51,7 @@ class FeedRead:
         self.target = target
         self.name: str = settings["feed"]
         self.starting: Position | str = settings["startingPosition"]
+        self._since: int | None = settings["startingTimestamp"]
         self._partitions: int = settings["partitions"]
         self._kinds: tuple[str, ...] | None = settings["kinds"]
         self._fail: bool = settings["failOnDataLoss"]
@@ -77,8 +78,11 @@ class FeedRead:
             row = self.row(db)
         return row
 
-    def begin(self, row: FeedRow) -> Position:
+    def begin(self, db: QueueDB, row: FeedRow) -> Position:
         """Where a read begins that has no checkpoint."""
+        if self._since is not None:
+            first = db.core.run(REPEATABLE_READ, ranges.since, row, self._since)
+            return Position(row.token, row.epoch, (row.next_seq if first is None else first) - 1)
         if isinstance(self.starting, Position):
             self.check(self.starting, row)
             return self.starting
@@ -200,7 +204,7 @@ class FeedBatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         with self.target.open() as db:
             row = self._read.ranked(db)
-        start = self._read.begin(row)
+            start = self._read.begin(db, row)
         end = self._ending if isinstance(self._ending, Position) else Position(row.token, row.epoch, row.next_seq - 1)
         self._read.check(end, row)
         if end.seq < start.seq:

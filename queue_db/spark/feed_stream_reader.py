@@ -78,7 +78,7 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             db = self._db()
             db.feed(self._read.name).row()  # creates it: a query may start before the first publish
             row = self._read.ranked(db)
-            self._initial = self._read.begin(row)
+            self._initial = self._read.begin(db, row)
             self._follow(row, self._initial)
         return _to_spark(self._initial)
 

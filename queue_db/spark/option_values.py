@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from queue_db import arguments
 from queue_db.errors import ArgumentError
 from queue_db.feeds.position import Position
+from queue_db.model import to_micros
 from queue_db.store.schema import APP_LENGTH
 
 # Days; a hundred years.
@@ -61,6 +63,17 @@ def position(*words: str) -> Callable[[str, str], Position | str]:
             ) from None
 
     return parse
+
+
+def time(name: str, value: str) -> int:
+    """A time with its zone, in ISO 8601, as microseconds since 1970, UTC."""
+    try:
+        found = datetime.fromisoformat(value)
+        if found.tzinfo is not None:
+            return to_micros(found.astimezone(UTC))
+    except (ValueError, OverflowError):
+        pass
+    raise ArgumentError(f"{name}={value!r}: must be a time with its zone, such as 2026-03-01T00:00:00Z") from None
 
 
 def one_of(*known: str) -> Callable[[str, str], str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from queue_db.errors import ConfigurationError
 from queue_db.spark.filters import conditions
-from queue_db.spark.option_values import app, days, flag, name_of, names, one_of, position, text, whole
+from queue_db.spark.option_values import app, days, flag, name_of, names, one_of, position, text, time, whole
 from queue_db.store.schema import CURSOR_LENGTH, FEED_LENGTH, KIND_LENGTH, QUEUE_LENGTH, STREAM_LENGTH
 
 
@@ -21,12 +21,15 @@ class Use(Flag):
     WRITE = auto()
     READ_STREAM = auto()
     WRITE_STREAM = auto()
+    #: Before Spark says which of the two it is.
+    LOAD = READ | READ_STREAM
     ALL = READ | WRITE | READ_STREAM | WRITE_STREAM
 
     @property
     def words(self) -> str:
         """Spark's name for it."""
-        return {Use.READ: "read", Use.WRITE: "write", Use.READ_STREAM: "readStream", Use.WRITE_STREAM: "writeStream"}[self]
+        names = {Use.READ: "read", Use.WRITE: "write", Use.READ_STREAM: "readStream", Use.WRITE_STREAM: "writeStream"}
+        return " or ".join(names[one] for one in self)
 
 
 class Of(Flag):
@@ -58,7 +61,7 @@ class Option:
     instead: str = ""
 
 
-_READS = Use.READ | Use.READ_STREAM
+_READS = Use.LOAD
 _WRITES = Use.WRITE | Use.WRITE_STREAM
 
 OPTIONS = (
@@ -179,6 +182,16 @@ OPTIONS = (
         "where a read begins, or a stream with a new checkpoint: `earliest`, `latest`, or a position",
         of=Of.FEED,
     ),
+    Option(
+        "startingTimestamp",
+        _READS,
+        time,
+        None,
+        "instead of startingPosition: a read begins with the first message that was published at this time or later, such as "
+        "`2026-03-01T00:00:00Z`",
+        of=Of.FEED,
+        instead="a stream of a queue claims all jobs that are due",
+    ),
     Option("endingPosition", Use.READ, position("latest"), "latest", "where a read ends: `latest`, or a position", of=Of.FEED),
     Option(
         "failOnDataLoss",
@@ -241,7 +254,7 @@ def of_options(given: Mapping[str, str]) -> Of:
 
 
 def parse(given: Mapping[str, str], use: Use) -> Settings:
-    """Check the options of one use.
+    """Check the options of one use, or as far as possible those of :attr:`Use.LOAD`.
 
     :raises ConfigurationError: an option is missing, unknown, of another use, or has an impossible value.
     """
@@ -250,20 +263,27 @@ def parse(given: Mapping[str, str], use: Use) -> Settings:
             "no options have arrived: after CREATE TABLE … USING queue_db OPTIONS (…) Spark passes none to its Python sources (and "
             "writes the URL into its event log): use CREATE TEMPORARY VIEW … USING queue_db OPTIONS (…) instead"
         )
+    if "provider" in given:
+        raise ConfigurationError(
+            "a queue or feed cannot be a table of the catalog, since Spark does not pass a table's options to Python sources; it "
+            "writes the URL into its event log: use spark.read, df.write, or CREATE TEMPORARY VIEW … USING queue_db OPTIONS (…)"
+        )
     of = of_options(given)
     if of is Of.FEED and any(key.lower() == "queue" for key in given):
         raise ConfigurationError("there are both 'queue' and 'feed': leave one out; a DataFrame reads or writes one of them")
-    values = {option.name: option.default for option in OPTIONS if use in option.uses and of in option.of}
+    values = {option.name: option.default for option in OPTIONS if use & option.uses and of in option.of}
     for key, value in given.items():
         if key.lower() not in _SPARKS_OWN:
             option = _option(key, use, of)
             values[option.name] = option.parse(option.name, value)
     for option in OPTIONS:
-        if option.required and option.name in values and values[option.name] is None:
+        if option.required and use in option.uses and option.name in values and values[option.name] is None:
             other = ", or 'feed' for a feed" if option.name == "queue" else ""
             raise ConfigurationError(f'option {option.name!r} is missing: .option("{option.name}", …): {option.help}{other}')
     if use is Use.WRITE:
         _check_load(values)
+    if values.get("startingTimestamp") is not None and any(key.lower() == "startingposition" for key in given):
+        raise ConfigurationError("there are both startingPosition and startingTimestamp: give one of them")
     return Settings(use, values)
 
 
@@ -273,15 +293,15 @@ def _option(key: str, use: Use, of: Of) -> Option:
     if option is None:
         near = difflib.get_close_matches(key.lower(), _BY_NAME, n=1, cutoff=0.5)
         hint = f"; did you mean {_BY_NAME[near[0]].name!r}?" if near else "."
-        known = ", ".join(option.name for option in OPTIONS if use in option.uses and of in option.of)
+        known = ", ".join(option.name for option in OPTIONS if use & option.uses and of in option.of)
         what = use.words + (" of a feed" if of is Of.FEED else "")
         raise ConfigurationError(f"unknown option {key!r}{hint} Options of {what}: {known}")
     if of not in option.of:
         has = Of.FEED if of is Of.QUEUE else Of.QUEUE
         fix = f": {option.instead}" if option.instead else ""
         raise ConfigurationError(f"option {option.name!r} belongs to a {has.words}, and this is a {of.words}{fix}")
-    if use not in option.uses:
-        uses = ", ".join(one.words for one in Use if one in option.uses)
+    if not use & option.uses:
+        uses = ", ".join(one.words for one in option.uses)
         raise ConfigurationError(f"option {option.name!r} belongs to {uses}, not to {use.words}")
     return option
 

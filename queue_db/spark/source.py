@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
+from typing import Any
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -10,19 +11,46 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
+    InputPartition,
 )
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from queue_db.errors import ConfigurationError
 from queue_db.spark.batch_reader import BatchReader
 from queue_db.spark.feed_reader import FeedBatchReader
 from queue_db.spark.feed_stream_reader import FeedStreamReader
-from queue_db.spark.masked_errors import masked_errors
+from queue_db.spark.masked_errors import SparkTaskError, masked_errors
 from queue_db.spark.options import Of, Settings, Use, of_options, parse
 from queue_db.spark.rows import MESSAGES, SCHEMA, MessageShape, RowShape
 from queue_db.spark.stream_reader import StreamReader
 from queue_db.spark.target import Target, resolve_url, target_of
 from queue_db.spark.writer import BatchWriter, StreamWriter
+
+
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Raises an error in the first step of a query. An error of ``streamReader`` itself would be followed by one of PySpark."""
+
+    def __init__(self, error: SparkTaskError) -> None:
+        self._error = error
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        raise self._error
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        raise self._error
+
+    def initialOffset(self) -> dict[str, Any]:
+        raise self._error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        raise self._error
 
 
 class QueueDataSource(DataSource):
@@ -42,6 +70,9 @@ class QueueDataSource(DataSource):
         return "queue_db"
 
     def schema(self) -> StructType:
+        # Spark calls it in load(), before it says whether this is a stream, and unless the user gives a schema.
+        with masked_errors(None):
+            parse(self._options, Use.LOAD)
         return MESSAGES if of_options(self._options) is Of.FEED else SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -54,7 +85,10 @@ class QueueDataSource(DataSource):
             return BatchWriter(target, settings, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        target, settings = self._checked(Use.READ_STREAM, schema)
+        try:
+            target, settings = self._checked(Use.READ_STREAM, schema)
+        except SparkTaskError as error:
+            return RefusedStream(error)
         return (FeedStreamReader if settings.of_feed else StreamReader)(target, settings, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:

@@ -31,6 +31,7 @@ from sqlalchemy import Connection
 from queue_db import QueueDB
 from queue_db.core import ONCE, name_of
 from queue_db.dialects.chunks import pack, small
+from queue_db.errors import ConfigurationError
 from queue_db.spark.columns import COLUMNS, MESSAGE_COLUMNS, Columns, check_columns
 from queue_db.spark.encoding import Encoder
 from queue_db.spark.masked_errors import described, masks_errors
@@ -278,6 +279,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     @masks_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        _refuse_tables()
         if self._published:
             return Staged(0, 0, sum(batch.num_rows for batch in iterator))
         return self._write.load_directly(iterator) if self._direct else self._write.stage(iterator)
@@ -324,6 +326,25 @@ class StreamWriter(DataSourceStreamArrowWriter):
     @masks_errors
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         self._write.discard(messages)
+
+
+def _refuse_tables() -> None:
+    """Refuse a write that fills a new table: Spark does not pass its options on, so it could not be read.
+
+    Nothing but this distinguishes it: Spark runs the write within the execution that makes the table, and removes the table after
+    an error. ``foreachBatch`` also has an execution around the write.
+
+    :raises ConfigurationError: it is one.
+    """
+    context = TaskContext.get()
+    if context is None or context.getLocalProperty("sql.streaming.queryId") is not None:
+        return
+    outer = context.getLocalProperty("spark.sql.execution.root.id")
+    if outer is not None and outer != context.getLocalProperty("spark.sql.execution.id"):
+        raise ConfigurationError(
+            "a queue or feed cannot be a table of the catalog, since Spark does not pass a table's options to its Python sources: "
+            'df.write.format("queue_db")….save() in place of saveAsTable(…), writeTo(…) or CREATE TABLE … AS'
+        )
 
 
 def _stage(connection: Connection, store: Store, chunks: Iterator[tuple[int, str]], query: str | None) -> Staged:

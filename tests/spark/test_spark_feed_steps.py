@@ -6,6 +6,7 @@ import json
 import logging
 import pickle
 from collections.abc import Callable
+from datetime import timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +23,7 @@ from queue_db.spark.rows import MESSAGES
 from queue_db.spark.source import QueueDataSource
 from queue_db.spark.writer import Staged
 from queue_db.store.feeds import ranges, rows
+from queue_db.testing import SettableClock
 
 Make = Callable[..., Any]
 
@@ -171,6 +173,28 @@ class TestStream:
         start = reader.initialOffset()
         publish(1)
         assert batch(reader, start, reader.latestOffset(start, ReadAllAvailable())) == found
+
+    @pytest.mark.parametrize("ordering", ["counter", "ranked"])
+    def test_it_begins_at_a_time(
+        self, stream: Make, read: Make, open_db: Callable[..., QueueDB], clock: SettableClock, name: str, ordering: str
+    ) -> None:
+        db, times = open_db(clock=clock), []
+        db.feeds.set(name, ordering=ordering)
+        for first in (1, 3, 5):
+            clock.advance(60)
+            times.append(clock.now())
+            db.feed(name).publish_many([("k", first), ("k", first + 1)])
+        for at, found in (
+            (times[0] - timedelta(hours=1), [1, 2, 3, 4, 5, 6]),
+            (times[1], [3, 4, 5, 6]),
+            (times[1] + timedelta(microseconds=1), [5, 6]),
+        ):
+            assert numbers(read(startingTimestamp=at.isoformat())) == found
+        reader = stream(startingTimestamp=times[2].astimezone(timezone(timedelta(hours=-3))).isoformat())
+        start = reader.initialOffset()
+        assert batch(reader, start, reader.latestOffset(start, ReadAllAvailable())) == [5, 6]
+        never = stream(startingTimestamp="9000-01-01T00:00:00Z")
+        assert never.initialOffset() == stream(startingPosition="latest").initialOffset()
 
     def test_latest_is_the_same_when_spark_asks_twice(self, stream: Make, publish: Make) -> None:
         publish(2)
@@ -703,6 +727,12 @@ class TestSink:
         ("reader", {"filter": "kind = 'x'"}, "option 'filter' belongs to a queue, and this is a feed: use kinds"),
         ("reader", {"cursor": "c"}, "option 'cursor' belongs to readStream, not to read"),
         ("reader", {"startingPosition": "head"}, "startingPosition='head': must be earliest, latest or a position"),
+        ("reader", {"startingTimestamp": "2026-03-01"}, "startingTimestamp='2026-03-01': must be a time with its zone, such as"),
+        (
+            "streamReader",
+            {"startingTimestamp": "2026-03-01T00:00:00Z", "startingPosition": "latest"},
+            "there are both startingPosition and startingTimestamp: give one of them",
+        ),
         ("reader", {"endingPosition": "earliest"}, "endingPosition='earliest': must be latest or a position"),
         ("reader", {"kinds": "a,,b"}, "kinds is empty"),
         ("reader", {"failOnDataLoss": "maybe"}, "failOnDataLoss='maybe': must be true or false"),
@@ -717,8 +747,9 @@ class TestSink:
 )
 def test_options_that_do_not_fit(use: str, options: dict[str, str], message: str) -> None:
     source = QueueDataSource({"url": "sqlite:////tmp/none.db", "feed": "f", **options})
+    given = {"overwrite": False} if use == "writer" else {}
     with pytest.raises(SparkTaskError) as refused:
-        getattr(source, use)(MESSAGES, **({"overwrite": False} if use == "writer" else {}))
+        getattr(source, use)(MESSAGES, **given).initialOffset()  # a stream says it in its first step
     assert message in str(refused.value)
 
 
@@ -726,7 +757,7 @@ def test_options_that_do_not_fit(use: str, options: dict[str, str], message: str
 def test_options_of_feeds_are_refused_for_queues(option: str) -> None:
     source = QueueDataSource({"url": "sqlite:////tmp/none.db", "queue": "q", "stream": "s", option: "1"})
     with pytest.raises(SparkTaskError, match=f"option '{option}' belongs to a feed, and this is a queue"):
-        source.streamReader(source.schema())
+        source.streamReader(SCHEMA).initialOffset()
 
 
 def test_a_feed_cannot_be_overwritten() -> None:
@@ -735,6 +766,6 @@ def test_a_feed_cannot_be_overwritten() -> None:
 
 
 def test_a_feed_has_its_columns() -> None:
-    assert QueueDataSource({"FEED": "f"}).schema() == MESSAGES
+    assert QueueDataSource({"url": "sqlite:////tmp/none.db", "FEED": "f"}).schema() == MESSAGES
     with pytest.raises(SparkTaskError, match="a feed has no column 'id' of type bigint"):
         QueueDataSource({"url": "sqlite:////tmp/none.db", "feed": "f"}).reader(StructType().add("id", "long"))

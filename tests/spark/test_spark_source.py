@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 from sqlalchemy import make_url, text
@@ -475,18 +475,59 @@ def test_views_work_and_tables_say_why_not(spark, url, name):
     spark.sql(f"CREATE TEMPORARY VIEW waiting USING queue_db OPTIONS (url '{url}', queue '{name}')")
     assert spark.sql("SELECT kind FROM waiting").collect()[0].kind == "k"
     spark.catalog.dropTempView("waiting")
-    spark.sql(f"CREATE TABLE waiting USING queue_db OPTIONS (queue '{name}')")
+    create = f"USING queue_db OPTIONS (url '{url}', queue '{name}')"
+    assert "cannot be a table of the catalog" in refusal(lambda: spark.sql(f"CREATE TABLE waiting {create}"))
+    # With columns Spark does not ask the source.
+    spark.sql(f"CREATE TABLE waiting (kind string) USING queue_db OPTIONS (queue '{name}')")
     try:
         assert "use CREATE TEMPORARY VIEW" in refusal(lambda: spark.sql("SELECT kind FROM waiting").collect())
     finally:
         spark.sql("DROP TABLE waiting")
 
 
+@ONE
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+def test_a_write_that_would_leave_a_table_is_refused(spark, url, name, guarantee):
+    register(spark)
+    df = spark.sql("SELECT '1' AS payload")
+    given = {"url": url, "queue": name, "guarantee": guarantee}
+    writer = df.write.format("queue_db").options(**given).mode("append")
+    message = "cannot be a table of the catalog, since Spark does not pass a table's options"
+    assert message in refusal(lambda: writer.saveAsTable("saved"))
+    assert message in refusal(lambda: df.writeTo("saved").using("queue_db").options(**given).create())
+    assert [table.name for table in spark.catalog.listTables() if table.name == "saved"] == []
+    with QueueDB(url) as db:
+        assert db.queue(name).stats().available == 0
+    writer.save()
+    with QueueDB(url) as db:
+        assert db.queue(name).stats().available == 1
+
+
+@ONE
+def test_what_is_wrong_with_a_stream_is_said_in_load_or_as_the_querys_only_error(spark, url, name, tmp_path):
+    register(spark)
+
+    def source(**given):
+        return spark.readStream.format("queue_db").options(**({"url": url, "queue": name, "stream": name} | given))
+
+    assert "unknown option 'strem'; did you mean 'stream'? Options of read or readStream" in refusal(source(strem="x").load)
+    assert "maxJobsPerTrigger='x': must be a whole number" in refusal(source(maxJobsPerTrigger="x").load)
+    assert "option 'kind' belongs to write, writeStream, not to read or readStream" in refusal(source(kind="x").load)
+    assert "option 'url' is missing" in refusal(lambda: spark.read.format("queue_db").option("queue", name).load())
+    # With a schema Spark does not ask the source before the query runs.
+    frame = source(strem="x").schema("id long").load()
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(StreamingQueryException) as failed:
+        query.processAllAvailable()
+    assert "unknown option 'strem'; did you mean 'stream'? Options of readStream" in str(failed.value)
+    assert "UnboundLocalError" not in str(failed.value)
+
+
 @pytest.mark.parametrize("days", ["-1", "0", "nan", "inf", "36500"])
 def test_retention_is_in_days(days):
     given = {"url": "sqlite:////tmp/none.db", "queue": "q", "stream": "s", "retentionDays": days}
     with pytest.raises(SparkTaskError, match=f"retentionDays='{days}': must be more than 0 and less than 36,500 days"):
-        QueueDataSource(given).streamReader(SCHEMA)
+        QueueDataSource(given).streamReader(SCHEMA).initialOffset()
 
 
 @ONE

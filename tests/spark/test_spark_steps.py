@@ -16,12 +16,12 @@ from sqlalchemy import func, select
 from queue_db import QueueDB
 from queue_db.spark import stream_reader
 from queue_db.spark.masked_errors import SparkTaskError
+from queue_db.spark.rows import SCHEMA as SCHEMA_READ
 from queue_db.spark.source import QueueDataSource
 from queue_db.spark.stream_reader import StreamReader
 from queue_db.spark.writer import BatchWriter, Staged, StreamWriter
 
 SCHEMA = StructType().add("payload", "string")
-SCHEMA_READ = QueueDataSource({}).schema()
 
 Make = Callable[..., Any]
 

@@ -66,3 +66,14 @@ def age(connection: Connection, store: Store, feed: FeedRow, after: int) -> int 
     query = select(waited).where(*next_one.conditions).order_by(*next_one.order).limit(1)
     found: int | None = connection.execute(query, store.time()).scalar()
     return found
+
+
+def since(connection: Connection, store: Store, feed: FeedRow, at: int) -> int | None:
+    """The number of the first message that was inserted at this time or later; None: there is none.
+
+    Messages after it may be older, since numbers follow the order of commits. All before it are read.
+    """
+    some = numbers_of(feed.ordering).between(store.tables.feeds, feed.id, feed.first_seq - 1, feed.next_seq - 1, None)
+    query = select(some.rows.c.seq).where(*some.conditions, some.rows.c.created_at >= at).order_by(*some.order).limit(1)
+    found: int | None = connection.execute(query).scalar()
+    return found
