@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from weakref import WeakSet
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.pool import Pool
 
 from queue_db.backoff import Backoff
 from queue_db.codecs import Codec, Schema
@@ -20,7 +22,7 @@ from queue_db.concurrency.named import Named
 from queue_db.concurrency.tally import Tally
 from queue_db.database import migrate
 from queue_db.database.database import ATTEMPTS, Database
-from queue_db.errors import PermanentStorageError, StorageError
+from queue_db.errors import ConfigurationError, PermanentStorageError, StorageError
 from queue_db.notifications.deaths import Deaths
 from queue_db.notifications.loop import LoopListening
 from queue_db.notifications.wakeups import FeedNotifications, Notifications
@@ -114,6 +116,8 @@ class Core:
         self.tally = Tally()
         self.deaths = Deaths(database, lambda: self.worker)
         self._worker = worker
+        # Those that are known to lead to this database: our own, and callers'.
+        self._pools: WeakSet[Pool] = WeakSet((database.engine.pool,))
         self._on_loops: LoopDatabases | None = None
         # Read at once, so that the first verb need not. A user without the right to read the version learns it from the first verb.
         self._schema_fits = False
@@ -213,11 +217,31 @@ class Core:
         """The caller's connection, in the caller's transaction: nothing is committed or run again here.
 
         :param name: the verb, for errors.
-        :raises ConfigurationError: ``using`` is no connection, leads to another kind of database, or has no transaction.
+        :raises ConfigurationError: ``using`` is no connection, leads to another database, or has no transaction.
         """
         self.ready()
         with self.database.joined(using, name) as connection:
+            if connection.engine.pool not in self._pools:
+                self._require_here(connection)
+                self._pools.add(connection.engine.pool)
             yield connection
+
+    def _require_here(self, connection: Connection) -> None:
+        """Check that a caller's connection leads to this database, as far as can be seen.
+
+        :raises ConfigurationError: it leads to another file, or to a database of another name.
+        """
+        dialect, ours = self.database.dialect, self.database.engine
+        if dialect.alike(connection.engine.url, ours.url):
+            return
+        if dialect.schemas_are_databases and self.store.tables.jobs.schema is not None:
+            return
+        there = dialect.database_of(connection)
+        with ours.connect() as own:
+            here = dialect.database_of(own)
+        if there != here:
+            remedy = "use a connection to the same database, or a QueueDB for that one"
+            raise ConfigurationError(f"using= is a connection to {there}, but this queue is in {here}: {remedy}")
 
     @contextmanager
     def reporting_deaths(self) -> Iterator[Core]:

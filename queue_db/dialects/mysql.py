@@ -82,6 +82,7 @@ class MySQL(Dialect):
     extra: ClassVar[str] = "mysql"
     async_driver: ClassVar[str | None] = "aiomysql"
     async_extra: ClassVar[str] = "async-mysql"
+    schemas_are_databases: ClassVar[bool] = True
     async_options: ClassVar[Mapping[str, str | None]] = dict.fromkeys(("ssl_disabled", "read_timeout", "write_timeout"))
     autocommits: ClassVar[bool] = True
     shows_unflushed: ClassVar[bool] = True
@@ -179,6 +180,10 @@ class MySQL(Dialect):
 
     def jdbc(self, url: URL, driver: str | None) -> tuple[str, str, dict[str, str]]:
         return mysql_jdbc.settings(url, driver)
+
+    def database_of(self, connection: Connection) -> str | None:
+        found: str | None = connection.execute(select(func.database())).scalar_one()
+        return found
 
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
         # At REPEATABLE READ, their default, an update sees an old snapshot, and an empty locking read keeps producers out.

@@ -25,6 +25,8 @@ class Opening:
     async_extra: ClassVar[str] = ""
     #: Options in the query of a URL that the driver for asyncio knows by another name; None: it needs none of the sort.
     async_options: ClassVar[Mapping[str, str | None]] = {}
+    #: Whether the ``schema`` of the tables is what the server calls a database, so that a connection to any of them will do.
+    schemas_are_databases: ClassVar[bool] = False
     #: The oldest supported ``server_version_info``.
     minimum: ClassVar[tuple[int, ...]] = ()
 
@@ -72,6 +74,17 @@ class Opening:
     def from_anywhere(self, url: URL) -> URL:
         """The URL for a process in another working directory. Default: the same."""
         return url
+
+    def database_of(self, connection: Connection) -> str | None:
+        """What the connection leads to: a file, or the name of a database on its server. None: unknown. Default."""
+        return None
+
+    def alike(self, theirs: URL, ours: URL) -> bool:
+        """Whether two URLs name the same database, or do not show that they do not. Default: the names of their databases.
+
+        A host has several names, and so have the databases behind a pooler: :meth:`database_of` decides.
+        """
+        return None in (theirs.database, ours.database) or theirs.database == ours.database
 
     def for_asyncio(self, url: URL) -> URL:
         """The URL of the same database for the driver for asyncio.

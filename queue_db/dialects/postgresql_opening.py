@@ -67,6 +67,9 @@ class PostgreSQLOpening(Opening, Laboratory):
     def analyze(self, connection: Connection, table: Table) -> None:
         connection.exec_driver_sql(f"ANALYZE {connection.dialect.identifier_preparer.format_table(table)}")
 
+    def database_of(self, connection: Connection) -> str | None:
+        return str(connection.execute(select(func.current_database())).scalar_one())
+
     def engine_options(self, url: URL) -> dict[str, Any]:
         # Without these a query on a connection whose network was cut hung for 25 s and more; with them 15 s is the limit.
         # They give way to what the URL says.

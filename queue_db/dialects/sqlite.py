@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -67,6 +68,7 @@ class SQLite(ReturningDialect):
     async_extra: ClassVar[str] = "async-sqlite"
     autocommits: ClassVar[bool] = True
     served: ClassVar[bool] = False
+    schemas_are_databases: ClassVar[bool] = True
     # The driver begins its transaction only before the first change, and then upgrades a read lock: two such claims end in
     # SQLITE_BUSY at once. ClaimPlan the write lock first makes them wait for each other.
     begins_writing: ClassVar[str] = "BEGIN IMMEDIATE"
@@ -139,6 +141,13 @@ class SQLite(ReturningDialect):
         if url.database in (None, "", ":memory:") or url.database.startswith("file:"):
             return url
         return url.set(database=str(Path(url.database).absolute()))
+
+    def database_of(self, connection: Connection) -> str | None:
+        files = {name: file for _, name, file in connection.exec_driver_sql("PRAGMA database_list")}
+        return os.path.realpath(files["main"]) if files["main"] else "a database in memory"
+
+    def alike(self, theirs: URL, ours: URL) -> bool:
+        return False  # a file has several names, and asking costs no round trip
 
     def for_asyncio(self, url: URL) -> URL:
         if url.database in (None, "", ":memory:"):

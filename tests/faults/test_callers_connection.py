@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -138,3 +141,55 @@ def test_a_mistake_of_the_application_in_our_transaction_gets_no_advice_about_co
     begun = db.queue(name).transaction()
     with pytest.raises(PermanentStorageError, match="InvalidRequestError$"), begun as connection, connection.begin():
         connection.begin()
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["session", "async session"])
+def test_a_connection_to_another_database_is_refused_with_both_names(
+    queue: Queue, url: str, fresh_url: str, asynchronous: bool
+) -> None:
+    with QueueDB(fresh_url) as other:
+        other.migrate()  # the same tables are there too: what went there would be lost without an error
+        queue.enqueue("leased")
+        (job,) = queue.claim()
+        names = [re.escape(str(make_url(one).database)) for one in (fresh_url, url)]
+        refused = pytest.raises(ConfigurationError, match=f"using= is a connection to {names[0]}, but this queue is in {names[1]}")
+
+        async def tried() -> None:
+            engine = create_async_engine(for_asyncio(fresh_url))
+            async with AsyncSession(engine) as session:
+                with refused:
+                    await job.complete(using=session)
+            await engine.dispose()
+
+        engine = create_engine(fresh_url)
+        if asynchronous:
+            on_the_loop(tried())
+        else:
+            with Session(engine) as session:
+                for verb in (partial(queue.enqueue, "lost"), partial(queue.complete_many, [job])):
+                    with refused:
+                        verb(using=session)
+        with QueueDB(engine) as theirs, engine.begin() as connection:
+            theirs.queue("own").enqueue("k", using=connection)
+        engine.dispose()
+        assert other.queue(queue.name).stats().available == 0
+    assert job.complete()
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_another_name_of_the_file_is_taken(queue: Queue, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = Path(str(make_url(url).database))
+    (tmp_path / "link").symlink_to(file.parent)
+    monkeypatch.chdir(file.parent)
+    for name in (f"{tmp_path}/link/{file.name}", file.name, f"file:{file}?uri=true"):
+        engine = create_engine(f"sqlite:///{name}")
+        with engine.begin() as connection:
+            queue.enqueue("k", using=connection)
+        engine.dispose()
+    assert queue.stats().available == 3
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_database_in_memory_is_not_a_file(queue: Queue) -> None:
+    with create_engine("sqlite://").connect() as connection, pytest.raises(ConfigurationError, match="a database in memory"):
+        queue.enqueue("k", using=connection)
