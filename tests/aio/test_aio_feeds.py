@@ -16,8 +16,10 @@ POSTGRESQL = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 async def test_a_feed_with_ticks(adb: AsyncQueueDB, name: str) -> None:
     await adb.feeds.set(name, ordering="ticks")
     feed = adb.feed(name)
-    assert await feed.publish("n", 0) is None
-    assert await feed.publish_many([("n", number, {"key": "k"}) for number in range(1, 10)]) == [None] * 9
+    first = await feed.publish("n", 0)
+    others = await feed.publish_many([("n", number, {"key": "k"}) for number in range(1, 10)], idempotency_key="x")
+    assert await feed.publish_many([("n", number, {"key": "k"}) for number in range(1, 10)], idempotency_key="x") == others
+    assert [message.payload for message in await feed.get([first, *others])] == list(range(10))
     page = await feed.read(limit=4)
     assert ([message.payload for message in page.messages], page.behind) == ([0, 1, 2, 3], 6)
     assert [message.payload for message in (await feed.read(page.position)).messages] == list(range(4, 10))
