@@ -27,6 +27,10 @@ _INT32 = 2**31
 _PRINTED = 256
 
 
+# What these are called in JSON.
+_JSON: dict[object, str] = {None: "null", True: "true", False: "false"}
+
+
 class _Short(reprlib.Repr):
     """Cuts what is long, and stands a ``repr`` that fails."""
 
@@ -55,32 +59,38 @@ def shown(value: object) -> str:
     return _Short().repr(value)
 
 
+def wrong(what: str, value: object, why: str) -> ArgumentError:
+    """The error of a value that is refused; ``why`` follows it."""
+    on_the_wire = _JSON.get(value, shown(value)) if value is None or isinstance(value, bool) else shown(value)
+    return ArgumentError(f"{what}={shown(value)}{why}", wire=f"{what} {on_the_wire}{why}")
+
+
 def number(what: str, value: object) -> float:
     """A finite number; what is too large for a float is refused too."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ArgumentError(f"{what}={shown(value)}: must be a finite number")
+        raise wrong(what, value, ": must be a finite number")
     try:
         given = float(value)
     except OverflowError:
         given = math.inf
     if not math.isfinite(given):
-        raise ArgumentError(f"{what}={shown(value)}: must be a finite number")
+        raise wrong(what, value, ": must be a finite number")
     return given
 
 
 def name(what: str, value: object, longest: int) -> str:
     """A queue, kind or key: 1 to ``longest`` characters, no control characters, no blanks at its ends."""
     if not isinstance(value, str):
-        raise ArgumentError(f"{what}={shown(value)}: must be a string")
+        raise wrong(what, value, ": must be a string")
     if not value:
         raise ArgumentError(f"{what} is empty: give it 1 to {longest} characters")
     if len(value) > longest:
         raise ArgumentError(f"{what} has {len(value)} characters; {longest} is the limit")
     if value != value.strip():
         # Some databases compare with trailing blanks ignored: "mail " would be "mail".
-        raise ArgumentError(f"{what}={shown(value)} begins or ends with a blank")
+        raise wrong(what, value, " begins or ends with a blank")
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in value):
-        raise ArgumentError(f"{what}={shown(value)} contains a control character")
+        raise wrong(what, value, " contains a control character")
     # A member of an enumeration is written as its value: some formats would show its name.
     return value if type(value) is str else str.__str__(value)
 
@@ -90,13 +100,13 @@ def seconds(what: str, value: object, *, zero: bool = True) -> int:
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ArgumentError(f"{what}={shown(value)}: must be a number of seconds")
+        raise wrong(what, value, ": must be a number of seconds")
     if isinstance(value, float) and not math.isfinite(value):
-        raise ArgumentError(f"{what}={shown(value)}: must be a finite number of seconds")
+        raise wrong(what, value, ": must be a finite number of seconds")
     if value < 0 or (not zero and value == 0):
-        raise ArgumentError(f"{what}={shown(value)}: must be {'0 or more' if zero else 'more than 0'} seconds")
+        raise wrong(what, value, f": must be {'0 or more' if zero else 'more than 0'} seconds")
     if value > LONGEST:
-        raise ArgumentError(f"{what}={shown(value)}: longer than a hundred years; the unit is seconds")
+        raise wrong(what, value, ": longer than a hundred years; the unit is seconds")
     micros = round(value * 1_000_000)
     return micros if zero else max(micros, 1)
 
@@ -106,38 +116,38 @@ def moment(what: str, value: object) -> int | None:
     if value is None:
         return None
     if not isinstance(value, datetime):
-        raise ArgumentError(f"{what}={shown(value)}: must be a datetime with a time zone")
+        raise wrong(what, value, ": must be a datetime with a time zone")
     try:
         aware = value.utcoffset() is not None
     except (NotImplementedError, TypeError, ValueError):  # raised by the caller's tzinfo; Python's base class does
         aware = False
     if not aware:
-        raise ArgumentError(f"{what}={shown(value)} has no time zone: use datetime.now(UTC) or .astimezone()")
+        raise wrong(what, value, " has no time zone: use datetime.now(UTC) or .astimezone()")
     return to_micros(value)
 
 
 def whole(what: str, value: object, lowest: int, highest: int = _INT32 - 1) -> int:
     """A whole number within bounds."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ArgumentError(f"{what}={shown(value)}: must be a whole number")
+        raise wrong(what, value, ": must be a whole number")
     if not lowest <= value <= highest:
-        raise ArgumentError(f"{what}={shown(value)}: must be {lowest:,} to {highest:,}")
+        raise wrong(what, value, f": must be {lowest:,} to {highest:,}")
     return value if type(value) is int else int(value)  # as in :func:`name`
 
 
 def fraction(what: str, value: object) -> float:
     """A number from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ArgumentError(f"{what}={shown(value)}: must be a number from 0 to 1")
+        raise wrong(what, value, ": must be a number from 0 to 1")
     if not 0 <= value <= 1:
-        raise ArgumentError(f"{what}={shown(value)}: must be 0 to 1")
+        raise wrong(what, value, ": must be 0 to 1")
     return float(value)
 
 
 def members(what: str, value: object, of_what: str) -> list[Any]:
     """The elements of an iterable of ``of_what``; refuses a single string, which is easily passed by mistake."""
     if type(value) is not list and (not isinstance(value, Iterable) or isinstance(value, str | bytes)):
-        raise ArgumentError(f"{what}={shown(value)}: must be a list of {of_what}")
+        raise wrong(what, value, f": must be a list of {of_what}")
     return list(value)
 
 
@@ -146,7 +156,7 @@ def text(what: str, value: object, longest: int) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise ArgumentError(f"{what}={shown(value)}: must be a string")
+        raise wrong(what, value, ": must be a string")
     return storable(value, longest) or None
 
 
@@ -162,7 +172,7 @@ def headers(value: object) -> Mapping[str, Any] | None:
     if value is None:
         return None
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise ArgumentError(f"headers={shown(value)}: must be a mapping with string keys")
+        raise wrong("headers", value, ": must be a mapping with string keys")
     return value
 
 

@@ -141,6 +141,8 @@ def decoded_or_text(codec: Codec, text: str) -> Any:
 def described(error: BaseException) -> str:
     """An exception of a codec in words."""
     text = text_of(error)
+    if text.startswith("Out of range float values"):
+        text = "NaN and Infinity are no numbers of JSON"
     return text if isinstance(error, TypeError | ValueError | RecursionError) else f"{type(error).__name__}: {text}"
 
 

@@ -17,7 +17,7 @@ from queue_db.core import Core
 from queue_db.database import migrate
 from queue_db.database.database import Database
 from queue_db.dead import DeadJobs
-from queue_db.errors import ArgumentError, JobDeadError, JobNotFinishedError, JobNotFoundError
+from queue_db.errors import JobDeadError, JobNotFinishedError, JobNotFoundError
 from queue_db.feeds import Feed, Feeds
 from queue_db.feeds.publishing import KEYS_KEPT
 from queue_db.model import Batch, Counters, Finished, Job, JobError, State, Verdict, WorkerInfo, from_micros
@@ -100,7 +100,7 @@ class QueueDB:
         arguments.whole("max_payload", max_payload, 1)
         arguments.whole("pool_size", pool_size, 1, MOST_CONNECTIONS)
         if clock is not None and not callable(clock):
-            raise ArgumentError(f"clock={arguments.shown(clock)}: must be a function that returns microseconds since 1970")
+            raise arguments.wrong("clock", clock, ": must be a function that returns microseconds since 1970")
         named = tables(table, schema)
         self.database = self._opens(url_or_engine, pool_size=pool_size)
         try:
@@ -244,7 +244,7 @@ class QueueDB:
         One statement for all queues; it reads one index entry per priority. A running job counts as due when its lease ends.
         """
         if isinstance(queues, str):
-            raise ArgumentError(f"queues={arguments.shown(queues)}: must be a list of names: [{arguments.shown(queues)}]")
+            raise arguments.wrong("queues", queues, f": must be a list of names: [{arguments.shown(queues)}]")
         names = [arguments.name("queue", name, QUEUE_LENGTH) for name in arguments.members("queues", queues, "names")]
         return next_due.upcoming(self.core, names)
 
@@ -338,7 +338,7 @@ class QueueDB:
             arguments.name("kind", kind, KIND_LENGTH)
         arguments.whole("limit", limit, 1)
         if after is not None and not isinstance(after, Finished):
-            raise ArgumentError(f"after={arguments.shown(after)}: must be the last one of the previous page")
+            raise arguments.wrong("after", after, ": must be the last one of the previous page")
         above = -1 if after is None else after.id
         page = self.core.read(history.finished_page, queue=queue, kind=kind, above=above, limit=limit)
         return [self._finished(row) for row in page]

@@ -46,7 +46,7 @@ class DeadJobs:
         like = _like(queue, kind, error_class)
         arguments.whole("limit", limit, 1)
         if after is not None and not isinstance(after, Job):
-            raise ArgumentError(f"after={arguments.shown(after)}: must be the last job of the previous page")
+            raise arguments.wrong("after", after, ": must be the last job of the previous page")
         cursor = None if after is None else (arguments.moment("after", after.available_at) or 0, after.id)
         rows = self._core.read(dead.page, like=like, limit=limit, after=cursor)
         return [job_from_row(row, State.DEAD, self._core.codec) for row in rows]

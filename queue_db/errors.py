@@ -35,10 +35,14 @@ from collections.abc import Sequence
 
 
 class QueueDBError(Exception):
-    """Base class of all errors of queue_db."""
+    """Base class of all errors of queue_db.
 
-    def __init__(self, message: str | None = None) -> None:
+    :param wire: the message in the words of the REST API, where those of Python or of the command line mean nothing to a client.
+    """
+
+    def __init__(self, message: str | None = None, *, wire: str | None = None) -> None:
         super().__init__(message or _first_sentence(type(self)))
+        self.wire = wire or str(self)
 
 
 class ConfigurationError(QueueDBError):
@@ -78,9 +82,10 @@ class DuplicateJobError(EnqueueError):
         holder = f"a job in the queue, or one whose unique_for is not over (id {existing_id})"
         if existing_id is None:
             holder = "another job of the same call, or one that has left meanwhile"
+        taken = f"unique_key {unique_key!r} is taken by {holder}; "
         super().__init__(
-            f"unique_key {unique_key!r} is taken by {holder}; "
-            'pass on_duplicate="skip" to keep it, or on_duplicate="replace" to put the new one in its place'
+            taken + 'pass on_duplicate="skip" to keep it, or on_duplicate="replace" to put the new one in its place',
+            wire=taken + 'send "on_duplicate": "skip" to keep it, or "replace" to put the new one in its place',
         )
         self.unique_key = unique_key
         self.existing_id = existing_id
@@ -105,8 +110,9 @@ class StagingError(EnqueueError):
 class JobNotFoundError(QueueDBError):
     """There is no such job: it was completed, cancelled, purged, or never existed. Or it is not in the required state."""
 
-    def __init__(self, job_id: int, where: str, *, message: str | None = None) -> None:
-        super().__init__(message or f"no job {job_id} in {where}: it was completed, cancelled, purged, or never existed")
+    def __init__(self, job_id: int, where: str, *, message: str | None = None, wire: str | None = None) -> None:
+        missing = f"no job {job_id} in {where}: it was completed, cancelled, purged, or never existed"
+        super().__init__(message or missing, wire=wire)
         self.job_id = job_id
 
 
@@ -114,7 +120,9 @@ class JobDeadError(JobNotFoundError):
     """The job is dead."""
 
     def __init__(self, job_id: int, where: str) -> None:
-        super().__init__(job_id, where, message=f"job {job_id} in {where} is dead: db.dead redrives or purges it")
+        dead = f"job {job_id} in {where} is dead: "
+        wire = f"{dead}POST /api/v1/dead/redrive or /api/v1/dead/purge changes it"
+        super().__init__(job_id, where, message=f"{dead}db.dead redrives or purges it", wire=wire)
 
 
 class JobNotFinishedError(JobNotFoundError):
@@ -124,7 +132,8 @@ class JobNotFinishedError(JobNotFoundError):
     """
 
     def __init__(self, job_id: int, state: str) -> None:
-        super().__init__(job_id, "the finished jobs", message=f"job {job_id} is not completed: it is {state}; db.wait waits for it")
+        wire = f"job {job_id} is not completed: it is {state}"
+        super().__init__(job_id, "the finished jobs", message=f"{wire}; db.wait waits for it", wire=wire)
         self.state = state
 
 
@@ -196,8 +205,8 @@ class PositionError(FeedError):
 class TrimmedError(PositionError):
     """Messages after this position were trimmed before they were read."""
 
-    def __init__(self, message: str, *, skipped: int, first: str) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, skipped: int, first: str, wire: str | None = None) -> None:
+        super().__init__(message, wire=wire)
         #: How many messages are gone.
         self.skipped = skipped
         #: The position from which all messages are still there.

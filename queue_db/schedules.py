@@ -103,7 +103,7 @@ class Schedules:
         arguments.name("name", name, SCHEDULE_LENGTH)
         arguments.name("queue", queue, QUEUE_LENGTH)
         if catch_up not in CATCH_UP:
-            raise ArgumentError(f"catch_up={arguments.shown(catch_up)}: must be one, all or none")
+            raise arguments.wrong("catch_up", catch_up, ": must be one, all or none")
         zone_of(zone)
         rule = _rule(cron, every, zone)
         options = {"priority": priority, "max_attempts": max_attempts, "headers": headers}
@@ -243,7 +243,9 @@ def _run_now(connection: Connection, store: Store, name: str, notifications: Not
 
 def _rule(cron: str | None, every: float | None, zone: str) -> Rule:
     if (cron is None) == (every is None):
-        raise ArgumentError('give either cron="0 3 * * *" or every=seconds')
+        raise ArgumentError(
+            'give either cron="0 3 * * *" or every=seconds', wire="give either cron, such as 0 3 * * *, or every, in seconds"
+        )
     if cron is not None:
         return Cron(arguments.name("cron", cron.strip() if isinstance(cron, str) else cron, RULE_LENGTH), zone)
     return Interval(arguments.seconds("every", every, zero=False))

@@ -91,7 +91,7 @@ class MessageBuilder:
             None if options.get(name) is None else arguments.seconds(name, options[name]) for name in ("delay", "expires_in")
         )
         if delay and lifetime and delay >= lifetime:
-            raise ArgumentError(f"{at}the message expires before its delay is over: delay= must be less than expires_in=")
+            raise ArgumentError(f"{at}the message expires before its delay is over: delay must be less than expires_in")
         job = self._builder.job(kind, payload, {"headers": headers})
         return NewMessage(
             kind=job.kind,

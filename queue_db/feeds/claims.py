@@ -99,11 +99,16 @@ def of(feed: Feed) -> FeedRow:
     row = feed.existing()
     if row is None:
         # Not created here: it would be one without claims, and stay so.
-        raise FeedError(f"there is no feed {feed.name!r}: db.feeds.set({feed.name!r}, claims=True) makes it")
-    if row.max_attempts is None:
+        none = f"there is no feed {feed.name!r}: "
         raise FeedError(
-            f"feed {feed.name!r} was made without claims, which cannot be changed: use a feed of another "
-            "name, made by db.feeds.set(…, claims=True) or `queue-db feeds set --claims`"
+            f"{none}db.feeds.set({feed.name!r}, claims=True) makes it",
+            wire=f'{none}PUT /api/v1/feeds/{{feed}} with "claims": true makes it',
+        )
+    if row.max_attempts is None:
+        without = f"feed {feed.name!r} was made without claims, which cannot be changed: use a feed of another name, made by "
+        raise FeedError(
+            f"{without}db.feeds.set(…, claims=True) or `queue-db feeds set --claims`",
+            wire=f'{without}PUT /api/v1/feeds/{{feed}} with "claims": true',
         )
     return row
 

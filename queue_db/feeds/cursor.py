@@ -70,10 +70,11 @@ class Cursor:
         if row.handed is not None:
             raise FeedError(f"cursor {name!r} of feed {feed.name!r} is shared: open it with feed.shared, or name another")
         if not taken:
-            raise CursorHeldError(
+            held = (
                 f"cursor {name!r} of feed {feed.name!r} is held by {row.holder}, until {from_micros(row.until).isoformat()} unless "
-                "it goes on reading: give each process a cursor of its own, or pass take_over=True (--take-over)"
+                "it goes on reading: give each process a cursor of its own, or "
             )
+            raise CursorHeldError(f"{held}pass take_over=True (--take-over)", wire=f"{held}send take_over=true")
         self._version: int = row.version
         # An acknowledgement was LOST: the messages that were read are those of the next holder.
         self._replaced = False

@@ -368,7 +368,8 @@ class Feed:
         trimmed_policy(on_trimmed)
         row = self.row(fresh=True)
         if row.max_attempts is not None:
-            raise FeedError(f"feed {self.name!r} was made with claims: its consumers claim messages with feed.claim")
+            claims = f"feed {self.name!r} was made with claims: its consumers claim messages with "
+            raise FeedError(f"{claims}feed.claim", wire=f"{claims}POST /api/v1/feeds/{{feed}}/claims")
         known = self.core.read(span_claims.look, row, name)
         shared = known.handed is not None if known else self.core.write(spans.create, row.id, name, self._begin(start))
         if not shared:

@@ -11,7 +11,6 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.core import Core
-from queue_db.errors import ArgumentError
 from queue_db.feeds.cursor import Cursor
 from queue_db.feeds.message import Message
 from queue_db.model import NewJob
@@ -44,7 +43,7 @@ class JobTemplate:
         if isinstance(self.group, str):
             arguments.name("group", self.group, KEY_LENGTH)
         elif not isinstance(self.group, bool):
-            raise ArgumentError(f"group={arguments.shown(self.group)}: must be True (the key of each message), a text, or False")
+            raise arguments.wrong("group", self.group, ": must be True (the key of each message), a text, or False")
 
     def job(self, message: MessageRow | NewMessage) -> NewJob:
         """The job of a message."""

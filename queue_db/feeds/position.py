@@ -8,6 +8,10 @@ from queue_db import arguments
 from queue_db.errors import ArgumentError, PositionError, TrimmedError
 from queue_db.store.feeds.rows import FeedRow
 
+# Where a reader can start again, in Python and over HTTP.
+_ENDS = "feed.start() or feed.end()"
+_ENDS_ON_THE_WIRE = "`start` or `end` of GET /api/v1/feeds/{feed}"
+
 _PARTS = 3
 _ID_PARTS = 4
 # Numbers are BIGINT.
@@ -37,11 +41,15 @@ class Position(NamedTuple):
                 if len(numbers) == _PARTS - 1:
                     return cls(token, int(numbers[0]), int(numbers[1]))
                 if len(numbers) == _ID_PARTS - 1:
+                    unnumbered = "is the id of a message that had no number yet: "
                     raise ArgumentError(
-                        f"position={text!r}: is the id of a message that had no number yet: feed.get has its position"
+                        f"position={text!r}: {unnumbered}feed.get has its position",
+                        wire=f"position {text!r}: {unnumbered}GET /api/v1/feeds/{{feed}}/messages/{{message}} has its position",
                     )
+        must = ": must be a position that the feed returned "
         raise ArgumentError(
-            f"position={arguments.shown(text)}: must be a position that the feed returned (page.position, message.position)"
+            f"position={arguments.shown(text)}{must}(page.position, message.position)",
+            wire=f"position {arguments.shown(text)}{must}(`after` of a page, `id` of a message)",
         )
 
 
@@ -78,10 +86,11 @@ def belongs(position: Position | Unnumbered, row: FeedRow) -> None:
     if position.token != row.token:
         raise PositionError(f"position {position} is of another feed or another database, not of {name}")
     if position.epoch != row.epoch:
-        raise PositionError(
+        unknown = (
             f"position {position} is of epoch {position.epoch}, {name} is at {row.epoch}: it was purged, or its database was "
-            f"restored from a backup, so the messages after this position are unknown. Start again at feed.start() or feed.end()"
+            "restored from a backup, so the messages after this position are unknown. Start again at "
         )
+        raise PositionError(unknown + _ENDS, wire=unknown + _ENDS_ON_THE_WIRE)
 
 
 def not_ahead(position: Position, row: FeedRow) -> None:
@@ -91,10 +100,13 @@ def not_ahead(position: Position, row: FeedRow) -> None:
     """
     if position.seq >= row.next_seq:
         name = f"feed {row.name!r}"
-        raise PositionError(
+        ahead = (
             f"position {position} is ahead of {name}, whose last message has number {row.next_seq - 1}: it is mistyped, or the "
-            "database was restored from a backup. Then call db.feeds.restored() once (queue-db feeds restored), and start again at "
-            "feed.start() or feed.end()"
+            "database was restored from a backup. Then "
+        )
+        raise PositionError(
+            f"{ahead}call db.feeds.restored() once (queue-db feeds restored), and start again at {_ENDS}",
+            wire=f"{ahead}run queue-db feeds restored once, and start again at {_ENDS_ON_THE_WIRE}",
         )
 
 
@@ -111,10 +123,15 @@ def check(position: Position, row: FeedRow) -> None:
         name = f"feed {row.name!r}"
         first = str(position._replace(seq=row.first_seq - 1))
         skipped = row.first_seq - 1 - position.seq
-        raise TrimmedError(
+        gone = (
             f"{skipped:,} messages of {name} after position {position} were trimmed by its retention before they were read; "
-            f'{first} is the first position that is complete (on_trimmed="skip" or --on-trimmed skip goes on from there, and '
-            "`queue-db cursors seek FEED CURSOR start` moves a cursor there)",
+            f"{first} is the first position that is complete "
+        )
+        raise TrimmedError(
+            gone + '(on_trimmed="skip" or --on-trimmed skip goes on from there, and `queue-db cursors seek FEED CURSOR start` '
+            "moves a cursor there)",
+            wire=gone
+            + "(on_trimmed=skip goes on from there, and POST /api/v1/feeds/{feed}/cursors/{cursor}/seek moves a cursor there)",
             skipped=skipped,
             first=first,
         )

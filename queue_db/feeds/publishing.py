@@ -178,8 +178,9 @@ def _size(new: Sequence[NewMessage]) -> tuple[int, int]:
 
 def _publish(connection: Connection, store: Store, row: FeedRow, new: Sequence[NewMessage]) -> First | None:
     if row.max_attempts is None and any(one.delay or one.lifetime for one in new):
+        nothing = f"feed {row.name!r} was made without claims, so delay and expires_in mean nothing to it: "
         raise FeedError(
-            f"feed {row.name!r} was made without claims, so delay and expires_in mean nothing to it: db.feeds.set(…, claims=True)"
+            f"{nothing}db.feeds.set(…, claims=True)", wire=f'{nothing}PUT /api/v1/feeds/{{feed}} with "claims": true makes one'
         )
     return ordering_of(row).append(connection, store, row, messages.timed(row, new))
 

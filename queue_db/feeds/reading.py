@@ -46,7 +46,8 @@ class Wanted(NamedTuple):
         if client is not None:
             arguments.name("client", client, CLIENT_LENGTH)
         elif not echo:
-            raise ArgumentError("echo=False leaves out a reader's own messages: name the reader with client=")
+            own = "leaves out a reader's own messages: name the reader with"
+            raise ArgumentError(f"echo=False {own} client=", wire=f"echo=false {own} the header Client-ID")
         return lambda row: (among is None or row.kind in among) and (echo or row.client != client)
 
 
@@ -56,7 +57,7 @@ def trimmed_policy(on_trimmed: str) -> None:
     :raises ArgumentError: it is neither ``raise`` nor ``skip``.
     """
     if on_trimmed not in {"raise", "skip"}:
-        raise ArgumentError(f"on_trimmed={arguments.shown(on_trimmed)}: must be raise or skip")
+        raise arguments.wrong("on_trimmed", on_trimmed, ": must be raise or skip")
 
 
 def read(feed: Feed, after: str | None, limit: int, wanted: Wanted, on_trimmed: str) -> Page:

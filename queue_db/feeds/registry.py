@@ -92,7 +92,7 @@ class Feeds:
         """
         arguments.name("feed", name, FEED_LENGTH)
         if ordering is not None and ordering not in ORDERINGS:
-            raise ArgumentError(f"ordering={arguments.shown(ordering)}: must be {' or '.join(sorted(ORDERINGS))}")
+            raise arguments.wrong("ordering", ordering, f": must be {' or '.join(sorted(ORDERINGS))}")
         if ordering is not None:
             self._allow(ORDERINGS[ordering], claims=bool(claims))
         values = _retention(keep_for, keep_rows, keep_unread)
@@ -102,7 +102,8 @@ class Feeds:
             new |= {"max_attempts": 0} | limits
         elif limits and self._core.read(rows.find, name) is None:
             # Not created here: it would be one without claims, and stay so.
-            raise FeedError(f"there is no feed {name!r}: {', '.join(sorted(_NAMES[one] for one in limits))} need claims=True")
+            need = f"there is no feed {name!r}: {', '.join(sorted(_NAMES[one] for one in limits))} need "
+            raise FeedError(f"{need}claims=True", wire=f'{need}"claims": true')
         if ordering is not None:
             new["ordering"] = ordering
         row = self._core.write(rows.create, name, new)
@@ -121,7 +122,8 @@ class Feeds:
         self._core.database.require(ordering.needs, f"ordering {ordering.name!r}")
         if claims and not ordering.claims:
             able = " or ".join(name for name, one in sorted(ORDERINGS.items()) if one.claims)
-            raise ArgumentError(f"claims=True: a feed with the ordering {ordering.name!r} has none, use {able}")
+            none = f": a feed with the ordering {ordering.name!r} has none, use {able}"
+            raise ArgumentError(f"claims=True{none}", wire=f'"claims": true{none}')
 
     def cursors(self) -> Infos:
         """The cursors of all feeds, by feed and name."""
@@ -186,5 +188,5 @@ def _limits(name: str, max_attempts: int | None, delay: float | None, expires_in
 def _check_times(name: str, delay: int | None, lifetime: int | None) -> None:
     if delay and lifetime and delay >= lifetime:
         raise ArgumentError(
-            f"messages of feed {name!r} would expire before their delay is over: delay= must be less than expires_in="
+            f"messages of feed {name!r} would expire before their delay is over: delay must be less than expires_in"
         )

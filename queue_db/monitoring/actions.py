@@ -95,11 +95,11 @@ def _encoded(detail: Mapping[str, Any] | None) -> str | None:
     if detail is None:
         return None
     if not isinstance(detail, Mapping) or not all(isinstance(key, str) for key in detail):
-        raise ArgumentError(f"detail={arguments.shown(detail)}: must be a mapping with string keys")
+        raise arguments.wrong("detail", detail, ": must be a mapping with string keys")
     try:
         text = json.dumps(dict(detail), allow_nan=False)  # only ASCII, which every database can store
     except (TypeError, ValueError, RecursionError) as error:
-        raise ArgumentError(f"detail={arguments.shown(detail)}: cannot be written as JSON: {error}") from None
+        raise arguments.wrong("detail", detail, f": cannot be written as JSON: {error}") from None
     if len(text) > MAX_DETAIL:
         raise ArgumentError(f"detail has {len(text):,} characters of JSON; {MAX_DETAIL:,} is the limit")
     return text

@@ -50,7 +50,7 @@ def new(
     :raises ArgumentError: none, or several.
     """
     if not isinstance(drop, bool):
-        raise ArgumentError(f"drop={arguments.shown(drop)}: must be True or False")
+        raise arguments.wrong("drop", drop, ": must be True or False")
     given = {"feed": feed, "enqueue": enqueue, "forward": forward, "webhook": webhook, "count": count, "drop": drop or None}
     chosen = [action for action, target in given.items() if target is not None]
     if len(chosen) != 1:
@@ -88,7 +88,7 @@ def _template(enqueue: object, group: bool | str) -> JobTemplate:
         return JobTemplate(enqueue, None, group)
     if isinstance(enqueue, tuple | list) and len(enqueue) == _PAIR and all(isinstance(part, str) for part in enqueue):
         return JobTemplate(enqueue[0], enqueue[1], group)
-    raise ArgumentError(f"enqueue={arguments.shown(enqueue)}: must be a queue, or (queue, kind)")
+    raise arguments.wrong("enqueue", enqueue, ": must be a queue, or (queue, kind)")
 
 
 def address(url: object) -> str:
@@ -103,9 +103,11 @@ def address(url: object) -> str:
     except ValueError:
         parts, host = urlsplit(""), None
     if parts.scheme not in {"http", "https"} or not host or not text.isascii() or any(one.isspace() for one in text):
-        raise ArgumentError(f"webhook={arguments.shown(text)}: must be an address that begins with https:// or http://")
+        must = ": must be an address that begins with https:// or http://"
+        raise ArgumentError(f"webhook={arguments.shown(text)}{must}", wire=f"target {arguments.shown(text)}{must}")
     if parts.username is not None or parts.password is not None or parts.fragment:
-        raise ArgumentError("webhook=: the address must have no user, password or fragment: all readers of routes see it")
+        bare = ": the address must have no user, password or fragment: all readers of routes see it"
+        raise ArgumentError(f"webhook={bare}", wire=f"target{bare}")
     return text
 
 

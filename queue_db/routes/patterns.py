@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from queue_db import arguments
-from queue_db.errors import ArgumentError
 from queue_db.store.schema import PATTERN_LENGTH, TOPIC_LENGTH
 
 #: The character before ``%``, ``_`` and itself in a LIKE pattern that stands for the character alone.
@@ -42,7 +41,7 @@ def pattern(text: str, form: str) -> Pattern:
     :raises ArgumentError: unknown form, or a text that cannot match.
     """
     if not isinstance(form, str) or (form not in _FORMS and form != HEADERS):
-        raise ArgumentError(f"form={arguments.shown(form)}: must be {', '.join(sorted((*_FORMS, HEADERS)))}")
+        raise arguments.wrong("form", form, f": must be {', '.join(sorted((*_FORMS, HEADERS)))}")
     arguments.name("pattern", text, PATTERN_LENGTH)
     if form == HEADERS:
         return _by_headers(text)
@@ -213,16 +212,12 @@ def _by_headers(text: str) -> Pattern:
     except (ValueError, RecursionError):
         given = None
     if not isinstance(given, dict):
-        raise ArgumentError(
-            f"pattern={arguments.shown(text)}: with form=headers it must be a JSON object of headers and their values"
-        )
+        raise arguments.wrong("pattern", text, ": with the form headers it must be a JSON object of headers and their values")
     topic, match = given.pop("topic", None), given.pop("x-match", "all")
     if not given or not all(_comparable(value) for value in given.values()):
-        raise ArgumentError(
-            f"pattern={arguments.shown(text)}: name one header or more, each with a text, finite number, true, false or null"
-        )
+        raise arguments.wrong("pattern", text, ": name one header or more, each with a text, finite number, true, false or null")
     if match not in ("all", "any"):
-        raise ArgumentError(f"pattern={arguments.shown(text)}: x-match must be all or any")
+        raise arguments.wrong("pattern", text, ": x-match must be all or any")
     if topic is not None:
         arguments.name("topic", topic, TOPIC_LENGTH)
     # The same conditions are the same subscription: without what is the default, and 1.0 as 1.

@@ -116,7 +116,7 @@ class Routes:
         """
         arguments.name("route", name, ROUTE_LENGTH)
         if not isinstance(definition, str) or not _SHA.match(definition):
-            raise ArgumentError(f"definition={arguments.shown(definition)}: must be a SHA-256, or its first 6 digits or more")
+            raise arguments.wrong("definition", definition, ": must be a SHA-256, or its first 6 digits or more")
         found = self._core.read(routes.beginning_with, definition)
         if len(found) != 1:
             raise RouteError(f"{'several definitions begin' if found else 'no definition begins'} with {definition!r}")

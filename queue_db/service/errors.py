@@ -20,7 +20,6 @@ from starlette.types import Scope
 
 from queue_db import errors
 from queue_db.database.masking import mask, secrets_in
-from queue_db.service import wording
 from queue_db.service.identity import ForbiddenError, UnauthorizedError
 from queue_db.service.incidents import IncidentType, described
 from queue_db.service.login import problem_page, to_login
@@ -137,8 +136,12 @@ def answer(error: Exception, service: Service | None = None, scope: Scope | None
     if isinstance(error, errors.StorageError):
         more["outcome_unknown"] = error.outcome_unknown
     return problem(
-        kind.status, kind.title, wording.of(error) if kind.detail else None, headers=dict(kind.headers), name=_name(found), **more
+        kind.status, kind.title, _detail(error) if kind.detail else None, headers=dict(kind.headers), name=_name(found), **more
     )
+
+
+def _detail(error: Exception) -> str:
+    return error.wire if isinstance(error, errors.QueueDBError) else str(error)
 
 
 def report(error: Exception, service: Service | None, scope: Scope | None) -> None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, case, or_, select, update
 
+from queue_db import arguments
 from queue_db.dialects.clock import due_time, moment
 from queue_db.errors import ArgumentError, DuplicateJobError, TransientStorageError
 from queue_db.model import Group, NewJob, Notice
@@ -137,7 +138,7 @@ def _insert_windowed(
     """Insert the jobs whose keys are not taken by an earlier ``unique_for``."""
     if on_duplicate.last_wins:
         raise ArgumentError(
-            f'unique_for and on_duplicate="{on_duplicate}" contradict each other: a job that is done cannot be replaced'
+            f"unique_for and on_duplicate {on_duplicate.value!r} contradict each other: a job that is done cannot be replaced"
         )
     store.dialect.begin(connection)
     asked = [jobs[position] for position in places if jobs[position].unique_for]
@@ -279,8 +280,6 @@ def _replace(connection: Connection, store: Store, found: tuple[int, int], row: 
             return False
     there = connection.execute(select(jobs.c.group_key).where(store.dialect.match(jobs, [found]))).first()
     if there is not None and there.group_key != row.group_key:
-        raise ArgumentError(
-            f"group={row.group_key!r}: the live job {found[0]} with unique_key {row.unique_key!r} is of group {there.group_key!r}, "
-            "and a job that replaces it must be too"
-        )
+        there_is = f"the live job {found[0]} with unique_key {row.unique_key!r} is of group {there.group_key!r}"
+        raise arguments.wrong("group", row.group_key, f": {there_is}, and a job that replaces it must be too")
     return False

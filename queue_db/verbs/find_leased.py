@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from queue_db import arguments
 from queue_db.core import Core
-from queue_db.errors import ArgumentError
 from queue_db.leased_job import LeasedJob, Settler
 from queue_db.store import metrics, settle
 
@@ -29,12 +28,12 @@ def given_lease(lease: object) -> GivenLease:
     :raises ArgumentError: it is no ``(id, version, token)``.
     """
     if not isinstance(lease, tuple | list) or len(lease) != len(GivenLease._fields):
-        raise ArgumentError(f"lease={arguments.shown(lease)}: must be (id, version, token)")
+        raise arguments.wrong("lease", lease, ": must be (id, version, token)")
     job_id, version, token = lease
     arguments.whole("job_id", job_id, 0, _HIGHEST)
     arguments.whole("version", version, 0, _HIGHEST)
     if not isinstance(token, str):
-        raise ArgumentError(f"token={arguments.shown(token)}: must be a string")
+        raise arguments.wrong("token", token, ": must be a string")
     return GivenLease(job_id, version, token)
 
 

@@ -7,7 +7,6 @@ import binascii
 
 from queue_db import arguments
 from queue_db.core import Core
-from queue_db.errors import ArgumentError
 from queue_db.model import PRESENT, JobPage, State
 from queue_db.store import listing
 from queue_db.store.listing import Position, Wanted
@@ -43,7 +42,7 @@ def list_jobs(core: Core, queue: str, state: str, *, kind: str | None, group: st
 
 def _state(state: object) -> State:
     if state not in PRESENT:
-        raise ArgumentError(f"state={arguments.shown(state)}: must be one of {', '.join(PRESENT)}")
+        raise arguments.wrong("state", state, f": must be one of {', '.join(PRESENT)}")
     return State(state)  # type: ignore[arg-type]
 
 
@@ -67,4 +66,4 @@ def _position(order: str, after: object) -> Position:
             fits = -_INT32 <= priority < _INT32 and -_INT64 <= at < _INT64 and -1 <= job_id < _INT64
             if fits and given == order and _text(order, position) == after:
                 return position
-    raise ArgumentError(f"after={arguments.shown(after)}: must be the `after` of the page before, of the same state and group")
+    raise arguments.wrong("after", after, ": must be the `after` of the page before, of the same state and group")

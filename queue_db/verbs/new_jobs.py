@@ -41,7 +41,7 @@ def policy(on_duplicate: str) -> OnDuplicate:
     try:
         return OnDuplicate(on_duplicate)
     except ValueError:
-        raise ArgumentError(f"on_duplicate={arguments.shown(on_duplicate)}: must be raise, skip, replace or debounce") from None
+        raise arguments.wrong("on_duplicate", on_duplicate, ": must be raise, skip, replace or debounce") from None
 
 
 def policy_for(job: NewJob, on_duplicate: str) -> OnDuplicate:
@@ -51,7 +51,7 @@ def policy_for(job: NewJob, on_duplicate: str) -> OnDuplicate:
     """
     found = policy(on_duplicate)
     if job.unique_key is None and found is not OnDuplicate.RAISE:
-        raise ArgumentError(f"on_duplicate={on_duplicate!r} compares jobs by their unique_key: give one")
+        raise arguments.wrong("on_duplicate", on_duplicate, " compares jobs by their unique_key: give one")
     return found
 
 
@@ -125,17 +125,17 @@ class JobBuilder:
         :raises ArgumentError, PayloadError: the message names the wrong argument.
         """
         if not isinstance(then, tuple | list) or len(then) not in (_SINGLE, _PAIR, _TRIPLE):
-            raise ArgumentError(f"then={arguments.shown(then)}: must be (kind, payload) or (kind, payload, options)")
+            raise arguments.wrong("then", then, ": must be (kind, payload) or (kind, payload, options)")
         options = then[2] if len(then) == _TRIPLE else {}
         if not isinstance(options, Mapping) or set(options) - CALLBACK_OPTIONS:
-            raise ArgumentError(f"then={arguments.shown(then)}: its options may be {', '.join(sorted(CALLBACK_OPTIONS))}")
+            raise arguments.wrong("then", then, f": its options may be {', '.join(sorted(CALLBACK_OPTIONS))}")
         kind, payload, *rest = _stamped(then, stamp) if stamp else (*then, None)[: max(len(then), _PAIR)]
         return self.job(kind, payload, rest[0] if rest else {})
 
     def chunks(self, jobs: Iterable[Any], stamp: Mapping[str, Any] | None = None) -> Iterator[list[NewJob]]:
         """Jobs from ``(kind, payload)`` or ``(kind, payload, options)``, a chunk at a time; ``stamp``: headers of all of them."""
         if not isinstance(jobs, Iterable):
-            raise ArgumentError(f"jobs={arguments.shown(jobs)}: must be an iterable of (kind, payload) or (kind, payload, options)")
+            raise arguments.wrong("jobs", jobs, ": must be an iterable of (kind, payload) or (kind, payload, options)")
         if type(jobs) in (list, tuple) and not stamp:
             return self._chunks_of(cast("Sequence[Any]", jobs))
         return self._chunks(enumerate(jobs), stamp)
@@ -173,7 +173,7 @@ class JobBuilder:
         try:
             return self._item_job(item)
         except (ArgumentError, PayloadError) as error:
-            error.args = (f"job {position}: {error}",)
+            error.args, error.wire = (f"job {position}: {error}",), f"job {position}: {error.wire}"
             raise
 
     def _item_job(self, item: Any) -> NewJob:

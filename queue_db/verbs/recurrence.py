@@ -8,7 +8,7 @@ from typing import Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from queue_db import arguments
-from queue_db.errors import ArgumentError, ConfigurationError
+from queue_db.errors import ConfigurationError
 from queue_db.model import from_micros, to_micros
 
 _EVERY = "every "
@@ -58,7 +58,7 @@ class Cron:
     def after(self, moment: int) -> int:
         found = next(self._occurrences(from_micros(moment).astimezone(self._zone)), None)
         if found is None:
-            raise ArgumentError(f"cron={self.line!r}: there is no such day in the next years")
+            raise arguments.wrong("cron", self.line, ": there is no such day in the next years")
         return to_micros(found)
 
     def last(self, first: int, moment: int) -> int:
@@ -77,7 +77,9 @@ class Cron:
         try:
             occurrences: Iterator[datetime] = CronSim(self.line, start, reverse=reverse)
         except CronSimError as error:
-            raise ArgumentError(f"cron={self.line!r}: {str(error).lower()}; the fields are minute hour day month weekday") from None
+            raise arguments.wrong(
+                "cron", self.line, f": {str(error).lower()}; the fields are minute hour day month weekday"
+            ) from None
         return occurrences
 
     def __str__(self) -> str:
@@ -99,4 +101,4 @@ def zone_of(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError, TypeError):
-        raise ArgumentError(f"zone={name!r}: no such time zone; names are like Europe/Berlin or UTC") from None
+        raise arguments.wrong("zone", name, ": no such time zone; names are like Europe/Berlin or UTC") from None

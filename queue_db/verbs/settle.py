@@ -450,7 +450,7 @@ def error_text(error: BaseException | str) -> str:
     if isinstance(error, BaseException):
         error = f"{type(error).__name__}: {text_of(error)}"
     if not isinstance(error, str):
-        raise ArgumentError(f"error={arguments.shown(error)}: must be a text or an exception")
+        raise arguments.wrong("error", error, ": must be a text or an exception")
     return arguments.storable(error, MAX_ERROR)
 
 

@@ -35,7 +35,7 @@ UNWRITABLE: dict[str, tuple[Any, str]] = {
     "set": ({1, 2}, "not JSON serializable"),
     "datetime": (datetime(2030, 1, 1, tzinfo=UTC), "not JSON serializable"),
     "bytes": (b"x", "not JSON serializable"),
-    "NaN": ([NAN], "not JSON compliant"),
+    "NaN": ([NAN], "no numbers of JSON"),
     "lone surrogate": ("\ud800", "surrogates not allowed"),
     "itself": (LOOP, "Circular reference"),
 }

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
 import httpx2
 import pytest
@@ -283,6 +284,40 @@ def test_problems_of_one_type_have_one_title_and_the_words_of_http(db: QueueDB, 
     assert len(titles) > 12
     for one in ("plain", "claims", "new"):
         db.feeds.delete(f"{name}-{one}")
+
+
+@here
+@pytest.mark.parametrize(
+    "value",
+    ["customer=7", "is True", "or 1=1--", "claims=True", "None=None", "webhook=:x", "feed.claim", "db.feeds.set(claims=True)"],
+)
+def test_no_value_of_a_client_is_rewritten(db: QueueDB, name: str, client: httpx2.Client, value: str) -> None:
+    """The library's words are translated where it raises them, and not looked for in texts."""
+    api, queue = "/api/v1", f"{name} {value}"
+    jobs = f"{api}/queues/{quote(queue, safe='')}/jobs"
+    db.feeds.set(queue)
+    db.queue(queue).enqueue("mail", unique_key=value)
+    db.queue(queue).enqueue("mail", unique_key="g", group="one")
+    dead = db.queue(queue).enqueue("mail", priority=-1)
+    db.queue(queue).claim()[0].bury("broken")
+    answers = {
+        "key": client.post(jobs, json={"kind": "mail", "unique_key": value}),
+        "kind": client.post(jobs, json={"kind": f" {value}"}),
+        "second kind": client.post(f"{jobs}/many", json={"jobs": [{"kind": "a"}, {"kind": f"{value} "}]}),
+        "group": client.post(jobs, json={"kind": "m", "unique_key": "g", "group": value, "on_duplicate": "replace"}),
+        "queue of a dead job": client.delete(f"{api}/jobs/{dead}", headers={"If-Match": "*"}),
+        "payload": client.post(jobs, content=f'{{"kind": "{value}", "payload": NaN}}', headers=JSON),
+        "cron": client.put(f"{api}/schedules/s", json={"queue": "q", "kind": "k", "cron": value}),
+        "zone": client.put(f"{api}/schedules/s", json={"queue": "q", "kind": "k", "cron": "0 3 * * *", "zone": value}),
+        "feed": client.post(f"{api}/feeds/{quote(queue, safe='')}/claims"),
+        "absent feed": client.get(f"{api}/feeds/{quote('x' + queue, safe='')}"),
+        "position": client.get(f"{api}/feeds/{quote(queue, safe='')}/messages", params={"after": value}),
+        "address": client.put(f"{api}/routes/r", json={"action": "webhook", "target": value}),
+    }
+    for what, answer in answers.items():
+        assert 400 <= answer.status_code < 500, (what, answer.text)
+        assert value in answer.json()["detail"], (what, answer.json()["detail"])
+    db.feeds.delete(queue)
 
 
 @here

@@ -97,7 +97,7 @@ def _timed(feed: FeedRow, which: str, message: NewMessage) -> NewMessage:
     if delay and lifetime and delay >= lifetime:
         raise ArgumentError(
             f"{which}: with the delay and lifetime of feed {feed.name!r}, where it has none of its own, it expires before "
-            "its delay is over: delay= must be less than expires_in="
+            "its delay is over: delay must be less than expires_in"
         )
     return message._replace(delay=delay, lifetime=lifetime)
 
