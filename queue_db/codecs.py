@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import abc
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple, Protocol, cast
+from functools import cached_property, lru_cache
+from types import UnionType
+from typing import Any, Literal, NamedTuple, Protocol, Union, cast, get_args, get_origin, get_type_hints
 
 from queue_db.arguments import plain, shown
 from queue_db.errors import ArgumentError, PayloadError, text_of
@@ -150,7 +152,8 @@ class Schema:
     """The model that payloads of a kind must fit, checked at enqueue and before the handler runs.
 
     :param model: a pydantic model, a msgspec Struct, a dataclass, or a function that takes a payload and returns the value for the
-        handler, or raises.
+        handler, or raises. The fields of a dataclass are checked by name, and by type as far as JSON has it: str, int (not of a
+        bool), float, bool, None, list and dict with their elements, unions, Literal. Other types are not checked.
     :raises ArgumentError: for anything else.
     """
 
@@ -176,7 +179,9 @@ class Schema:
 
                 return msgspec.convert(payload, self.model)
             if self._dataclass:
-                return self.model(**_fields(payload))
+                made = self.model(**_fields(payload))
+                self._check_types(payload)
+                return made
             return self.model(payload)
         except Exception as error:
             raise PayloadError(kind=kind, reason=f"does not fit {self.name}: {text_of(error)}") from error
@@ -197,8 +202,31 @@ class Schema:
 
             return msgspec.to_builtins(given)
         if self._dataclass:
-            return {field.name: getattr(given, field.name) for field in dataclasses.fields(self.model)}
+            values = {field.name: getattr(given, field.name) for field in dataclasses.fields(self.model)}
+            try:
+                self._check_types(values)
+            except TypeError as error:
+                raise PayloadError(kind=kind, reason=f"does not fit {self.name}: {text_of(error)}") from error
+            return values
         return given
+
+    def _check_types(self, fields: Mapping[str, Any]) -> None:
+        """Check the values of a dataclass.
+
+        :raises TypeError: one does not have the type of its field.
+        """
+        for name, hint in self._hints.items():
+            if name in fields and not _fits(fields[name], hint):
+                wanted = hint.__name__ if type(hint) is type else str(hint)
+                raise TypeError(f"{name} must be {wanted}, not {type(fields[name]).__name__}")
+
+    @cached_property
+    def _hints(self) -> Mapping[str, Any]:
+        # When the first payload comes: the annotations may name what is defined later.
+        try:
+            return get_type_hints(self.model)
+        except Exception:  # noqa: BLE001 - names that only type checkers know
+            return {}
 
     def _is_model(self, payload: object) -> bool:
         return isinstance(self.model, type) and isinstance(payload, self.model)
@@ -209,7 +237,40 @@ class Schema:
         return str(getattr(self.model, "__name__", self.model))
 
 
+# Types of fields, and of the values that they take.
+_PLAIN: Mapping[Any, tuple[type, ...]] = {
+    **{kind: (kind,) for kind in (str, bool, int, type(None))},
+    float: (int, float),
+}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value of JSON has this type; True for types that JSON does not have."""
+    origin, inside = get_origin(hint) or hint, get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_fits(value, one) for one in inside)
+    if origin is Literal:
+        return any(value == one and type(value) is type(one) for one in inside)
+    if origin in _PLAIN:
+        return isinstance(value, _PLAIN[origin]) and (origin is bool or not isinstance(value, bool))
+    if origin in (list, abc.Sequence):
+        return isinstance(value, list | tuple) and (not inside or all(_fits(one, inside[0]) for one in value))
+    if origin in (dict, abc.Mapping):
+        return isinstance(value, Mapping) and (not inside or all(_fits(one, inside[1]) for one in value.values()))
+    return True
+
+
 def _fields(payload: Any) -> Mapping[str, Any]:
     if not isinstance(payload, Mapping):
         raise TypeError(f"must be an object with the model's fields, not {type(payload).__name__}")
     return payload
+
+
+def schemas_of(models: Mapping[str, Any] | None) -> dict[str, Schema]:
+    """The payload schemas of a database object, by kind.
+
+    :raises ArgumentError: it is no mapping, or a model is none.
+    """
+    if models is not None and not isinstance(models, Mapping):
+        raise ArgumentError(f"schemas={shown(models)}: must be a mapping from kinds to models")
+    return {kind: model if isinstance(model, Schema) else Schema(model) for kind, model in (models or {}).items()}

@@ -88,6 +88,7 @@ class Core:
         strategy: Strategy,
         removal: Removal,
         codec: Codec,
+        schemas: dict[str, Schema],
         retry_after: Backoff,
         max_payload: int,
         worker: str | None,
@@ -103,7 +104,7 @@ class Core:
         self.retry_after = retry_after
         self.max_payload = max_payload
         #: Payload schemas by kind.
-        self.schemas: dict[str, Schema] = {}
+        self.schemas = schemas
         #: Called at each enqueue; its result is added to the headers of the jobs.
         self.stamp: Callable[[], Mapping[str, Any]] | None = None
         #: Where the claims of each queue start.

@@ -65,6 +65,8 @@ class QueueDB:
     :param schema: schema prefix of the tables.
     :param worker: the name that claimed jobs show; default host, process id and a random part.
     :param codec: payload ↔ text, JSON by default.
+    :param schemas: payload schemas by kind: a pydantic model, a msgspec Struct, a dataclass, or a function. An enqueue refuses a
+        payload that does not fit, and takes an object of the model too.
     :param retry_after: a function: attempt number → seconds until the next try; default :func:`queue_db.backoff.exponential`.
         If it raises or returns an impossible wait, that job waits as by default, and an error is logged.
     :param max_payload: largest encoded payload, bytes.
@@ -88,6 +90,7 @@ class QueueDB:
         schema: str | None = None,
         worker: str | None = None,
         codec: Codec | None = None,
+        schemas: Mapping[str, Any] | None = None,
         retry_after: backoff.Backoff | None = None,
         max_payload: int = MAX_PAYLOAD,
         pool_size: int = 5,
@@ -95,6 +98,7 @@ class QueueDB:
     ) -> None:
         chosen_strategy, chosen_removal = strategy_for(strategy), removal_for(removal)
         worker = None if worker is None else arguments.name("worker", worker, WORKER_LENGTH)
+        known = codecs.schemas_of(schemas)
         codec = JSONCodec() if codec is None else codecs.checked(codec)
         retry_after = backoff.exponential() if retry_after is None else backoff.checked("retry_after", retry_after)
         arguments.whole("max_payload", max_payload, 1)
@@ -110,6 +114,7 @@ class QueueDB:
                 strategy=chosen_strategy,
                 removal=chosen_removal,
                 codec=codec,
+                schemas=known,
                 retry_after=retry_after,
                 max_payload=max_payload,
                 worker=worker,
@@ -122,7 +127,7 @@ class QueueDB:
         self.notifications = self.core.notifications
         #: Reports the jobs that die here to listeners.
         self.deaths = self.core.deaths
-        #: Payload schemas by kind; a worker's handlers add theirs.
+        #: Payload schemas by kind: those given here; a worker's handlers add theirs.
         self.schemas = self.core.schemas
         self.dead = DeadJobs(self.core)
         self.streams = Streams(self.core)

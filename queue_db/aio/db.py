@@ -66,6 +66,8 @@ class AsyncQueueDB:
     :param schema: schema prefix of the tables.
     :param worker: the name that claimed jobs show; default host, process id and a random part.
     :param codec: payload ↔ text, JSON by default.
+    :param schemas: payload schemas by kind: a pydantic model, a msgspec Struct, a dataclass, or a function. An enqueue refuses a
+        payload that does not fit, and takes an object of the model too.
     :param retry_after: a function: attempt number → seconds until the next try; default :func:`queue_db.backoff.exponential`.
         If it raises or returns an impossible wait, that job waits as by default, and an error is logged.
     :param max_payload: largest encoded payload, bytes.
@@ -85,6 +87,7 @@ class AsyncQueueDB:
         schema: str | None = None,
         worker: str | None = None,
         codec: Codec | None = None,
+        schemas: Mapping[str, Any] | None = None,
         retry_after: backoff.Backoff | None = None,
         max_payload: int = MAX_PAYLOAD,
         pool_size: int = 5,
@@ -107,6 +110,7 @@ class AsyncQueueDB:
             schema=schema,
             worker=worker,
             codec=codec,
+            schemas=schemas,
             retry_after=retry_after,
             max_payload=max_payload,
             pool_size=pool_size,
