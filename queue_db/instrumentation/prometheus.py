@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
 from queue_db.model import Counters
-from queue_db.monitoring.sampling import MOST, STATES, Sampling
+from queue_db.monitoring.sampling import MOST, STATES, Depths, Sampling
 from queue_db.notifications.deaths import Death
 from queue_db.store.schema import COUNTS
 from queue_db.worker import Worker
@@ -67,13 +67,16 @@ def instrument(worker: Worker, registry: CollectorRegistry = REGISTRY, *, depth:
     registry.register(_Database(worker.db, list(worker.shares.queues) if depth else []))
 
 
-def collectors(db: QueueDB, queues: Sequence[str], shows: Callable[[str], bool]) -> Iterable[Collector]:
+def collectors(db: QueueDB, queues: Sequence[str] | None, shows: Callable[[str], bool]) -> Iterable[Collector]:
     """What a registry collects of a database object without a worker: its counters, depth and age of these queues, what happened.
 
+    :param queues: None: the database does not answer, and is not asked for anything.
     :param shows: whether what happened in a queue is shown, also in one that is empty now: what all workers and services of the
         database have reported of the last minute.
     """
-    return _Database(db, queues), _LastMinute(db, shows)
+    if queues is None:
+        return (_Database(db, [], up=False),)
+    return _Database(db, queues, up=True), _LastMinute(db, shows)
 
 
 class _LastMinute(Collector):
@@ -105,8 +108,9 @@ class _LastMinute(Collector):
 class _Database(Collector):
     """The counters of the database object, and the depth and age of the queues."""
 
-    def __init__(self, db: QueueDB, queues: Iterable[str]) -> None:
+    def __init__(self, db: QueueDB, queues: Iterable[str], *, up: bool | None = None) -> None:
         self._db = db
+        self._up = up
         self._queues = list(queues)
         self._sampling = Sampling(db.core)
 
@@ -122,19 +126,16 @@ class _Database(Collector):
             counter = CounterMetricFamily(f"queue_db_{field.name}", f"db.counters.{field.name}")
             counter.add_metric([], getattr(self._db.counters, field.name))
             yield counter
-        if not self._queues:
+        found, up = self._read()
+        if up is not None:
+            yield GaugeMetricFamily("queue_db_up", "1: the database answers; 0: it does not", up)
+        if found is None:
             return
         depth = GaugeMetricFamily("queue_db_depth", f"Jobs by state, counted up to {MOST:,}", labels=["queue", "state"])
         capped = GaugeMetricFamily(
             "queue_db_depth_capped", "1: there may be more jobs than queue_db_depth", labels=["queue", "state"]
         )
         age = GaugeMetricFamily("queue_db_oldest_seconds", "How long the oldest due job has been due", labels=["queue"])
-        try:
-            found = self._sampling.depths()
-        except QueueDBError:
-            return  # a gap in the graph
-        if found is None:
-            return
         nothing = dict.fromkeys(STATES, 0)
         for name in self._queues:
             for state, number in found.jobs.get(name, nothing).items():
@@ -145,3 +146,12 @@ class _Database(Collector):
         yield capped
         yield age
         yield GaugeMetricFamily("queue_db_depth_age_seconds", "How long ago queue_db_depth was counted", found.age)
+
+    def _read(self) -> tuple[Depths | None, bool | None]:
+        """The counts, and whether the database answers; None: it was not asked."""
+        if self._up is False or not self._queues:
+            return None, self._up
+        try:
+            return self._sampling.depths(), True
+        except QueueDBError:
+            return None, False  # a gap in the graph

@@ -19,9 +19,6 @@ from queue_db.service.requests import HEAD, LOOKING, Service, count
 #: What asks for these knows no host name; the answers have no data.
 PROBES = frozenset({"/healthz", "/readyz"})
 
-# Paths beside those of the API whose requests count against the rate of their token.
-_COUNTED = frozenset({"/api", "/metrics"})
-
 #: Largest body of a login, which nobody has to be allowed to send.
 MOST_OF_LOGIN = 4096
 
@@ -89,7 +86,8 @@ class Guard:
             return
         body = _Body(receive, self, self._largest(scope), scope)
         try:
-            if _path(scope) in _COUNTED or _path(scope).startswith("/api/"):
+            # "/metrics" counts itself: it also has answers for tokens while they cannot be looked for.
+            if _path(scope) == "/api" or _path(scope).startswith("/api/"):
                 # Before the path is looked for, and the body is read and parsed.
                 await count(Request(scope))
             await self.app(scope, body.receive, sending)

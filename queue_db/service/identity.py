@@ -17,6 +17,9 @@ from queue_db.tokens import SCOPES, Token, Tokens
 REMEMBERED_FOR = 1.0
 MOST_REMEMBERED = 10_000
 
+#: Seconds for which a found token may scrape the metrics of this process while the database is away.
+SCRAPES_FOR = 3600.0
+
 
 class UnauthorizedError(Exception):
     """No token, or one that is unknown, expired or revoked."""
@@ -108,13 +111,16 @@ class FoundTokens:
     def __len__(self) -> int:
         return len(self._found)
 
-    def recall(self, secret: str) -> Identity | None:
-        """The owner, if the token was just found; None: :meth:`find` reads the database."""
+    def recall(self, secret: str, within: float | None = None) -> Identity | None:
+        """The owner, if the token was just found; None: :meth:`find` reads the database.
+
+        :param within: for how many seconds it counts; None: :data:`REMEMBERED_FOR`.
+        """
         found = self._found.get(_key(secret))
         if (
             found is None
             or found.revocations != self._tokens.revocations
-            or time.monotonic() - found.at >= min(REMEMBERED_FOR, found.lasts)
+            or time.monotonic() - found.at >= min(REMEMBERED_FOR if within is None else within, found.lasts)
         ):
             return None
         return found.who

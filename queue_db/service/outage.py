@@ -26,6 +26,11 @@ class Outage:
         self._away = False
         self._closed = threading.Event()
 
+    @property
+    def away(self) -> bool:
+        """Whether the database was away when it was asked last."""
+        return self._away
+
     def note(self, error: Exception) -> None:
         """Something failed; if this is because the database is away, watch it until it is back."""
         if not isinstance(error, StorageError) or not error.server_away:

@@ -130,6 +130,32 @@ async def _asker(request: Request) -> Identity:
     return found
 
 
+async def scraper(request: Request) -> Identity:
+    """Who asks for metrics, with the scope ``read``.
+
+    While the database is away, a token that was found within an hour is known: what it gets is of this process.
+
+    :raises StorageError: the database is away, and the token is not known.
+    """
+    service = of(request)
+    if not service.outage.away:
+        try:
+            return await _reader(request)
+        except StorageError as error:
+            service.outage.note(error)
+    secret = _secret(request)
+    found = service.tokens.recall(secret, identities.SCRAPES_FOR) if secret and service.settings.closed else None
+    if found is not None:
+        request.scope[_WHO] = _as_allowed(service, found)
+    return await _reader(request)
+
+
+async def _reader(request: Request) -> Identity:
+    who = await identity(request)
+    who.check("read")
+    return who
+
+
 async def count(request: Request) -> None:
     """Count a request that no operation may look at: its path or its body may be wrong.
 
@@ -216,6 +242,7 @@ def needs(scope: str) -> Any:
 
 Checked = Callable[..., Identity]
 Reader = Annotated[Identity, needs("read")]
+Scraper = Annotated[Identity, Depends(scraper)]
 Enqueuer = Annotated[Identity, needs("enqueue")]
 WorkerClient = Annotated[Identity, needs("work")]
 Manager = Annotated[Identity, needs("manage")]

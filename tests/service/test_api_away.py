@@ -36,6 +36,38 @@ def ask_until(client: httpx2.Client, url: str, status: int) -> httpx2.Response:
     pytest.fail(f"no answer with status {status}")
 
 
+def test_metrics_are_what_there_is_while_the_database_is_away(own_server: Server) -> None:
+    """For a token that was found before, and for no other."""
+    with QueueDB(own_server.create_database()) as db:
+        db.migrate()
+        db.queue("mail").enqueue("mail")
+        known, other = (f"Bearer {db.tokens.create(name, ['read'])}" for name in ("known", "other"))
+        enqueues = f"Bearer {db.tokens.create('enqueues', ['enqueue'])}"
+        with serving_app(service(db, Settings())) as url, httpx2.Client(base_url=url, timeout=PATIENCE) as client:
+
+            def scrape(token: str | None) -> tuple[int, str]:
+                answer = client.get("/metrics", headers={} if token is None else {"Authorization": token})
+                return answer.status_code, answer.text
+
+            status, text = scrape(known)
+            assert (status, "queue_db_up 1.0" in text, "queue_db_claims_total" in text) == (200, True, True)
+            assert scrape(enqueues)[0] == 403
+            own_server.kill()
+            for _ in range(2):  # the first one finds that it is away
+                status, text = scrape(known)
+                assert (status, "queue_db_up 0.0" in text, "queue_db_claims_total" in text) == (200, True, True)
+                assert "queue_db_depth" not in text
+            assert [scrape(token)[0] for token in (other, "Bearer qdb_unknown", enqueues, None)] == [503, 503, 403, 401]
+            assert client.get("/api/v1/queues", headers={"Authorization": known}).status_code == 503
+            own_server.start()
+            for _ in range(int(PATIENCE / 0.05)):
+                if "queue_db_up 1.0" in scrape(known)[1]:
+                    break
+                threading.Event().wait(0.05)
+            else:
+                pytest.fail("the database is back, and metrics do not say so")
+
+
 def test_a_database_that_is_away_and_comes_back(own_server: Server) -> None:
     with QueueDB(own_server.create_database()) as db:
         db.migrate()

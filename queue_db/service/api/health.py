@@ -16,7 +16,7 @@ from queue_db.errors import QueueDBError, SchemaOutOfDateError
 from queue_db.instrumentation.prometheus import collectors
 from queue_db.service.errors import AGAIN, MIGRATE, plain, problem
 from queue_db.service.incidents import Counted
-from queue_db.service.requests import Db, Reader, of
+from queue_db.service.requests import Db, Scraper, of
 
 log = logging.getLogger("queue_db.service")
 
@@ -50,13 +50,18 @@ async def get_readiness(request: Request, db: Db) -> Health | JSONResponse:
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-def get_metrics(request: Request, db: Db, who: Reader) -> Response:
-    """Metrics for Prometheus: the counters of this process, and the depth and age of the queues that the token may read."""
+def get_metrics(request: Request, db: Db, who: Scraper) -> Response:
+    """Metrics for Prometheus: the counters of this process, and the depth and age of the queues that the token may read.
+
+    While the database is away: the counters, and `queue_db_up` is 0.
+    """
+    outage = of(request).outage
+    queues = None
     try:
-        queues = [name for name in db.queues() if who.allows("read", name)]
+        if not outage.away:
+            queues = [name for name in db.queues() if who.allows("read", name)]
     except QueueDBError as error:
-        of(request).outage.note(error)
-        queues = []  # a gap in the graph; the counters are there
+        outage.note(error)
     registry = CollectorRegistry()
     for one in collectors(of(request).db, queues, partial(who.allows, "read")):
         registry.register(one)
