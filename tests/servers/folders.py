@@ -56,7 +56,10 @@ def sweep() -> None:
     """End the servers and remove the folders of processes that no longer run."""
     for owner_folder in _temporary().glob(f"{PREFIX}.*.*"):
         _, pid, started = owner_folder.name.split(".", 2)
-        ours = pid.isdigit() and owner_folder.lstat().st_uid == os.geteuid()
+        try:
+            ours = pid.isdigit() and owner_folder.lstat().st_uid == os.geteuid()
+        except FileNotFoundError:
+            continue  # its owner, or another sweep, has removed it meanwhile
         if not ours or processes.start_time(int(pid)) == started:
             continue
         for note in owner_folder.glob("*/process"):

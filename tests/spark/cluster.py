@@ -105,8 +105,20 @@ class Cluster:
         return found
 
 
+#: What ``spark-class`` gets to start a master and a worker.
+MASTER = ("org.apache.spark.deploy.master.Master", "--host", "127.0.0.1")
+WORKER = ("org.apache.spark.deploy.worker.Worker",)
+
+
 @contextmanager
-def standalone(folder: Path, python: Path, hosts: Sequence[str] = ("127.0.0.1", "127.0.0.2")) -> Iterator[Cluster]:
+def standalone(
+    folder: Path,
+    python: Path,
+    hosts: Sequence[str] = ("127.0.0.1", "127.0.0.2"),
+    *,
+    master: Sequence[str] = MASTER,
+    worker: Sequence[str] = WORKER,
+) -> Iterator[Cluster]:
     """Run a standalone cluster: a worker with one core on each host, whose executors run ``python``.
 
     Two hosts, because Spark runs the copy of a slow task (speculation) only on a host where the task is not running yet. Linux
@@ -117,12 +129,12 @@ def standalone(folder: Path, python: Path, hosts: Sequence[str] = ("127.0.0.1", 
         lean = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": family.java_options}
         # Its other service would listen on a port that is always the same.
         no_rest = {"SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false"}
-        log = family.start("master", ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", *ports], lean | no_rest)
+        log = family.start("master", [*master, *ports], lean | no_rest)
         url = family.wait_for(log, r"Starting Spark master at (spark://\S+)\s")[0]
         family.wait_for(log, "New state: ALIVE")  # it would send a worker away for ten seconds before that
         for number, host in enumerate(hosts):
             size = ["--cores", "1", "--memory", "1g", "--work-dir", str(family.folder / f"work-{number}")]
-            command = ["org.apache.spark.deploy.worker.Worker", "--host", host, *ports, *size, url]
+            command = [*worker, "--host", host, *ports, *size, url]
             family.start(f"worker-{number}", command, lean | {"SPARK_LOCAL_IP": host})
         family.wait_for(log, r"Registering worker \S+", len(hosts))
         yield Cluster(family, url, python, hosts)

@@ -1,0 +1,120 @@
+"""``docker-compose.yml`` without Docker: its references are there, and its commands do what they say."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+
+from queue_db import QueueDB
+from tests.compose import COMPOSE, ROOT, SERVICES, TEXT, environment
+
+POSTGRESQL = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+IMAGES = [one["build"]["dockerfile_inline"] for one in (COMPOSE["x-package"], COMPOSE["x-spark"])]
+
+
+def test_what_the_file_refers_to_is_there() -> None:
+    for name, service in SERVICES.items():
+        mine = set(service.get("profiles", []))
+        for other in service.get("depends_on", {}):
+            theirs = set(SERVICES[other].get("profiles", []))
+            assert not theirs or mine <= theirs, f"{name} is started without {other}"
+        for volume in service.get("volumes", []):
+            assert volume.split(":")[0] in COMPOSE["volumes"], name
+        for port in service.get("ports", []):
+            assert port.startswith("127.0.0.1:"), name
+        words = " ".join([*service.get("command", []), *service.get("entrypoint", []), *service["environment"].values()])
+        for host in re.findall(r"(?://|@)(?:[\w]+:[\w]+@)?([a-z-]+):\d+", words):
+            assert host in SERVICES, f"{name} calls {host}"
+    used = {volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", [])}
+    assert used == set(COMPOSE["volumes"])
+    for profile in re.findall(r"--profile (\w+)", TEXT):
+        assert any(profile in service.get("profiles", []) for service in SERVICES.values())
+    for application in re.findall(r"run --rm driver (\S+)", TEXT):
+        assert (ROOT / application).is_file()
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_an_image_has_what_its_installation_needs(image: str, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    for copied, target in re.findall(r"^COPY (.+) (\S+)$", image, re.MULTILINE):
+        for name in copied.split():
+            place = tmp_path / target.lstrip("/")
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, place, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                place.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, place)
+    (extras,) = re.findall(r'"/source\[(.+)\]"', image)
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert set(extras.split(",")) <= set(known)
+    built = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path / "out", source]
+    done = subprocess.run(built, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def started(service: str, url: str, *more: str, swapped: Sequence[tuple[str, str]] = ()) -> subprocess.Popen[str]:
+    """The command of a service, on this machine."""
+    words = [*SERVICES[service]["command"], *more]
+    for old, new in swapped:
+        assert old in words
+        words[words.index(old)] = new
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("QUEUE_DB")}
+    return subprocess.Popen(
+        [Path(sys.executable).with_name(words[0]), *words[1:]],
+        env=inherited | environment(service, url) | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@POSTGRESQL
+def test_the_worker_does_the_jobs_of_the_database_that_was_migrated(fresh_url: str) -> None:
+    migrated = started("migrate", fresh_url)
+    printed, _ = migrated.communicate(timeout=300)
+    assert migrated.returncode == 0, printed
+    with QueueDB(fresh_url) as db:
+        db.queue("default").enqueue("k", "from the test")
+        worker = started("worker", fresh_url, "--until-empty")
+        printed, _ = worker.communicate(timeout=300)
+        assert worker.returncode == 0, printed
+        assert "from the test" in printed
+        assert db.queue("default").stats().available == 0
+
+
+@POSTGRESQL
+def test_the_service_is_ready_as_its_check_sees_it(fresh_url: str) -> None:
+    with QueueDB(fresh_url) as db:
+        db.migrate()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    # On loopback here; in a container only Docker reaches the port.
+    service = started("service", fresh_url, "--port", str(port), swapped=[("0.0.0.0", "127.0.0.1")])  # noqa: S104
+    try:
+        (address,) = re.findall(r"http://127\.0\.0\.1:8321/\w+", SERVICES["service"]["healthcheck"]["test"][-1])
+        limit = time.monotonic() + 120
+        while True:
+            try:
+                with urlopen(address.replace("8321", str(port)), timeout=4) as answer:  # noqa: S310 - of the file
+                    assert answer.status == 200
+                    return
+            except URLError:
+                assert service.poll() is None, service.communicate()[0]
+                assert time.monotonic() < limit
+                time.sleep(0.1)
+    finally:
+        service.kill()
+        service.communicate()
