@@ -40,8 +40,10 @@ class Final:
     live: list[tuple[str, str]] = field(default_factory=list)
     #: Marks of dead jobs.
     dead: list[str] = field(default_factory=list)
-    #: Rows of the ledger: what and mark.
+    #: Rows of the ledger in their order: what and mark.
     ledger: list[tuple[str, str]] = field(default_factory=list)
+    #: The messages of each feed: number and mark.
+    feeds: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     #: What did not come to an end, as the round has seen it: clients that hung, crashed; jobs that nobody could claim.
     stuck: list[str] = field(default_factory=list)
 
@@ -119,6 +121,8 @@ class Checker:
             for lease in leases:
                 self.ids[lease.mark].add(lease.id)
         self.dead = Counter(final.dead)
+        #: Marks of messages, which may become jobs.
+        self.messages = {mark for one in operations if one.name == "publish" for mark in one.arguments["marks"]}
         self.effects = {
             what: Counter(mark for kind, mark in final.ledger if kind == what) for what in ("enqueued", "inside", "outside")
         }
@@ -129,6 +133,7 @@ class Checker:
         self.all_is_done()
         self.nothing_lost()
         self.nothing_unexpected()
+        self.transactions_whole()
         self.nothing_doubled()
         self.effects_once()
         self.fences_hold()
@@ -196,19 +201,21 @@ class Checker:
 
     def nothing_unexpected(self) -> None:
         """What was refused or rolled back never happens, nor what nobody has enqueued."""
-        for leases in self.leases.values():
-            for lease in leases:
-                job = self.enqueued.get(lease.mark)
-                if job is None:
-                    self.violated("unexpected", f"nobody has enqueued job {lease.mark}", lease.by)
-                elif job.by.failed or job.skipped:
-                    self.violated("unexpected", f"job {lease.mark} was refused, and is there", job.by, lease.by)
-                elif job.id is not None and job.id != lease.id:
-                    self.violated("wrong id", f"enqueue returned {job.id} for job {lease.mark}", job.by, lease.by)
+        for lease in (lease for leases in self.leases.values() for lease in leases if lease.mark not in self.messages):
+            job = self.enqueued.get(lease.mark)
+            if job is None:
+                self.violated("unexpected", f"nobody has enqueued job {lease.mark}", lease.by)
+            elif job.by.failed or job.skipped:
+                self.violated("unexpected", f"job {lease.mark} was refused, and is there", job.by, lease.by)
+            elif job.id is not None and job.id != lease.id:
+                self.violated("wrong id", f"enqueue returned {job.id} for job {lease.mark}", job.by, lease.by)
         for mark, number in self.effects["enqueued"].items():
             job = self.enqueued[mark]
             if job.by.failed or number > 1:
                 self.violated("unexpected", f"the transaction of {mark} was rolled back, and its row is there", job.by)
+
+    def transactions_whole(self) -> None:
+        """The row of the application is there with the job."""
         for job in self.enqueued.values():
             if job.by.ok and "within" in job.by.arguments and not self.effects["enqueued"][job.mark]:
                 self.violated("half", f"job {job.mark} was committed without the row of its transaction", job.by)
@@ -216,7 +223,7 @@ class Checker:
     def nothing_doubled(self) -> None:
         """A job is one row, ends once, and is not claimed after its end."""
         for mark, ids in self.ids.items():
-            if len(ids) > 1:
+            if len(ids) > 1 and mark not in self.messages:
                 self.violated("doubled", f"job {mark} is there as {sorted(ids)}", *self.history(mark))
         for job_id, settlements in self.settlements.items():
             ends = [one for one in settlements if one.ends_job and one.applied]

@@ -10,11 +10,13 @@ python -m tests.chaos --check FOLDER
     Check the log of a round once more.
 
 In a round producers, consumers and a worker, as processes, enqueue, claim and settle jobs in all the ways there are, with effects
-in the transaction of a completion and outside of it. Meanwhile processes are killed, stopped beyond their leases and interrupted;
+in the transaction of a completion and outside of it; others publish to feeds and a topic with two routes, read along, and hold
+cursors and spans. Meanwhile processes are killed, stopped beyond their leases and interrupted;
 connections break before and after a COMMIT, and are silent or slow; sessions and the server are killed; rows are locked, and no
 connection is left. When the faults are over, all must come to an end. Each client logs what it was about to do and what came of
-it; `checker.py` compares this with the database: what was acknowledged is done once, what was refused never is, leases and groups
-do not overlap, and an operation in doubt has happened as a whole or not at all.
+it; `checker.py` and `feed_checker.py` compare this with the database: what was acknowledged is done once, what was refused never
+is, leases and groups do not overlap, readers of a feed see one order and miss nothing, and an operation in doubt has happened as a
+whole or not at all.
 
 Each round prints one line. After a violation the folder with the log stays; the lines that prove it are printed. The exit status
 is 1 then.
@@ -40,9 +42,9 @@ from sqlalchemy import make_url
 
 from tests.chaos import plan as plans
 from tests.chaos.broken import BROKEN
-from tests.chaos.checker import Checker, Final
+from tests.chaos.checker import Final
 from tests.chaos.log import read_log
-from tests.chaos.rounds import FINAL, Result, Round
+from tests.chaos.rounds import FINAL, Result, Round, check
 from tests.databases import FILES, KINDS
 from tests.servers import Server, provide
 
@@ -116,6 +118,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=30.0, help="how long clients work and faults strike (30)")
     parser.add_argument("--operations", type=int, help="operations of each producer, in place of --seconds")
     parser.add_argument("--faults", type=int, help="faults of a round (one in 1.5 s)")
+    parser.add_argument("--without", nargs="+", default=[], choices=plans.KINDS, metavar="FAULT", help="leave these faults out")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000), help="of the first round; the next have the next")
     parser.add_argument("--rounds", type=int, default=1, help="on each database (1)")
     parser.add_argument("--parallel", type=int, default=1, help="rounds at the same time (1)")
@@ -138,7 +141,7 @@ def _databases(options: argparse.Namespace) -> list[tuple[str, str]]:
 
 def _check(folder: Path) -> int:
     final = Final(**json.loads((folder / FINAL).read_text()))
-    violations = Checker(read_log(folder), final).check()
+    violations = check(read_log(folder), final)
     print("\n".join(map(str, violations)) or "held")
     return 1 if violations else 0
 
@@ -153,7 +156,7 @@ def _rounds(options: argparse.Namespace, kind: str, url: str) -> list[Row]:
         for seed in range(options.seed, options.seed + options.rounds):
             plan = plans.make(
                 seed, kind, seconds=options.seconds, operations=options.operations, faults=options.faults, private=not url
-            )
+            ).without(options.without)
             if options.rounds == 1:
                 print(plan, flush=True)
             rows.append(Row.of(play(plan, server, options.broken, options.keep)))
@@ -203,6 +206,7 @@ def _in_parallel(options: argparse.Namespace) -> list[Row]:
             for name in ("operations", "faults", "broken", "keep"):
                 if getattr(options, name):
                     command += [f"--{name}", str(getattr(options, name))]
+            command += ["--without", *options.without] if options.without else []
             subprocess.run(command, check=False)
 
         firsts = range(0, options.rounds, AT_ONCE)

@@ -101,7 +101,7 @@ class Faults:
             {"session": self._kill_sessions, "crowd": self._crowd, "lock": self._lock}[fault.kind](fault)
 
     def _engine(self) -> Engine:
-        return create_engine(self._url, poolclass=NullPool)
+        return create_engine(self._url, poolclass=NullPool, pool_reset_on_return=None)
 
     def _kill_sessions(self, fault: Fault) -> None:
         with self._engine().connect().execution_options(isolation_level="AUTOCOMMIT") as connection:

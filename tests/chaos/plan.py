@@ -7,7 +7,8 @@ same plan. How the processes meet is different in each run.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 
 from tests.databases import FILES
 
@@ -26,16 +27,18 @@ SERVED = {
 }
 #: Only of a server that the round may kill.
 PRIVATE = {"server": ""}
+KINDS = (*EVERYWHERE, *SERVED, *PRIVATE)
 
 #: How often each is drawn, against 1.
 WEIGHTS = {"kill": 4.0, "stop": 3.0, "interrupt": 3.0, "before commit": 2.0, "after commit": 2.0, "session": 2.0, "server": 0.7}
 
 #: Roles whose operations can be interrupted: they run on the main thread of their process.
-INTERRUPTED = frozenset({"producer", "consumer", "reader", "cursor", "spans"})
+INTERRUPTED = frozenset({"producer", "consumer", "publisher", "reader", "cursor", "spans"})
 
 #: Clients of each role.
-CREW = {"producer": 2, "consumer": 2, "worker": 1, "overtaken": 1}
-ROLES = tuple(CREW)
+CREW = {"producer": 2, "consumer": 2, "worker": 1, "overtaken": 1, "publisher": 2, "reader": 1, "cursor": 2, "spans": 2}
+#: Of a file, where one writes at a time.
+CREW_OF_A_FILE = CREW | {"publisher": 1, "cursor": 1, "spans": 1}
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,12 @@ class Plan:
     lease: float
     clients: list[ClientPlan] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
+    #: Mean seconds between two operations of a client: several rounds share a machine.
+    pause: float = 0.1
+
+    def without(self, kinds: Collection[str]) -> Plan:
+        """The same plan, but for the faults of these kinds."""
+        return replace(self, faults=[fault for fault in self.faults if fault.kind not in kinds])
 
     def __str__(self) -> str:
         whole = f"{self.seconds:.0f} s" if self.operations is None else f"{self.operations} operations of each producer"
@@ -105,7 +114,7 @@ def make(
         ClientPlan(
             f"{role}-{number}", role, served and (number % 2 == 1 or rng.random() < 0.4), rng.choice([0.0, 0.0, 3600.0, -3600.0])
         )
-        for role, size in CREW.items()
+        for role, size in (CREW if served else CREW_OF_A_FILE).items()
         for number in range(size)
     ]
     kinds = [*EVERYWHERE, *(SERVED if served else {}), *(PRIVATE if served and private else {})]

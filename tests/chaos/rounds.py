@@ -17,10 +17,11 @@ from pathlib import Path
 from sqlalchemy import select
 
 from queue_db import QueueDB
-from tests.chaos import clients, ledger
+from tests.chaos import clients, feeds, jobs, ledger
 from tests.chaos.checker import Checker, Final, Violation
-from tests.chaos.clients import Order
+from tests.chaos.client import Order
 from tests.chaos.faults import End, Faults
+from tests.chaos.feed_checker import FeedChecker
 from tests.chaos.log import SUFFIX, Operation, read_log
 from tests.chaos.plan import ClientPlan, Fault, Plan
 from tests.servers import Server
@@ -28,8 +29,8 @@ from tests.servers.proxy import Proxy
 
 #: Seconds in which clients must end, and all jobs be done, when the faults are over.
 PATIENCE = 90.0
-#: Mean seconds between two operations of a client.
-PAUSE = 0.03
+#: Roles that end when they have done what a round gives them to do.
+BOUNDED = ("producer", "publisher", "overtaken")
 #: The file with the final state of the database.
 FINAL = "final.json"
 
@@ -57,6 +58,11 @@ class Result:
         verdict = "held" if not self.violations else f"VIOLATED: {', '.join(sorted({one.check for one in self.violations}))}"
         numbers = f"{len(self.operations)} operations ({unknown} in doubt), {self.jobs} jobs, {len(self.struck)} faults"
         return f"{self.plan.kind} seed {self.plan.seed}: {numbers}, {self.seconds:.0f} s: {verdict}"
+
+
+def check(operations: list[Operation], final: Final) -> list[Violation]:
+    """What of a round breaks a promise."""
+    return Checker(operations, final).check() + FeedChecker(operations, final).check()
 
 
 class Round:
@@ -94,9 +100,8 @@ class Round:
         with contextlib.closing(self._proxy) if self._proxy else contextlib.nullcontext():
             self._prepare()
             try:
-                for name in self._plans:
-                    self._start(name)
-                self._strike(began)
+                self._begin()
+                self._strike()
                 self._heal()
                 self._drain()
             finally:
@@ -105,7 +110,7 @@ class Round:
                 for process in self._processes.values():
                     process.join()
         operations = read_log(self.folder)
-        violations = Checker(operations, self.final).check()
+        violations = check(operations, self.final)
         (self.folder / "plan").write_text(f"{self.plan}\n")
         (self.folder / "faults").write_text("\n".join(self._log))
         (self.folder / FINAL).write_text(json.dumps(asdict(self.final)))
@@ -117,6 +122,7 @@ class Round:
         engine.dispose()
         with QueueDB(self.url) as db:
             db.migrate()
+            feeds.prepare(db)
 
     # --- clients ----------------------------------------------------------------------------------------------------
 
@@ -132,12 +138,20 @@ class Round:
             self.plan.lease,
             client.skew,
             self.plan.operations,
-            PAUSE,
+            self.plan.pause,
             self.broken,
         )
         process = _FORKS.Process(target=clients.main, args=(order,), name=name, daemon=True)
         process.start()
         self._processes[name] = process
+
+    def _begin(self) -> None:
+        """Start all clients, and wait until they are there: the first round of a process waits for its imports."""
+        for name in self._plans:
+            self._start(name)
+        limit = time.monotonic() + PATIENCE
+        while not all((self.folder / f"{name}{SUFFIX}").exists() for name in self._plans) and time.monotonic() < limit:
+            time.sleep(0.02)
 
     def _revive(self) -> None:
         """Start those that were killed again."""
@@ -183,8 +197,9 @@ class Round:
 
     # --- faults -----------------------------------------------------------------------------------------------------
 
-    def _strike(self, began: float) -> None:
+    def _strike(self) -> None:
         """Until the producers have done what they were to do."""
+        began = time.monotonic()
         coming = list(self.plan.faults)
         while (over := self._over(began)) < 1.0 or (coming and self.plan.operations is not None):
             while coming and coming[0].at <= over:
@@ -203,8 +218,8 @@ class Round:
         """The part of the round that is over."""
         if self.plan.operations is None:
             return (time.monotonic() - began) / self.plan.seconds
-        producers = self._of("producer")
-        if all(self._processes[name].exitcode == 0 for name in self._of("producer", "overtaken")):
+        producers = self._of("producer", "publisher")
+        if all(self._processes[name].exitcode == 0 for name in self._of(*BOUNDED)):
             return 1.0
         done = sum(_lines(self.folder / f"{name}{SUFFIX}") for name in producers) / 2
         # Not over before they have ended.
@@ -219,7 +234,7 @@ class Round:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def _drain(self) -> None:
-        self._end(self._of("producer", "overtaken"))
+        self._end(self._of(*BOUNDED))
         self._plans["drainer"] = ClientPlan("drainer", "drainer", proxied=False, skew=0.0)
         self._start("drainer")
         with QueueDB(self.url) as db:
@@ -229,9 +244,9 @@ class Round:
 
     def _wait_until_drained(self, db: QueueDB) -> None:
         limit = time.monotonic() + PATIENCE
-        while left := sum(_left(db, name) for name in (clients.WORK, clients.OVERTAKEN)):
+        while left := _left(db):
             if time.monotonic() > limit:
-                self.final.stuck.append(f"{left} jobs are left {PATIENCE:.0f} s after the last fault")
+                self.final.stuck.append(f"{PATIENCE:.0f} s after the last fault are left: {left}")
                 return
             self._revive()
             time.sleep(0.1)
@@ -243,13 +258,25 @@ class Round:
             for row in connection.execute(select(tables.jobs.c.queue, tables.jobs.c.payload)):
                 self.final.live.append((row.queue, decode(row.payload)))
             self.final.dead += [decode(text) for text in connection.execute(select(tables.dead.c.payload)).scalars()]
-            rows = connection.execute(select(ledger.LEDGER.c.what, ledger.LEDGER.c.mark))
+            rows = connection.execute(select(ledger.LEDGER.c.what, ledger.LEDGER.c.mark).order_by(ledger.LEDGER.c.id))
             self.final.ledger += [(row.what, row.mark) for row in rows]
+        for name in feeds.of(db):
+            page = db.feed(name).read(limit=10_000)
+            self.final.feeds[name] = [(message.seq, message.payload) for message in page.messages]
 
 
-def _left(db: QueueDB, queue: str) -> int:
-    stats = db.queue(queue).stats()
-    return stats.available + stats.scheduled + stats.running + stats.blocked
+def _left(db: QueueDB) -> dict[str, int]:
+    """Jobs and messages that are not done, by queue and feed."""
+    found = {}
+    # Before the queues: a message that fails becomes a job.
+    for name in feeds.of(db):
+        feed = db.feed(name)
+        feed.rank()
+        found[name] = sum(cursor.behind for cursor in feed.cursors())
+    for queue in (jobs.WORK, jobs.OVERTAKEN):
+        stats = db.queue(queue).stats()
+        found[queue] = stats.available + stats.scheduled + stats.running + stats.blocked
+    return {name: number for name, number in found.items() if number}
 
 
 def _lines(path: Path) -> int:
