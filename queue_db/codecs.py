@@ -6,11 +6,18 @@ import dataclasses
 import json
 from collections import abc
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
 from functools import cached_property, lru_cache
+from pathlib import PurePath
 from types import UnionType
 from typing import Any, Literal, NamedTuple, Protocol, Union, cast, get_args, get_origin, get_type_hints
+from uuid import UUID
 
-from queue_db.arguments import plain, shown
+from queue_db import arguments
+from queue_db.arguments import shown
 from queue_db.errors import ArgumentError, PayloadError, text_of
 
 
@@ -132,6 +139,34 @@ def checked(codec: object) -> Codec:
     return cast("Codec", codec)
 
 
+def plain(value: Any) -> Any:
+    """A result in the types that JSON has; a value of another type than below is returned as it is."""
+    for kind, write in _WRITTEN:
+        if isinstance(value, kind):
+            return write(value)
+    return value if isinstance(value, type) else _plain_fields(value)
+
+
+_WRITTEN: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+    (Enum, lambda value: plain(value.value)),
+    (Mapping, lambda value: {plain(key): plain(one) for key, one in value.items()}),
+    (list | tuple | AbstractSet, lambda value: [plain(one) for one in value]),
+    (date | time, lambda value: value.isoformat()),  # a datetime is a date
+    (timedelta, timedelta.total_seconds),
+    (Decimal | UUID | PurePath, str),
+)
+
+
+def _plain_fields(value: Any) -> Any:
+    """The fields of a model."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    names = getattr(value, "__struct_fields__", None)
+    if names is None and dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value)]
+    return value if names is None else plain({name: getattr(value, name) for name in names})
+
+
 def decoded_or_text(codec: Codec, text: str) -> Any:
     """The decoded payload, or the stored text itself if the codec cannot decode it: for reads, which must not fail."""
     try:
@@ -160,7 +195,7 @@ class Schema:
     def __init__(self, model: Any) -> None:
         if not callable(model):
             raise ArgumentError(f"schema={model!r}: must be a pydantic model, a msgspec Struct, a dataclass, or a function")
-        plain("schema", model)
+        arguments.plain("schema", model)
         self.model = model
         self._struct = hasattr(model, "__struct_fields__")
         self._pydantic = hasattr(model, "model_validate")

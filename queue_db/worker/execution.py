@@ -154,7 +154,7 @@ class Execution:
                 handling.read(job)
             function = self._wrapped.get(handling) or self._wrapped_handler(handling)
             if handling.asynchronous and self._loop is not None:
-                return self._loop.call(job, _within(handling, function, job))
+                return self._loop.call(job, within_timeout(handling, function, job))
             return checked(function(job))
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises fails its message only
             return error
@@ -258,7 +258,7 @@ class Execution:
         self._processes.cancel(job)
 
 
-async def _within(handling: Handling, function: Handler, job: LeasedJob) -> object:
+async def within_timeout(handling: Handling, function: Handler, job: LeasedJob) -> object:
     """Await a coroutine of a handler, no longer than its timeout."""
     clock = asyncio.timeout(handling.timeout)
     try:

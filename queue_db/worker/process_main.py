@@ -15,6 +15,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import reduce
 from importlib.util import find_spec
 from queue import SimpleQueue
@@ -24,6 +25,13 @@ from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.model import ProgressReport
 from queue_db.outcomes import checked
 from queue_db.worker.child_process import ParentPipe
+
+
+@dataclass(frozen=True, slots=True)
+class LostResult:
+    """In place of a result that cannot be sent from the process of its handler."""
+
+    problem: str
 
 
 class Reference(NamedTuple):

@@ -26,7 +26,7 @@ from queue_db.model import ProgressReport
 from queue_db.worker.child_process import PROCESS_NUMBER, TERMINATE, PipedProcess
 from queue_db.worker.handlers import Handling, timeout_error
 from queue_db.worker.logs import about
-from queue_db.worker.process_main import Answer, Call, Logged, Raised, Returned
+from queue_db.worker.process_main import Answer, Call, Logged, LostResult, Raised, Returned
 from queue_db.worker.snapshot import JobSnapshot
 
 log = logging.getLogger("queue_db.worker")
@@ -237,9 +237,9 @@ def _result(answer: Returned | Raised, job: LeasedJob) -> Any:
                 return pickle.loads(answer.outcome)  # noqa: S301 - from our child
             except Exception as error:  # noqa: BLE001 - a user's class
                 problem = f"{type(error).__name__}: {error}"
-        # The work is done, and another attempt would have the same result.
-        log.warning("%r: the result cannot be pickled and is replaced by None: %s", job, problem, extra=about(job))
-        return None
+        # The work is done, and another attempt would have the same result: that matters only if it is kept.
+        log.debug("%r: the result cannot be pickled: %s", job, problem, extra=about(job))
+        return LostResult(problem)
     raise _error(answer) from RemoteTraceback(f"\n{answer.trace}")
 
 

@@ -16,6 +16,7 @@ from queue_db.notifications.deaths import Death
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.worker.events import EventType, JobEvent
 from queue_db.worker.logs import about
+from queue_db.worker.process_main import LostResult
 from queue_db.worker.settling import Done, LeaseLost, Unknown
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def _shown(done: Done) -> object:
     match done.outcome:
         case Unknown(error):
             return error
-        case LeaseLost():
+        case LeaseLost() | LostResult():
             return None
     return done.outcome
 

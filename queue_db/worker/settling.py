@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from queue_db import arguments
+from queue_db.codecs import described, plain
 from queue_db.errors import UnknownKindError, text_of
 from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason, RetainedResult, Verdict
@@ -15,6 +16,7 @@ from queue_db.queue import Queue
 from queue_db.worker.events import EventType
 from queue_db.worker.handlers import Handling
 from queue_db.worker.logs import about
+from queue_db.worker.process_main import LostResult
 
 log = logging.getLogger("queue_db.worker")
 
@@ -49,6 +51,8 @@ class Done(NamedTuple):
     keep: float | None = None
     #: Why it goes to the dead table, unless its handler decided that.
     reason: DeathReason | None = None
+    #: What the handler returned, encoded, if it is kept.
+    result: str | None = None
 
 
 Verb = Callable[[Sequence[Done]], list[Verdict]]
@@ -64,9 +68,8 @@ def plan(batch: Sequence[Done]) -> list[tuple[Verb, Sequence[Done]]]:
     """The verbs that settle these jobs, each with its jobs. Raises nothing: an invalid outcome fails its job."""
     groups: dict[tuple[Queue, str, Any], list[Done]] = {}
     for one in batch:
-        done, name, detail = name_of_verb(one)
-        queue: Queue = one.job.source  # type: ignore[assignment]
-        groups.setdefault((queue, name, detail), []).append(done)
+        done, name, detail = _with_result(*name_of_verb(one))
+        groups.setdefault((_queue_of(one.job), name, detail), []).append(done)
     return [(_verb(queue, name, detail), ones) for (queue, name, detail), ones in groups.items()]
 
 
@@ -97,6 +100,29 @@ def name_of_verb(one: Done) -> tuple[Done, str, Any]:
     return one, name, detail
 
 
+def _with_result(one: Done, name: str, detail: Any) -> tuple[Done, str, Any]:
+    """The same, with the result encoded if it is kept; if that is impossible, the job is dead."""
+    if name == "complete" and one.keep:
+        try:
+            one = one._replace(result=_encoded(one))
+        except Exception as error:  # noqa: BLE001 - the codec is the application's
+            # Not a failed attempt: the work is done, and another attempt would have the same result.
+            text = f"the work is done, but its result cannot be kept: {described(error)}; return texts, numbers, lists and objects"
+            return one._replace(outcome=Dead(text)), "bury", DeathReason.PAYLOAD
+    return one, name, detail
+
+
+def _encoded(one: Done) -> str:
+    if isinstance(one.outcome, LostResult):
+        raise TypeError(f"it cannot be sent from the process of the handler: {one.outcome.problem}")
+    codec = _queue_of(one.job).db.codec
+    try:
+        text: str = codec.encode(one.outcome)
+    except Exception:  # noqa: BLE001 - as payloads first; a result has no handler that expects its types
+        text = codec.encode(plain(one.outcome))
+    return text
+
+
 def _wrong_seconds(outcome: Snooze | Retry) -> Exception | None:
     try:
         arguments.seconds(f"{type(outcome).__name__}.seconds", 0 if outcome.seconds is None else outcome.seconds)
@@ -107,7 +133,7 @@ def _wrong_seconds(outcome: Snooze | Retry) -> Exception | None:
 
 def _verb(queue: Queue, name: str, detail: Any) -> Verb:
     return {
-        "complete": lambda ones: queue.complete_many(_jobs(ones), retained=_retained(queue, ones)),
+        "complete": lambda ones: queue.complete_many(_jobs(ones), retained=_retained(ones)),
         "settled": lambda ones: [Verdict.APPLIED for _ in ones],
         "lost": lambda ones: [Verdict.LOST for _ in ones],
         "snooze": lambda ones: queue.snooze_many(_jobs(ones), detail),
@@ -120,28 +146,20 @@ def _verb(queue: Queue, name: str, detail: Any) -> Verb:
     }[name]
 
 
+def _queue_of(job: LeasedJob) -> Queue:
+    source: Queue = job.source  # type: ignore[assignment]
+    return source
+
+
 def _jobs(ones: Sequence[Done]) -> list[LeasedJob]:
     return [one.job for one in ones]
 
 
-def _retained(queue: Queue, ones: Sequence[Done]) -> list[RetainedResult | None] | None:
+def _retained(ones: Sequence[Done]) -> list[RetainedResult | None] | None:
     """The results to keep; None: no job is kept."""
     if not any(one.keep for one in ones):
         return None
-    return [_retained_result(queue, one) for one in ones]
-
-
-def _retained_result(queue: Queue, one: Done) -> RetainedResult | None:
-    if not one.keep:
-        return None
-    result: str | None = None
-    try:
-        result = queue.db.codec.encode(one.outcome)
-    except Exception as error:  # noqa: BLE001 - the codec is the application's
-        # The work is done, and another attempt would have the same result.
-        message = "%r: the job is kept without its result, which cannot be encoded: %s"
-        log.warning(message, one.job, error, extra=about(one.job, EventType.COMPLETED, one.seconds))
-    return RetainedResult(result, arguments.seconds("keep", one.keep))
+    return [RetainedResult(one.result, arguments.seconds("keep", one.keep)) if one.keep else None for one in ones]
 
 
 def retry_in(one: Done) -> float | None:

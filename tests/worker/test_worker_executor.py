@@ -146,12 +146,15 @@ def test_an_exception_comes_back_with_the_traceback_of_there(queue, db, function
 
 
 @SQLITE
-def test_a_result_that_cannot_be_pickled_is_no_reason_to_do_the_work_again(queue, db, log):
-    worker = apart(queue, in_processes.returns_what_cannot_be_pickled, handling={"keep": 100})
+@pytest.mark.parametrize("keep", [0, 100])
+def test_a_result_that_cannot_be_pickled_is_no_reason_to_do_the_work_again(queue, keep):
+    """If it is to be kept, it is missed."""
+    worker = apart(queue, in_processes.returns_what_cannot_be_pickled, handling={"keep": keep})
     job_id = queue.enqueue("n")
-    assert worker.run(until_empty=True).completed == 1
-    assert db.finished(job_id).result is None
-    assert log.has("the result cannot be pickled")
+    summary = worker.run(until_empty=True)
+    assert (summary.completed, summary.dead) == ((0, 1) if keep else (1, 0))
+    if keep:
+        assert "its result cannot be kept: it cannot be sent from the process of the handler: " in queue.get(job_id).last_error
 
 
 @SQLITE

@@ -1,16 +1,26 @@
 """What users test with: drain, inline, and the fixtures."""
 
 import asyncio
+import dataclasses
 
 import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.pool import StaticPool
 
-from queue_db import JobNotFoundError, PayloadError, Snooze, State
+from queue_db import ConfigurationError, Dead, JobNotFoundError, LeaseLostError, PayloadError, Snooze, State, Verdict
 from queue_db.backoff import constant
 from queue_db.testing import drain, inline
+from queue_db.testing import job as made_job
 from queue_db.testing.fixtures import queue_clock, queue_database  # noqa: F401 - fixtures, under their own names
 from queue_db.worker import Worker
+from tests.patience import PATIENCE, wait_for
 
 pytestmark = pytest.mark.parametrize("kind", ["sqlite"])
+
+
+@dataclasses.dataclass
+class Numbered:
+    user: int
 
 
 @pytest.fixture
@@ -102,3 +112,118 @@ def test_a_job_that_enqueues_itself_comes_to_an_end(kind, shop, monkeypatch):
     mail.enqueue("again")
     with pytest.raises(RuntimeError, match="enqueue itself"):
         drain(shop)
+
+
+def test_drain_in_a_running_loop(kind, shop):
+    """A coroutine of a test, as pytest-asyncio runs it."""
+    report = shop.db.queue("reports").enqueue("report", 7)
+
+    async def drains():
+        return drain(shop)
+
+    (job,) = asyncio.run(drains())
+    assert job.id == report
+    assert shop.seen == [("report", 7)]
+    assert shop.db.finished(report).result == "done"
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_drain_obeys_timeouts(kind, shop, asynchronous):
+    lost = []
+
+    def hangs(job):
+        lost.append(job.lost.wait(PATIENCE))
+
+    async def hangs_too(job):
+        await asyncio.sleep(PATIENCE)
+
+    shop.handles("hangs", timeout=0.05)(hangs_too if asynchronous else hangs)
+    shop.handles("in time", timeout=PATIENCE)(lambda job: shop.seen.append(job.payload))
+    mail = shop.db.queue("mail")
+    job_id = mail.enqueue("hangs")
+    with pytest.raises(TimeoutError, match=r"no result after 0\.05 s"):
+        drain(shop)
+    assert shop.db.get(job_id).last_error == "TimeoutError: no result after 0.05 s"
+    assert asynchronous or wait_for(lambda: lost) == [True]
+    mail.enqueue("in time", 8)
+    drain(shop)
+    assert shop.seen == [8]
+
+
+def test_a_timeout_of_the_handlers_own_is_its_failure(kind, shop):
+    def gives_up(job):
+        raise TimeoutError("no answer from the mail server")
+
+    shop.handles("gives up", timeout=PATIENCE)(gives_up)
+    shop.db.queue("mail").enqueue("gives up")
+    with pytest.raises(TimeoutError, match="no answer"):
+        drain(shop)
+
+
+# --- without a database -------------------------------------------------------------------------------------------------
+
+
+def test_a_handler_is_called_with_a_job_made_of_a_payload(kind):
+    def welcome(job):
+        if job.attempts > 1:
+            return Dead("again")
+        job.progress(0.5, "half of it")
+        return Snooze(job.payload["user"] + job.priority)
+
+    assert welcome(made_job({"user": 7}, priority=3)) == Snooze(10)
+    assert welcome(made_job({"user": 7}, attempts=2)) == Dead("again")
+    job = made_job((1, 2), kind="n", queue="mail", headers={"tenant": "a"}, group="g", unique_key="u", max_attempts=3)
+    assert (job.payload, job.headers, job.group, job.unique_key) == ([1, 2], {"tenant": "a"}, "g", "u")
+    assert repr(job) == "<LeasedJob 1:1 'n' in 'mail', attempt 1/3>"
+    assert job.waited is None
+    assert made_job({"user": 3}, schema=Numbered).payload == Numbered(3)
+    for wrong in (lambda: made_job({1, 2}), lambda: made_job({"usr": 1}, schema=Numbered)):
+        with pytest.raises(PayloadError):
+            wrong()
+
+
+@pytest.mark.parametrize(
+    ("settle", "verb"),
+    [
+        (lambda job: job.complete(), "complete"),
+        (lambda job: job.fail("no"), "fail"),
+        (lambda job: job.snooze(1), "snooze"),
+        (lambda job: job.release(), "release"),
+        (lambda job: job.cancel(), "cancel"),
+        (lambda job: job.bury("no"), "bury"),
+        (lambda job: job.settle(Dead("no")), "bury"),
+    ],
+)
+def test_a_job_without_a_database_shows_how_it_was_settled(kind, settle, verb):
+    job = made_job()
+    assert job.extend(60) is Verdict.APPLIED
+    assert (job.settled, job.settled_by, job.version) == (False, None, 2)
+    assert settle(job) is Verdict.APPLIED
+    assert (job.settled, job.settled_by) == (True, verb)
+    assert job.complete() is Verdict.LOST
+    taken = made_job()
+    taken.lost.set()
+    assert settle(taken) is Verdict.LOST
+    assert not taken.settled
+
+
+def test_its_transaction_is_one_of_the_tests_engine(kind):
+    engine = create_engine("sqlite://", poolclass=StaticPool)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE ledger (job INTEGER)"))
+
+    def book(job):
+        with job.transaction() as connection:
+            connection.execute(text("INSERT INTO ledger VALUES (:job)"), {"job": job.id})
+
+    job = made_job(engine=engine)
+    book(job)
+    taken = made_job(engine=engine, id=2)
+    taken.lost.set()
+    with pytest.raises(LeaseLostError):
+        book(taken)
+    with engine.begin() as connection:
+        assert connection.execute(text("SELECT job FROM ledger")).scalars().all() == [1]
+    assert job.settled_by == "complete"
+    with pytest.raises(ConfigurationError, match="engine="):
+        book(made_job())

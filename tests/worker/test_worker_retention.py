@@ -1,7 +1,15 @@
 """How long dead and completed jobs stay."""
 
+import dataclasses
+import enum
 import threading
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import PurePosixPath
+from uuid import UUID
 
+import msgspec
+import pydantic
 import pytest
 
 from queue_db import ArgumentError, JobNotFoundError
@@ -215,3 +223,76 @@ def test_a_worker_trims_feeds_a_part_at_a_time(open_db, clock, name, log, orderi
     assert log.has(f"trimmed 1000 messages of feed {name!r}")
     assert log.has(f"trimmed 500 messages of feed {name!r}")
     assert db.counters.trimmed >= 1500
+
+
+@dataclasses.dataclass
+class Bill:
+    order: int
+    at: datetime
+
+
+class Struct(msgspec.Struct):
+    total: Decimal
+
+
+class Model(pydantic.BaseModel):
+    at: datetime
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+NOON = datetime(2026, 11, 24, 12, tzinfo=UTC)
+
+#: What handlers return, with what is kept.
+RESULTS = {
+    "row": (
+        {"at": NOON, "day": NOON.date(), "total": Decimal("1.10"), "id": UUID(int=7), "took": timedelta(seconds=1.5)},
+        {
+            "at": "2026-11-24T12:00:00+00:00",
+            "day": "2026-11-24",
+            "total": "1.10",
+            "id": "00000000-0000-0000-0000-000000000007",
+            "took": 1.5,
+        },
+    ),
+    "set": (frozenset({7}), [7]),
+    "dataclass": ([Bill(1, NOON)], [{"order": 1, "at": "2026-11-24T12:00:00+00:00"}]),
+    "struct": (Struct(Decimal(2)), {"total": "2"}),
+    "model": (Model(at=NOON), {"at": "2026-11-24T12:00:00Z"}),
+    "others": ({Colour.RED: PurePosixPath("/tmp")}, {"red": "/tmp"}),
+    "plain": ({"a": [1, 2.5, None, "x"]}, {"a": [1, 2.5, None, "x"]}),
+    "nothing": (None, None),
+}
+
+
+@SQLITE
+@pytest.mark.parametrize("how", ["worker", "drain"])
+def test_results_that_json_lacks_are_kept_in_what_it_has(queue, db, how):
+    worker = Worker(db, queue.name, keep=100)
+    for kind, (result, _) in RESULTS.items():
+        worker.handles(kind)(lambda job, result=result: result)
+    ids = {kind: queue.enqueue(kind) for kind in RESULTS}
+    drain(worker) if how == "drain" else worker.run(until_empty=True)
+    assert {kind: db.finished(job_id).result for kind, job_id in ids.items()} == {kind: kept for kind, (_, kept) in RESULTS.items()}
+
+
+@SQLITE
+@pytest.mark.parametrize("how", ["worker", "drain"])
+def test_a_result_that_cannot_be_kept_is_not_lost_in_silence_and_not_worked_for_again(queue, db, how):
+    """The others of the same report are completed."""
+    itself = []
+    itself.append(itself)
+    results = {"bytes": b"x", "object": {"a": object()}, "itself": itself, "nan": float("nan"), "good": 7}
+    worker = Worker(db, queue.name, keep=100)
+    for kind, result in results.items():
+        worker.handles(kind)(lambda job, result=result: result)
+    ids = {kind: queue.enqueue(kind) for kind in results}
+    drain(worker) if how == "drain" else worker.run(until_empty=True)
+    assert db.finished(ids.pop("good")).result == 7
+    for job_id in ids.values():
+        assert "the work is done, but its result cannot be kept: " in queue.get(job_id).last_error
+    assert queue.stats().dead == len(ids)
+    ids = [queue.enqueue(kind) for kind in results]
+    assert worker.changed(keep=None).run(until_empty=True).completed == len(ids), "without keep nobody reads it"
