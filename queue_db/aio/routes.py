@@ -79,6 +79,8 @@ class AsyncRoutes:
         count: str | None = None,
         drop: bool = False,
         group: bool | str = False,
+        where: str | None = None,
+        matched: bool = False,
     ) -> str:
         """Store a definition with one action, and return the SHA-256 of its content, by which :meth:`point` finds it.
 
@@ -90,10 +92,13 @@ class AsyncRoutes:
         :param count: add 1 to this counter.
         :param drop: do nothing.
         :param group: of the jobs, as in :meth:`Feed.forward <queue_db.Feed.forward>`.
+        :param where: act only for messages for which this JMESPath expression holds, over ``topic``, ``kind``, ``key``, ``client``,
+            ``headers`` and ``payload``: ``payload.celsius > `70` && headers.site == 'north'``.
+        :param matched: write the patterns that led the message here into the header ``matched``.
+        :raises ConfigurationError: there is a condition, and the package jmespath is not installed.
         """
-        return await run(
-            self._sync.define, feed=feed, enqueue=enqueue, forward=forward, webhook=webhook, count=count, drop=drop, group=group
-        )
+        given: dict[str, Any] = {"feed": feed, "enqueue": enqueue, "forward": forward, "webhook": webhook, "count": count}
+        return await run(self._sync.define, drop=drop, group=group, where=where, matched=matched, **given)
 
     async def set(
         self,
@@ -106,11 +111,12 @@ class AsyncRoutes:
         count: str | None = None,
         drop: bool = False,
         group: bool | str = False,
+        where: str | None = None,
+        matched: bool = False,
     ) -> str:
         """:meth:`define`, and point the route at the definition; a new route is created. Return the definition's SHA-256."""
-        return await run(
-            self._sync.set, name, feed=feed, enqueue=enqueue, forward=forward, webhook=webhook, count=count, drop=drop, group=group
-        )
+        given: dict[str, Any] = {"feed": feed, "enqueue": enqueue, "forward": forward, "webhook": webhook, "count": count}
+        return await run(self._sync.set, name, drop=drop, group=group, where=where, matched=matched, **given)
 
     async def point(self, name: str, definition: str) -> None:
         """Point a route at a definition that is stored. From then on it does that for each message that is published.
@@ -161,9 +167,40 @@ class AsyncRoutes:
         """Delete a route with its subscriptions; its definition stays. False: there is none."""
         return await run(self._sync.remove, name)
 
-    async def test(self, topic: str, *, headers: Mapping[str, Any] | None = None) -> Dry:
-        """What a publish to a topic would do now, of a message with these headers; nothing is done."""
-        return await run(self._sync.test, topic, headers=headers)
+    async def run(
+        self,
+        name: str,
+        kind: str,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        client: str | None = None,
+        using: AsyncConnection | AsyncSession | None = None,
+    ) -> int:
+        """Let one route act for a message, whatever patterns it has; return how many routes acted: 1, or those it is forwarded to.
+
+        The topic of the message is the name of the route. 0: the route is paused, or its condition does not hold.
+
+        :param using: a connection or session with a transaction: the route acts when it commits.
+        :raises RouteError: there is no such route.
+        :raises ArgumentError: nothing was done.
+        :raises PayloadError: nothing was done.
+        """
+        return await run(self._sync.run, name, kind, payload, key=key, headers=headers, client=client, using=joined(using))
+
+    async def test(
+        self,
+        topic: str,
+        *,
+        kind: str = "message",
+        payload: Any = None,
+        key: str | None = None,
+        client: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> Dry:
+        """What a publish of this message to a topic would do now; nothing is done."""
+        return await run(self._sync.test, topic, kind=kind, payload=payload, key=key, client=client, headers=headers)
 
     async def follow(
         self,

@@ -29,6 +29,7 @@ from queue_db.cli.options import CommonOptions, decoded
 from queue_db.cli.recording import record
 from queue_db.errors import ArgumentError
 from queue_db.routes import Step
+from queue_db.routes.conditions import EXAMPLE
 from queue_db.routes.registry import followed
 from queue_db.routes.router import Router
 from queue_db.store.schema import TOPIC_LENGTH
@@ -73,6 +74,15 @@ class ActionOptions:
     ] = None
     count: Annotated[str | None, typer.Option("--count", help="Add 1 to this counter.", show_default=False)] = None
     drop: Annotated[bool, typer.Option("--drop", help="Do nothing.")] = False
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--where", metavar="JMESPATH", help=f"Only for messages for which this holds, such as {EXAMPLE}", show_default=False
+        ),
+    ] = None
+    matched: Annotated[
+        bool, typer.Option("--matched", help="Write the patterns that matched into the header 'matched' of what the route makes.")
+    ] = False
 
     def action(self) -> dict[str, Any]:
         """The arguments of ``db.routes.set``."""
@@ -83,7 +93,7 @@ class ActionOptions:
         enqueue = self.enqueue if self.enqueue is None or self.kind is None else (self.enqueue, self.kind)
         return {
             "enqueue": enqueue,
-            **{name: getattr(self, name) for name in ("feed", "group", "forward", "webhook", "count", "drop")},
+            **{name: getattr(self, name) for name in ("feed", "group", "forward", "webhook", "count", "drop", "where", "matched")},
         }
 
 
@@ -100,7 +110,7 @@ def list_routes(*, common: CommonOptions) -> None:
             output.record(asdict(one) | {"changed_at": one.changed_at.isoformat()})
         return
     output.table(
-        ("route", "action", "target", "kind", "group", "patterns", "state", "version", "messages", "definition"),
+        ("route", "action", "target", "kind", "group", "where", "patterns", "state", "version", "messages", "definition"),
         [
             (
                 one.name,
@@ -108,6 +118,7 @@ def list_routes(*, common: CommonOptions) -> None:
                 one.target,
                 one.kind or "",
                 one.group if isinstance(one.group, str) else "by key" if one.group else "",
+                one.where or "",
                 " ".join(text if form == "glob" else f"{form}:{text}" for form, text in one.patterns),
                 "paused" if one.paused else "",
                 one.version,
@@ -129,8 +140,11 @@ def definitions(*, common: CommonOptions) -> None:
             output.record(asdict(one) | {"created_at": one.created_at.isoformat()})
         return
     output.table(
-        ("definition", "action", "target", "kind", "created"),
-        [(one.sha[:_SHOWN], one.action, one.target, one.kind or "", output.moment(one.created_at)) for one in found],
+        ("definition", "action", "target", "kind", "where", "created"),
+        [
+            (one.sha[:_SHOWN], one.action, one.target, one.kind or "", one.where or "", output.moment(one.created_at))
+            for one in found
+        ],
     )
 
 
@@ -140,6 +154,7 @@ def definitions(*, common: CommonOptions) -> None:
     "queue-db routes set archive --feed readings",
     "queue-db routes set check --enqueue alarms --kind check --group",
     "queue-db routes set shop --webhook https://shop.example/orders",
+    "queue-db routes set hot --enqueue alarms --where 'payload.celsius > `70`'",
     "queue-db routes set archive --drop",
 )
 def set_route(name: NameArgument, *, action: ActionOptions, common: CommonOptions) -> None:
@@ -225,15 +240,44 @@ def remove(name: NameArgument, *, common: CommonOptions) -> None:
     output.found(removed)
 
 
-@command(app, "test", "queue-db routes test sensor.7")
-def dry_run(topic: TopicArgument, *, headers: HeadersOption = None, common: CommonOptions) -> None:
+@command(app, "run", "queue-db routes run archive reading '{\"celsius\": 21}'")
+def run_route(
+    name: NameArgument,
+    kind: MessageKindArgument,
+    payload: PayloadArgument = "null",
+    *,
+    key: KeyOption = None,
+    headers: HeadersOption = None,
+    client: ClientOption = None,
+    common: CommonOptions,
+) -> None:
+    """Let one route act for a message, whatever its patterns are, and print how many routes acted."""
+    content, given = decoded("the payload is", payload), decoded("the headers are", headers)
+    with common.open() as db:
+        acted = db.routes.run(name, kind, content, key=key, headers=given, client=client)
+    common.print({"route": name, "routes": acted}, f"{name}: {acted} {'route' if acted == 1 else 'routes'} acted")
+
+
+@command(app, "test", "queue-db routes test sensor.7", "queue-db routes test sensor.7 --payload '{\"celsius\": 71}'")
+def dry_run(
+    topic: TopicArgument,
+    *,
+    kind: Annotated[str, typer.Option("--kind", help="Kind of the message.")] = "message",
+    payload: Annotated[str | None, typer.Option("--payload", help="Its payload, JSON.", show_default=False)] = None,
+    key: KeyOption = None,
+    headers: HeadersOption = None,
+    client: ClientOption = None,
+    common: CommonOptions,
+) -> None:
     """Show what a publish to a topic would do. Nothing is done.
 
     hops: forwards before. cut: why a route does not act: loop (it leads back to where the message has been), hops (the limit of
-    forwards is reached), paused, again (the route has acted on a shorter way).
+    forwards is reached), paused, again (the route has acted on a shorter way), condition (it does not hold), error (it cannot be
+    evaluated for this message).
     """
+    content, given = decoded("the payload is", payload), decoded("the headers are", headers)
     with common.open() as db:
-        found = db.routes.test(topic, headers=decoded("the headers are", headers))
+        found = db.routes.test(topic, kind=kind, payload=content, key=key, client=client, headers=given)
     if common.as_json:
         for step in found.steps:
             output.record(asdict(step))

@@ -19,8 +19,11 @@ from queue_db.verbs.new_jobs import JobBuilder
 #: Most messages of one page, and of one chunk of ``publish_many``.
 MOST = 10_000
 
-#: Headers that publishers do not write: a topic writes the first, routers both.
-RESERVED = ("topic", "via")
+#: The header with the patterns that led a message to where it is.
+MATCHED = "matched"
+
+#: Headers that publishers do not write: a topic writes the first, routers the first two, routes the last.
+RESERVED = ("topic", "via", MATCHED)
 
 #: Longest idempotency key, in characters.
 IDEMPOTENCY_LENGTH = 1000

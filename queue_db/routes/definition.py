@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 from queue_db import arguments
 from queue_db.errors import ArgumentError
 from queue_db.feeds.forwarding import JobTemplate
-from queue_db.store.routes import DefinitionRow
+from queue_db.routes import conditions
+from queue_db.store.routes import CONDITIONAL, DefinitionRow
 from queue_db.store.schema import COUNTER_LENGTH, FEED_LENGTH, TOPIC_LENGTH
 
 ACTIONS = ("feed", "enqueue", "forward", "webhook", "count", "drop")
@@ -33,6 +34,8 @@ class Definition:
     kind: str | None  #: of the jobs; None: that of each message
     group: bool | str  #: of the jobs, see :meth:`Feed.forward <queue_db.Feed.forward>`
     created_at: datetime
+    where: str | None = None  #: the condition under which it acts; None: always
+    matched: bool = False  #: whether what it makes has the header ``matched``
 
 
 def new(
@@ -44,10 +47,12 @@ def new(
     count: str | None,
     drop: bool,
     group: bool | str,
+    where: str | None = None,
+    matched: bool = False,
 ) -> DefinitionRow:
     """Check and name the definition with this one action.
 
-    :raises ArgumentError: none, or several.
+    :raises ArgumentError: none, or several; or the condition is no JMESPath expression.
     """
     if not isinstance(drop, bool):
         raise arguments.wrong("drop", drop, ": must be True or False")
@@ -55,26 +60,37 @@ def new(
     chosen = [action for action, target in given.items() if target is not None]
     if len(chosen) != 1:
         raise ArgumentError(f"give one action of {', '.join(ACTIONS)}, not {' and '.join(chosen) or 'none'}")
+    if not isinstance(matched, bool):
+        raise ArgumentError(f"matched={arguments.shown(matched)}: must be True or False")
     if group is not False and enqueue is None:
         raise ArgumentError("group= is the group of jobs: give it with enqueue=")
-    kind: str | None = None
-    target, action, options = "", chosen[0], {"group": group} if group is not False else {}
-    if feed is not None:
-        target = arguments.name("feed", feed, FEED_LENGTH)
-    elif enqueue is not None:
-        template = _template(enqueue, group)
-        target, kind = template.queue, template.kind
-    elif forward is not None:
-        target = arguments.name("forward", forward, TOPIC_LENGTH)
-    elif webhook is not None:
+    action = chosen[0]
+    target, kind, options = _aim(given, enqueue, group)
+    if action == "webhook":
         # Code that does not know webhooks makes the job, too, and in its group the handler finds the address.
-        action, target, kind, options = "enqueue", WEBHOOKS, WEBHOOK, {"group": address(webhook), "webhook": True}
-    elif count is not None:
-        target = arguments.name("count", count, COUNTER_LENGTH)
+        action = "enqueue"
+    if matched:
+        options["matched"] = True
+    if where is not None:
+        # Code that does not know conditions refuses such an action, and does not act without them.
+        action, options["where"] = f"{action}{CONDITIONAL}", conditions.check(where)
     content = {"action": action, "target": target, "kind": kind, "options": options}
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     sha = hashlib.sha256(canonical.encode()).hexdigest()
     return DefinitionRow(sha, action, target, kind, _json(options) if options else None)
+
+
+def _aim(given: dict[str, Any], enqueue: str | tuple[str, str] | None, group: bool | str) -> tuple[str, str | None, dict[str, Any]]:
+    """Target, kind and options of the action that is given."""
+    if enqueue is not None:
+        template = _template(enqueue, group)
+        return template.queue, template.kind, {"group": group} if group is not False else {}
+    if given["webhook"] is not None:
+        return WEBHOOKS, WEBHOOK, {"group": address(given["webhook"]), "webhook": True}
+    for action, length in (("feed", FEED_LENGTH), ("forward", TOPIC_LENGTH), ("count", COUNTER_LENGTH)):
+        if given[action] is not None:
+            return arguments.name(action, given[action], length), None, {}
+    return "", None, {}
 
 
 def group_of(options: str | None) -> bool | str:

@@ -11,11 +11,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from queue_db.routes.conditions import ConditionError, holds, options_of
 from queue_db.routes.patterns import matches
 from queue_db.store.routes import HOPS, WalkRow
 
 #: Why a step does not act.
-LOOP, HOP_LIMIT, PAUSED, AGAIN = "loop", "hops", "paused", "again"
+LOOP, HOP_LIMIT, PAUSED, AGAIN, CONDITION, ERROR = "loop", "hops", "paused", "again", "condition", "error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,8 @@ class Step:
     target: str
     kind: str | None
     #: Why it does nothing: ``loop`` (it leads back to where the message has been), ``hops`` (the limit is reached), ``paused``,
-    #: ``again`` (the route has acted, or its topic was reached, on a shorter way). Empty: it acts.
+    #: ``again`` (the route has acted, or its topic was reached, on a shorter way), ``condition`` (its condition does not hold),
+    #: ``error`` (its condition cannot be evaluated for this message). Empty: it acts.
     cut: str = ""
 
 
@@ -68,12 +70,14 @@ def plan(
     hops: int = 0,
     closed: Collection[str] = (),
     headers: Mapping[str, Any] | None = None,
+    message: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Follow the forwards from a topic. ``rows`` may hold subscriptions that do not match.
 
     :param hops: forwards behind the message.
     :param closed: the feeds from which a router brings the message: it must not get back to them.
     :param headers: of the message.
+    :param message: its content, for conditions; None: no route has one.
     """
     if hops > HOPS:
         return Plan([], {})
@@ -85,7 +89,7 @@ def plan(
         here, behind = coming.popleft()
         for route, (row, patterns) in sorted(matching.get(here, {}).items()):
             step = Step(behind, here, route, patterns, row.sha, row.version, row.action, row.target, row.kind)
-            cut = PAUSED if row.paused else ""
+            cut = PAUSED if row.paused else _condition(row, here, message)
             if not cut and row.action == "forward":
                 leads[here].add(row.target)
                 cut = AGAIN if row.target in seen else HOP_LIMIT if behind >= HOPS else ""
@@ -97,6 +101,17 @@ def plan(
                 acted.add(route)
             steps.append(replace(step, cut=cut) if cut else step)
     return Plan([_looping(step, leads) for step in steps], {row.route: row for row in rows})
+
+
+def _condition(row: WalkRow, topic: str, message: Mapping[str, Any] | None) -> str:
+    """Why a route does not act for a message, by its condition; empty: it acts."""
+    where = options_of(row.options).where
+    if where is None:
+        return ""
+    try:
+        return "" if holds(where, {**(message or {}), "topic": topic}) else CONDITION
+    except ConditionError:
+        return ERROR
 
 
 def _matching(rows: Sequence[WalkRow], headers: Mapping[str, Any] | None) -> dict[str, dict[str, tuple[WalkRow, tuple[str, ...]]]]:

@@ -9,7 +9,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.codecs import JSONCodec
@@ -20,14 +22,19 @@ from queue_db.feeds.building import MOST
 from queue_db.feeds.settings import defaults
 from queue_db.model import from_micros
 from queue_db.routes import patterns
+from queue_db.routes.conditions import content, options_of
 from queue_db.routes.definition import Definition, group_of, new
 from queue_db.routes.plan import Dry, plan
 from queue_db.routes.router import Item, Router
+from queue_db.routes.topic import Topic
 from queue_db.store import routes
 from queue_db.store.feeds import rows
 from queue_db.store.feeds.messages import NewMessage
 from queue_db.store.routes import DefinitionRow
 from queue_db.store.schema import ROUTE_LENGTH, TOPIC_LENGTH
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 _SHA = re.compile(r"[0-9a-f]{6,64}\Z")
 _ENCODER = JSONCodec()
@@ -48,6 +55,8 @@ class RouteInfo:
     patterns: list[tuple[str, str]]  #: form and pattern
     messages: int | None  #: counted by the action ``count``; None: another action
     changed_at: datetime
+    where: str | None = None  #: the condition under which it acts; None: always
+    matched: bool = False  #: whether what it makes has the header ``matched``
 
 
 #: The class below has a method called ``list``.
@@ -72,6 +81,8 @@ class Routes:
         count: str | None = None,
         drop: bool = False,
         group: bool | str = False,
+        where: str | None = None,
+        matched: bool = False,
     ) -> str:
         """Store a definition with one action, and return the SHA-256 of its content, by which :meth:`point` finds it.
 
@@ -83,10 +94,13 @@ class Routes:
         :param count: add 1 to this counter.
         :param drop: do nothing.
         :param group: of the jobs, as in :meth:`Feed.forward <queue_db.Feed.forward>`.
+        :param where: act only for messages for which this JMESPath expression holds, over ``topic``, ``kind``, ``key``, ``client``,
+            ``headers`` and ``payload``: ``payload.celsius > `70` && headers.site == 'north'``.
+        :param matched: write the patterns that led the message here into the header ``matched``.
+        :raises ConfigurationError: there is a condition, and the package jmespath is not installed.
         """
-        return self._define(new(feed=feed, enqueue=enqueue, forward=forward, webhook=webhook, count=count, drop=drop, group=group))[
-            0
-        ]
+        given = {"feed": feed, "forward": forward, "webhook": webhook, "count": count, "where": where}
+        return self._define(new(enqueue=enqueue, drop=drop, group=group, matched=matched, **given))[0]
 
     def set(
         self,
@@ -99,12 +113,13 @@ class Routes:
         count: str | None = None,
         drop: bool = False,
         group: bool | str = False,
+        where: str | None = None,
+        matched: bool = False,
     ) -> str:
         """:meth:`define`, and point the route at the definition; a new route is created. Return the definition's SHA-256."""
         arguments.name("route", name, ROUTE_LENGTH)
-        sha, definition = self._define(
-            new(feed=feed, enqueue=enqueue, forward=forward, webhook=webhook, count=count, drop=drop, group=group)
-        )
+        given = {"feed": feed, "forward": forward, "webhook": webhook, "count": count, "where": where}
+        sha, definition = self._define(new(enqueue=enqueue, drop=drop, group=group, matched=matched, **given))
         self._core.put(routes.point, name, definition, create=True)
         return sha
 
@@ -162,8 +177,10 @@ class Routes:
                 version=row.version,
                 paused=bool(row.paused),
                 patterns=by_route[row.name],
-                messages=int(row.messages) if row.action == "count" else None,
+                messages=int(row.messages) if does.action == "count" else None,
                 changed_at=from_micros(row.changed_at),
+                where=options_of(does.options).where,
+                matched=options_of(does.options).matched,
             )
             for row in self._core.read(routes.every)
             for does in [routes.meaning(row.action, row.target, row.kind, row.options)]
@@ -172,7 +189,10 @@ class Routes:
     def definitions(self) -> Definitions:
         """All definitions, oldest first."""
         return [
-            Definition(row.sha, does.action, does.target, does.kind, group_of(does.options), from_micros(row.created_at))
+            Definition(
+                *(row.sha, does.action, does.target, does.kind, group_of(does.options), from_micros(row.created_at)),
+                *options_of(does.options),
+            )
             for row in self._core.read(routes.definitions)
             for does in [routes.meaning(row.action, row.target, row.kind, row.options)]
         ]
@@ -196,11 +216,46 @@ class Routes:
         arguments.name("route", name, ROUTE_LENGTH)
         return self._core.write(routes.remove, name)
 
-    def test(self, topic: str, *, headers: Mapping[str, Any] | None = None) -> Dry:
-        """What a publish to a topic would do now, of a message with these headers; nothing is done."""
+    def run(
+        self,
+        name: str,
+        kind: str,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        client: str | None = None,
+        using: Connection | Session | None = None,
+    ) -> int:
+        """Let one route act for a message, whatever patterns it has; return how many routes acted: 1, or those it is forwarded to.
+
+        The topic of the message is the name of the route. 0: the route is paused, or its condition does not hold.
+
+        :param using: a connection or session with a transaction: the route acts when it commits.
+        :raises RouteError: there is no such route.
+        :raises ArgumentError: nothing was done.
+        :raises PayloadError: nothing was done.
+        """
+        arguments.name("route", name, ROUTE_LENGTH)
+        message = [(kind, payload, {"key": key, "headers": headers})]
+        return Topic(self._router, name, only=name).publish_many(message, client=client, using=using)
+
+    def test(
+        self,
+        topic: str,
+        *,
+        kind: str = "message",
+        payload: Any = None,
+        key: str | None = None,
+        client: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> Dry:
+        """What a publish of this message to a topic would do now; nothing is done."""
         arguments.name("topic", topic, TOPIC_LENGTH)
         subscribed = self._core.read(routes.walk, topic, 0)
-        return Dry(topic, plan(topic, subscribed, headers=arguments.headers(headers)).steps)
+        checked = arguments.headers(headers)
+        message = content(topic, kind, payload, key, client, checked)
+        return Dry(topic, plan(topic, subscribed, headers=checked, message=message).steps)
 
     def follow(
         self,
@@ -246,7 +301,7 @@ class Routes:
 
     def _define(self, row: DefinitionRow) -> tuple[str, int]:
         definition = self._core.put(routes.define, row)
-        if row.action == "feed":
+        if row.action.removesuffix(routes.CONDITIONAL) == "feed":
             # So that publishers need not.
             self._core.write(rows.create, row.target, defaults(self._core))
         return row.sha, definition

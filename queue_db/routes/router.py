@@ -12,20 +12,22 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
 from queue_db.codecs import JSONCodec
 from queue_db.core import Core
-from queue_db.errors import TransientStorageError, UnsupportedError
+from queue_db.errors import RouteError, TransientStorageError, UnsupportedError
 from queue_db.feeds import Feed
+from queue_db.feeds.building import MATCHED
 from queue_db.feeds.forwarding import JobTemplate
 from queue_db.feeds.settings import defaults, ordering_of
 from queue_db.model import NewJob
+from queue_db.routes.conditions import content_of, options_of
 from queue_db.routes.definition import WEBHOOK, WEBHOOKS, group_of
 from queue_db.routes.patterns import HEADERS
-from queue_db.routes.plan import HOP_LIMIT, LOOP, Plan, Step, plan
+from queue_db.routes.plan import ERROR, HOP_LIMIT, LOOP, Plan, Step, plan
 from queue_db.store import Store, enqueue, routes
 from queue_db.store.enqueue import OnDuplicate
 from queue_db.store.feeds import rows
@@ -38,7 +40,14 @@ log = logging.getLogger("queue_db.routes")
 
 _ENCODER = JSONCodec()
 
-# Seconds between two log lines about the loops of one route.
+# Cuts that are logged and counted, and why.
+_REPORTED = {
+    LOOP: "leads back to where the message has been",
+    HOP_LIMIT: f"is beyond {routes.HOPS} forwards",
+    ERROR: "has a condition that cannot be evaluated for the message",
+}
+
+# Seconds between two log lines about the cuts of one route.
 _LOGGED_EVERY = 60.0
 
 # Most feeds whose readers a publisher notifies, and whose messages it numbers after its commit; the readers of the others look.
@@ -66,6 +75,7 @@ class Done:
     feeds: set[str] = field(default_factory=set)
     cuts: list[Step] = field(default_factory=list)  #: of each way, once
     loops: int = 0  #: cuts over all messages
+    condition_errors: int = 0  #: the same, of conditions that cannot be evaluated
 
 
 @dataclass(slots=True)
@@ -86,31 +96,41 @@ class Router:
         self._logged: dict[str, float] = {}
 
     def route(
-        self, connection: Connection, store: Store, items: Sequence[Item], *, own: bool = True, admit: Admit | None = None
+        self,
+        connection: Connection,
+        store: Store,
+        items: Sequence[Item],
+        *,
+        own: bool = True,
+        admit: Admit | None = None,
+        only: str | None = None,
     ) -> Done:
         """Route ``items`` in their order, all or none with the rest of the transaction.
 
         :param own: it is not a caller's transaction, which may commit long after this.
         :param admit: called before anything is written; what it raises is raised.
+        :param only: this route has the messages, whatever their topic.
+        :raises RouteError: there is no such route.
         """
         store.dialect.begin(connection)
         done, effects = Done(), _Effects()
-        walks: dict[tuple[str, int], tuple[Sequence[WalkRow], bool]] = {}
+        walks: dict[tuple[str, int], tuple[Sequence[WalkRow], bool, bool]] = {}
         plans: dict[tuple[str, tuple[str, ...], str | None], Plan] = {}
         for item in items:
             place = item.topic, len(item.via)
             if place not in walks:
-                found = routes.walk(connection, store, *place) if len(item.via) <= routes.HOPS else ()
-                walks[place] = found, any(row.form == HEADERS for row in found)
-            walk, by_headers = walks[place]
+                walks[place] = self._walk(connection, store, *place, only)
+            walk, by_headers, by_content = walks[place]
             # Otherwise all messages of a topic go the same way.
-            headers = item.message.headers if by_headers else None
-            way = plans.get((item.topic, item.via, headers))
+            headers = item.message.headers if by_headers or by_content else None
+            content = content_of(item.topic, item.message) if by_content else None
+            way = None if by_content else plans.get((item.topic, item.via, headers))
             if way is None:
-                way = plans[item.topic, item.via, headers] = _plan(item, walk, headers)
-                done.cuts += [step for step in way.steps if step.cut in {LOOP, HOP_LIMIT}]
+                way = plans[item.topic, item.via, headers] = _plan(item, walk, headers, content)
+                done.cuts += [step for step in way.steps if step.cut in _REPORTED]
             for step in way.steps:
                 done.loops += step.cut in {LOOP, HOP_LIMIT}
+                done.condition_errors += step.cut == ERROR
                 if not step.cut:
                     done.acted += step.action != "forward"
                     _collect(effects, step, way.rows[step.route], item.message)
@@ -125,17 +145,34 @@ class Router:
                 self.core.feed_notifications.notify(connection, name)
         return done
 
+    def _walk(
+        self, connection: Connection, store: Store, topic: str, hops: int, only: str | None
+    ) -> tuple[Sequence[WalkRow], bool, bool]:
+        """Where a topic leads; whether that depends on the headers of a message, and whether on all of its content."""
+        found: Sequence[WalkRow] = ()
+        if only is not None:
+            first = routes.named(connection, store, only)
+            if first is None:
+                raise RouteError(f"there is no route {only!r}: `queue-db routes list` shows them")
+            further = routes.walk(connection, store, first.target, hops + 1) if first.action == "forward" else []
+            found = [first._replace(topic=topic, pattern=topic), *further]
+        elif hops <= routes.HOPS:
+            found = routes.walk(connection, store, topic, hops)
+        by_content = any(options_of(row.options).where is not None for row in found)
+        return found, any(row.form == HEADERS for row in found), by_content
+
     def report(self, done: Done) -> None:
         """Count and log what was cut."""
         if not done.cuts:
             return
         with self.core.database.counting as counters:
             counters.loops += done.loops
+            counters.condition_errors += done.condition_errors
         now = time.monotonic()
         for step in done.cuts:
             if now - self._logged.get(step.route, -_LOGGED_EVERY) >= _LOGGED_EVERY:
                 self._logged[step.route] = now
-                why = "leads back to where the message has been" if step.cut == LOOP else f"is beyond {routes.HOPS} forwards"
+                why = _REPORTED[step.cut]
                 log.warning("route %r: %s %r from topic %r %s: cut", step.route, step.action, step.target, step.topic, why)
 
     def after_commit(self, done: Done) -> None:
@@ -173,15 +210,18 @@ class Router:
         raise TransientStorageError(f"feed {feed.name!r} was deleted while messages were routed to it: publish them again")
 
 
-def _plan(item: Item, walk: Sequence[WalkRow], headers: str | None) -> Plan:
+def _plan(item: Item, walk: Sequence[WalkRow], headers: str | None, content: Mapping[str, Any] | None) -> Plan:
     hops = len(item.via)
     if hops > routes.HOPS:
         cut = Step(hops, item.topic, "", (), "", 0, "forward", item.topic, None, HOP_LIMIT)
         return Plan([cut], {})
-    return plan(item.topic, walk, hops, item.via, None if headers is None else json.loads(headers))
+    return plan(item.topic, walk, hops, item.via, None if headers is None else json.loads(headers), content)
 
 
 def _collect(effects: _Effects, step: Step, row: WalkRow, message: NewMessage) -> None:
+    if options_of(row.options).matched:
+        headers = json.loads(message.headers) if message.headers else {}
+        message = message._replace(headers=_ENCODER.encode({**headers, MATCHED: list(step.patterns)}))
     if step.action == "enqueue":
         effects.jobs.append(JobTemplate(row.target, row.kind, group_of(row.options)).job(message))
     elif step.action == "webhook":

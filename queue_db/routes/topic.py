@@ -24,12 +24,14 @@ class Topic:
     """One topic. ``db.topic(name)`` returns it; it keeps nothing: a message goes where routes lead, or nowhere.
 
     :param admit: called in each publish, before anything is written.
+    :param only: this route alone has the messages.
     """
 
-    def __init__(self, router: Router, name: str, admit: Admit | None = None) -> None:
+    def __init__(self, router: Router, name: str, admit: Admit | None = None, *, only: str | None = None) -> None:
         self.name = name
         self.router = router
         self._admit = admit
+        self._only = only
         self._builder = MessageBuilder(router.core, name)
 
     def __repr__(self) -> str:
@@ -97,12 +99,12 @@ class Topic:
 
     def _route(self, connection: Connection, store: Store, items: Sequence[Item], keyed: Keyed | None, *, own: bool) -> Done:
         if keyed is None:
-            return self.router.route(connection, store, items, own=own, admit=self._admit)
+            return self.router.route(connection, store, items, own=own, admit=self._admit, only=self._only)
         done = Done()
 
         def publish() -> int:
             nonlocal done
-            done = self.router.route(connection, store, items, own=own, admit=self._admit)
+            done = self.router.route(connection, store, items, own=own, admit=self._admit, only=self._only)
             return done.acted
 
         done.acted = publishes.once(connection, store, keyed, publish)

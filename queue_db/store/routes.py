@@ -36,13 +36,16 @@ from queue_db.store.base import Store
 from queue_db.store.feeds.rows import FeedRow
 from queue_db.store.schema import TOPIC_LENGTH, FeedTables
 
+#: Ends the stored action of a definition with a condition.
+CONDITIONAL = "?"
+
 #: Most forwards from topic to topic on the way of one message.
 HOPS = 8
 
 # Written into the statement: those that go to the driver directly have no values beside the caller's.
 _NO_TEXT: ColumnElement[str] = literal_column("''")
-_FORWARD: ColumnElement[str] = literal_column("'forward'")
-_FEED: ColumnElement[str] = literal_column("'feed'")
+_FORWARDS: list[ColumnElement[str]] = [literal_column("'forward'"), literal_column("'forward?'")]
+_FEEDS: list[ColumnElement[str]] = [literal_column("'feed'"), literal_column("'feed?'")]
 _MOST: ColumnElement[int] = literal_column(str(HOPS))
 _ONE: ColumnElement[int] = literal_column("1")
 _GOING: ColumnElement[int] = literal_column("0")
@@ -89,10 +92,12 @@ class Meaning(NamedTuple):
 
 def meaning(action: str, target: str, kind: str | None, options: str | None) -> Meaning:
     """A webhook is stored as an ``enqueue`` whose group is the address: code older than webhooks makes the job, too."""
+    action = action.removesuffix(CONDITIONAL)
     if action == "enqueue" and options is not None:
         found = json.loads(options)
-        if found.get("webhook"):
-            return Meaning("webhook", found["group"], None, None)
+        if found.pop("webhook", False):
+            address = found.pop("group")
+            return Meaning("webhook", address, None, json.dumps(found) if found else None)
     return Meaning(action, target, kind, options)
 
 
@@ -264,7 +269,7 @@ def _walk(tables: FeedTables) -> Select[Any]:
         .join(subscriptions, may_match(reached.c.topic)[0] & may_match(reached.c.topic)[1])
         .join(routes, routes.c.name == subscriptions.c.route)
         .join(definitions, definitions.c.id == routes.c.definition)
-        .where(definitions.c.action == _FORWARD, routes.c.paused == _GOING, reached.c.hops < _MOST)
+        .where(definitions.c.action.in_(_FORWARDS), routes.c.paused == _GOING, reached.c.hops < _MOST)
     )
     reached = reached.union(further)
     topics = select(reached.c.topic).distinct().subquery("topics")
@@ -280,8 +285,30 @@ def _walk(tables: FeedTables) -> Select[Any]:
         .join(subscriptions, may_match(topics.c.topic)[0] & may_match(topics.c.topic)[1])
         .join(routes, routes.c.name == subscriptions.c.route)
         .join(definitions, definitions.c.id == routes.c.definition)
-        .outerjoin(feeds, (feeds.c.name == definitions.c.target) & (definitions.c.action == _FEED))
+        .outerjoin(feeds, (feeds.c.name == definitions.c.target) & definitions.c.action.in_(_FEEDS))
     )
+
+
+def named(connection: Connection, store: Store, route: str) -> WalkRow | None:
+    """A route as if a topic with its name led to it; None: there is none."""
+    tables = store.tables.feeds
+    routes, definitions, feeds = tables.routes, tables.definitions, tables.feeds
+    query = (
+        select(
+            *(routes.c[name] for name in ("name", "version", "paused")),
+            *(definitions.c[name] for name in DefinitionRow._fields),
+            *(feeds.c[name] for name in FeedRow._fields),
+        )
+        .join(definitions, definitions.c.id == routes.c.definition)
+        .outerjoin(feeds, (feeds.c.name == definitions.c.target) & definitions.c.action.in_(_FEEDS))
+        .where(routes.c.name == route)
+    )
+    row = connection.execute(query).first()
+    if row is None:
+        return None
+    values = (route, "exact", route, *row)
+    feed = None if values[_PLAIN] is None else FeedRow(*values[_PLAIN:])
+    return WalkRow._make((*values[:_SHA], *meaning(*values[_SHA:_PLAIN]), feed))
 
 
 # --- counters -------------------------------------------------------------------------------------------------------

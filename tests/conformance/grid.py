@@ -51,6 +51,7 @@ DEPENDS: dict[str, Axes] = {
     "TestMessageClaims": Axes.DATABASE,
     "TestSharedCursors": Axes.DATABASE,
     "TestSpans": Axes.DATABASE,
+    "TestConditions": Axes.DATABASE,
     "TestLoops": Axes.DATABASE,
     "TestPatterns": Axes.DATABASE,
     "TestPositions": Axes.DATABASE,

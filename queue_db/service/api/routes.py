@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from queue_db.db import QueueDB
 from queue_db.errors import RouteError
 from queue_db.routes import RouteInfo, Topic
+from queue_db.routes.conditions import CONDITION_LENGTH, EXAMPLE
 from queue_db.routes.definition import WEBHOOKS
 from queue_db.service.feed_shapes import Body, ClientId, IdempotencyKey, NewMessages, keyed
 from queue_db.service.paths import Name
@@ -41,6 +42,8 @@ class RouteView(BaseModel):
     target: str
     kind: str | None
     group: bool | str
+    where: str | None = Field(description="The condition under which it acts. Null: always.")
+    matched: bool = Field(description="Whether what it makes has the header `matched`.")
     version: str = Field(description="Grows each time that the route is pointed at a definition.")
     paused: bool
     subscriptions: list[Subscription]
@@ -61,6 +64,11 @@ class RouteAction(Body):
     target: Annotated[str, Field(max_length=TOPIC_LENGTH, description="The feed, queue, topic, address or counter.")] = ""
     kind: Annotated[str, Field(min_length=1, max_length=KIND_LENGTH, description="Of the jobs (`enqueue`).")] | None = None
     group: bool | Annotated[str, Field(min_length=1, max_length=KEY_LENGTH)] = False
+    where: (
+        Annotated[str, Field(min_length=1, max_length=CONDITION_LENGTH, description=f"Act only where this holds, as `{EXAMPLE}`.")]
+        | None
+    ) = None
+    matched: Annotated[bool, Field(description="Write the patterns that matched into the header `matched`.")] = False
 
 
 class RouteDefinition(Body):
@@ -88,7 +96,7 @@ class TopicTestStep(BaseModel):
     action: str
     target: str
     kind: str | None
-    cut: str = Field(description="Why it does nothing: `loop`, `hops`, `paused`, `again`. Empty: it acts.")
+    cut: str = Field(description="Why it does nothing: `loop`, `hops`, `paused`, `again`, `condition`, `error`. Empty: it acts.")
 
 
 class TopicTestResult(BaseModel):
@@ -99,8 +107,11 @@ class TopicTestResult(BaseModel):
 
 
 class TopicTest(Body):
-    """Headers of a message."""
+    """A message, as conditions see it."""
 
+    kind: Annotated[str, Field(min_length=1, max_length=KIND_LENGTH)] = "message"
+    payload: Any = None
+    key: Annotated[str, Field(min_length=1, max_length=KEY_LENGTH)] | None = None
     headers: dict[str, Any] | None = None
 
 
@@ -133,7 +144,7 @@ def set_route(route: Name, does: RouteAction, request: Request, db: Db, who: Man
         arguments = {"enqueue": does.target if does.kind is None else (does.target, does.kind), "group": does.group}
     elif does.kind is not None or does.group is not False:
         raise invalid("kind and group are for the action enqueue")
-    db.routes.set(route, **arguments)
+    db.routes.set(route, **arguments, where=does.where, matched=does.matched)
     record(request, who, "set", f"route {route}", detail=does.model_dump(exclude_none=True))
     return _find(db, route)
 
@@ -243,7 +254,7 @@ def publish_to_topic(
 def test_topic(topic: Name, message: TopicTest, db: Db, who: Reader) -> TopicTestResult:
     """Show what a publish to a topic would do now, by routes that the token may read; nothing is done."""
     who.check("read", topic)
-    way = db.routes.test(topic, headers=message.headers)
+    way = db.routes.test(topic, kind=message.kind, payload=message.payload, key=message.key, headers=message.headers)
     steps = [
         TopicTestStep(
             **{name: getattr(one, name) for name in TopicTestStep.model_fields if name not in {"patterns", "version"}},
@@ -270,7 +281,7 @@ def _find(db: QueueDB, name: str) -> RouteView:
 
 
 def _view(info: RouteInfo) -> RouteView:
-    plain = ("name", "definition", "action", "target", "kind", "group", "paused", "changed_at")
+    plain = ("name", "definition", "action", "target", "kind", "group", "where", "matched", "paused", "changed_at")
     return RouteView(
         **{name: getattr(info, name) for name in plain},
         version=str(info.version),

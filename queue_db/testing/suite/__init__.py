@@ -58,7 +58,7 @@ from queue_db.testing.suite.metrics import TestMetrics
 from queue_db.testing.suite.patterns import TestPatterns
 from queue_db.testing.suite.reading import TestPurge, TestRead, TestSweep
 from queue_db.testing.suite.rescheduling import TestReschedule
-from queue_db.testing.suite.routes import TestLoops, TestRoutes, TestTopics, routed
+from queue_db.testing.suite.routes import TestConditions, TestLoops, TestRoutes, TestTopics, routed
 from queue_db.testing.suite.settling import TestCancel, TestFail, TestFence, TestGiveBack, TestOutcomes, TestSettleMany
 from queue_db.testing.suite.spans import TestFailedMessages, TestSharedCursors, TestSpans
 from queue_db.testing.suite.tables import TestTables
@@ -77,6 +77,7 @@ __all__ = [
     "TestClaim",
     "TestClaimsThatEnd",
     "TestCompleteUsing",
+    "TestConditions",
     "TestCursors",
     "TestDead",
     "TestDebounce",

@@ -15,7 +15,7 @@ from queue_db.routes import Step
 from queue_db.testing.clock import SettableClock
 from queue_db.testing.suite.fixtures import Notes
 
-__all__ = ["TestLoops", "TestRoutes", "TestTopics", "routed"]
+__all__ = ["TestConditions", "TestLoops", "TestRoutes", "TestTopics", "routed"]
 
 
 @pytest.fixture
@@ -361,3 +361,98 @@ class TestLoops:
             db.routes.follow(second, "router", topic=f"{routed}.{second}")
         assert [len(db.feed(name).read().messages) for name in (first, second)] == [1, 1]
         assert db.counters.loops == 2
+
+
+class TestConditions:
+    """Routes that look at the message, and routes that are run by name."""
+
+    @pytest.mark.parametrize(
+        ("where", "holds"),
+        [
+            ("payload.celsius > `70`", [71, 70.5]),
+            ("payload.celsius == `71`", [71]),
+            ("payload.celsius != null && !(payload.celsius > `70`)", [70, True]),
+            ("headers.site == 'north' && payload.celsius", [71, 70.5, 70, True, "71", 0]),
+            (
+                "kind == 'reading' && key == 'k' && client == 'probe' && contains(topic, 'sensor')",
+                [71, 70.5, 70, True, "71", None, 0],
+            ),
+            ("payload.tags[?@ == 'hot']", []),
+        ],
+    )
+    def test_a_route_acts_where_its_condition_holds(self, db: QueueDB, routed: str, where: str, holds: list[Any]) -> None:
+        db.routes.set(f"{routed}-hot", feed=f"{routed}-hot", where=where)
+        db.routes.subscribe(f"{routed}.sensor", f"{routed}-hot", "exact")
+        given = [71, 70.5, 70, True, "71", None, 0]
+        topic = db.topic(f"{routed}.sensor")
+        messages = [("reading", {"celsius": one}, {"key": "k", "headers": {"site": "north"}}) for one in given]
+        assert topic.publish_many(messages, client="probe") == len(holds)
+        assert [one["celsius"] for one in payloads(db.feed(f"{routed}-hot").read())] == holds
+        (step,) = db.routes.test(topic.name, kind="reading", payload={"celsius": 71}, headers={"site": "north"}, key="k").steps
+        assert step.cut == ("" if db.routes.test(topic.name, payload={"celsius": 71}).actions else step.cut)
+
+    def test_a_condition_of_a_forward_holds_for_what_comes_after_it(self, db: QueueDB, routed: str) -> None:
+        db.routes.set(f"{routed}-big", forward=f"{routed}.big", where="payload > `10`")
+        db.routes.set(f"{routed}-all", feed=f"{routed}-all", where=f"topic == '{routed}.big'")
+        db.routes.subscribe(f"{routed}.in", f"{routed}-big", "exact")
+        db.routes.subscribe(f"{routed}.*", f"{routed}-all")
+        assert db.topic(f"{routed}.in").publish_many([("n", 1), ("n", 11), ("n", 12)]) == 2
+        assert payloads(db.feed(f"{routed}-all").read()) == [11, 12]
+        cuts = [(step.route.removeprefix(routed), step.cut) for step in db.routes.test(f"{routed}.in", payload=1).steps]
+        assert cuts == [("-all", "condition"), ("-big", "condition")]
+
+    def test_a_condition_is_part_of_the_definition(self, db: QueueDB, routed: str) -> None:
+        route = f"{routed}-r"
+        plain = db.routes.set(route, enqueue=routed)
+        where = db.routes.set(route, enqueue=routed, where="payload")
+        assert plain != where
+        (info,) = [one for one in db.routes.list() if one.name == route]
+        assert (info.action, info.where, info.matched) == ("enqueue", "payload", False)
+        db.routes.set(route, webhook="https://example.com/x", where="payload", matched=True)
+        (info,) = [one for one in db.routes.list() if one.name == route]
+        assert (info.action, info.target, info.group, info.where) == ("webhook", "https://example.com/x", False, "payload")
+        assert info.matched
+        with pytest.raises(ArgumentError, match="is no JMESPath expression"):
+            db.routes.set(route, drop=True, where="payload >")
+
+    def test_a_condition_that_cannot_be_evaluated_is_counted_and_logged(
+        self, db: QueueDB, routed: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        db.routes.set(f"{routed}-r", count=f"{routed}-r", where="contains(payload.tags, 'hot')")
+        db.routes.subscribe(routed, f"{routed}-r", "exact")
+        before = db.counters.condition_errors
+        with caplog.at_level(logging.WARNING, "queue_db.routes"):
+            assert db.topic(routed).publish_many([("n", {"tags": ["hot"]}), ("n", {}), ("n", {"tags": []})]) == 1
+        assert db.counters.condition_errors - before == 1
+        assert [record for record in caplog.messages if "cannot be evaluated" in record and f"{routed}-r" in record]
+
+    def test_what_a_route_makes_has_the_patterns_that_matched(self, db: QueueDB, routed: str) -> None:
+        db.routes.set(f"{routed}-f", feed=f"{routed}-f", matched=True)
+        db.routes.set(f"{routed}-j", enqueue=f"{routed}-j", matched=True)
+        for pattern in (f"{routed}.*", f"{routed}.sensor.?"):
+            db.routes.subscribe(pattern, f"{routed}-f")
+        db.routes.subscribe(f"{routed}.sensor.#", f"{routed}-j", "amqp")
+        assert db.topic(f"{routed}.sensor.7").publish("n", 1, headers={"trace": "t"}) == 2
+        (message,) = db.feed(f"{routed}-f").read().messages
+        patterns = [f"{routed}.*", f"{routed}.sensor.?"]
+        assert message.headers == {"trace": "t", "topic": f"{routed}.sensor.7", "matched": patterns}
+        (job,) = db.queue(f"{routed}-j").claim()
+        assert job.headers["matched"] == [f"{routed}.sensor.#"]
+        with pytest.raises(ArgumentError, match="'matched' is reserved"):
+            db.topic(f"{routed}.sensor.7").publish("n", headers={"matched": []})
+
+    def test_a_route_is_run_by_its_name(self, db: QueueDB, routed: str) -> None:
+        db.routes.set(f"{routed}-job", enqueue=(f"{routed}-job", "check"), where="payload")
+        db.routes.set(f"{routed}-on", forward=f"{routed}.next")
+        db.routes.set(f"{routed}-next", feed=f"{routed}-next")
+        db.routes.subscribe(f"{routed}.*", f"{routed}-next")
+        assert db.routes.run(f"{routed}-job", "n", 7, key="k") == 1
+        assert db.routes.run(f"{routed}-job", "n", 0) == 1  # JMESPath: a number holds
+        assert db.routes.run(f"{routed}-job", "n", []) == 0
+        assert [(job.kind, job.payload) for job in db.queue(f"{routed}-job").claim(9)] == [("check", 7), ("check", 0)]
+        assert db.routes.run(f"{routed}-on", "n", 8) == 1
+        assert payloads(db.feed(f"{routed}-next").read()) == [8]
+        with pytest.raises(RouteError, match="there is no route"):
+            db.routes.run(f"{routed}-none", "n")
+        db.routes.pause(f"{routed}-job")
+        assert db.routes.run(f"{routed}-job", "n", 9) == 0
