@@ -91,7 +91,7 @@ def test_a_message_comes_through_nine_feeds_at_most(db: QueueDB, routed: str, ca
     assert any("is beyond 8 forwards" in record.message for record in caplog.records)
 
 
-def _forgetful(topic: str, rows: Sequence[WalkRow], hops: int = 0, closed: Collection[str] = (), headers: object = None) -> Plan:
+def _forgetful(topic: str, rows: Sequence[WalkRow], hops: int = 0, closed: Collection[str] = (), *_: object) -> Plan:
     """The negative control: each forward is followed, wherever it leads."""
     steps: list[Step] = []
     for row in rows:
