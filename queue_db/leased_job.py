@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from datetime import datetime
 from operator import attrgetter
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeGuard, TypeVar, cast, overload
 
 from queue_db import arguments
 from queue_db.codecs import Codec, JSONCodec, described
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
     from sqlalchemy.orm import Session
+
+if TYPE_CHECKING:
+    import typing_extensions
+
+    #: What the payload is: ``LeasedJob[Welcome]``. At run time nothing depends on it.
+    Payload_co = typing_extensions.TypeVar("Payload_co", covariant=True, default=Any)
+else:
+    Payload_co = TypeVar("Payload_co", covariant=True)
 
 _HEADERS = JSONCodec()
 
@@ -161,7 +169,7 @@ class JobData:
         return f"<{type(self).__name__} {self.fence} {self.kind!r} in {self.queue!r}, attempt {self.attempts}/{self.max_attempts}>"
 
 
-class LeasedJob(JobData):
+class LeasedJob(JobData, Generic[Payload_co]):
     """A claimed job: its data, and the verbs that settle it.
 
     Each verb returns a :class:`Verdict`: APPLIED, or LOST when the lease ended and the job may belong to another worker. A lost
@@ -227,7 +235,7 @@ class LeasedJob(JobData):
         self.claimant = _claimant.get()
 
     @property
-    def payload(self) -> Any:
+    def payload(self) -> Payload_co:
         """The payload, decoded when it is first read.
 
         :raises PayloadError: the codec cannot decode the stored text (an INSERT by hand); ``payload_text`` has it as it is.
@@ -238,7 +246,8 @@ class LeasedJob(JobData):
             except Exception as error:
                 self.misfit = PayloadError(kind=self.kind, reason=f"the stored text cannot be decoded: {described(error)}")
                 raise self.misfit from error
-        return self._payload[0]
+        found: Payload_co = self._payload[0]
+        return found
 
     @property
     def payload_text(self) -> str:

@@ -52,6 +52,12 @@ class State(StrEnum):
 
 #: The states of jobs that are there.
 PRESENT = (State.AVAILABLE, State.SCHEDULED, State.RUNNING, State.BLOCKED, State.DEAD)
+OnDuplicate = Literal["raise", "skip", "replace", "debounce"]
+"""What an enqueue does if a live job has the unique key."""
+
+OnTrimmed = Literal["raise", "skip"]
+"""What a reader does if messages after its position were trimmed."""
+
 PresentState = Literal["available", "scheduled", "running", "blocked", "dead"]
 
 

@@ -25,6 +25,8 @@ from queue_db.model import (
     Job,
     JobPage,
     NewJob,
+    OnDuplicate,
+    PresentState,
     ProgressReport,
     QueueStats,
     RetainedResult,
@@ -78,6 +80,7 @@ class Queue:
 
     # --- enqueue ----------------------------------------------------------------------------------------------------
 
+    @overload
     def enqueue(
         self,
         kind: str,
@@ -88,7 +91,42 @@ class Queue:
         priority: int = 0,
         unique_key: str | None = None,
         unique_for: float | None = None,
-        on_duplicate: str = "raise",
+        on_duplicate: Literal["raise", "replace", "debounce"] = "raise",
+        group: str | None = None,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        headers: Mapping[str, Any] | None = None,
+        using: Connection | Session | None = None,
+    ) -> int: ...
+
+    @overload
+    def enqueue(
+        self,
+        kind: str,
+        payload: Any = None,
+        *,
+        delay: float = 0.0,
+        run_at: datetime | None = None,
+        priority: int = 0,
+        unique_key: str | None = None,
+        unique_for: float | None = None,
+        on_duplicate: OnDuplicate,
+        group: str | None = None,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        headers: Mapping[str, Any] | None = None,
+        using: Connection | Session | None = None,
+    ) -> int | None: ...
+
+    def enqueue(
+        self,
+        kind: str,
+        payload: Any = None,
+        *,
+        delay: float = 0.0,
+        run_at: datetime | None = None,
+        priority: int = 0,
+        unique_key: str | None = None,
+        unique_for: float | None = None,
+        on_duplicate: OnDuplicate = "raise",
         group: str | None = None,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
         headers: Mapping[str, Any] | None = None,
@@ -139,7 +177,17 @@ class Queue:
         self,
         jobs: Iterable[tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]],
         *,
-        on_duplicate: str = "raise",
+        on_duplicate: Literal["raise", "replace", "debounce"] = "raise",
+        ids: Literal[True] = True,
+        using: Connection | Session | None = None,
+    ) -> list[int]: ...
+
+    @overload
+    def enqueue_many(
+        self,
+        jobs: Iterable[tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]],
+        *,
+        on_duplicate: OnDuplicate,
         ids: Literal[True] = True,
         using: Connection | Session | None = None,
     ) -> list[int | None]: ...
@@ -149,7 +197,7 @@ class Queue:
         self,
         jobs: Iterable[tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]],
         *,
-        on_duplicate: str = "raise",
+        on_duplicate: OnDuplicate = "raise",
         ids: Literal[False],
         using: Connection | Session | None = None,
     ) -> int: ...
@@ -159,19 +207,19 @@ class Queue:
         self,
         jobs: Iterable[tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]],
         *,
-        on_duplicate: str = "raise",
+        on_duplicate: OnDuplicate = "raise",
         ids: bool = True,
         using: Connection | Session | None = None,
-    ) -> list[int | None] | int: ...
+    ) -> list[int] | list[int | None] | int: ...
 
     def enqueue_many(
         self,
         jobs: Iterable[tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]],
         *,
-        on_duplicate: str = "raise",
+        on_duplicate: OnDuplicate = "raise",
         ids: bool = True,
         using: Connection | Session | None = None,
-    ) -> list[int | None] | int:
+    ) -> list[int] | list[int | None] | int:
         """Add jobs from any iterable of ``(kind, payload)`` or ``(kind, payload, options)``; return their ids by position.
 
         ``options`` are the arguments of :meth:`enqueue` that belong to one job. The iterable is read in chunks of 1000, in one
@@ -190,14 +238,34 @@ class Queue:
         added = self._enqueue.many(read, policy, using, ids=ids, number=number)
         return list(added.ids) if ids else added.number
 
+    @overload
     def enqueue_batch(
         self,
         jobs: Iterable[tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]],
         then: tuple[str, Any] | tuple[str, Any, Mapping[str, Any]],
         *,
-        on_duplicate: str = "raise",
+        on_duplicate: Literal["raise"] = "raise",
         using: Connection | Session | None = None,
-    ) -> tuple[int, list[int | None]]:
+    ) -> tuple[int, list[int]]: ...
+
+    @overload
+    def enqueue_batch(
+        self,
+        jobs: Iterable[tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]],
+        then: tuple[str, Any] | tuple[str, Any, Mapping[str, Any]],
+        *,
+        on_duplicate: Literal["raise", "skip"],
+        using: Connection | Session | None = None,
+    ) -> tuple[int, list[int | None]]: ...
+
+    def enqueue_batch(
+        self,
+        jobs: Iterable[tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]],
+        then: tuple[str, Any] | tuple[str, Any, Mapping[str, Any]],
+        *,
+        on_duplicate: Literal["raise", "skip"] = "raise",
+        using: Connection | Session | None = None,
+    ) -> tuple[int, list[int]] | tuple[int, list[int | None]]:
         """Add jobs as :meth:`enqueue_many` does, and a callback job that is enqueued when all of them have left the queue.
 
         It is enqueued once, in the transaction in which the last of them is completed, dies or is cancelled. Its headers count
@@ -428,7 +496,7 @@ class Queue:
 
     def jobs(
         self,
-        state: str,
+        state: PresentState | State,
         *,
         kind: str | None = None,
         group: str | None = None,

@@ -12,6 +12,7 @@ from queue_db.aio.message_claims import AsyncMessageClaim
 from queue_db.concurrency.greenlets import joined, run
 from queue_db.feeds import ClaimInfo, CursorInfo, Feed, FeedInfo, Feeds, FeedStats, Message, Page, SpanInfo
 from queue_db.feeds.registry import Infos
+from queue_db.model import OnTrimmed
 
 
 class AsyncFeed:
@@ -83,7 +84,7 @@ class AsyncFeed:
         client: str | None = None,
         echo: bool = True,
         hidden: bool = True,
-        on_trimmed: str = "raise",
+        on_trimmed: OnTrimmed = "raise",
     ) -> Page:
         """Up to ``limit`` messages after a position, in order. Nothing at or before ``page.position`` is ever published later.
 
@@ -198,7 +199,7 @@ class AsyncFeed:
         return await run(self._sync.trim)
 
     async def cursor(
-        self, name: str, *, start: str = "start", lease: float = 30.0, take_over: bool = False, on_trimmed: str = "raise"
+        self, name: str, *, start: str = "start", lease: float = 30.0, take_over: bool = False, on_trimmed: OnTrimmed = "raise"
     ) -> AsyncCursor:
         """Open a durable cursor: one process holds it, reads on from its position, and acknowledges what it has done.
 
@@ -212,7 +213,7 @@ class AsyncFeed:
         options: dict[str, Any] = {"start": start, "lease": lease, "take_over": take_over, "on_trimmed": on_trimmed}
         return AsyncCursor(await run(self._sync.cursor, name, **options))
 
-    async def resume(self, name: str, hold: int, *, lease: float = 30.0, on_trimmed: str = "raise") -> AsyncCursor:
+    async def resume(self, name: str, hold: int, *, lease: float = 30.0, on_trimmed: OnTrimmed = "raise") -> AsyncCursor:
         """The open cursor that has this ``cursor.hold``, in any process: what it reads next follows what was acknowledged.
 
         :param lease: seconds without a read or acknowledgement after which another process may open it.
@@ -232,7 +233,7 @@ class AsyncFeed:
         start: str = "start",
         lease: float = 30.0,
         take_over: bool = False,
-        on_trimmed: str = "raise",
+        on_trimmed: OnTrimmed = "raise",
     ) -> int:
         """Enqueue a job for each message after the position of a cursor, each once; return how many.
 
@@ -260,7 +261,7 @@ class AsyncFeed:
         queue: str | None = None,
         max_attempts: int = 3,
         start: str = "start",
-        on_trimmed: str = "raise",
+        on_trimmed: OnTrimmed = "raise",
     ) -> AsyncSharedCursor:
         """Open a cursor that any number of consumers share: each claims spans of messages, and each message is for one of them.
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from queue_db.concurrency.greenlets import joined, run, within
 from queue_db.database.asynchronous import Turn
-from queue_db.leased_job import JobData, LeasedJob
+from queue_db.leased_job import JobData, LeasedJob, Payload_co
 from queue_db.model import Verdict
 from queue_db.outcomes import Outcome
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from queue_db.aio.queue import AsyncQueue
 
 
-class AsyncLeasedJob(JobData):
+class AsyncLeasedJob(JobData, Generic[Payload_co]):
     """A claimed job: its data, and the verbs that settle it.
 
     Each verb returns a :class:`Verdict`: APPLIED, or LOST when the lease ended and the job may belong to another worker. A lost
@@ -47,12 +47,13 @@ class AsyncLeasedJob(JobData):
         return self.leased.version
 
     @property
-    def payload(self) -> Any:
+    def payload(self) -> Payload_co:
         """The payload, decoded when it is first read.
 
         :raises PayloadError: the codec cannot decode the stored text (an INSERT by hand); ``payload_text`` has it as it is.
         """
-        return self.leased.payload
+        found: Payload_co = self.leased.payload
+        return found
 
     @property
     def payload_text(self) -> str:

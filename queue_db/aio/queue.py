@@ -16,8 +16,11 @@ from queue_db.model import (
     DeathReason,
     Job,
     JobPage,
+    OnDuplicate,
+    PresentState,
     QueueStats,
     RetainedResult,
+    State,
     Verdict,
 )
 from queue_db.queue import Queue
@@ -38,6 +41,7 @@ class AsyncQueue:
     def __repr__(self) -> str:
         return f"<AsyncQueue {self.name!r} of {self.db.url}>"
 
+    @overload
     async def enqueue(
         self,
         kind: str,
@@ -48,7 +52,42 @@ class AsyncQueue:
         priority: int = 0,
         unique_key: str | None = None,
         unique_for: float | None = None,
-        on_duplicate: str = "raise",
+        on_duplicate: Literal["raise", "replace", "debounce"] = "raise",
+        group: str | None = None,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        headers: Mapping[str, Any] | None = None,
+        using: AsyncConnection | AsyncSession | None = None,
+    ) -> int: ...
+
+    @overload
+    async def enqueue(
+        self,
+        kind: str,
+        payload: Any = None,
+        *,
+        delay: float = 0.0,
+        run_at: datetime | None = None,
+        priority: int = 0,
+        unique_key: str | None = None,
+        unique_for: float | None = None,
+        on_duplicate: OnDuplicate,
+        group: str | None = None,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        headers: Mapping[str, Any] | None = None,
+        using: AsyncConnection | AsyncSession | None = None,
+    ) -> int | None: ...
+
+    async def enqueue(
+        self,
+        kind: str,
+        payload: Any = None,
+        *,
+        delay: float = 0.0,
+        run_at: datetime | None = None,
+        priority: int = 0,
+        unique_key: str | None = None,
+        unique_for: float | None = None,
+        on_duplicate: OnDuplicate = "raise",
         group: str | None = None,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
         headers: Mapping[str, Any] | None = None,
@@ -96,7 +135,17 @@ class AsyncQueue:
         self,
         jobs: Iterable[tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]],
         *,
-        on_duplicate: str = "raise",
+        on_duplicate: Literal["raise", "replace", "debounce"] = "raise",
+        ids: Literal[True] = True,
+        using: AsyncConnection | AsyncSession | None = None,
+    ) -> list[int]: ...
+
+    @overload
+    async def enqueue_many(
+        self,
+        jobs: Iterable[tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]],
+        *,
+        on_duplicate: OnDuplicate,
         ids: Literal[True] = True,
         using: AsyncConnection | AsyncSession | None = None,
     ) -> list[int | None]: ...
@@ -106,7 +155,7 @@ class AsyncQueue:
         self,
         jobs: Iterable[tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]],
         *,
-        on_duplicate: str = "raise",
+        on_duplicate: OnDuplicate = "raise",
         ids: Literal[False],
         using: AsyncConnection | AsyncSession | None = None,
     ) -> int: ...
@@ -116,19 +165,19 @@ class AsyncQueue:
         self,
         jobs: Iterable[tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]],
         *,
-        on_duplicate: str = "raise",
+        on_duplicate: OnDuplicate = "raise",
         ids: bool = True,
         using: AsyncConnection | AsyncSession | None = None,
-    ) -> list[int | None] | int: ...
+    ) -> list[int] | list[int | None] | int: ...
 
     async def enqueue_many(
         self,
         jobs: Iterable[tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]],
         *,
-        on_duplicate: str = "raise",
+        on_duplicate: OnDuplicate = "raise",
         ids: bool = True,
         using: AsyncConnection | AsyncSession | None = None,
-    ) -> list[int | None] | int:
+    ) -> list[int] | list[int | None] | int:
         """Add jobs from any iterable of ``(kind, payload)`` or ``(kind, payload, options)``; return their ids by position.
 
         ``options`` are the arguments of :meth:`enqueue` that belong to one job. The iterable is read in chunks of 1000, in one
@@ -139,14 +188,34 @@ class AsyncQueue:
         """
         return await run(self._queue.enqueue_many, jobs, on_duplicate=on_duplicate, ids=ids, using=joined(using))
 
+    @overload
     async def enqueue_batch(
         self,
         jobs: Iterable[tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]],
         then: tuple[str, Any] | tuple[str, Any, Mapping[str, Any]],
         *,
-        on_duplicate: str = "raise",
+        on_duplicate: Literal["raise"] = "raise",
         using: AsyncConnection | AsyncSession | None = None,
-    ) -> tuple[int, list[int | None]]:
+    ) -> tuple[int, list[int]]: ...
+
+    @overload
+    async def enqueue_batch(
+        self,
+        jobs: Iterable[tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]],
+        then: tuple[str, Any] | tuple[str, Any, Mapping[str, Any]],
+        *,
+        on_duplicate: Literal["raise", "skip"],
+        using: AsyncConnection | AsyncSession | None = None,
+    ) -> tuple[int, list[int | None]]: ...
+
+    async def enqueue_batch(
+        self,
+        jobs: Iterable[tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]],
+        then: tuple[str, Any] | tuple[str, Any, Mapping[str, Any]],
+        *,
+        on_duplicate: Literal["raise", "skip"] = "raise",
+        using: AsyncConnection | AsyncSession | None = None,
+    ) -> tuple[int, list[int]] | tuple[int, list[int | None]]:
         """Add jobs as :meth:`enqueue_many` does, and a callback job that is enqueued when all of them have left the queue.
 
         It is enqueued once, in the transaction in which the last of them is completed, dies or is cancelled. Its headers count
@@ -308,7 +377,7 @@ class AsyncQueue:
 
     async def jobs(
         self,
-        state: str,
+        state: PresentState | State,
         *,
         kind: str | None = None,
         group: str | None = None,

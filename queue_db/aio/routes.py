@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from queue_db.concurrency.greenlets import joined, run
+from queue_db.model import OnTrimmed
 from queue_db.routes import Dry, Routes, Topic
 from queue_db.routes.registry import Definitions, Infos
 
@@ -213,7 +214,7 @@ class AsyncRoutes:
         start: str = "start",
         lease: float = 30.0,
         take_over: bool = False,
-        on_trimmed: str = "raise",
+        on_trimmed: OnTrimmed = "raise",
     ) -> int:
         """Route the messages of a feed, each once; return how many. What routes do and the position are committed together.
 

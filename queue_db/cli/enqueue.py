@@ -19,6 +19,7 @@ from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions, QueueArgument, decoded
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, DuplicateJobError, EnqueueError
+from queue_db.model import OnDuplicate as Policy
 
 # A shell removes one pair of quotes.
 _PAYLOAD_HINT = """(a JSON string needs its own quotes: '"hello"')"""
@@ -120,7 +121,7 @@ def enqueue(
         output.note("skipped: a live job has the unique key")
 
 
-def _enqueue_lines(queue: str, source: str, on_duplicate: str, common: CommonOptions) -> None:
+def _enqueue_lines(queue: str, source: str, on_duplicate: Policy, common: CommonOptions) -> None:
     with _open(source) as lines, common.open() as db, output.counting("enqueueing") as progress:
         ids = _enqueue_all(db, queue, lines, on_duplicate, progress)
     for job_id in ids:
@@ -136,7 +137,7 @@ def _print_id(job_id: int | None, common: CommonOptions) -> None:
         output.line(job_id)
 
 
-def _enqueue_all(db: QueueDB, queue: str, lines: BinaryIO, on_duplicate: str, progress: Progress) -> list[int | None]:
+def _enqueue_all(db: QueueDB, queue: str, lines: BinaryIO, on_duplicate: Policy, progress: Progress) -> list[int | None]:
     read = 0
 
     def jobs() -> Iterator[tuple[str, Any, dict[str, Any]]]:

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain, repeat
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -23,6 +23,7 @@ from queue_db.feeds import Feed, FeedInfo, Message, Page
 from queue_db.feeds.forwarding import JobTemplate, forwarded
 from queue_db.feeds.position import Position
 from queue_db.feeds.waiting import Waiting
+from queue_db.model import OnTrimmed
 
 FeedArgument = Annotated[str, typer.Argument(metavar="FEED", help="Name of the feed.")]
 MessageKindArgument = Annotated[str, typer.Argument(metavar="KIND", help="Kind of the message.")]
@@ -228,7 +229,7 @@ def read(
     """
     with common.open() as db:
         opened = existing(db, feed)
-        page = opened.read(position_of(opened, after), limit, on_trimmed=on_trimmed)
+        page = opened.read(position_of(opened, after), limit, on_trimmed=cast("OnTrimmed", on_trimmed))
         print_messages(page.messages, common)
     if page.behind and not common.as_json:
         output.note(f"{page.behind:,} more after {page.position}")
@@ -254,7 +255,7 @@ def tail(
             nonlocal position
             with Waiting(db.core, feed) as waiting:
                 while True:
-                    page = reader.read(position, on_trimmed=on_trimmed)
+                    page = reader.read(position, on_trimmed=cast("OnTrimmed", on_trimmed))
                     position = page.position
                     yield page
                     if page.messages:

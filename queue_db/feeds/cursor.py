@@ -15,7 +15,7 @@ from queue_db.errors import ArgumentError, CursorHeldError, FeedError, LeaseLost
 from queue_db.feeds.message import Message
 from queue_db.feeds.position import Position, belongs, not_ahead
 from queue_db.feeds.waiting import LONGEST_LOOK, Waiting
-from queue_db.model import Verdict, from_micros
+from queue_db.model import OnTrimmed, Verdict, from_micros
 from queue_db.store import Store
 from queue_db.store.feeds import cursors, rows
 from queue_db.store.feeds.rows import FeedRow
@@ -46,7 +46,7 @@ class Cursor:
         lease: int,
         *,
         take_over: bool,
-        on_trimmed: str = "raise",
+        on_trimmed: OnTrimmed = "raise",
         hold: int | None = None,
     ) -> None:
         self.feed = feed

@@ -26,6 +26,7 @@ from queue_db.feeds.reading import Wanted, trimmed_policy
 from queue_db.feeds.retention import RANK, trim_once
 from queue_db.feeds.settings import defaults, ordering_of
 from queue_db.feeds.shared import SharedCursor
+from queue_db.model import OnTrimmed
 from queue_db.store.feeds import cursors, messages, rows, span_claims, spans
 from queue_db.store.feeds.messages import MessageRow
 from queue_db.store.feeds.numbers import numbers_of
@@ -134,7 +135,7 @@ class Feed:
         client: str | None = None,
         echo: bool = True,
         hidden: bool = True,
-        on_trimmed: str = "raise",
+        on_trimmed: OnTrimmed = "raise",
     ) -> Page:
         """Up to ``limit`` messages after a position, in order. Nothing at or before ``page.position`` is ever published later.
 
@@ -271,7 +272,7 @@ class Feed:
     # --- cursors ----------------------------------------------------------------------------------------------------
 
     def cursor(
-        self, name: str, *, start: str = "start", lease: float = 30.0, take_over: bool = False, on_trimmed: str = "raise"
+        self, name: str, *, start: str = "start", lease: float = 30.0, take_over: bool = False, on_trimmed: OnTrimmed = "raise"
     ) -> Cursor:
         """Open a durable cursor: one process holds it, reads on from its position, and acknowledges what it has done.
 
@@ -289,7 +290,7 @@ class Feed:
         begin = self._begin(start)
         return Cursor(self, row, name, begin, micros, take_over=take_over, on_trimmed=on_trimmed)
 
-    def resume(self, name: str, hold: int, *, lease: float = 30.0, on_trimmed: str = "raise") -> Cursor:
+    def resume(self, name: str, hold: int, *, lease: float = 30.0, on_trimmed: OnTrimmed = "raise") -> Cursor:
         """The open cursor that has this ``cursor.hold``, in any process: what it reads next follows what was acknowledged.
 
         :param lease: seconds without a read or acknowledgement after which another process may open it.
@@ -313,7 +314,7 @@ class Feed:
         start: str = "start",
         lease: float = 30.0,
         take_over: bool = False,
-        on_trimmed: str = "raise",
+        on_trimmed: OnTrimmed = "raise",
     ) -> int:
         """Enqueue a job for each message after the position of a cursor, each once; return how many.
 
@@ -352,7 +353,7 @@ class Feed:
         queue: str | None = None,
         max_attempts: int = 3,
         start: str = "start",
-        on_trimmed: str = "raise",
+        on_trimmed: OnTrimmed = "raise",
     ) -> SharedCursor:
         """Open a cursor that any number of consumers share: each claims spans of messages, and each message is for one of them.
 

@@ -13,7 +13,7 @@ from queue_db import arguments
 from queue_db.core import Core
 from queue_db.feeds.cursor import Cursor
 from queue_db.feeds.message import Message
-from queue_db.model import NewJob
+from queue_db.model import NewJob, OnTrimmed
 from queue_db.store import Store, enqueue
 from queue_db.store.enqueue import OnDuplicate
 from queue_db.store.feeds.messages import MessageRow, NewMessage
@@ -80,7 +80,7 @@ def forwarded(
     start: str = "start",
     lease: float = 30.0,
     take_over: bool,
-    on_trimmed: str,
+    on_trimmed: OnTrimmed,
     committing: Callable[[int], AbstractContextManager[object]] = nullcontext,
 ) -> Iterator[int]:
     """Forward messages, as :meth:`Feed.forward`; yield how many after each commit, and 0 when the cursor is open.

@@ -13,6 +13,7 @@ from queue_db.feeds import numbering
 from queue_db.feeds.building import MOST
 from queue_db.feeds.message import Message, Page
 from queue_db.feeds.position import Position, check
+from queue_db.model import OnTrimmed
 from queue_db.store import Store
 from queue_db.store.feeds import claim_rows, messages, rows
 from queue_db.store.feeds.messages import MessageRow
@@ -51,7 +52,7 @@ class Wanted(NamedTuple):
         return lambda row: (among is None or row.kind in among) and (echo or row.client != client)
 
 
-def trimmed_policy(on_trimmed: str) -> None:
+def trimmed_policy(on_trimmed: OnTrimmed) -> None:
     """Refuse an ``on_trimmed`` that is not one.
 
     :raises ArgumentError: it is neither ``raise`` nor ``skip``.
@@ -60,7 +61,7 @@ def trimmed_policy(on_trimmed: str) -> None:
         raise arguments.wrong("on_trimmed", on_trimmed, ": must be raise or skip")
 
 
-def read(feed: Feed, after: str | None, limit: int, wanted: Wanted, on_trimmed: str) -> Page:
+def read(feed: Feed, after: str | None, limit: int, wanted: Wanted, on_trimmed: OnTrimmed) -> Page:
     """A page of a feed."""
     arguments.whole("limit", limit, 1, MOST)
     is_wanted = wanted.checked()
@@ -90,7 +91,7 @@ def read(feed: Feed, after: str | None, limit: int, wanted: Wanted, on_trimmed: 
     return Page(kept, str(here), max(0, row.next_seq - 1 - here.seq), skipped)
 
 
-def _read_on(feed: Feed, position: Position | None, limit: int, on_trimmed: str) -> tuple[FeedRow, list[MessageRow], int]:
+def _read_on(feed: Feed, position: Position | None, limit: int, on_trimmed: OnTrimmed) -> tuple[FeedRow, list[MessageRow], int]:
     """The feed, some messages after the position, and how many trimmed ones were skipped before them."""
     skipped = 0
     while True:

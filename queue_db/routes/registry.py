@@ -20,7 +20,7 @@ from queue_db.errors import ArgumentError, RouteError
 from queue_db.feeds import Message
 from queue_db.feeds.building import MOST
 from queue_db.feeds.settings import defaults
-from queue_db.model import from_micros
+from queue_db.model import OnTrimmed, from_micros
 from queue_db.routes import patterns
 from queue_db.routes.conditions import content, options_of
 from queue_db.routes.definition import Definition, group_of, new
@@ -268,7 +268,7 @@ class Routes:
         start: str = "start",
         lease: float = 30.0,
         take_over: bool = False,
-        on_trimmed: str = "raise",
+        on_trimmed: OnTrimmed = "raise",
     ) -> int:
         """Route the messages of a feed, each once; return how many. What routes do and the position are committed together.
 
@@ -327,7 +327,7 @@ def followed(
     start: str = "start",
     lease: float = 30.0,
     take_over: bool,
-    on_trimmed: str,
+    on_trimmed: OnTrimmed,
     committing: Callable[[int], AbstractContextManager[object]] = nullcontext,
 ) -> Iterator[int]:
     """Route messages, as :meth:`Routes.follow`; yield how many after each commit, and 0 when the cursor is open.

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from queue_db.errors import ArgumentError, DuplicateJobError
-from queue_db.model import Job, Verdict
+from queue_db.model import Job, OnDuplicate, PresentState, Verdict
 from queue_db.queue import Queue
 from queue_db.service import everywhere, shapes
 from queue_db.service.etag import IfMatch, etag
@@ -41,7 +41,6 @@ _KEY = Header(
     "It is the unique key of the job, with `unique_for` of a day or the one given; `on_duplicate` has no effect then.",
 )
 IdempotencyKey = Annotated[str | None, _KEY]
-OnDuplicate = Literal["raise", "skip", "replace", "debounce"]
 
 
 class NewJob(shapes.Request):
@@ -300,7 +299,7 @@ def list_jobs(
     db: Db,
     who: Reader,
     request: Request,
-    state: Annotated[Literal["available", "scheduled", "blocked", "running", "dead"], Query()] = "available",
+    state: Annotated[PresentState, Query()] = "available",
     kind: Annotated[str | None, Query(max_length=100, description="Jobs of this kind only.")] = None,
     group: Annotated[str | None, Query(max_length=200, description="Jobs of this group only.")] = None,
     after: After = None,
@@ -312,7 +311,7 @@ def list_jobs(
 
 
 def page_of_jobs(
-    queue: Queue, state: str, masked: tuple[str, ...], *, after: str | None, limit: int, **wanted: str | None
+    queue: Queue, state: PresentState, masked: tuple[str, ...], *, after: str | None, limit: int, **wanted: str | None
 ) -> JobPage:
     """A page of the jobs of a queue in one state."""
 

@@ -51,7 +51,7 @@ def _neighbours(db: QueueDB, job: Job) -> list[Job]:
     if job.group is None:
         return []
     queue = db.queue(job.queue)
-    states = ("running", "available", "scheduled", "blocked")
+    states = (State.RUNNING, State.AVAILABLE, State.SCHEDULED, State.BLOCKED)
     found = [one for state in states for one in queue.jobs(state, group=job.group, limit=NEIGHBOURS).jobs]
     first = sorted(found, key=lambda one: one.id)[:NEIGHBOURS]
     return first if job.state is State.DEAD or any(one.id == job.id for one in first) else [*first[: NEIGHBOURS - 1], job]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, cast
 
 from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 
-from queue_db.model import Job, JobPage
+from queue_db.model import Job, JobPage, PresentState
 from queue_db.queue import Queue
 from queue_db.service.pages import words
 from queue_db.service.pages.board import board
@@ -41,7 +41,7 @@ def show(
     if queue is None and lines:
         queue = max(lines, key=lambda line: line.available).queue
     state = state if state in STATES else "available"
-    found = _found(db.queue(queue), state, kind or None, group or None, after) if queue else None
+    found = _found(db.queue(queue), cast("PresentState", state), kind or None, group or None, after) if queue else None
     return page(
         request,
         "jobs.html.jinja",
@@ -59,7 +59,7 @@ def show(
     )
 
 
-def _found(queue: Queue, state: str, kind: str | None, group: str | None, after: str | None) -> JobPage:
+def _found(queue: Queue, state: PresentState, kind: str | None, group: str | None, after: str | None) -> JobPage:
     def read(after: str | None, most: int) -> tuple[list[Job], str | None]:
         some = queue.jobs(state, kind=kind, group=group, after=after, limit=most)
         return some.jobs, some.after

@@ -150,5 +150,5 @@ class TestBatches:
             with pytest.raises(ArgumentError):
                 queue.enqueue_batch([("mail", 1)], then)  # type: ignore[arg-type]
         with pytest.raises(ArgumentError, match="replace"):
-            queue.enqueue_batch([("mail", 1)], ("report", None), on_duplicate="replace")
+            queue.enqueue_batch([("mail", 1)], ("report", None), on_duplicate="replace")  # type: ignore[call-overload]
         assert queue.stats().available == 0

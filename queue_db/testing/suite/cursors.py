@@ -35,7 +35,7 @@ class TestCursors:
     def test_what_to_do_with_trimmed_messages_is_checked_when_it_is_opened(self, feed: Feed) -> None:
         for call in (feed.cursor, feed.shared, lambda name, **options: feed.forward(name, "queue", **options)):
             with pytest.raises(ArgumentError, match="on_trimmed='ignore': must be raise or skip"):
-                call("billing", on_trimmed="ignore")
+                call("billing", on_trimmed="ignore")  # type: ignore[arg-type]
         assert feed.cursors() == []
 
     def test_a_new_cursor_may_begin_at_the_end(self, feed: Feed) -> None:

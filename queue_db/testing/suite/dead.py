@@ -19,7 +19,7 @@ def _bury(queue: Queue, kinds: Sequence[str], clock: SettableClock, **options: o
     """Dead jobs, each of which died one second after the one before."""
     ids = []
     for kind in kinds:
-        queue.enqueue(kind, **options)  # type: ignore[arg-type]
+        queue.enqueue(kind, **options)  # type: ignore[call-overload]
         (job,) = queue.claim()
         assert job.bury(f"{kind} is hopeless")
         ids.append(job.id)

@@ -22,7 +22,7 @@ def _numbers(queue: Queue, limit: int = 10) -> list[int]:
     return [job.payload for job in jobs]
 
 
-def _enqueue(queue: Queue, *numbers: int, group: str = "g", **options: object) -> list[int | None]:
+def _enqueue(queue: Queue, *numbers: int, group: str = "g", **options: object) -> list[int]:
     return queue.enqueue_many([("mail", number, {"group": group, **options}) for number in numbers])
 
 
@@ -250,7 +250,7 @@ class TestGroups:
     @pytest.mark.parametrize("group", ["", "x" * 201, "padded ", 7])
     def test_an_impossible_group_is_refused(self, queue: Queue, group: object) -> None:
         with pytest.raises(ArgumentError, match="group"):
-            queue.enqueue("mail", group=group)  # type: ignore[arg-type]
+            queue.enqueue("mail", group=group)  # type: ignore[call-overload]
 
     @pytest.mark.parametrize("most", [0, -1, 1.5])
     def test_an_impossible_limit_is_refused(self, queue: Queue, most: object) -> None:

@@ -14,7 +14,7 @@ __all__ = ["TestHandles"]
 
 
 def _claimed(queue: Queue, **options: object) -> LeasedJob:
-    queue.enqueue("mail", {"to": "ann"}, **options)  # type: ignore[arg-type]
+    queue.enqueue("mail", {"to": "ann"}, **options)  # type: ignore[call-overload]
     (job,) = queue.claim()
     return job
 

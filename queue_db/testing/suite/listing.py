@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from queue_db.errors import ArgumentError
-from queue_db.model import PRESENT, Job, State
+from queue_db.model import PRESENT, Job, PresentState, State
 from queue_db.queue import Queue
 from queue_db.store.listing import PRIORITIES, SCANNED
 from queue_db.testing.clock import SettableClock
@@ -15,7 +15,9 @@ from queue_db.testing.clock import SettableClock
 __all__ = ["TestJobs"]
 
 
-def _all(queue: Queue, state: str, *, kind: str | None = None, group: str | None = None, limit: int = 2) -> list[Job]:
+def _all(
+    queue: Queue, state: PresentState | State, *, kind: str | None = None, group: str | None = None, limit: int = 2
+) -> list[Job]:
     """The jobs of all pages; none has more than ``limit``."""
     found: list[Job] = []
     after = None

@@ -17,7 +17,7 @@ APPLIED, LOST = Verdict.APPLIED, Verdict.LOST
 
 
 def _enqueued(queue: Queue, kind: str = "mail", **options: object) -> int:
-    job_id = queue.enqueue(kind, **options)  # type: ignore[arg-type]
+    job_id: int | None = queue.enqueue(kind, **options)  # type: ignore[call-overload]
     assert job_id is not None
     return job_id
 

@@ -1,0 +1,98 @@
+"""What a type checker makes of the public names: the types of results, and options that are misspelt."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mypy")
+
+#: Each line that ends with a comment ``# E: code`` is an error, and no other is.
+PROGRAM = """
+from typing import Any, assert_type
+from dataclasses import dataclass
+from queue_db import LeasedJob, Queue, QueueDB, State
+from queue_db.aio import AsyncLeasedJob, AsyncQueue, AsyncQueueDB
+from queue_db.model import OnDuplicate
+from queue_db.worker import Worker
+from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
+@dataclass
+class Welcome:
+    user: int
+
+def enqueues(db: QueueDB, policy: OnDuplicate, text: str) -> None:
+    queue = db.queue("mail")
+    assert_type(queue.enqueue("k"), int)
+    assert_type(queue.enqueue("k", on_duplicate="replace", unique_key="a"), int)
+    assert_type(queue.enqueue("k", on_duplicate="skip", unique_key="a"), int | None)
+    assert_type(queue.enqueue("k", on_duplicate=policy), int | None)
+    queue.enqueue("k", on_duplicate="skpi")  # E: call-overload
+    queue.enqueue("k", on_duplicate=text)  # E: call-overload
+    assert_type(queue.enqueue_many([("k", 1)]), list[int])
+    assert_type(queue.enqueue_many([("k", 1)], on_duplicate="skip"), list[int | None])
+    assert_type(queue.enqueue_many([("k", 1)], ids=False), int)
+    assert_type(queue.enqueue_batch([("k", 1)], ("then", 1)), tuple[int, list[int]])
+    assert_type(queue.enqueue_batch([("k", 1)], ("then", 1), on_duplicate="skip"), tuple[int, list[int | None]])
+    queue.jobs("dead")
+    queue.jobs(State.DEAD)
+    queue.jobs("deda")  # E: arg-type
+    db.feed("f").read(on_trimmed="skpi")  # E: arg-type
+    assert_type(db.state(1), State)
+
+async def awaited(db: AsyncQueueDB) -> None:
+    queue = db.queue("mail")
+    assert_type(await queue.enqueue("k"), int)
+    assert_type(await queue.enqueue("k", on_duplicate="skip", unique_key="a"), int | None)
+    await queue.enqueue("k", on_duplicate="skpi")  # E: call-overload
+    assert_type(await queue.enqueue_many([("k", 1)]), list[int])
+    assert_type(await queue.enqueue_batch([("k", 1)], ("then", 1)), tuple[int, list[int]])
+
+def handlers(worker: Worker) -> None:
+    @worker.handles("welcome", schema=Welcome)
+    def welcome(job: LeasedJob[Welcome]) -> None:
+        assert_type(job.payload.user, int)
+        job.payload.usre  # E: attr-defined
+        with job.transaction() as connection:
+            assert_type(connection, Connection)
+
+    @worker.handles("any")
+    def anything(job: LeasedJob) -> None:
+        assert_type(job.payload, Any)
+
+    @worker.handles("coroutine")
+    async def coroutine(job: LeasedJob[Welcome], session: AsyncSession | None = None) -> None:
+        async with job.transaction() as connection:
+            assert_type(connection, AsyncConnection)
+        if session is not None:
+            (await job.complete(using=session)).require(job)
+
+def claimed(job: AsyncLeasedJob[Welcome]) -> int:
+    return job.payload.user
+"""
+
+
+def test_the_types_of_the_public_names(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--config-file=",
+        "--no-error-summary",
+        f"--cache-dir={tmp_path}",
+        "program.py",
+    ]
+    root = Path(__file__).parents[1]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={"MYPYPATH": str(root), "PATH": ""}, capture_output=True, text=True, check=False
+    )
+    found = set(re.findall(r"^program\.py:(\d+): error: .*\[([a-z-]+)\]$", done.stdout, re.MULTILINE))
+    expected = {(str(number), line.partition("# E: ")[2]) for number, line in enumerate(PROGRAM.split("\n"), 1) if "# E: " in line}
+    assert found == expected, done.stdout + done.stderr
