@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 from queue_db.db import QueueDB
 from queue_db.model import Controls, WorkerInfo
-from queue_db.store import controls, counts, groups, insights
+from queue_db.store import controls, counts, groups, insights, worker_registry
 from queue_db.verbs.settle import UNKNOWN_GRACE
 
 #: Seconds for which a due job may wait, or an occurrence of a schedule, before it is called stuck.
 OVERDUE = 60.0
 
-#: Seconds without a heartbeat after which a worker is probably dead: four or more are missing by then.
-SILENT = 30.0
+#: Seconds without a heartbeat after which a worker is probably dead.
+SILENT = worker_registry.SILENT
 
 #: Most queues in the findings, longest waiting first.
 MOST = 20

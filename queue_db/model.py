@@ -508,3 +508,4 @@ class QueueStats:
     blocked: int = 0  #: waiting for jobs before them in their groups
     progress: float | None = None  #: mean progress of the running jobs that reported any, 0 to 1
     capped: tuple[str, ...] = ()  #: the states of which there may be more jobs, as they were counted up to a limit
+    unknown: int = 0  #: waiting because no worker has had a handler for their kind; in the other counts too

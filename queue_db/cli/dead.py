@@ -14,7 +14,7 @@ from queue_db.cli.recording import record
 from queue_db.dead import MOST_COUNTED
 from queue_db.errors import ArgumentError
 
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Change nothing; say what would be changed.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Change nothing; print what would be changed.")]
 
 # Most ids of jobs in the detail of an action.
 _MOST_IDS = 100
@@ -46,7 +46,7 @@ def list_dead(
 def count(
     *, queue: QueueOption = None, kind: KindOption = None, error_class: ErrorClassOption = None, common: CommonOptions
 ) -> None:
-    """Count dead jobs, up to 10,000. How many "redrive" or "purge" would change, they say with --dry-run."""
+    """Count dead jobs, up to 10,000. "redrive" and "purge" with --dry-run count what they would change."""
     with common.open() as db:
         found = db.dead.count(queue, kind=kind, error_class=error_class, most=MOST_COUNTED + 1)
     more, dead = found > MOST_COUNTED, min(found, MOST_COUNTED)
@@ -123,7 +123,8 @@ def purge(
             deleted = db.dead.purge(queue, **chosen, dry_run=dry_run)
         if deleted and not dry_run:
             record(db, "purge", _target(queue, kind, error_class), deleted, {"older_than": older_than, "keep": keep})
-    common.print({"deleted": deleted, "dry_run": dry_run}, f"{'would delete' if dry_run else 'deleted'} {deleted:,} dead jobs")
+    found: dict[str, Any] = {"deleted": deleted} | ({"dry_run": True} if dry_run else {})
+    common.print(found, f"{'would delete' if dry_run else 'deleted'} {deleted:,} dead jobs")
 
 
 def _target(queue: str | None, kind: str | None, error_class: str | None) -> str:

@@ -41,7 +41,8 @@ def metrics(
     """Show the numbers of each queue that workers wrote: jobs by state, and what happened in the last minute.
 
     Reads no jobs, so it is quick however many there are; "queue-db stats" counts them now. "10,000+": there may be more, as a count
-    stops there; --last shows all, counted less often.
+    stops there; --last shows all, counted less often. workers: that claim from the queue. no handler: jobs of kinds for which no
+    worker has had a handler.
     """
     if last is not None and not 0 <= last <= 366 * 86_400:
         raise ArgumentError(f"--last {last:g}: must be 0 to {366 * 86_400:,} seconds")
@@ -57,7 +58,7 @@ def metrics(
     states = ("available", "scheduled", "blocked", "running", "held", "dead")
     counts = ("completed", "failed", "died", "lost", "missed")
     output.table(
-        ("queue", "at", *states, "oldest", *counts, "in"),
+        ("queue", "at", *states, "oldest", *counts, "in", "workers", "paused", "no handler"),
         [_line(one, (*states,), (*counts,)) for one in found],
     )
 
@@ -65,4 +66,14 @@ def metrics(
 def _line(one: QueueMetrics, states: tuple[str, ...], counts: tuple[str, ...]) -> tuple[object, ...]:
     before, after = ([getattr(one, name) for name in names] for names in (states, counts))
     shown = [output.at_least(number, name in one.capped) for name, number in zip(states, before, strict=True)]
-    return one.queue, one.at.isoformat(" ", "seconds"), *shown, output.span(one.oldest), *after, output.span(one.duration)
+    return (
+        one.queue,
+        one.at.isoformat(" ", "seconds"),
+        *shown,
+        output.span(one.oldest),
+        *after,
+        output.span(one.duration),
+        one.workers,
+        one.paused and "paused",
+        one.unknown,
+    )

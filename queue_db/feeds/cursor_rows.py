@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from sqlalchemy import Connection, Row
-
 from queue_db.core import Core
 from queue_db.errors import FeedError
 from queue_db.feeds.message import CursorInfo, SpanInfo
 from queue_db.feeds.position import Position
 from queue_db.model import from_micros
-from queue_db.store import Store
-from queue_db.store.feeds import cursors, rows, span_claims, spans
+from queue_db.store.feeds import cursors, span_claims, spans
 from queue_db.store.feeds.rows import FeedRow
 
 
 def infos(core: Core, feed: int | None) -> list[CursorInfo]:
     """The cursors of one feed, or of all."""
-    found, waiting = core.read(_cursors, feed)
+    found, waiting = core.read(cursors.with_waiting, feed)
     return [
         CursorInfo(
             feed=row.feed_name,
@@ -34,13 +29,6 @@ def infos(core: Core, feed: int | None) -> list[CursorInfo]:
         )
         for row in found
     ]
-
-
-def _cursors(connection: Connection, store: Store, feed: int | None) -> tuple[list[Row[Any]], dict[int, int]]:
-    """The cursors, and how many messages of each of their feeds wait for a number."""
-    # In this order: what gets its number in between is counted twice, and not left out.
-    waiting = {one: rows.waiting(connection, store, one, of) for one, of in cursors.feeds(connection, store, feed)}
-    return [row for row in cursors.every(connection, store, feed) if row.feed in waiting], waiting
 
 
 def spans_of(core: Core, feed: FeedRow, cursor: str) -> list[SpanInfo]:

@@ -76,7 +76,7 @@ def collectors(db: QueueDB, queues: Sequence[str] | None, shows: Callable[[str],
     """
     if queues is None:
         return (_Database(db, [], up=False),)
-    return _Database(db, queues, up=True), _LastMinute(db, shows)
+    return _Database(db, queues, up=True, shows=shows), _LastMinute(db, shows)
 
 
 class _LastMinute(Collector):
@@ -108,8 +108,11 @@ class _LastMinute(Collector):
 class _Database(Collector):
     """The counters of the database object, and the depth and age of the queues."""
 
-    def __init__(self, db: QueueDB, queues: Iterable[str], *, up: bool | None = None) -> None:
+    def __init__(
+        self, db: QueueDB, queues: Iterable[str], *, up: bool | None = None, shows: Callable[[str], bool] = lambda name: True
+    ) -> None:
         self._db = db
+        self._shows = shows
         self._up = up
         self._queues = list(queues)
         self._sampling = Sampling(db.core)
@@ -142,10 +145,31 @@ class _Database(Collector):
                 depth.add_metric([name, state], number)
                 capped.add_metric([name, state], state in found.capped.get(name, ()))
             age.add_metric([name], found.oldest.get(name, 0.0))
-        yield depth
-        yield capped
-        yield age
+        yield from (depth, capped, age)
+        yield from self._operations(found)
         yield GaugeMetricFamily("queue_db_depth_age_seconds", "How long ago queue_db_depth was counted", found.age)
+
+    def _operations(self, found: Depths) -> Iterator[Metric]:
+        """What the alerts of docs/alerts.md need beside depth and age."""
+        of = found.operations
+        workers = GaugeMetricFamily("queue_db_workers", "Workers that claim from the queue", labels=["queue"])
+        paused = GaugeMetricFamily("queue_db_paused", "1: the queue is paused", labels=["queue"])
+        text = "Jobs that wait because no worker has had a handler for their kind"
+        unknown = GaugeMetricFamily("queue_db_unknown_kinds", text, labels=["queue"])
+        for name in self._queues:
+            workers.add_metric([name], of.workers.get(name, 0))
+            paused.add_metric([name], name in of.paused)
+            unknown.add_metric([name], found.unknown.get(name, 0))
+        text = "Messages of the feed after the position of the cursor, of the 100 cursors that are the furthest behind"
+        behind = GaugeMetricFamily("queue_db_cursor_behind", text, labels=["feed", "cursor"])
+        for feed, cursor, number in of.cursors:
+            if self._shows(feed):
+                behind.add_metric([feed, cursor], number)
+        yield from (workers, paused, unknown, behind)
+        yield GaugeMetricFamily("queue_db_silent_workers", "Registered workers without a heartbeat for 30 s", of.silent)
+        yield GaugeMetricFamily("queue_db_stuck_slots", "Slots of handlers that have not returned, in all workers", of.stuck)
+        yield GaugeMetricFamily("queue_db_late_schedules", "Schedules that are more than a minute late", of.late)
+        yield GaugeMetricFamily("queue_db_schedule_late_seconds", "How late the latest of them is", of.latest)
 
     def _read(self) -> tuple[Depths | None, bool | None]:
         """The counts, and whether the database answers; None: it was not asked."""

@@ -14,6 +14,7 @@ from queue_db import arguments
 from queue_db.core import Core
 from queue_db.errors import ArgumentError
 from queue_db.model import from_micros
+from queue_db.monitoring.operations import Operations
 from queue_db.monitoring.sampling import MOST, STATES, Sampling, write_rows
 from queue_db.store import metrics
 from queue_db.store.metrics import FINE
@@ -46,6 +47,9 @@ class QueueMetrics:
     missed: int  #: candidates that claims lost to other workers
     duration: float  #: seconds
     capped: tuple[str, ...] = ()  #: the states of which there may be more jobs: the latest numbers stop at 10,000 of each
+    workers: int | None = None  #: that claim from it; None: not of the history
+    paused: bool | None = None
+    unknown: int | None = None  #: jobs that wait because no worker has had a handler for their kind
 
 
 class Metrics:
@@ -73,6 +77,7 @@ class Metrics:
         since, counts = self._core.read(metrics.recent, _RECENT)
         names = {*data["jobs"], *data.get("seen", ()), *counts}
         nothing = dict.fromkeys(STATES, 0)
+        operations = Operations.of(data.get("operations", {}))
         return [
             QueueMetrics(
                 queue=name,
@@ -83,6 +88,9 @@ class Metrics:
                 **{count: int(getattr(counts[name], count)) if name in counts else 0 for count in COUNTS},
                 duration=max(0.0, (now - since) / 1_000_000),
                 capped=tuple(data.get("capped", {}).get(name, ())),
+                workers=operations.workers.get(name, 0),
+                paused=name in operations.paused,
+                unknown=data.get("unknown", {}).get(name, 0),
             )
             for name in sorted(names)
         ]

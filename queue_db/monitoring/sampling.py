@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -24,6 +24,8 @@ from sqlalchemy.exc import IntegrityError
 from queue_db.core import ONCE, Core
 from queue_db.errors import QueueDBError, StorageError, TransientStorageError
 from queue_db.model import QueueStats
+from queue_db.monitoring import operations
+from queue_db.monitoring.operations import Operations
 from queue_db.store import Store, counts, metrics, samples
 
 log = logging.getLogger("queue_db.monitoring.sampling")
@@ -75,6 +77,9 @@ class Depths:
     age: float
     #: The states of each queue of which there may be more jobs than ``jobs`` has.
     capped: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    #: Jobs of each queue that wait because no worker has had a handler for their kind.
+    unknown: Mapping[str, int] = field(default_factory=dict)
+    operations: Operations = field(default_factory=Operations)
 
 
 class Sampling:
@@ -103,7 +108,14 @@ class Sampling:
         if row is None or row.data is None:
             return None
         data = json.loads(row.data)
-        return Depths(data["jobs"], data["oldest"], max(0.0, (row.now - row.taken_at) / 1_000_000), data.get("capped", {}))
+        return Depths(
+            jobs=data["jobs"],
+            oldest=data["oldest"],
+            age=max(0.0, (row.now - row.taken_at) / 1_000_000),
+            capped=data.get("capped", {}),
+            unknown=data.get("unknown", {}),
+            operations=Operations.of(data.get("operations", {})),
+        )
 
     def latest(self) -> tuple[int, int, dict[str, Any]] | None:
         """When the latest sample was taken, the time, and the sample; None: there is none."""
@@ -153,6 +165,7 @@ class Sampling:
         began, at = self._timer(), time.monotonic()
         stats = {one.queue: one for one in self.counted()}
         data = _data(stats, None if before is None or before.data is None else json.loads(before.data), self._core.now())
+        data["operations"] = asdict(operations.look(self._core))
         self._record(data, max(_UPKEEP, time.monotonic() - at))
         self._finish(version, data, self._timer() - began)
         if data["capped"]:
@@ -267,4 +280,6 @@ def _data(stats: Mapping[str, QueueStats], before: Mapping[str, Any] | None, now
         if name not in jobs and (any(states.values()) or (before or {}).get("held", {}).get(name)):
             jobs[name], oldest[name], held[name] = dict.fromkeys(STATES, 0), 0.0, 0
     capped = {name: one.capped for name, one in stats.items() if one.capped}
-    return {"jobs": jobs, "oldest": oldest, "held": held, "capped": capped, "seen": seen | dict.fromkeys(stats, now)}
+    unknown = {name: one.unknown for name, one in stats.items() if one.unknown}
+    of_queues = {"jobs": jobs, "oldest": oldest, "held": held, "capped": capped, "unknown": unknown}
+    return {**of_queues, "seen": seen | dict.fromkeys(stats, now)}

@@ -18,6 +18,7 @@ from sqlalchemy import (
     case,
     func,
     literal,
+    or_,
     select,
     true,
 )
@@ -77,6 +78,7 @@ def stats(connection: Connection, store: Store, queue: str, most: int | None = N
         blocked=total("blocked"),
         progress=sum(row.progress or 0.0 for row in live) / progressing if progressing else None,
         capped=tuple(sorted(capped)),
+        unknown=sum(int(row.unknown) for row in live),
     )
 
 
@@ -191,6 +193,8 @@ def _by_kind(rows: FromClause, now: ColumnElement[int]) -> Select[Any]:
         func.max(now).label("read_at"),
         func.sum(case((running, progress), else_=None)).label("progress"),
         number(and_(running, progress.is_not(None))).label("progressing"),
+        # One that a worker has in hand may have found its handler.
+        number(and_(live, rows.c.unknown_since.is_not(None), or_(token.is_(None), due))).label("unknown"),
     ).group_by(rows.c.kind)
 
 
@@ -199,7 +203,8 @@ def _range(
 ) -> Sequence[Row[Any]]:
     """Counts of the first ``limit`` jobs of one priority whose due times are ``within`` a range."""
     jobs = store.tables.jobs
-    needed = select(jobs.c.kind, jobs.c.available_at, jobs.c.claim_token, jobs.c.progress, jobs.c.delete_mark)
+    columns = ("kind", "available_at", "claim_token", "progress", "delete_mark", "unknown_since")
+    needed = select(*(jobs.c[name] for name in columns))
     of_range = needed.where(jobs.c.queue == queue, jobs.c.priority == priority, within)
     some = store.dialect.by_claim(of_range, jobs).order_by(jobs.c.available_at, jobs.c.id).limit(limit).subquery("some")
     return connection.execute(_by_kind(some, literal(now, BigInteger))).all()

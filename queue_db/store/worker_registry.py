@@ -9,6 +9,9 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 from queue_db.dialects.clock import moment
 from queue_db.store.base import Store
 
+#: Seconds without a heartbeat after which a worker is probably dead: four or more are missing by then.
+SILENT = 30.0
+
 
 def heartbeat(connection: Connection, store: Store, name: str, values: dict[str, Any]) -> None:
     """Write a worker's row with its state and the time."""

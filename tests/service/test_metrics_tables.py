@@ -51,9 +51,18 @@ def exported(text: str) -> Metrics:
 
 def test_the_table_of_the_service(db: QueueDB, serve: Callable[[Settings], httpx2.Client]) -> None:
     db.queue("mail").enqueue("send")
+    db.feed("news").publish("n")
+    with db.feed("news").cursor("mine"):
+        pass
     assert db.metrics.take()  # before the service does
     client = serve(Settings(closed=False))
     assert documented("service.md") == exported(client.get("/metrics").text)
+
+
+def test_rules_of_alerts_name_metrics_that_are_there() -> None:
+    named = set(re.findall(r"\bqueue_db_\w+", (DOCS / "alerts.md").read_text()))
+    assert len(named) > 8
+    assert named <= documented("service.md").keys() | documented("worker.md").keys()
 
 
 def test_the_table_of_workers(db: QueueDB) -> None:

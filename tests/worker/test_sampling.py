@@ -23,8 +23,9 @@ def clock():
 
 
 @pytest.fixture
-def opened(fresh_url, clock):
+def opened(fresh_url, clock, monkeypatch):
     """Handles on a database of one's own, as several processes have them."""
+    monkeypatch.setattr("queue_db.monitoring.sampling._PATIENCE", PATIENCE)
     dbs = []
 
     def open_it(**options):
@@ -142,10 +143,10 @@ def test_the_lease_follows_the_last_count(opened, clock, monkeypatch):
 def test_a_count_that_fails_costs_one_rest_and_is_logged_once(opened, clock, monkeypatch, caplog):
     """As when the server restarts below it: neither this process nor the others wait for the end of the lease."""
     one, other = opened(), opened()
-    assert Sampling(one.core).take(None)
+    assert Sampling(one.core, Timer(0.0)).take(None)
     clock.advance(REST)
     with monkeypatch.context() as broken, caplog.at_level("INFO", logger="queue_db.monitoring.sampling"):
-        failing = Sampling(one.core)
+        failing = Sampling(one.core, Timer(0.0))
         broken.setattr(failing, "counted", fails(TransientStorageError("the server restarts", statement_name="stats")))
         assert failing.depths().age == REST
         assert [record.levelname for record in caplog.records] == ["WARNING"]
@@ -229,7 +230,8 @@ def test_a_scrape_reads_one_row(opened):
 @SQLITE
 def test_a_queue_beyond_the_limit_does_not_hold_up_the_counts_of_others(opened, clock, monkeypatch):
     """While all its jobs are counted, the others are counted every ten seconds, and it up to the limit."""
-    monkeypatch.setattr("queue_db.monitoring.sampling.MOST", 3)
+    for place in ("sampling", "metrics"):
+        monkeypatch.setattr(f"queue_db.monitoring.{place}.MOST", 3)
     began, go_on = threading.Event(), threading.Event()
     count = counts.stats
 
@@ -243,14 +245,14 @@ def test_a_queue_beyond_the_limit_does_not_hold_up_the_counts_of_others(opened, 
     monkeypatch.setattr(counts, "stats", slowly)
     db, other = opened(), opened()
     db.queue("large").enqueue_many([("n", None)] * 5)
-    sampling = Sampling(db.core)
+    sampling = Sampling(db.core, Timer(0.0))
     assert sampling.take_if_due()
     assert began.wait(PATIENCE)
     since = clock.now()
     for mails in (1, 2):
         db.queue("mail").enqueue("n")
         clock.advance(REST)
-        depths = Sampling(other.core).depths()
+        depths = Sampling(other.core, Timer(0.0)).depths()
         assert (depths.age, depths.jobs["mail"]["available"], depths.oldest["large"]) == (0, mails, REST * mails)
         assert (depths.jobs["large"]["available"], depths.capped) == (3, {"large": ["available"]})
     assert [(one.queue, one.available, one.capped) for one in db.metrics.latest()] == [
@@ -262,7 +264,7 @@ def test_a_queue_beyond_the_limit_does_not_hold_up_the_counts_of_others(opened, 
     sampling._whole._taking.join(PATIENCE)
     assert db.metrics.history("large", since=since)[-1].available == 5
     clock.advance(REST)
-    assert Sampling(other.core).take_if_due()
+    assert Sampling(other.core, Timer(0.0)).take_if_due()
     assert db.metrics.history("large", since=since)[-1].available == 5
 
 

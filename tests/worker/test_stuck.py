@@ -3,10 +3,12 @@
 import json
 
 import pytest
-from sqlalchemy import insert
+from prometheus_client import CollectorRegistry
+from sqlalchemy import insert, update
 
 from queue_db import QueueDB
 from queue_db.insights import findings
+from queue_db.instrumentation import prometheus
 from queue_db.store import worker_registry
 
 
@@ -97,3 +99,45 @@ def test_a_silent_worker_and_a_late_schedule(ours, clock):
     assert late.startswith("schedule 'often' is 3 min late: no worker carries schedules out")
     ours.schedules.pause("often")
     assert len(stuck(ours)) == 1
+
+
+def test_what_is_stuck_is_in_the_metrics(ours, clock):
+    """Read once by the process that counts, and not by each scrape."""
+    mail, paused = ours.queue("mail"), ours.queue("paused")
+    mail.enqueue_many([("n", None)] * 3)
+    paused.enqueue("n")
+    paused.pause()
+    with mail.transaction() as connection:
+        connection.execute(update(ours.store.tables.jobs).where(ours.store.tables.jobs.c.queue == "mail").values(unknown_since=1))
+    worker(ours, "gone", hanging=2)
+    ours.schedules.set("often", "mail", "n", every=10)
+    feed = ours.feed("news")
+    with feed.cursor("mine"):
+        pass
+    for _ in range(4):
+        feed.publish("n")
+    clock.advance(200)
+    worker(ours, hanging=1)
+    worker(ours, "other", state="quiet")
+    assert ours.metrics.take()
+    registry = CollectorRegistry()
+    for one in prometheus.collectors(ours, ["mail", "paused"], lambda name: True):
+        registry.register(one)
+
+    def value(name, **labels):
+        return registry.get_sample_value(f"queue_db_{name}", labels)
+
+    for _ in range(2):
+        assert [value(name, queue="mail") for name in ("workers", "paused", "unknown_kinds")] == [1, 0, 3]
+        assert [value(name, queue="paused") for name in ("workers", "paused", "unknown_kinds")] == [0, 1, 0]
+        assert [value(name) for name in ("silent_workers", "stuck_slots", "late_schedules")] == [1, 3, 1]
+        assert value("schedule_late_seconds") == 190
+        assert value("cursor_behind", feed="news", cursor="mine") == 4
+        ours.schedules.pause("often")  # noticed by the next count
+    assert [(one.queue, one.workers, one.paused, one.unknown) for one in ours.metrics.latest()][:2] == [
+        ("mail", 1, False, 3),
+        ("paused", 0, True, 0),
+    ]
+    clock.advance(86_400)
+    assert ours.metrics.take()
+    assert value("late_schedules") == 0

@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from queue_db.dialects.clock import moment
 from queue_db.dialects.transactions import savepoint
 from queue_db.store.base import Store
-from queue_db.store.feeds import spans
+from queue_db.store.feeds import rows, spans
 from queue_db.store.feeds.rows import moved_to
 
 
@@ -130,3 +130,10 @@ def _locked(connection: Connection, store: Store, feed: int, name: str) -> Row[A
 def _is(store: Store, feed: int, name: str) -> Any:
     cursors = store.tables.feeds.cursors
     return and_(cursors.c.feed == feed, cursors.c.name == name)
+
+
+def with_waiting(connection: Connection, store: Store, feed: int | None) -> tuple[list[Row[Any]], dict[int, int]]:
+    """The cursors of a feed or of all, and how many messages of each of their feeds wait for a number."""
+    # In this order: what gets its number in between is counted twice, and not left out.
+    waiting = {one: rows.waiting(connection, store, one, of) for one, of in feeds(connection, store, feed)}
+    return [row for row in every(connection, store, feed) if row.feed in waiting], waiting

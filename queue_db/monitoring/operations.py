@@ -1,0 +1,69 @@
+"""What operators alert on beside the counts: workers, pauses, late schedules, cursors. A few reads of small tables."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from queue_db.core import Core
+from queue_db.store import controls, insights, worker_registry
+from queue_db.store.feeds import cursors
+
+#: Seconds after which an occurrence of a schedule is late.
+LATE = 60.0
+
+#: Most cursors, those that are the furthest behind.
+MOST_CURSORS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """What one sample has found."""
+
+    #: How many workers claim from each queue; without those that are silent, quiet or stopping.
+    workers: Mapping[str, int] = field(default_factory=dict)
+    #: Workers without a heartbeat for 30 s.
+    silent: int = 0
+    #: Slots of handlers that have not come back, in all workers.
+    stuck: int = 0
+    paused: tuple[str, ...] = ()
+    #: Schedules that are more than a minute late, and how late the latest one is, seconds.
+    late: int = 0
+    latest: float = 0.0
+    #: Feed, cursor, and how many messages the cursor is behind.
+    cursors: tuple[tuple[str, str, int], ...] = ()
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Self:
+        """From the JSON of a sample; one of an earlier version has none."""
+        found = dict(data)
+        found["paused"] = tuple(found.get("paused", ()))
+        found["cursors"] = tuple((feed, cursor, behind) for feed, cursor, behind in found.get("cursors", ()))
+        return cls(**found)
+
+
+def look(core: Core) -> Operations:
+    """Read it."""
+    alive: Counter[str] = Counter()
+    silent = stuck = 0
+    for row in core.read(worker_registry.all_workers):
+        stuck += row.stuck
+        if row.now - row.seen_at >= worker_registry.SILENT * 1e6:
+            silent += 1
+        elif row.state == "working":
+            alive.update(json.loads(row.queues).keys())
+    late = core.read(insights.late_schedules, round(LATE * 1e6))
+    rows, waiting = core.read(cursors.with_waiting, None)
+    behind = [(row.feed_name, row.name, row.next_seq - 1 - row.position + waiting[row.feed]) for row in rows]
+    return Operations(
+        workers=dict(alive),
+        silent=silent,
+        stuck=stuck,
+        paused=tuple(sorted(name for name, one in core.read(controls.read).items() if one.paused)),
+        late=len(late),
+        latest=max((row.late / 1e6 for row in late), default=0.0),
+        cursors=tuple(sorted(behind, key=lambda one: -one[2])[:MOST_CURSORS]),
+    )
