@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from queue_db import arguments
 from queue_db.backoff import Backoff, checked
@@ -16,8 +16,8 @@ from queue_db.leased_job import LeasedJob
 from queue_db.store.schema import KIND_LENGTH
 from queue_db.worker.process_main import Reference, reference_of
 
-#: Where functions are called: on a thread, or in a process.
-EXECUTORS = ("thread", "process")
+Executor = Literal["thread", "process"]
+"""Where functions are called."""
 
 #: Gets the job and returns nothing or a result (done), Snooze, Retry, Cancel or Dead; an exception fails the attempt.
 Handler = Callable[[LeasedJob], Any]
@@ -101,7 +101,7 @@ class Handlers:
         timeout: float | None = None,
         schema: Schema | None = None,
         keep: float | None = None,
-        executor: str = "thread",
+        executor: Executor = "thread",
     ) -> None:
         """Call ``function`` for jobs of this kind.
 
@@ -174,8 +174,8 @@ def check_runs(what: str, function: Handler | Wrapper) -> None:
 
 
 def _apart(of_kind: str, function: Handler, executor: str, asynchronous: bool) -> Reference | None:
-    if executor not in EXECUTORS:
-        raise ArgumentError(f"executor={executor!r}: must be one of {', '.join(EXECUTORS)}")
+    if executor not in get_args(Executor):
+        raise ArgumentError(f"executor={executor!r}: must be one of {', '.join(get_args(Executor))}")
     if executor != "process":
         return None
     if asynchronous:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, TypedDict, get_args
 
 from queue_db import arguments
 from queue_db.errors import ArgumentError
@@ -11,10 +12,37 @@ from queue_db.verbs.claim import MAX_CLAIM
 from queue_db.verbs.settle import UNKNOWN_GRACE
 from queue_db.worker.shares import Shares, feed_slots, shares_of
 
-#: What may become of jobs of a kind without a handler.
-UNKNOWN = ("wait", "dead")
+UnknownKinds = Literal["wait", "dead"]
+"""What may become of jobs of a kind without a handler."""
 
-MODES = ("at_least_once", "at_most_once")
+Mode = Literal["at_least_once", "at_most_once"]
+"""How often a job is delivered."""
+
+UNKNOWN: tuple[UnknownKinds, ...] = get_args(UnknownKinds)
+
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+
+class WorkerOptions(TypedDict, total=False):
+    """The options of :class:`queue_db.worker.Worker` by name, for type checkers."""
+
+    queues: str | Sequence[str] | Mapping[str, int] | None
+    concurrency: int | None
+    lease: float
+    mode: Mode
+    prefetch: int
+    weights: Mapping[str, int] | None
+    poll: float
+    grace: float
+    unknown: UnknownKinds
+    unknown_grace: float
+    exit_when_stuck: int | None
+    schedules: bool
+    keep: float | None
+    dead_for: float | None
+    dead_at_most: int | None
+    feeds: Mapping[str, int]
+    span: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +55,12 @@ class Options:
     queues: str | Sequence[str] | Mapping[str, int] | None = None
     concurrency: int | None = None
     lease: float = 60.0
-    mode: str = "at_least_once"
+    mode: Mode = "at_least_once"
     prefetch: int = 0
     weights: Mapping[str, int] | None = None
     poll: float = 0.5
     grace: float = 30.0
-    unknown: str = "wait"
+    unknown: UnknownKinds = "wait"
     unknown_grace: float = UNKNOWN_GRACE
     exit_when_stuck: int | None = None
     schedules: bool = True

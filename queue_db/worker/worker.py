@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from queue import Empty, SimpleQueue
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from sqlalchemy import URL
 
@@ -22,16 +22,19 @@ from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.verbs.settle import UNKNOWN_GRACE
 from queue_db.worker.events import Hook
 from queue_db.worker.feed_slots import open_cursors, warn_of_failed
-from queue_db.worker.handlers import Handlers, Handling, Wrapper, check_runs
-from queue_db.worker.options import Options
+from queue_db.worker.handlers import Executor, Handler, Handlers, Handling, Wrapper, check_runs
+from queue_db.worker.options import Mode, Options, UnknownKinds, WorkerOptions
 from queue_db.worker.run import Run
 from queue_db.worker.shares import Shares
 from queue_db.worker.signals import Commands, Quiet, Stop, signals_queued
+from queue_db.worker.snapshot import JobSnapshot
 from queue_db.worker.summary import Summary
 
 log = logging.getLogger("queue_db.worker")
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Handler = TypeVar("_Handler", bound=Handler)
+_ProcessHandler = TypeVar("_ProcessHandler", bound=Callable[[JobSnapshot], Any])
+_Wrapper = TypeVar("_Wrapper", bound=Wrapper)
 
 
 class Worker:
@@ -78,12 +81,12 @@ class Worker:
         *,
         concurrency: int | None = None,
         lease: float = 60.0,
-        mode: str = "at_least_once",
+        mode: Mode = "at_least_once",
         prefetch: int = 0,
         weights: Mapping[str, int] | None = None,
         poll: float = 0.5,
         grace: float = 30.0,
-        unknown: str = "wait",
+        unknown: UnknownKinds = "wait",
         unknown_grace: float = UNKNOWN_GRACE,
         exit_when_stuck: int | None = None,
         schedules: bool = True,
@@ -128,30 +131,59 @@ class Worker:
         # The process in which it runs; a fork of that has no threads of it.
         self._runs_in: int | None = None
 
-    def configure(self, **options: Any) -> None:
+    def configure(self, **options: Unpack[WorkerOptions]) -> None:
         """Change options of this worker before it runs; they are named as in the constructor.
 
         ``concurrency`` caps the sum of the queues.
 
         :raises ArgumentError: as the constructor does; nothing is changed then.
         """
+        _check_names(options)
         changed = replace(self.options, **options)
         self._check_queues(changed)
         self.options = changed
 
-    def changed(self, **options: Any) -> Self:
+    def changed(self, **options: Unpack[WorkerOptions]) -> Self:
         """Another worker with the same handlers and other options, which are named as in the constructor.
 
         ``concurrency`` caps the sum of the queues. The two workers run and stop separately.
 
         :raises ArgumentError: as the constructor does.
         """
-        settings = {field.name: getattr(self.options, field.name) for field in fields(self.options) if field.init} | options
+        _check_names(options)
+        settings: dict[str, Any] = {field.name: getattr(self.options, field.name) for field in fields(self.options) if field.init}
+        settings |= options
         other = type(self)(self.db, settings.pop("queues"), **settings)
         other.handlers, other.hooks, other.wrappers = self.handlers, self.hooks, self.wrappers
         return other
 
     # --- handlers ---------------------------------------------------------------------------------------------------
+
+    @overload
+    def handles(
+        self,
+        kind: str | None,
+        *,
+        max_attempts: int | None = ...,
+        backoff: Backoff | None = ...,
+        timeout: float | None = ...,
+        schema: Any = ...,
+        keep: float | None = ...,
+        executor: Literal["thread"] = ...,
+    ) -> Callable[[_Handler], _Handler]: ...
+
+    @overload
+    def handles(
+        self,
+        kind: str | None,
+        *,
+        max_attempts: int | None = ...,
+        backoff: Backoff | None = ...,
+        timeout: float | None = ...,
+        schema: Any = ...,
+        keep: float | None = ...,
+        executor: Literal["process"],
+    ) -> Callable[[_ProcessHandler], _ProcessHandler]: ...
 
     def handles(
         self,
@@ -162,8 +194,8 @@ class Worker:
         timeout: float | None = None,
         schema: Any = None,
         keep: float | None = None,
-        executor: str = "thread",
-    ) -> Callable[[_Function], _Function]:
+        executor: Executor = "thread",
+    ) -> Callable[[Any], Any]:
         """Decorate the handler of jobs of this kind; None: of every kind without a handler of its own.
 
         The handler gets the job. Its return value completes the job and is its result, unless it is a Snooze, Retry, Cancel or
@@ -189,7 +221,7 @@ class Worker:
                 "@worker.handles('welcome'), or @worker.handles(None) for every kind"
             )
 
-        def add(function: _Function) -> _Function:
+        def add(function: Any) -> Any:
             model = None if schema is None else Schema(schema)
             self.handlers.add(
                 kind,
@@ -219,7 +251,7 @@ class Worker:
         self.hooks.append(hook)
         return hook
 
-    def around(self, wrapper: _Function) -> _Function:
+    def around(self, wrapper: _Wrapper) -> _Wrapper:
         """Call ``wrapper(job, call)`` around each handler: it returns ``call(job)`` or another outcome; usable as a decorator.
 
         A function wraps functions, an ``async def`` that awaits ``call(job)`` wraps coroutines. The first wrapper is the outermost.
@@ -350,6 +382,13 @@ class Worker:
     def names(self) -> str:
         """Its queues and shared cursors, as text."""
         return ", ".join(map(repr, [*self.shares.queues, *self.options.feeds]))
+
+
+def _check_names(options: WorkerOptions) -> None:
+    if unknown := options.keys() - WorkerOptions.__annotations__.keys():
+        raise ArgumentError(
+            f"{', '.join(sorted(unknown))}: no option of a worker; they are {', '.join(WorkerOptions.__annotations__)}"
+        )
 
 
 def _check_database(db: object) -> None:
