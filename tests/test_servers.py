@@ -238,3 +238,16 @@ def test_a_commit_whose_answer_is_lost_is_done_all_the_same(database: str, proxy
         connection.execute(text("INSERT INTO t VALUES (2)"))
         connection.commit()
     assert ask(database, "SELECT count(*) FROM t") == 2
+
+
+def test_a_commit_that_does_not_arrive_is_rolled_back(database: str, proxy: Proxy, connect: Callable[[], Any]) -> None:
+    ask(database, "CREATE TABLE t (id INTEGER PRIMARY KEY)")
+    with connect() as connection:
+        connection.execute(text("INSERT INTO t VALUES (1)"))
+        proxy.drop("COMMIT")
+        with pytest.raises(DBAPIError):
+            connection.commit()
+    with connect() as connection:  # it was for one commit only
+        connection.execute(text("INSERT INTO t VALUES (2)"))
+        connection.commit()
+    assert ask(database, "SELECT id FROM t") == 2

@@ -97,9 +97,6 @@ def main() -> int:
         rows = _in_parallel(options)
     else:
         rows = [row for kind, url in _databases(options) for row in _rounds(options, kind, url)]
-    if options.results is not None:
-        with options.results.open("a") as file:
-            file.writelines(f"{json.dumps(asdict(row))}\n" for row in rows)
     if options.report is not None:
         options.report.write_text(table(rows))
     if len(rows) > 1 and options.results is None:
@@ -160,6 +157,9 @@ def _rounds(options: argparse.Namespace, kind: str, url: str) -> list[Row]:
             if options.rounds == 1:
                 print(plan, flush=True)
             rows.append(Row.of(play(plan, server, options.broken, options.keep)))
+            if options.results is not None:
+                with options.results.open("a") as file:
+                    file.write(f"{json.dumps(asdict(rows[-1]))}\n")
     return rows
 
 

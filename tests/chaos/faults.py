@@ -28,6 +28,7 @@ SESSIONS = {
     "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
     "mysql": "SELECT id FROM information_schema.processlist WHERE db = database() AND id <> connection_id()",
 }
+LOCK_TIMEOUT = {"postgresql": "SET lock_timeout = '5s'", "mysql": "SET innodb_lock_wait_timeout = 5"}
 KILL = {"postgresql": "SELECT pg_terminate_backend({})", "mysql": "KILL {}"}
 
 
@@ -45,7 +46,13 @@ class Faults:
         self._server = server
         self._proxy = proxy
         self._victims = victims
+        self._threads: list[threading.Thread] = []
         self._kind = "mysql" if server is not None and server.kind == "mariadb" else server.kind if server is not None else "sqlite"
+
+    def join(self) -> None:
+        """Wait for the end of those that end by themselves."""
+        for thread in self._threads:
+            thread.join()
 
     def strike(self, fault: Fault) -> End | None:
         """Begin a fault; return what ends it, None if it has no end."""
@@ -53,7 +60,8 @@ class Faults:
             return self._client(fault)
         if fault.kind in {"session", "crowd", "lock"}:
             # It waits for the server, which may be away.
-            threading.Thread(target=self._quietly, args=(fault,), daemon=True).start()
+            self._threads.append(threading.Thread(target=self._quietly, args=(fault,), daemon=True))
+            self._threads[-1].start()
             return None
         if fault.kind == "server":
             assert self._server is not None
@@ -101,7 +109,12 @@ class Faults:
             {"session": self._kill_sessions, "crowd": self._crowd, "lock": self._lock}[fault.kind](fault)
 
     def _engine(self) -> Engine:
-        return create_engine(self._url, poolclass=NullPool, pool_reset_on_return=None)
+        return create_engine(
+            self._url,
+            connect_args={} if self._kind == "sqlite" else {"connect_timeout": 5},
+            poolclass=NullPool,
+            pool_reset_on_return=None,
+        )
 
     def _kill_sessions(self, fault: Fault) -> None:
         with self._engine().connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -131,6 +144,7 @@ class Faults:
                 connection.exec_driver_sql("PRAGMA busy_timeout = 5000")
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             else:
+                connection.exec_driver_sql(LOCK_TIMEOUT[self._kind])
                 connection.execute(text("SELECT id FROM jobs ORDER BY id LIMIT 1000 FOR UPDATE")).all()
             time.sleep(fault.seconds)
             connection.rollback()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sqlalchemy import select
 
-from queue_db import QueueDB
+from queue_db import QueueDB, StorageError
 from tests.chaos import clients, feeds, jobs, ledger
 from tests.chaos.checker import Checker, Final, Violation
 from tests.chaos.client import Order
@@ -230,6 +230,7 @@ class Round:
             heapq.heappop(self._ends)[2]()
         if self._proxy is not None:
             self._proxy.forward()
+        self._faults.join()
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -237,10 +238,21 @@ class Round:
         self._end(self._of(*BOUNDED))
         self._plans["drainer"] = ClientPlan("drainer", "drainer", proxied=False, skew=0.0)
         self._start("drainer")
-        with QueueDB(self.url) as db:
+        with self._opened() as db:
             self._wait_until_drained(db)
             self._end([name for name in self._plans if self._processes[name].exitcode != 0])
             self._look(db)
+
+    def _opened(self) -> QueueDB:
+        limit = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return QueueDB(self.url)
+            except StorageError:
+                # Sessions that were killed with their clients are still there.
+                if time.monotonic() > limit:
+                    raise
+                time.sleep(0.1)
 
     def _wait_until_drained(self, db: QueueDB) -> None:
         limit = time.monotonic() + PATIENCE
