@@ -40,6 +40,7 @@ from queue_db.model import (
     WorkerInfo,
 )
 from queue_db.monitoring.failures import FailureGroup
+from queue_db.notifications.wakeups import Notifications
 from queue_db.removal import Removal
 from queue_db.strategies import Strategy
 
@@ -214,6 +215,11 @@ class AsyncQueueDB:
     @stamp.setter
     def stamp(self, stamp: Callable[[], Mapping[str, Any]] | None) -> None:
         self._db.stamp = stamp
+
+    @property
+    def notifications(self) -> Notifications:
+        """Wakes the workers of this process, and notifies the others."""
+        return self._db.notifications
 
     @property
     def schemas(self) -> dict[str, Schema]:

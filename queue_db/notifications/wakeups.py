@@ -57,6 +57,8 @@ class Notifications:
         self._clock = clock
         self._notified_at: dict[str, float] = {}
         self._listeners: tuple[Listener, ...] = ()
+        #: For tests: called with the connection of a caller and the queue when jobs are added in the caller's transaction.
+        self.joining: Callable[[Connection, str], None] | None = None
 
     def notify(self, connection: Connection, queue: str) -> None:
         """In the transaction that adds jobs or messages: its commit notifies those who wait, if the database can do that."""

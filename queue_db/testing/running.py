@@ -9,8 +9,14 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import Connection, event
+from sqlalchemy.pool import ConnectionPoolEntry, Pool
+from sqlalchemy.util import await_
+from sqlalchemy.util.concurrency import in_greenlet
+
+from queue_db.db import QueueDB
 from queue_db.errors import UnknownKindError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason
@@ -19,6 +25,12 @@ from queue_db.worker import Worker
 from queue_db.worker.execution import within_timeout
 from queue_db.worker.handlers import Handler, Handling, timeout_error
 from queue_db.worker.settling import Done, Unknown, settle
+
+if TYPE_CHECKING:
+    from queue_db.aio import AsyncQueueDB
+
+# Marks a connection that has added jobs in a transaction of its owner.
+_JOINED = "queue_db.testing.joined"
 
 #: More jobs than this in one call probably mean that a handler enqueues its own kind.
 MOST = 10_000
@@ -48,28 +60,78 @@ def drain(worker: Worker, *, raises: bool = True) -> list[LeasedJob]:
 
 
 @contextmanager
-def inline(worker: Worker, *, raises: bool = True) -> Iterator[None]:
+def inline(worker: Worker, *others: QueueDB | AsyncQueueDB, raises: bool = True) -> Iterator[None]:
     """Inside the block a job that is enqueued through the worker's QueueDB object runs before ``enqueue`` returns.
 
-    A job that is enqueued with ``using=`` runs with the next one that is not, or with :func:`drain`: its commit is not seen here.
+    A job that is enqueued with ``using=`` runs when its transaction has ended and the connection goes back to its pool: at the end
+    of ``session.commit()`` or of ``with engine.begin()``. On an event loop the handlers run in a thread, and the loop goes on.
+
+    :param others: more objects of the same database through which jobs are enqueued, such as an open AsyncQueueDB.
+    :param raises: True: ``enqueue`` raises the exception of a handler, after its job was failed; with ``using=`` the end of the
+        block raises the first one. False: neither does.
     """
-    busy = False
-
-    def wake(queue: str) -> None:
-        nonlocal busy
-        if busy or queue not in worker.shares.queues:
-            return  # called from a running handler: the jobs that it adds run after it
-        busy = True
-        try:
-            drain(worker, raises=raises)
-        finally:
-            busy = False
-
-    worker.db.notifications.add(wake)
+    jobs = _Inline(worker, raises=raises)
+    places = [one.notifications for one in (worker.db, *others)]
+    event.listen(Pool, "checkin", jobs.ended)
+    for one in places:
+        one.add(jobs.wake)
+        one.joining = jobs.join
     try:
         yield
     finally:
-        worker.db.notifications.remove(wake)
+        event.remove(Pool, "checkin", jobs.ended)
+        for one in places:
+            one.remove(jobs.wake)
+            one.joining = None
+    if jobs.late:
+        raise jobs.late[0]
+
+
+class _Inline:
+    """Runs the jobs of a worker as soon as they are enqueued."""
+
+    def __init__(self, worker: Worker, *, raises: bool) -> None:
+        self._worker = worker
+        self._raises = raises
+        self._running = self._again = False
+        #: What handlers raised where it cannot be raised.
+        self.late: list[Exception] = []
+
+    def wake(self, queue: str) -> None:
+        """Jobs of this queue are enqueued and committed."""
+        self._again = self._again or queue in self._worker.shares.queues
+        if self._running:
+            return  # called from a running handler, or while another task waits for one: the jobs run after that
+        self._running = True
+        try:
+            while self._again:
+                self._again = False
+                _drained(self._worker, raises=self._raises)
+        finally:
+            self._running = False
+
+    def join(self, connection: Connection, queue: str) -> None:
+        """Jobs of this queue are enqueued in a transaction of the connection's owner."""
+        info = connection.connection.record_info
+        if info is not None and queue in self._worker.shares.queues:
+            info[_JOINED] = queue
+
+    def ended(self, _connection: object, entry: ConnectionPoolEntry) -> None:
+        """A connection goes back to its pool."""
+        queue = entry.record_info.pop(_JOINED, None) if entry.record_info else None
+        if queue is not None:
+            try:
+                self.wake(queue)
+            except Exception as error:  # noqa: BLE001 - raised here it would keep the connection from its pool
+                self.late.append(error)
+
+
+def _drained(worker: Worker, *, raises: bool) -> None:
+    """:func:`drain`; for a task in a thread, so that its event loop goes on."""
+    if _loop_runs() and in_greenlet():
+        await_(asyncio.to_thread(drain, worker, raises=raises))
+    else:
+        drain(worker, raises=raises)
 
 
 def _next(worker: Worker) -> LeasedJob | None:

@@ -239,6 +239,8 @@ class Enqueue:
         """
         if using is not None:
             with self.core.joined(using, name_of(insert)) as connection:
+                if self.core.notifications.joining is not None:
+                    self.core.notifications.joining(connection, self.queue)
                 if not atomic:
                     return insert(connection, self.core.store)
                 with savepoint(connection):

@@ -126,6 +126,7 @@ MORE = {
     "AsyncQueueDB.feeds": "an attribute",
     "AsyncQueueDB.routes": "an attribute",
     "AsyncQueueDB.schemas": "an attribute",
+    "AsyncQueueDB.notifications": "an attribute",
     "AsyncLeasedJob.version": "an attribute",
     "AsyncMessageClaim.expires_at": "an attribute",
     "AsyncCursor.skipped": "an attribute",

@@ -5,14 +5,18 @@ import dataclasses
 
 import pytest
 from sqlalchemy import create_engine, text
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
 
 from queue_db import ConfigurationError, Dead, JobNotFoundError, LeaseLostError, PayloadError, Snooze, State, Verdict
+from queue_db.aio import AsyncQueueDB
 from queue_db.backoff import constant
 from queue_db.testing import drain, inline
 from queue_db.testing import job as made_job
 from queue_db.testing.fixtures import queue_clock, queue_database  # noqa: F401 - fixtures, under their own names
 from queue_db.worker import Worker
+from tests.aio.loop import for_asyncio
 from tests.patience import PATIENCE, wait_for
 
 pytestmark = pytest.mark.parametrize("kind", ["sqlite"])
@@ -227,3 +231,48 @@ def test_its_transaction_is_one_of_the_tests_engine(kind):
     assert job.settled_by == "complete"
     with pytest.raises(ConfigurationError, match="engine="):
         book(made_job())
+
+
+def test_inline_does_a_job_when_the_callers_transaction_has_committed(kind, shop):
+    mail, engine = shop.db.queue("mail"), create_engine(shop.db.database.engine.url)
+    with inline(shop):
+        with Session(engine) as session:
+            mail.enqueue("welcome", 1, using=session)
+            assert shop.seen == []
+            session.commit()
+            assert shop.seen == [("welcome", 1), ("report", 1)]
+            mail.enqueue("welcome", 2, using=session)
+            session.rollback()
+        with engine.begin() as connection:
+            mail.enqueue_many([("welcome", 3)], using=connection)
+            shop.db.queue("other").enqueue("welcome", 9, using=connection)  # not one of this worker's queues
+        assert shop.seen[2:] == [("welcome", 3), ("report", 3)]
+    with pytest.raises(ValueError, match="a bad one"), inline(shop):  # noqa: PT012 - at its end
+        with engine.begin() as connection:
+            mail.enqueue("bad", using=connection)
+        assert len(shop.seen) == 4
+    with engine.begin() as connection:
+        mail.enqueue("welcome", 4, using=connection)
+    assert len(shop.seen) == 4
+    engine.dispose()
+
+
+def test_inline_does_the_jobs_of_tasks_too(kind, shop, queue_clock):  # noqa: F811 - a fixture
+    async def serve():
+        engine = create_async_engine(for_asyncio(str(shop.db.database.engine.url)))
+        async with AsyncQueueDB(engine, clock=queue_clock) as db:
+            mail = db.queue("mail")
+            with inline(shop, db):
+                await mail.enqueue("welcome", 1)
+                assert shop.seen == [("welcome", 1), ("report", 1)]  # the report is a coroutine
+                async with AsyncSession(engine) as session, session.begin():
+                    await mail.enqueue("welcome", 2, using=session)
+                    assert len(shop.seen) == 2
+                assert shop.seen[2:] == [("welcome", 2), ("report", 2)]
+                with pytest.raises(ValueError, match="a bad one"):
+                    await mail.enqueue("bad")
+            await mail.enqueue("welcome", 3)
+            assert len(shop.seen) == 4
+        await engine.dispose()
+
+    asyncio.run(serve())
