@@ -167,6 +167,15 @@ def storable(text: str, longest: int) -> str:
     return clean if len(clean) <= longest else clean[: longest - 1] + "…"
 
 
+def error_class(value: object, longest: int) -> str | None:
+    """The name of an exception's class, empty for a reason in its place, or None."""
+    if value is None:
+        return None
+    if not isinstance(value, str) or len(value) > longest:
+        raise ArgumentError(f"error_class={shown(value)}: must be the name of an exception's class, at most {longest} characters")
+    return storable(value, longest)
+
+
 def headers(value: object) -> Mapping[str, Any] | None:
     """A mapping with string keys, or None."""
     if value is None:

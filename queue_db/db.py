@@ -308,13 +308,17 @@ class QueueDB:
             for row in self.core.read(history.errors_of, job_id)
         ]
 
-    def failures(self, queue: str | None = None, *, kind: str | None = None, limit: int = 50) -> list[FailureGroup]:
+    def failures(
+        self, queue: str | None = None, *, kind: str | None = None, error_class: str | None = None, limit: int = 50
+    ) -> list[FailureGroup]:
         """The newest failed attempts by queue, kind and error class, the largest group first, each with its last error and trace.
 
         It looks at the newest 10,000 failed attempts of all queues. ``db.dead.redrive`` and ``purge`` take the queue, kind and
         error class of a group.
+
+        :param error_class: only those of this class; empty: those for which a handler gave a reason.
         """
-        return failures.grouped(self.core, queue, kind, limit)
+        return failures.grouped(self.core, queue, kind, error_class, limit)
 
     def finished(self, job_id: int) -> Finished:
         """The retained result of a completed job, until it expires.

@@ -193,10 +193,7 @@ def _like(queue: str | None, kind: str | None, error_class: str | None) -> dead.
         arguments.name("queue", queue, QUEUE_LENGTH)
     if kind is not None:
         arguments.name("kind", kind, KIND_LENGTH)
-    if error_class is not None and (not isinstance(error_class, str) or len(error_class) > CLASS_LENGTH):
-        given = arguments.shown(error_class)
-        raise ArgumentError(f"error_class={given}: must be the name of an exception's class, at most {CLASS_LENGTH} characters")
-    return dead.Like(queue, kind, None if error_class is None else arguments.storable(error_class, CLASS_LENGTH))
+    return dead.Like(queue, kind, arguments.error_class(error_class, CLASS_LENGTH))
 
 
 def _batches(ids: JobIds) -> Iterator[JobIds]:

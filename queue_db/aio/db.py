@@ -322,13 +322,17 @@ class AsyncQueueDB:
         """The latest failed attempts of a job, also of one that is gone, oldest first; at most ten."""
         return await run(self._db.errors, job_id)
 
-    async def failures(self, queue: str | None = None, *, kind: str | None = None, limit: int = 50) -> list[FailureGroup]:
+    async def failures(
+        self, queue: str | None = None, *, kind: str | None = None, error_class: str | None = None, limit: int = 50
+    ) -> list[FailureGroup]:
         """The newest failed attempts by queue, kind and error class, the largest group first, each with its last error and trace.
 
         It looks at the newest 10,000 failed attempts of all queues. ``db.dead.redrive`` and ``purge`` take the queue, kind and
         error class of a group.
+
+        :param error_class: only those of this class; empty: those for which a handler gave a reason.
         """
-        return await run(self._db.failures, queue, kind=kind, limit=limit)
+        return await run(self._db.failures, queue, kind=kind, error_class=error_class, limit=limit)
 
     async def finished(self, job_id: int) -> Finished:
         """The retained result of a completed job, until it expires.

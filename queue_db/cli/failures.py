@@ -9,7 +9,8 @@ import typer
 
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
-from queue_db.cli.options import CommonOptions, KindOption, QueueOption
+from queue_db.cli.options import CommonOptions, ErrorClassOption, KindOption, QueueOption
+from queue_db.monitoring.failures import SCANNED
 
 app = typer.Typer(rich_help_panel=panels.JOBS)
 
@@ -19,6 +20,7 @@ def failures(
     *,
     queue: QueueOption = None,
     kind: KindOption = None,
+    error_class: ErrorClassOption = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="At most N groups.")] = 50,
     common: CommonOptions,
 ) -> None:
@@ -27,7 +29,7 @@ def failures(
     "queue-db dead redrive" and "queue-db dead purge" take --queue, --kind and --error-class of a group.
     """
     with common.open() as db:
-        found = db.failures(queue, kind=kind, limit=limit)
+        found = db.failures(queue, kind=kind, error_class=error_class, limit=limit)
     if common.as_json:
         for one in found:
             output.record(asdict(one) | {"first_at": output.moment(one.first_at), "last_at": output.moment(one.last_at)})
@@ -49,3 +51,4 @@ def failures(
             for one in found
         ],
     )
+    output.note(f"of the newest {SCANNED:,} failed attempts of all queues; older ones are not counted")

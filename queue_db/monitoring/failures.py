@@ -9,7 +9,7 @@ from queue_db import arguments
 from queue_db.core import Core
 from queue_db.model import from_micros
 from queue_db.store import failures
-from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH
+from queue_db.store.schema import CLASS_LENGTH, KIND_LENGTH, QUEUE_LENGTH
 
 #: Only this many failed attempts are read, the newest of all queues.
 SCANNED = 10_000
@@ -31,13 +31,14 @@ class FailureGroup:
     job_id: int  #: of the last one
 
 
-def grouped(core: Core, queue: str | None, kind: str | None, limit: int) -> list[FailureGroup]:
+def grouped(core: Core, queue: str | None, kind: str | None, error_class: str | None, limit: int) -> list[FailureGroup]:
     """The groups of the newest failed attempts, the largest first."""
     if queue is not None:
         arguments.name("queue", queue, QUEUE_LENGTH)
     if kind is not None:
         arguments.name("kind", kind, KIND_LENGTH)
     arguments.whole("limit", limit, 1)
+    some = {"queue": queue, "kind": kind, "error_class": arguments.error_class(error_class, CLASS_LENGTH)}
     return [
         FailureGroup(
             queue=row.queue,
@@ -51,5 +52,5 @@ def grouped(core: Core, queue: str | None, kind: str | None, limit: int) -> list
             trace=last.trace,
             job_id=last.job_id,
         )
-        for row, last in core.read(failures.groups, queue=queue, kind=kind, scan=SCANNED, limit=limit)
+        for row, last in core.read(failures.groups, **some, scan=SCANNED, limit=limit)
     ]

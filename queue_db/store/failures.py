@@ -14,13 +14,13 @@ _AT_ONCE = 500
 
 
 def groups(
-    connection: Connection, store: Store, *, queue: str | None, kind: str | None, scan: int, limit: int
+    connection: Connection, store: Store, *, queue: str | None, kind: str | None, error_class: str | None, scan: int, limit: int
 ) -> list[tuple[Row[Any], Row[Any]]]:
     """The newest ``scan`` failed attempts by queue, kind and error class, the largest group first, each with its newest attempt.
 
     Of a group: ``queue, kind, error_class, attempts, dead, first_at, last_at``; of an attempt: ``job_id, message, trace``.
     """
-    some = _newest(store, queue, kind, scan)
+    some = _newest(store, queue, kind, error_class, scan)
     place = func.row_number().over(
         partition_by=(some.c.queue, some.c.kind, some.c.error_class),
         order_by=(some.c.failed_at.desc(), some.c.job_id.desc(), some.c.version.desc()),
@@ -63,8 +63,8 @@ def _attempts(connection: Connection, store: Store, keys: Sequence[tuple[int, in
     return found
 
 
-def _newest(store: Store, queue: str | None, kind: str | None, scan: int) -> Subquery:
-    """The newest ``scan`` failed attempts, those of the queue and kind among them; ``dead_id``: the job died by this one."""
+def _newest(store: Store, queue: str | None, kind: str | None, error_class: str | None, scan: int) -> Subquery:
+    """Of the newest ``scan`` failed attempts those of queue, kind and error class; ``dead_id``: the job died by this one."""
     errors, dead = store.tables.errors, store.tables.dead
     columns = (errors.c.job_id, errors.c.version, errors.c.queue, errors.c.kind, errors.c.error_class, errors.c.failed_at)
     latest = select(*columns).order_by(errors.c.failed_at.desc()).limit(scan).subquery("latest")
@@ -75,4 +75,6 @@ def _newest(store: Store, queue: str | None, kind: str | None, scan: int) -> Sub
         query = query.where(latest.c.queue == queue)
     if kind is not None:
         query = query.where(latest.c.kind == kind)
+    if error_class is not None:
+        query = query.where(latest.c.error_class == error_class)
     return query.subquery("some")

@@ -334,6 +334,9 @@ def test_failures_actions_and_numbers_are_listed_in_pages(
     assert groups == [("kind-2", 3, 3), ("kind-1", 2, 2), ("kind-0", 1, 1)]
     assert rest["after"] is None
     assert client.get("/api/v1/failures", params={"queue": name, "kind": "kind-1"}).json()["failures"][0]["count"] == 2
+    for error_class, number in (("ValueError", 3), ("KeyError", 0)):
+        some = client.get("/api/v1/failures", params={"queue": name, "error_class": error_class}).json()["failures"]
+        assert len(some) == number
 
     for verb in ("pause", "resume", "pause", "resume"):
         client.post(f"/api/v1/queues/{name}/{verb}")

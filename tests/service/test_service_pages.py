@@ -326,8 +326,14 @@ def test_all_like_this(db: QueueDB, name: str, client: httpx2.Client, action: st
     queue.enqueue_many([*(("mail", n, once) for n in range(3)), ("report", None, once)])
     for job in queue.claim(4):
         job.fail(ValueError(NASTY))
-    page = look(client, f"/failures?queue={name}")
+    assert "newest 10,000 failed attempts" in look(client, f"/failures?queue={name}&error_class=KeyError")
+    page = look(client, f"/failures?queue={name}&error_class=ValueError")
     assert NASTY in page
+    dead = [
+        look(client, f"/dead?queue={name}&{filters}")
+        for filters in ("error=ValueError", "error=KeyError", "error=", "error_class=")
+    ]
+    assert [NASTY in one for one in dead] == [True, False, True, False]
     (link,) = [
         one["href"] or ""
         for one in page.all("a")

@@ -16,6 +16,7 @@ from queue_db.service.paths import Name
 from queue_db.service.requests import Db, Reader, of
 from queue_db.service.shapes import After, Id, Limit, Moment, clean, shown
 from queue_db.service.times import Time, rfc3339
+from queue_db.store.schema import CLASS_LENGTH
 
 router = APIRouter(tags=["monitoring"])
 
@@ -88,6 +89,10 @@ def list_failures(
     who: Reader,
     queue: Annotated[str | None, Query(min_length=1, max_length=100, description="Failures of this queue only.")] = None,
     kind: Annotated[str | None, Query(min_length=1, max_length=100, description="Failures of this kind only.")] = None,
+    error_class: Annotated[
+        str | None,
+        Query(max_length=CLASS_LENGTH, description="Failures of this class only; empty: those with a reason in its place."),
+    ] = None,
     after: After = None,
     limit: Limit = 50,
 ) -> FailurePage:
@@ -100,7 +105,7 @@ def list_failures(
         who.check("read", queue)
     begin = 0 if after is None else _number(after, SCANNED)
     everything = who.allows_all("read")
-    found = db.failures(queue, kind=kind, limit=begin + limit + 1 if everything else SCANNED)
+    found = db.failures(queue, kind=kind, error_class=error_class, limit=begin + limit + 1 if everything else SCANNED)
     groups = [one for one in found if everything or (one.queue is not None and who.allows("read", one.queue))]
     more = len(groups) > begin + limit
     page = groups[begin : begin + limit]

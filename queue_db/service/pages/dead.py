@@ -35,9 +35,14 @@ def dead(
     queue: str = "",
     kind: str = "",
     error_class: str | None = None,
+    error: str = "",
     after: Annotated[int | None, Query(ge=0)] = None,
 ) -> HTMLResponse:
-    """Dead jobs, longest dead first. ``after``: the last job of the page before."""
+    """Dead jobs, longest dead first. ``after``: the last job of the page before.
+
+    ``error``: the class of the filter's field, empty for all; ``error_class`` of a link may be empty, for a reason in its place.
+    """
+    error_class = error or error_class
     who.check("read", queue or None)
     lines = [line for line in board(request).numbers.lines() if who.allows("read", line.queue)]
     everywhere = who.allows_all("read")

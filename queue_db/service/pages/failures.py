@@ -8,6 +8,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from queue_db.errors import ArgumentError
+from queue_db.monitoring.failures import SCANNED
 from queue_db.service.pages.board import board
 from queue_db.service.pages.dead import check
 from queue_db.service.pages.render import back, page
@@ -26,14 +27,15 @@ ACTIONS = ("redrive", "purge")
 
 
 @router.get("/failures", name="failures", response_class=HTMLResponse)
-def failures(request: Request, db: Db, who: Person, queue: str = "", kind: str = "") -> HTMLResponse:
-    """The newest failures, grouped."""
+def failures(request: Request, db: Db, who: Person, queue: str = "", kind: str = "", error_class: str = "") -> HTMLResponse:
+    """The newest failures, grouped. ``error_class``: empty for all."""
     who.check("read", queue or None)
     lines = [line for line in board(request).numbers.lines() if who.allows("read", line.queue)]
     everywhere = who.allows_all("read")
     if not queue and lines and not everywhere:
         queue = max(lines, key=lambda line: (line.failures, line.died, line.dead)).queue
-    found = db.failures(queue or None, kind=kind or None, limit=GROUPS) if queue or everywhere else []
+    chosen = {"kind": kind or None, "error_class": error_class or None}
+    found = db.failures(queue or None, **chosen, limit=GROUPS) if queue or everywhere else []
     return page(
         request,
         "failures.html.jinja",
@@ -43,6 +45,8 @@ def failures(request: Request, db: Db, who: Person, queue: str = "", kind: str =
         queue=queue,
         queues=[line.queue for line in lines],
         kind=kind,
+        error_class=error_class,
+        scanned=SCANNED,
         may=lambda name: who.allows("manage", name),
     )
 

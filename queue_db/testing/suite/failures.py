@@ -53,7 +53,8 @@ class TestFailures:
         assert (reasons.kind, reasons.error_class, reasons.message, reasons.trace) == ("report", "", "no such file", None)
         assert (reasons.count, reasons.dead) == (1, 1)
         assert queue.db.failures(name, kind="report") == [reasons]
-        assert queue.db.failures(name, limit=1) == [values]
+        assert queue.db.failures(name, limit=1) == [values] == queue.db.failures(name, error_class="ValueError")
+        assert queue.db.failures(name, error_class="") == [reasons]
         assert queue.db.failures(f"{name}-other") == []
 
     def test_all_dead_jobs_like_these_are_counted_redriven_or_purged(self, queue: Queue, name: str) -> None:
