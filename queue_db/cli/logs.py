@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,17 +12,27 @@ from queue_db.cli import output
 from queue_db.database.masking import mask, secrets_in
 from queue_db.errors import ArgumentError
 from queue_db.instrumentation.logging import JSONFormatter
+from queue_db.worker.child_process import PROCESS_NUMBER
+from queue_db.worker.logs import current
 
 
 class MaskedFormatter(logging.Formatter):
     """Log lines as text, with the secrets of a URL masked, in tracebacks too."""
 
     def __init__(self, url: str | None) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(threadName)s: %(message)s")
+        number = os.environ.get(PROCESS_NUMBER)
+        self._process = f"{number}/%(process)d " if number else ""
+        super().__init__(f"%(asctime)s %(levelname)s {self._process}%(threadName)s: %(message)s")
         self._secrets = secrets_in(url)
 
     def format(self, record: logging.LogRecord) -> str:
         return output.shown(mask(super().format(record), self._secrets), newlines=True)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name in the standard library
+        job = current.get()
+        if job is not None and not hasattr(record, "job_id"):  # a handler's own line
+            record.message = f"job {job.id}: {record.message}"
+        return super().formatMessage(record)
 
 
 class MaskedJSONFormatter(JSONFormatter):

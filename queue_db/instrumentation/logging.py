@@ -2,18 +2,26 @@
 
 ``handler.setFormatter(JSONFormatter())`` for a handler of your own; ``queue-db work --log-format json`` has it. The worker's
 records about a job have ``job_id``, ``queue``, ``kind``, ``attempt`` and ``worker``, if known ``outcome`` and ``seconds``, and for
-dead jobs ``max_attempts`` and ``reason``; never a payload.
+dead jobs ``max_attempts`` and ``reason``; never a payload. What a handler logs itself has the first five too.
+Every record has ``pid``, and those of ``queue-db work`` have ``process``, the number of the worker process.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 from datetime import UTC, datetime
 from typing import Any
 
+from queue_db.worker.child_process import PROCESS_NUMBER
+from queue_db.worker.logs import about, current
+
 # The attributes of every record; the others were passed as ``extra``.
 _USUAL = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
+
+# What the formatter writes itself, whatever was passed as ``extra``.
+_OWN = frozenset(("time", "level", "logger", "pid"))
 
 
 class JSONFormatter(logging.Formatter):
@@ -32,8 +40,13 @@ class JSONFormatter(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
+            "pid": record.process,
         }
-        fields |= {name: value for name, value in vars(record).items() if name not in _USUAL and name not in fields}
+        if PROCESS_NUMBER in os.environ:
+            fields["process"] = os.environ[PROCESS_NUMBER]
+        if (job := current.get()) is not None:
+            fields |= about(job)
+        fields |= {name: value for name, value in vars(record).items() if name not in _USUAL and name not in _OWN}
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
         elif record.exc_text:

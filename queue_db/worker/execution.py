@@ -20,7 +20,7 @@ from queue_db.worker.executors import Assignment, Loop, Threads
 from queue_db.worker.handlers import Handler, Handling, Stoppable, timeout_error
 from queue_db.worker.in_flight import InFlight
 from queue_db.worker.lease_check import LeaseCheck
-from queue_db.worker.logs import about
+from queue_db.worker.logs import about, current
 from queue_db.worker.process_pool import ProcessPool
 from queue_db.worker.results import Results
 from queue_db.worker.settling import Done, LeaseLost
@@ -120,11 +120,13 @@ class Execution:
             if handling.timeout is not None and handling.watched:
                 self._deadlines[job] = (time.monotonic() + handling.timeout, handling)
             began = self._started(job)
+            current.set(job)
             if handling.schema is not None:
                 handling.read(job)
             outcome = checked((self._wrapped.get(handling) or self._wrapped_handler(handling))(job))
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises fails its job only, and the thread goes on
             outcome = error
+        current.set(None)
         if handling.timeout is not None:
             self._deadlines.pop(job, None)
         self.finish(job, handling, outcome, began)
@@ -138,6 +140,7 @@ class Execution:
                 self.returned(job)
                 return
             began = self._started(job)
+            current.set(job)  # of this task
             handling.read(job)
             async with asyncio.timeout(handling.timeout) as clock:
                 outcome = checked(await self._wrapped_handler(handling)(job))
@@ -149,6 +152,7 @@ class Execution:
 
     def call(self, job: LeasedJob, handling: Handling) -> object:
         """Call a handler and wait for it; return its outcome, or what it raised. For messages: they are not in flight."""
+        current.set(job)
         try:
             if handling.schema is not None:
                 handling.read(job)
@@ -158,6 +162,8 @@ class Execution:
             return checked(function(job))
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises fails its message only
             return error
+        finally:
+            current.set(None)
 
     def _cancelled_early(self, job: LeasedJob) -> None:
         """A coroutine was cancelled before its first step; if we cancelled it, its job was abandoned before."""
@@ -260,6 +266,7 @@ class Execution:
 
 async def within_timeout(handling: Handling, function: Handler, job: LeasedJob) -> object:
     """Await a coroutine of a handler, no longer than its timeout."""
+    current.set(job)  # of this task
     clock = asyncio.timeout(handling.timeout)
     try:
         async with clock:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import Any
 
 from queue_db.leased_job import LeasedJob
 from queue_db.queue import Queue
+
+#: The job whose handler runs in this thread or task: its own log lines get the fields of the job.
+current: ContextVar[LeasedJob | None] = ContextVar("queue_db_job", default=None)
 
 
 def about(job: LeasedJob, outcome: str | None = None, seconds: float | None = None) -> dict[str, Any]:

@@ -92,11 +92,11 @@ def test_the_log_as_json(ask, queue, handlers, monkeypatch):
     monkeypatch.setenv("QUEUE_DB_LOG_FORMAT", "json")
     answer = ask("work", queue.name, "--handler", f"{handlers}:work", "--until-empty")
     lines = [json.loads(line) for line in answer.err.splitlines()]
-    (failed,) = [line for line in lines if "job_id" in line]
+    (failed,) = [line for line in lines if "outcome" in line]
     assert (failed["job_id"], failed["queue"], failed["outcome"], failed["level"]) == (job_id, queue.name, "failed", "WARNING")
     assert "ValueError: a bad one" in failed["exception"]
     (mine,) = [line for line in lines if line["logger"] == "mine"]
-    assert mine["message"] == "has bad"
+    assert (mine["message"], mine["job_id"], mine["process"]) == ("has bad", job_id, "1")
     refused = ask("work", queue.name, "--handler", f"{handlers}:work", "--log-format", "xml", status=2)
     assert "must be one of text, json" in refused.err
 

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import os
 import sys
 from datetime import UTC, datetime
 
@@ -10,8 +11,10 @@ import pytest
 
 from queue_db import Snooze
 from queue_db.backoff import constant
+from queue_db.cli.logs import MaskedFormatter
 from queue_db.instrumentation.logging import JSONFormatter
 from queue_db.worker import Worker
+from queue_db.worker.logs import current
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
@@ -100,3 +103,48 @@ def test_a_formatter_of_ones_own_may_add_fields():
             return super().fields(record) | {"shop": 7}
 
     assert json.loads(Shop().format(record("x")))["shop"] == 7
+
+
+@SQLITE
+@pytest.mark.parametrize("where", ["thread", "loop", "wrapper", "message"])
+def test_what_a_handler_logs_has_the_fields_of_its_job(queue, db, name, lines, where):
+    shop = logging.getLogger("queue_db.shop")  # below the logger that the fixture reads
+
+    def work(job):
+        shop.info("packing", extra={"parcel": 3})
+
+    async def work_there(job):
+        work(job)
+
+    worker = Worker(db, queue.name, feeds={f"f-{name}"[:40] + ":c": 1} if where == "message" else None)
+    worker.handles("n")(work_there if where == "loop" else print if where == "wrapper" else work)
+    if where == "wrapper":
+        worker.around(lambda job, call: work(job))
+    if where == "message":
+        feed = db.feed(f"f-{name}"[:40])
+        feed.shared("c")
+        job_id, of = feed.publish("n") and 1, f"{feed.name}:c"
+    else:
+        job_id, of = queue.enqueue("n"), queue.name
+    worker.run(until_empty=True)
+    shop.info("closed")
+    packing, closed = [line for line in lines() if line["logger"] == "queue_db.shop"]
+    about = {"job_id": job_id, "queue": of, "kind": "n", "attempt": 1, "worker": db.worker}
+    assert (about | {"parcel": 3, "pid": os.getpid()}).items() <= packing.items()
+    assert "job_id" not in closed
+
+
+@SQLITE
+def test_lines_of_worker_processes_show_their_number_and_their_job(queue, monkeypatch):
+    record = logging.LogRecord("shop", logging.INFO, "", 0, "packing", (), None)
+    assert str(os.getpid()) not in MaskedFormatter(None).format(record)
+    monkeypatch.setenv("QUEUE_DB_PROCESS", "2")
+    job_id = queue.enqueue("n")
+    token = current.set(queue.claim()[0])
+    try:
+        line = MaskedFormatter(None).format(record)
+        fields = json.loads(JSONFormatter().format(record))
+    finally:
+        current.reset(token)
+    assert f" INFO 2/{os.getpid()} MainThread: job {job_id}: packing" in line
+    assert (fields["process"], fields["pid"]) == ("2", os.getpid())
