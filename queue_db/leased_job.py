@@ -34,12 +34,6 @@ else:
 
 _HEADERS = JSONCodec()
 
-# The class: threading.RLock is a function around it, and there is a lock for each job.
-_RLock = type(threading.RLock())
-
-# Seconds between two tries to get a job's lock for a task.
-_LOCK_PAUSE = 0.005
-
 _claimant: ContextVar[object] = ContextVar("queue_db_claimant", default=None)
 
 
@@ -56,15 +50,6 @@ def claimed_by(claimant: object) -> Iterator[None]:
 def claimant() -> object:
     """The claimant of jobs that this thread claims; None: a program without a worker."""
     return _claimant.get()
-
-
-class Lock(Protocol):
-    """A reentrant lock."""
-
-    def acquire(self, blocking: bool = True) -> object: ...
-    def release(self) -> None: ...
-    def __enter__(self) -> object: ...
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /) -> None: ...
 
 
 class Settler(Protocol):
@@ -186,12 +171,12 @@ class LeasedJob(JobData, Generic[Payload_co]):
         "dead",
         "id",
         "lease_ends",
-        "lock",
         "misfit",
         "settled",
         "settled_by",
         "source",
         "token",
+        "verbs",
         "version",
         "worker",
     )
@@ -210,7 +195,7 @@ class LeasedJob(JobData, Generic[Payload_co]):
         self.id = row.id
         self._codec = codec
         self._payload: tuple[Any] | None = None
-        self._lost: threading.Event | None = None
+        self._lost: list[threading.Event] = []
         self._report_to: Callable[[LeasedJob, ProgressReport], Verdict] | None = None
         #: Random for each claim: with it, the id and the version :meth:`Queue.handle` makes such an object anew, elsewhere.
         self.token = token
@@ -221,8 +206,8 @@ class LeasedJob(JobData, Generic[Payload_co]):
         #: End of the lease by the database's clock, microseconds since 1970.
         self.lease_ends = row.available_at
         self._claimed_at: int | None = None
-        #: Held while a verb runs, so that a heartbeat's extend and the worker's complete do not cross.
-        self.lock: Lock = _RLock()
+        #: One for each verb that runs on this object now.
+        self.verbs: list[None] = []
         #: Whether a verb of this object has ended the lease, also in a caller's transaction.
         self.settled = False
         #: The verb that ended the lease: complete, fail, bury, snooze, defer, release or cancel; None before.
@@ -293,10 +278,9 @@ class LeasedJob(JobData, Generic[Payload_co]):
 
         A long handler checks it between two steps: ``if job.lost.is_set(): return``.
         """
-        if self._lost is None:
-            with self.lock:
-                self._lost = self._lost or threading.Event()
-        return self._lost
+        if not self._lost:
+            self._lost.append(threading.Event())  # of two threads the first
+        return self._lost[0]
 
     def transaction(self) -> JobTransaction:
         """A transaction for the handler's own SQL that also completes the job: both or neither, *exactly-once effect*.
@@ -331,14 +315,7 @@ class LeasedJob(JobData, Generic[Payload_co]):
         """
         from queue_db.concurrency.greenlets import joined, run
 
-        connection = joined(using)
-        # The heartbeat may have the lock while it waits for the database: the other tasks of the loop go on meanwhile.
-        while not self.lock.acquire(blocking=False):  # noqa: ASYNC110 - a thread releases it
-            await asyncio.sleep(_LOCK_PAUSE)
-        try:
-            return (await run(self.source.complete_many, [self], using=connection))[0]
-        finally:
-            self.lock.release()
+        return (await run(self.source.complete_many, [self], using=joined(using)))[0]
 
     def fail(self, error: BaseException | str, retry_in: float | None = None) -> Verdict:
         """The attempt failed: retry after ``retry_in`` seconds or the backoff; after the last attempt the job is dead."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Generic
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from queue_db.concurrency.greenlets import joined, run, within
-from queue_db.database.asynchronous import Turn
 from queue_db.leased_job import JobData, LeasedJob, Payload_co
 from queue_db.model import Verdict
 from queue_db.outcomes import Outcome
@@ -38,8 +37,6 @@ class AsyncLeasedJob(JobData, Generic[Payload_co]):
         self.token = leased.token
         #: The name that the claim gave; None: that of this process.
         self.worker = leased.worker
-        # Verbs of one job in two tasks, a heartbeat's extend and the handler's complete, take turns as threads do.
-        leased.lock = Turn()
 
     @property
     def version(self) -> int:

@@ -86,36 +86,3 @@ class TaskSignal:
 
 async def _spawned(work: Callable[[], None]) -> None:
     await greenlet_spawn(work)
-
-
-class Turn:
-    """A reentrant lock between tasks; the event loop goes on while a task waits for it."""
-
-    def __init__(self) -> None:
-        self._free = asyncio.Lock()
-        self._holder: object = None
-        self._times = 0
-
-    def acquire(self, blocking: bool = True) -> bool:
-        """Acquire the lock; if not ``blocking``, only if it is free. Return whether it was acquired."""
-        me = asyncio.current_task()
-        if self._holder is not me:
-            if not blocking and self._free.locked():
-                return False
-            await_(self._free.acquire())
-            self._holder = me
-        self._times += 1
-        return True
-
-    def release(self) -> None:
-        """Release the lock."""
-        self._times -= 1
-        if not self._times:
-            self._holder = None
-            self._free.release()
-
-    def __enter__(self) -> None:
-        self.acquire()
-
-    def __exit__(self, *exc: object) -> None:
-        self.release()

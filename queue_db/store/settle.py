@@ -167,6 +167,20 @@ def tokens(connection: Connection, store: Store, ids: Sequence[int]) -> dict[int
     return found
 
 
+def extended(
+    connection: Connection, store: Store, leases: Mapping[int, tuple[int, str]], *, current: bool = False
+) -> dict[int, int]:
+    """The versions of the leases, id → ``(version, claim token)``, that were extended since; without those that were not.
+
+    :param current: in a caller's transaction, whose snapshot may be older.
+    """
+    jobs = store.tables.jobs
+    rows = select(jobs.c.id, jobs.c.version, jobs.c.claim_token).where(jobs.c.id.in_(sorted(leases))).order_by(jobs.c.id)
+    query: Select[Any] = store.dialect.by_id(rows, jobs)
+    found = connection.execute(store.dialect.lock_rows(query, skip=False) if current else query)
+    return {row.id: row.version for row in found if row.claim_token == leases[row.id][1] and row.version > leases[row.id][0]}
+
+
 def leased(connection: Connection, store: Store, queue: str, ids: Sequence[int]) -> dict[int, tuple[ClaimedRow, str, str | None]]:
     """The rows of the jobs of ``queue`` that have a claim token, with it and the worker's name, by id."""
     jobs = store.tables.jobs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -26,7 +26,11 @@ Work = Callable[[Connection, Store, Pairs], set[int]]
 # Most unanswered COMMITs of one change.
 _DOUBTS = 5
 
-_LOOK = Run("look", write=False, direct=True, repeatable=True)
+#: Most extensions of a lease while another verb runs on it.
+EXTENSIONS = 5
+
+#: How leases are looked at.
+LOOK = Run("look", write=False, direct=True, repeatable=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,12 @@ class Outcome:
     #: Why it is unknown whether the change was committed; None: it was.
     doubt: StorageError | None = None
 
+
+Leases = Mapping[int, LeasedJob]
+"""Leased jobs by id."""
+
+Applied = Callable[[Sequence[LeasedJob], Mapping[int, int]], None]
+"""Gets the jobs that a verb has changed, and by id the versions that they had."""
 
 Carrier = Callable[[Pairs, Work], "Outcome | None"]
 """Deletes the jobs whose ``(id, version)`` holds in a transaction that does more, or runs the work there, which does so. None:
@@ -62,60 +72,74 @@ class FencedChange:
     direct: bool = False
     carrier: Carrier | None = None
 
-    def settle(
-        self,
-        jobs: Sequence[LeasedJob],
-        *,
-        using: Connection | Session | None,
-        applied: Callable[[Iterable[LeasedJob]], None] | None,
-    ) -> list[Verdict]:
+    def settle(self, jobs: Sequence[LeasedJob], *, using: Connection | Session | None, applied: Applied | None) -> list[Verdict]:
         """Change ``jobs``, in the transaction of ``using`` or in one of our own; ``applied`` is called with those that changed."""
         if not jobs:
             return []
-        with Locked(jobs) as ordered:
-            newest = {job.id: job.version for job in ordered}
-            one_each = len(newest) == len(jobs)
-            if not one_each:
-                # Of two leases of one job only the later one can hold.
-                for job in ordered:
-                    newest[job.id] = max(job.version, newest[job.id])
-            done = self._change(jobs, list(newest.items()), using)
-            if one_each and newest.keys() <= done:
-                verdicts = [Verdict.APPLIED] * len(jobs)
-                changed: Iterable[LeasedJob] = jobs
+        with Verbs(jobs):
+            one_each = len(set(map(_by_id, jobs))) == len(jobs)
+            newest = {job.id: job for job in sorted(jobs, key=_by_id if one_each else _by_lease)}
+            held = {job_id: job.version for job_id, job in newest.items()}
+            # Of two leases of one job only the later one can hold.
+            older = set() if one_each else {id(job) for job in jobs if job.version < held[job.id]}
+            done = self._change(newest, held, using, self.carrier)
+            if len(done) < len(held):
+                done |= self._follow(newest, held, done, using)
+            if len(done) == len(jobs):
+                verdicts, changed = [Verdict.APPLIED] * len(jobs), jobs
             else:
-                verdicts = [Verdict.APPLIED if job.id in done and job.version == newest[job.id] else Verdict.LOST for job in jobs]
+                verdicts = [Verdict.APPLIED if job.id in done and id(job) not in older else Verdict.LOST for job in jobs]
                 # An object that is given twice is changed once.
-                changed = {id(job): job for job, verdict in zip(jobs, verdicts, strict=True) if verdict}.values()
+                changed = list({id(job): job for job, verdict in zip(jobs, verdicts, strict=True) if verdict}.values())
             if applied is not None:
-                applied(changed)
+                applied(changed, held)
         return verdicts
 
-    def _change(self, jobs: Sequence[LeasedJob], pairs: Pairs, using: Connection | Session | None) -> set[int]:
+    def _change(
+        self, jobs: Leases, held: Mapping[int, int], using: Connection | Session | None, carrier: Carrier | None = None
+    ) -> set[int]:
+        pairs = list(held.items())
         if using is None:
-            return self._commit(jobs, pairs)
+            return self._commit(jobs, pairs, carrier)
         with self.core.joined(using, self.verb) as connection:
             return self.work(connection, self.core.store, pairs)
 
-    def _commit(self, jobs: Sequence[LeasedJob], pairs: Pairs) -> set[int]:
+    def _follow(self, jobs: Leases, held: dict[int, int], done: set[int], using: Connection | Session | None) -> set[int]:
+        """Change the jobs whose leases another verb of the same objects has extended meanwhile, such as the heartbeat's; set the
+        versions in ``held``. None waits for another: one may have locked in the database what the other waits for.
+        """
+        changed: set[int] = set()
+        for _ in range(EXTENSIONS):
+            left = {job_id: version for job_id, version in held.items() if job_id not in done and job_id not in changed}
+            moving = leases_in_motion(jobs, left)
+            if not moving:
+                break
+            if using is None:
+                moved = self.core.run(LOOK, settle.extended, moving)
+            else:
+                with self.core.joined(using, self.verb) as connection:
+                    moved = settle.extended(connection, self.core.store, moving, current=True)
+            if not moved:
+                break
+            held |= moved
+            changed |= self._change({job_id: jobs[job_id] for job_id in moved}, moved, using)
+        return changed
+
+    def _commit(self, jobs: Leases, pairs: Pairs, carrier: Carrier | None) -> set[int]:
         """Run without the caller's transaction. If its COMMIT is not answered, check whether it happened; if not, run it again."""
-        outcome = self.carrier(pairs, self.work) if self.carrier is not None else None
+        outcome = carrier(pairs, self.work) if carrier is not None else None
         if outcome is None:
             outcome = self._alone(pairs, direct=self.direct)
         done: set[int] = set()
         doubts = 0
-        doubtful: list[LeasedJob] = []
+        doubtful: list[tuple[int, int]] = []
         while outcome.doubt is not None:
             if doubts == _DOUBTS:
                 raise outcome.doubt
             doubts += 1
             matched, doubt = outcome.matched, outcome.doubt
-            # Of two leases of one job only the later one was tried.
-            tried = {
-                (job_id, version) for job_id, version in pairs if job_id not in done and (matched is None or job_id in matched)
-            }
-            doubtful = [job for job in jobs if (job.id, job.version) in tried]
-            done |= self._shown(doubtful, doubt, matched=matched is not None)
+            doubtful = [pair for pair in pairs if pair[0] not in done and (matched is None or pair[0] in matched)]
+            done |= self._shown(jobs, doubtful, doubt, matched=matched is not None)
             rest = [pair for pair in pairs if pair[0] not in done]
             if not rest:
                 return done
@@ -123,9 +147,10 @@ class FencedChange:
                 counters.retried += 1
             outcome = self._alone(rest, direct=False)
         again = outcome.matched or set()
-        if doubtful and not any(job.id in again for job in doubtful):
+        if doubtful and not any(job_id in again for job_id, _ in doubtful):
             # The server may still have been executing it: the last run waited for it, and found other versions.
-            done |= self._shown([job for job in doubtful if job.id not in done], doubt, matched=matched is not None)
+            doubtful = [pair for pair in doubtful if pair[0] not in done]
+            done |= self._shown(jobs, doubtful, doubt, matched=matched is not None)
         return done | again
 
     def _alone(self, pairs: Pairs, *, direct: bool) -> Outcome:
@@ -145,8 +170,8 @@ class FencedChange:
                 raise
             return Outcome(matched, error)
 
-    def _shown(self, jobs: Sequence[LeasedJob], doubt: StorageError, *, matched: bool) -> set[int]:
-        """Which of these jobs the transaction in doubt has changed, as far as that can be proved.
+    def _shown(self, jobs: Leases, pairs: Pairs, doubt: StorageError, *, matched: bool) -> set[int]:
+        """Which of these leases the transaction in doubt has changed, as far as that can be proved.
 
         It changed all that it matched or none, so one job can prove it for all. A deleted row proves nothing by itself: after the
         end of the lease another worker may have claimed the job and completed it. While the lease holds, no worker can.
@@ -155,9 +180,9 @@ class FencedChange:
         :raises StorageError: ``doubt``, if it cannot be proved either way.
         """
         by_change: dict[settle.Change, list[tuple[int, int, str]]] = {}
-        for job in jobs:
-            change = self.change if isinstance(self.change, settle.Change) else self.change(job)
-            by_change.setdefault(change, []).append((job.id, job.version, job.token))
+        for job_id, version in pairs:
+            change = self.change if isinstance(self.change, settle.Change) else self.change(jobs[job_id])
+            by_change.setdefault(change, []).append((job_id, version, jobs[job_id].token))
 
         def look(connection: Connection, store: Store) -> tuple[dict[int, settle.Sight], int]:
             sights: dict[int, settle.Sight] = {}
@@ -166,21 +191,31 @@ class FencedChange:
             # After the rows: a lease that holds now held when they were read.
             return sights, store.read_clock(connection)
 
-        sights, now = self.core.run(_LOOK, look)
+        sights, now = self.core.run(LOOK, look)
         if settle.Sight.UNCHANGED in sights.values():
             return set()
-        changed = {job.id for job in jobs if sights[job.id] is settle.Sight.CHANGED}
+        changed = {job_id for job_id, sight in sights.items() if sight is settle.Sight.CHANGED}
         if matched and changed:
-            return {job.id for job in jobs}
+            return set(sights)
         if matched and settle.Sight.OTHER in sights.values():
             return set()
-        vanished = [job for job in jobs if sights[job.id] is settle.Sight.VANISHED]
-        held = {job.id for job in vanished if _holds(job, now)}
+        vanished = {job_id for job_id, sight in sights.items() if sight is settle.Sight.VANISHED}
+        held = {job_id for job_id in vanished if _holds(jobs[job_id], now)}
         if matched and held:
-            return {job.id for job in jobs}
-        if len(held) < len(vanished):
+            return set(sights)
+        if held < vanished:
             raise doubt
         return changed | held
+
+
+def leases_in_motion(jobs: Leases, held: Mapping[int, int]) -> dict[int, tuple[int, str]]:
+    """Those of the leases ``held`` (id → version) that another verb of the same object may have extended: version and token, by id.
+
+    One verb of our own runs on each.
+    """
+    # In this order: a verb sets the version before it ends.
+    moving = [job_id for job_id, version in held.items() if len(jobs[job_id].verbs) > 1 or jobs[job_id].version != version]
+    return {job_id: (held[job_id], jobs[job_id].token) for job_id in moving}
 
 
 def _holds(job: LeasedJob, now: int) -> bool:
@@ -188,37 +223,32 @@ def _holds(job: LeasedJob, now: int) -> bool:
     return job.lease_ends > now
 
 
-class Locked:
-    """Within a ``with`` block no other verb runs on these jobs: their versions stay. The block gets the jobs, by id."""
+class Verbs:
+    """In a ``with`` block a verb runs on these jobs: the heartbeat waits with its own, and takes no job for lost."""
 
-    # As a generator with a decorator it would take twice as long for one job.
-    __slots__ = ("_held", "_jobs")
+    # As a generator with a decorator it would take twice as long for one job. No lock: what a verb of another thread has locked in
+    # the database may be what this one waits for.
+    __slots__ = ("_begun", "_jobs")
 
     def __init__(self, jobs: Collection[LeasedJob]) -> None:
         self._jobs = jobs
-        self._held: list[LeasedJob] = []
+        self._begun: list[LeasedJob] = []
 
-    def __enter__(self) -> list[LeasedJob]:
-        jobs, held = self._jobs, self._held
-        # In one order (two leases of one job too), so that two threads with overlapping lists cannot wait for each other in a
-        # circle.
-        ordered = sorted(jobs, key=_by_id if len(set(map(_by_id, jobs))) == len(jobs) else _in_one_order)
+    def __enter__(self) -> None:
+        begun = self._begun
         try:
-            for job in ordered:
-                job.lock.acquire()
-                held.append(job)
+            for job in dict.fromkeys(self._jobs):
+                begun.append(job)
+                job.verbs.append(None)
         except BaseException:
             self.__exit__()
             raise
-        return ordered
 
     def __exit__(self, *exc: object) -> None:
-        for job in self._held:
-            job.lock.release()
+        for job in self._begun:
+            if job.verbs:
+                job.verbs.pop()
 
 
 _by_id = attrgetter("id")
-
-
-def _in_one_order(job: LeasedJob) -> tuple[int, int]:
-    return job.id, id(job)
+_by_lease = attrgetter("id", "version")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 
 from queue_db.core import Core, Run
 from queue_db.leased_job import LeasedJob
 from queue_db.model import ProgressReport
-from queue_db.store import progress
-from queue_db.verbs.fenced_change import Locked
+from queue_db.store import progress, settle
+from queue_db.verbs.fenced_change import EXTENSIONS, LOOK, Verbs, leases_in_motion
 
 
 def write(core: Core, reports: Mapping[LeasedJob, ProgressReport], *, attempts: int) -> int:
@@ -16,10 +17,16 @@ def write(core: Core, reports: Mapping[LeasedJob, ProgressReport], *, attempts: 
 
     :param attempts: how often it is tried when the database asks to try again.
     """
-    with Locked(reports):
-        # Of two leases of one job only the later one can hold. No version changes while they are locked.
-        newest = {job.id: job for job in sorted(reports, key=lambda job: job.version) if not job.settled}
-        if not newest:
-            return 0
-        wanted = {(job.id, job.version): reports[job] for job in newest.values()}
-        return core.run(Run(attempts=attempts, direct=True, repeatable=True), progress.write, wanted)
+    with Verbs(reports):
+        # Of two leases of one job only the later one can hold.
+        jobs = {job.id: job for job in sorted(reports, key=attrgetter("version")) if not job.settled}
+        held = {job.id: job.version for job in jobs.values()}
+        written = 0
+        for _ in range(EXTENSIONS if held else 0):
+            wanted = {pair: reports[jobs[pair[0]]] for pair in held.items()}
+            written = core.run(Run(attempts=attempts, direct=True, repeatable=True), progress.write, wanted)
+            moving = leases_in_motion(jobs, held) if written < len(held) else {}
+            if not moving or not (moved := core.run(LOOK, settle.extended, moving)):
+                break
+            held |= moved
+        return written

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -23,7 +23,7 @@ from queue_db.store import Store, history, settle
 from queue_db.store.callbacks import Departure
 from queue_db.store.dependents import finish
 from queue_db.store.schema import CLASS_LENGTH
-from queue_db.verbs.fenced_change import Carrier, FencedChange, Pairs, Work
+from queue_db.verbs.fenced_change import Applied, Carrier, FencedChange, Pairs, Work
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -156,7 +156,10 @@ class Settle:
                 errors = {job_id: failures[job_id].text for job_id, _ in gone}
                 done |= settle.bury(connection, store, gone, errors, limits)
             if done:
-                history.record_errors(connection, store, [failures[job_id].row for job_id in sorted(done)])
+                versions = dict(pairs)  # they prove the change: see :func:`queue_db.store.settle.look`
+                history.record_errors(
+                    connection, store, [failures[job_id].row | {"version": versions[job_id]} for job_id in sorted(done)]
+                )
             return done
 
         def death(job: LeasedJob) -> Death | None:
@@ -217,19 +220,23 @@ class Settle:
             ends.update(found)
             return set(found)  # not all of `ends`: an earlier run of this, undone since, may have seen more
 
-        def applied(changed: Iterable[LeasedJob]) -> None:
-            for job in changed:
-                job.version += 1
-                job.lease_ends = ends[job.id]
+        def applied(changed: Sequence[LeasedJob], versions: Mapping[int, int]) -> None:
+            self._raise_versions(changed, versions, ends)
 
         return self._settle(self.checked(jobs), extend, settle.Change.KEPT, applied=applied, attempts=attempts)
+
+    def _raise_versions(self, changed: Sequence[LeasedJob], versions: Mapping[int, int], ends: Mapping[int, int]) -> None:
+        with self._core.database.counting:  # two threads may extend one lease
+            for job in changed:
+                if versions[job.id] >= job.version:
+                    job.version = versions[job.id] + 1
+                    job.lease_ends = ends.get(job.id, job.lease_ends)
 
     def recount(self, jobs: Sequence[LeasedJob], by: int) -> list[Verdict]:
         """``by`` is added to their attempts; they stay leased."""
 
-        def applied(changed: Iterable[LeasedJob]) -> None:
-            for job in changed:
-                job.version += 1
+        def applied(changed: Sequence[LeasedJob], versions: Mapping[int, int]) -> None:
+            self._raise_versions(changed, versions, {})
 
         def recount(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
             return settle.recount(connection, store, pairs, by)
@@ -347,7 +354,7 @@ class Settle:
         *,
         using: Connection | Session | None = None,
         attempts: int = ATTEMPTS,
-        applied: Callable[[Iterable[LeasedJob]], None] | None = None,
+        applied: Applied | None = None,
         direct: bool = False,
         death: Callable[[LeasedJob], Death | None] | None = None,
         carrier: Carrier | None = None,
@@ -396,7 +403,6 @@ class Settle:
                 departures = {job_id: departure(job_id) for job_id in done}
                 return {job_id: how for job_id, how in departures.items() if how is not None}
 
-            woken_queues.clear()
             woken_queues.update(finish(connection, store, links, leave))
             for queue in sorted(woken_queues):
                 self._core.notifications.notify(connection, queue)
@@ -405,7 +411,9 @@ class Settle:
         return finishing
 
 
-def _settled(changed: Iterable[LeasedJob], verb: str, death: Callable[[LeasedJob], Death | None] | None) -> None:
+def _settled(
+    changed: Sequence[LeasedJob], _versions: Mapping[int, int], verb: str, death: Callable[[LeasedJob], Death | None] | None
+) -> None:
     for job in changed:
         job.settled, job.settled_by = True, verb
         if death is not None:

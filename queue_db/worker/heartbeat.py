@@ -58,17 +58,17 @@ class Heartbeat:
     def _extend(self, queue: Queue, jobs: list[LeasedJob]) -> bool:
         """Extend the leases of one queue; False: some rows are locked, try again soon."""
         # A verb that runs on a job may wait for a lock in the database. It ends the lease, or fails.
-        batch = [job for job in jobs if job.lock.acquire(blocking=False)]
-        try:
-            verdicts = queue.extend_unlocked(batch, self._lease)
-        finally:
-            for job in batch:
-                job.lock.release()
-        for job, verdict in zip(batch, verdicts, strict=True):
-            # A job that was settled since jobs() is no longer in flight, or its handler has settled it: no lease was lost.
-            if verdict is Verdict.LOST and not job.settled:
-                self._lost(job)
+        batch = [job for job in jobs if not job.verbs]
+        verdicts = queue.extend_unlocked(batch, self._lease)
         waiting = len(jobs) - len(batch) + verdicts.count(None)
+        for job, verdict in zip(batch, verdicts, strict=True):
+            if verdict is not Verdict.LOST:
+                continue
+            if job.verbs:
+                waiting += 1  # it has perhaps ended the lease, and says so in a moment
+            elif not job.settled:
+                # Otherwise the handler has settled it, or it is no longer in flight since jobs(): no lease was lost.
+                self._lost(job)
         if waiting:
             log.debug("%d leases of %r are not extended yet: their rows are locked", waiting, queue.name)
         return not waiting

@@ -88,10 +88,5 @@ class LeaseCheck:
         tokens = self._core.run(Run(write=False, attempts=1), settle.tokens, [job.id for job in jobs])
         for job in jobs:
             # A verb that runs on the job decides its end itself; one that has returned has ended the lease.
-            if tokens.get(job.id) == job.token or not job.lock.acquire(blocking=False):
-                continue
-            try:
-                if not job.settled:
-                    self._lost(job)
-            finally:
-                job.lock.release()
+            if tokens.get(job.id) != job.token and not job.verbs and not job.settled:
+                self._lost(job)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from queue_db import arguments
 from queue_db.db import QueueDB
 from queue_db.feeds import Message, Span
 from queue_db.feeds.shared import Failure
-from queue_db.leased_job import LeasedJob, Lock, claimant
+from queue_db.leased_job import LeasedJob, claimant
 from queue_db.model import ClaimedRow, ProgressReport, Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.store.feeds.messages import MessageRow
@@ -50,7 +49,7 @@ class LeasedMessage(LeasedJob):
         self._limit = None
         self._codec = source.codec
         self._payload = None
-        self._lost = None
+        self._lost = []
         self._report_to = None
         self._claimed_at = None
         self.worker = None
@@ -60,7 +59,7 @@ class LeasedMessage(LeasedJob):
         self.token = source.fence
         self.version = span.version
         self.lease_ends = ends
-        self.lock = source.lock
+        self.verbs = []
         self.settled = False
         self.settled_by = None
         self.dead = False
@@ -87,8 +86,8 @@ class MessageSource:
         self.fence = span.fence
         self.codec = db.core.codec
         self.claimant = claimant()
-        #: Of all jobs: handlers run one after the other.
-        self.lock: Lock = threading.RLock()
+        #: Numbers of the messages that their handlers have settled, or settle now.
+        self.settled: set[int] = set()
         self._messages = {message.seq: message for message in span.messages}
         self._began = time.monotonic()
 
@@ -175,8 +174,13 @@ class MessageSource:
 
     def _settle(self, job: LeasedJob, verb: str, failure: Failure | None = None, *, using: Any = None) -> Verdict:
         self.used = True
-        with job.lock:
+        self.settled.add(job.id)
+        verdict = Verdict.LOST
+        try:
             verdict = self.span.settle([job.id] if failure is None else [], [] if failure is None else [failure], using=using)
-            if verdict:
-                job.settled, job.settled_by = True, verb
+        finally:
+            if not verdict and not job.settled:
+                self.settled.discard(job.id)
+        if verdict:
+            job.settled, job.settled_by = True, verb
         return verdict

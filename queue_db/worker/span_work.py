@@ -182,6 +182,8 @@ class SpanWork:
         if verdict is Verdict.APPLIED:
             self.valid_until = now + self._slots.lease
             self._source.extended(now, self._slots.lease)
+        elif verdict is Verdict.LOST and self._ended():
+            return True
         elif verdict is Verdict.LOST:
             self.over = True
             call = self._call
@@ -189,6 +191,11 @@ class SpanWork:
                 self._decide(call, LeaseLost())
             self._slots.lost(self._source, self._unreported())
         return verdict is not None
+
+    def _ended(self) -> bool:
+        """Whether each message is settled, the last one by its handler: then the span has ended, and is not lost."""
+        reported = set(islice(list(self.results), self._reported))
+        return all(message.seq in self._source.settled or message.seq in reported for message in self._source.span.messages)
 
     def _unreported(self) -> list[Done]:
         found = list(islice(list(self.results.values()), self._reported, None))

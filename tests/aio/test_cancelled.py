@@ -223,23 +223,6 @@ async def test_a_transaction(adb: AsyncQueueDB, mail: AsyncQueue) -> None:
     assert await cancel_everywhere(lambda at: both(), check) > 1
 
 
-async def test_while_it_waits_for_the_turn_of_a_job(mail: AsyncQueue) -> None:
-    """The turns that it had already are given back."""
-    await mail.enqueue_many([("k", number) for number in range(2)])
-    first, second = sorted(await mail.claim(2), key=lambda job: job.id)
-    turn: Any = second.leased.lock
-    await turn._free.acquire()
-    waiting = asyncio.create_task(mail.extend_many([first, second], 60))
-    await asyncio.sleep(0)
-    assert turn._free._waiters
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    turn._free.release()
-    async with asyncio.timeout(60):
-        assert await mail.complete_many([second, first]) == [Verdict.APPLIED] * 2
-
-
 async def test_the_opening(async_url: str) -> None:
     opened: list[AsyncQueueDB] = []
 

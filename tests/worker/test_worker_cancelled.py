@@ -7,6 +7,7 @@ import pytest
 
 from queue_db import Verdict
 from queue_db.testing import counted_statements
+from queue_db.verbs.fenced_change import Verbs
 from queue_db.worker import Worker, lease_check
 from queue_db.worker.events import EventType
 from queue_db.worker.in_flight import InFlight
@@ -240,7 +241,7 @@ class Busy:
         self.thread = threading.Thread(target=self.hold)
 
     def hold(self):
-        with self.job.lock:
+        with Verbs([self.job]):
             self.locked.set()
             assert self.go.wait(PATIENCE)
 

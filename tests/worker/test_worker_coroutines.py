@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +14,6 @@ from sqlalchemy.pool import NullPool
 from queue_db import ConfigurationError, LeasedJob, LeaseLostError, QueueDB, State
 from queue_db.worker import Worker
 from tests.aio.loop import for_asyncio
-from tests.patience import PATIENCE
 
 NOTES = Table("coroutine_notes", MetaData(), Column("owner", String(100)), Column("text", String(100)))
 
@@ -104,36 +102,6 @@ def test_a_lost_lease_undoes_what_a_coroutine_wrote(db: QueueDB, name: str, note
         with pytest.raises(LeaseLostError):
             asyncio.run(handle())
     assert notes.read() == []
-
-
-def test_tasks_of_the_loop_go_on_while_a_coroutine_waits_for_a_verb_of_another_thread(
-    url: str, db: QueueDB, name: str, notes: Notes
-) -> None:
-    queue = db.queue(name)
-    queue.enqueue("k")
-    (job,) = queue.claim()
-    held, free = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with job.lock:
-            held.set()
-            assert free.wait(PATIENCE)
-
-    async def handle() -> None:
-        async def release() -> None:
-            free.set()
-
-        thread = threading.Thread(target=hold)
-        thread.start()
-        held.wait(PATIENCE)
-        async with job.transaction() as connection:
-            await notes.write(connection, "written")
-            asyncio.get_running_loop().create_task(release())  # its turn comes when the loop is free
-        thread.join(PATIENCE)
-
-    asyncio.run(handle())
-    assert notes.read() == ["written"]
-    assert queue.stats().running == 0
 
 
 @pytest.mark.parametrize("kind", ["postgresql"])

@@ -15,6 +15,7 @@ from queue_db.feeds import SharedCursor, Span
 from queue_db.testing import SettableClock
 from queue_db.worker import Summary, Worker
 from queue_db.worker.events import EventType
+from queue_db.worker.span_work import SpanWork
 from tests.patience import PATIENCE, wait_for
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
@@ -448,3 +449,34 @@ def test_its_queues_are_those_of_the_jobs(db):
     assert worker.names == "'mailers', 'audit', 'orders:mailers', 'prices:mailers', 'prices:audit'"
     assert list(worker.changed(queues=["other"]).shares.queues) == ["other"]
     assert worker.changed(concurrency=2).options.feeds == worker.options.feeds
+
+
+@SQLITE
+@pytest.mark.parametrize("within", [False, True])
+def test_a_span_that_ended_with_its_last_message_is_not_lost(feed, make, monkeypatch, log, within):
+    """The heartbeat comes between the handler's completion and its return."""
+    works, extended = [], []
+    begin = SpanWork.__init__
+
+    def noted(work, *arguments):
+        begin(work, *arguments)
+        works.append(work)
+
+    monkeypatch.setattr(SpanWork, "__init__", noted)
+    feed.publish_many([("n", number) for number in range(3)])
+    worker = make()
+
+    @worker.handles("n")
+    def handle(job):
+        if within:
+            with job.transaction():
+                pass
+        else:
+            assert job.complete()
+        extended.append(works[0].extend())
+
+    assert worker.run(until_empty=True) == Summary(completed=3)
+    assert extended == [True] * 3
+    assert not works[0].calling
+    assert log.count("is lost") == 0
+    assert behind(feed) == (0, 0)

@@ -9,6 +9,7 @@ from sqlalchemy import select, update
 
 from queue_db import State, TransientStorageError
 from queue_db.db import QueueDB
+from queue_db.verbs.fenced_change import Verbs
 from queue_db.worker.heartbeat import Heartbeat
 from queue_db.worker.in_flight import InFlight
 from queue_db.worker.maintenance import run_periodically
@@ -260,7 +261,7 @@ def test_a_handler_that_settles_its_job_does_not_hold_up_the_heartbeat(db, name)
     at_it, go = threading.Event(), threading.Event()
 
     def verb():
-        with settled.lock:
+        with Verbs([settled]):
             at_it.set()
             assert go.wait(PATIENCE)
 

@@ -1,0 +1,8 @@
+-- extended: a verb missed a lease on which another verb of the same object runs: whether that has extended it
+-- Also: extended_in_transaction
+-- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
+-- Sent by: store.settle.extended
+SELECT jobs.id, jobs.version, jobs.claim_token
+FROM jobs
+WHERE jobs.id IN (:id_1)
+ORDER BY jobs.id;
