@@ -29,6 +29,8 @@ from tests.servers.proxy import Proxy
 
 #: Seconds in which clients must end, and all jobs be done, when the faults are over.
 PATIENCE = 90.0
+#: How clients end by faults: the signal of an interrupt ends one that has just been started.
+ENDED = (-signal.SIGKILL, -signal.SIGUSR2)
 #: Roles that end when they have done what a round gives them to do.
 BOUNDED = ("producer", "publisher", "overtaken")
 #: The file with the final state of the database.
@@ -160,7 +162,7 @@ class Round:
                 continue
             if process.exitcode == -signal.SIGTERM:
                 continue  # it had just been started
-            if process.exitcode != -signal.SIGKILL:
+            if process.exitcode not in ENDED:
                 self._crashed(name, process)
             self._start(name)
 
