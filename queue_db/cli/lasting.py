@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from typing import Any, Self, TypeVar
 
 from queue_db.concurrency.pauses import Pause
-from queue_db.errors import StorageError, TransientStorageError
+from queue_db.errors import QueueDBError, StorageError, TransientStorageError
 from queue_db.feeds import Feed
 from queue_db.worker.outages import Activity
 from queue_db.worker.signals import available
@@ -19,6 +19,9 @@ _T = TypeVar("_T")
 
 # Seconds between two tries while the database is away: first, longest.
 RETRY = (0.1, 5.0)
+
+#: Seconds for which a worker or the service waits at its start for a database that is away; whoever started it sees an error then.
+START = 60.0
 
 
 def lasting(what: str, run: Callable[[bool], Iterator[_T]], *, retry: bool = True) -> Iterator[_T]:
@@ -45,6 +48,30 @@ def lasting(what: str, run: Callable[[bool], Iterator[_T]], *, retry: bool = Tru
             again = True
         else:
             return
+
+
+def started(what: str, start: Callable[[], _T], seconds: float = START) -> _T:
+    """What ``start`` returns. While the database is away this is logged, and ``start`` is called again.
+
+    :param what: it does, for the log.
+    :param seconds: for which it is called again at most.
+    :raises QueueDBError: the database is away for longer, or the error is another one.
+    """
+    activity, pause, until = Activity(), Pause(*RETRY), time.monotonic() + seconds
+    while True:
+        try:
+            found = start()
+        except QueueDBError as error:
+            # Importing a module that opens the database is an error of the import.
+            cause = error if isinstance(error, StorageError) else error.__cause__
+            wait = pause.next()
+            if not (isinstance(cause, StorageError) and cause.server_away) or time.monotonic() + wait > until:
+                raise
+            activity.failed(what, cause, wait)
+            time.sleep(wait)
+        else:
+            activity.worked()
+            return found
 
 
 class Terminated(KeyboardInterrupt):

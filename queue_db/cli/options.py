@@ -6,11 +6,13 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from queue_db.cli import output
+from queue_db.cli.lasting import started
 from queue_db.database.migrate import repair
 from queue_db.database.urls import URL_VARIABLE, parse_url
 from queue_db.db import QueueDB
@@ -62,10 +64,11 @@ class CommonOptions:
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line instead of text.")] = False
 
     @contextmanager
-    def open(self, *, create: bool = False, **settings: Any) -> Iterator[QueueDB]:
+    def open(self, *, create: bool = False, waits: bool = False, **settings: Any) -> Iterator[QueueDB]:
         """Open the database; it is closed at the end of the ``with`` block.
 
         :param create: create a missing SQLite file.
+        :param waits: for a server that is away, as a command that runs until it is stopped does later; for a minute at most.
         :param settings: further arguments of :class:`queue_db.QueueDB`.
         :raises ConfigurationError: no URL, or an unusable one.
         :raises SchemaOutOfDateError: the SQLite file does not exist.
@@ -79,7 +82,8 @@ class CommonOptions:
                 found=None,
                 required=HEAD,
             )
-        with QueueDB(url, table=self.table, schema=self.schema, **settings) as db:
+        opens = partial(QueueDB, url, table=self.table, schema=self.schema, **settings)
+        with started("opening the database", opens) if waits else opens() as db:
             yield db
 
     def required_url(self) -> str:

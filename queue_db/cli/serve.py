@@ -6,7 +6,7 @@ import logging
 import math
 import socket
 import sys
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -195,6 +195,8 @@ def serve(
     Tokens: "queue-db tokens create NAME --scope read" makes more, for people and programs. Programs send a token in the header
     "Authorization: Bearer SECRET"; the description of the API is at /api/v1/openapi.json.
 
+    Start: while the database is away the command waits for it, for a minute at most.
+
     Network: by default only this machine can connect. For others, give --host and --allow-host, and put a proxy with HTTPS in
     front: without it, others in the network can read tokens and cookies.
 
@@ -216,7 +218,7 @@ def serve(
     new = dialect_for(url.get_backend_name()).is_new(url)
     if new and read_only:
         raise ConfigurationError(f"{url.database} does not exist or is empty, and --read-only creates nothing: check --url")
-    with log_to_stderr(common.url, log.log_format, verbose=log.verbose), common.open(create=True, pool_size=_CONNECTIONS) as db:
+    with log_to_stderr(common.url, log.log_format, verbose=log.verbose), _open(common) as db:
         for quiet in ("uvicorn", "alembic"):
             logging.getLogger(quiet).setLevel(logging.WARNING)
         _prepare(db, new=new)
@@ -243,6 +245,10 @@ def serve(
             running.run(sockets=[listening])
     if running.interrupted:
         raise typer.Exit(statuses.INTERRUPTED)
+
+
+def _open(common: CommonOptions) -> AbstractContextManager[QueueDB]:
+    return common.open(create=True, waits=True, pool_size=_CONNECTIONS)
 
 
 def _prepare(db: QueueDB, *, new: bool) -> None:

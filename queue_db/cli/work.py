@@ -12,6 +12,7 @@ import typer
 
 from queue_db.cli import output, panels, statuses
 from queue_db.cli.commands import command
+from queue_db.cli.lasting import started
 from queue_db.cli.loading import load
 from queue_db.cli.logs import log_to_stderr
 from queue_db.cli.options import CommonOptions
@@ -70,6 +71,8 @@ def work(
     --grace for running jobs, and releases the rest. A second signal (except SIGHUP) releases them at once. SIGTSTP pauses claiming,
     SIGCONT resumes it. SIGUSR1 logs the stack of every thread. The exit status is 130 after Ctrl-C and 0 after SIGTERM and SIGHUP.
 
+    Start: while the database is away the command waits for it, for a minute at most, and logs that once.
+
     Processes: each worker process has its number, 1 to N, in QUEUE_DB_PROCESS. With --processes, a supervisor process starts them.
     It imports the module too and has no number; if it dies, its processes stop as after SIGTERM.
 
@@ -106,7 +109,7 @@ def _configured(
     if not target and not options.feed:
         raise ArgumentError("no queue: give the queues to claim from, or --feed")
     loaded = handler.load(common)
-    with common.open(**asdict(claims)) as db:
+    with common.open(waits=True, **asdict(claims)) as db:
         worker = Worker(db, target or None, **options.given())
         functions = loaded if isinstance(loaded, Mapping) else {None: loaded}
         for kind, function in functions.items():
@@ -117,7 +120,7 @@ def _configured(
 def _load_worker(target: list[str]) -> Worker:
     if len(target) != 1 or ":" not in target[0]:
         raise ArgumentError("no handler: give MODULE:NAME of a Worker object, or the queues and either --exec or --handler")
-    found = load("worker", target[0])
+    found = started("importing the worker", lambda: load("worker", target[0]))
     if not isinstance(found, Worker):
         raise ArgumentError(
             f"{target[0]} is {found!r}, not a queue_db.worker.Worker; to use a function, give the queues and --handler"

@@ -1,14 +1,27 @@
-"""Connections that stay open between two uses: checking one out of the pool costs as much Python time as a claim."""
+"""Connections that stay open between two uses: checking one out of the pool costs as much Python time as a claim.
+
+An exception may come at any line: of a signal handler, by Ctrl-C, in a cancelled task. So a connection is used again only if it is
+known to be idle, by the driver's own status and by our record. Any other is closed, and its server rolls back.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState, QueuePool
+
+from queue_db.database.masking import masked
+from queue_db.dialects import Dialect, transactions
+
+log = logging.getLogger("queue_db.database")
 
 
 class Connections:
@@ -16,11 +29,17 @@ class Connections:
 
     :param keep: how many stay open while idle. 0: each returns to the engine's pool, as it must if the engine is the caller's or
         the pool binds connections to threads.
+    :param made_here: the engine is not the caller's: its pool, too, takes back only connections that are idle.
     """
 
-    def __init__(self, engine: Engine, keep: int) -> None:
+    def __init__(self, engine: Engine, dialect: Dialect, keep: int, *, made_here: bool = False) -> None:
         self._engine = engine
+        self._dialect = dialect
         self._keep = keep
+        # Other pools give a thread the same connection twice, within its own transaction.
+        self._alone = isinstance(engine.pool, QueuePool)
+        if made_here:
+            event.listen(engine, "reset", self._returned)
         self._closed = threading.Event()
         # append and pop are atomic.
         self._idle: deque[Connection] = deque()
@@ -32,10 +51,15 @@ class Connections:
     def one(self) -> Iterator[Connection]:
         """A connection for this block."""
         connection = self.take()
+        in_doubt = True
         try:
             yield connection
+            in_doubt = False
+        except SQLAlchemyError:
+            in_doubt = False
+            raise
         finally:
-            self.put_back(connection)
+            self.put_back(connection, in_doubt=in_doubt)
 
     def take(self) -> Connection:
         """A connection for the caller alone, until :meth:`put_back`."""
@@ -53,9 +77,19 @@ class Connections:
             self._engine.dispose(close=False)
             self._process = os.getpid()
 
-    def put_back(self, connection: Connection) -> None:
-        """Return a connection in any state; a broken one is closed, and each after :meth:`close`."""
+    def put_back(self, connection: Connection, *, in_doubt: bool = False) -> None:
+        """Return a connection in any state; a broken one is closed, and one that may not be idle, and each after :meth:`close`.
+
+        :param in_doubt: an exception has come that may have interrupted a statement.
+        """
         usable = not (connection.closed or connection.invalidated)
+        if usable and (in_doubt or self._alone):
+            fairy = connection.connection
+            at_rest = not in_doubt and transactions.at_rest(fairy.info) and self._dialect.is_idle(fairy.driver_connection)
+            if not at_rest and not self._recovered(fairy.driver_connection, fairy.info):
+                connection.invalidate()
+                connection.close()
+                return
         if usable and not self._closed.is_set() and len(self._idle) < self._keep and not connection.in_transaction():
             self._idle.append(connection)
             if self._closed.is_set():  # by another thread meanwhile
@@ -67,6 +101,28 @@ class Connections:
             connection.close()
             if broken:
                 self._drop()
+
+    def _recovered(self, driver: Any, info: dict[Any, Any]) -> bool:
+        """Bring a connection in doubt to rest, or log that it will be closed."""
+        if self._dialect.recover(driver):
+            transactions.forget(info)
+            return True
+        log.warning("a connection to %s is closed: an interrupt has left its transaction in doubt", masked(self._engine.url))
+        return False
+
+    def _returned(self, _: Any, record: ConnectionPoolEntry | None, state: PoolResetState) -> None:
+        """A connection returns to the engine's pool, perhaps because nothing refers to it any more: a ``reset`` event."""
+        driver = None if record is None else record.driver_connection
+        # SQLAlchemy closes one that has left the pool, and one for which there is no greenlet.
+        if (
+            record is None
+            or driver is None
+            or not state.asyncio_safe
+            or (transactions.at_rest(record.info) and self._dialect.is_idle(driver))
+        ):
+            return
+        if not self._recovered(driver, record.info):
+            record.invalidate()
 
     def _drop(self) -> None:
         """Close the idle connections: if one broke or leads to the wrong server, the others probably do too."""

@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import stamina
@@ -84,27 +85,6 @@ _REMEDIES_AT_START: dict[type[SQLAlchemyError], str] = _REMEDIES | {
 }
 
 
-class _Counting:
-    """Counters for one thread at a time: a bare ``+=`` can lose the increment of another thread."""
-
-    __slots__ = ("__weakref__", "_counters", "_lock")
-
-    def __init__(self, counters: Counters) -> None:
-        self._counters = counters
-        self.after_fork()
-        forks.watch(self)
-
-    def after_fork(self) -> None:
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> Counters:
-        self._lock.acquire()
-        return self._counters
-
-    def __exit__(self, *exc: object) -> None:
-        self._lock.release()
-
-
 class Database:
     """An engine, its dialect, and transactions on it."""
 
@@ -131,30 +111,37 @@ class Database:
             engine = self._made(url, hide_parameters=True, **options)
         self.url = masked(engine.url)
         self.counters = Counters()
-        #: To be used in a ``with`` block, which gets the counters to add to.
-        self.counting = _Counting(self.counters)
+        self.after_fork()
+        forks.watch(self)
         try:
             with self._errors("connect"):
                 self.engine = self.dialect.prepare(engine, made_here=self.made_here)
-                self.connections = Connections(self.engine, self._keeps(pool_size))
+                keep = self._keeps(pool_size)
+                self.connections = Connections(self.engine, self.dialect, keep, made_here=self.made_here)
                 with self.connections.one() as connection:
                     self._meet(connection)
         except StorageError as error:
             self._dispose(engine)
             kind = type(error)
-            if error.sqlstate is None:
+            cut = isinstance(error.__cause__, DBAPIError) and error.__cause__.connection_invalidated
+            if error.sqlstate is None and not cut:
                 # The driver does not say whether the password is wrong or the server is starting.
                 down = isinstance(error.__cause__, OperationalError) and self.dialect.is_down(engine)
                 kind = TransientStorageError if down else PermanentStorageError
             reason = self.dialect.obstacle(engine.url) or error
-            raise kind(f"cannot open {self.url}: {reason}", sqlstate=error.sqlstate, statement_name="connect") from error.__cause__
+            raise kind(
+                f"cannot open {self.url}: {reason}",
+                sqlstate=error.sqlstate,
+                statement_name="connect",
+                server_away=kind is TransientStorageError,
+            ) from error.__cause__
         except OSError as error:
             # Some drivers raise it when no server answers, and for a wrong certificate or file.
             self._dispose(engine)
             detail = str(error) or type(error).__name__
             away = type(error) is OSError or isinstance(error, ConnectionError | TimeoutError | socket.gaierror)
             raise (TransientStorageError if away else PermanentStorageError)(
-                f"cannot open {self.url}: {detail}", statement_name="connect"
+                f"cannot open {self.url}: {detail}", statement_name="connect", server_away=away
             ) from error
         except (TypeError, RuntimeError) as error:
             # Drivers raise these for an unknown URL parameter, or if they lack a package that the server requires.
@@ -163,6 +150,12 @@ class Database:
         except BaseException:
             self._dispose(engine)
             raise
+
+    def after_fork(self) -> None:
+        """The child has one thread, which holds no lock."""
+        #: The lock for changes of the counters: a bare ``+=`` can lose the increment of another thread. It is a lock itself, since
+        #: an interrupt in an ``__exit__`` of our own would leave it locked.
+        self.counting = threading.Lock()
 
     def _made(self, url: URL, **options: Any) -> Engine:
         try:
@@ -240,7 +233,7 @@ class Database:
         :param repeatable: running it twice does no harm, so an unknown outcome is retried too.
         :raises StorageError: the database refuses, or still asks to try again after the last attempt.
         """
-        again = _again_anyway if repeatable else _again
+        again = partial(self._runs_again, repeatable)
         try:
             return self._once(work, arguments, name, write=write, direct=direct)
         except TransientStorageError as error:
@@ -256,42 +249,56 @@ class Database:
             wait_jitter=_FIRST_WAIT,
         ):
             with attempt:
-                with self.counting as counters:
+                counters = self.counters
+                with self.counting:
                     counters.retried += 1
                 return self._once(work, arguments, name, write=write, direct=direct)
         raise AssertionError("unreachable")  # pragma: no cover
 
+    def _runs_again(self, repeatable: bool, error: Exception) -> bool:
+        if not isinstance(error, TransientStorageError) or error.sqlstate in self.dialect.expired:
+            return False
+        return repeatable or not error.outcome_unknown
+
     def _once(self, work: Callable[..., _T], arguments: tuple[Any, ...], name: str, *, write: bool, direct: bool) -> _T:
         connection: Connection | None = None
+        in_doubt = True
         try:
             connection = self._connected(name)
             if not (direct and self._autocommits):
                 with self._transaction(connection, name, write=write):
-                    return work(connection, *arguments)
+                    result = work(connection, *arguments)
+                in_doubt = False
+                return result
             # The transaction begins only if the work needs one.
             with self.dialect.on_demand(connection, write=write) as transaction:
                 try:
                     result = work(connection, *arguments)
                     if transaction.begun:
-                        self._commit(transaction.commit, name)
+                        self._commit(transaction.commit, name, write=write)
                 except DBAPIError as error:
                     if write and error.connection_invalidated and not transaction.asked:
                         raise self._in_doubt(error, name, "the statement") from error
                     raise
-                else:
-                    return result
                 finally:
-                    with self.counting as counters:
+                    counters = self.counters
+                    with self.counting:
                         counters.statements += transaction.sent
+            in_doubt = False
         except QueueDBError:
+            in_doubt = False
             raise
         except SQLAlchemyError as error:
+            in_doubt = False
             if connection is not None:
                 self._drop_if_read_only(connection, error)
             raise self._translated(error, name) from error
+        else:
+            return result
         finally:
+            # Anything else that is raised here is in doubt, whatever its class: an interrupt may be of any.
             if connection is not None:
-                self.connections.put_back(connection)
+                self.connections.put_back(connection, in_doubt=in_doubt)
 
     def _drop_if_read_only(self, connection: Connection, error: BaseException) -> None:
         """Close all connections if their server takes no writes: after a failover the address may lead to another one."""
@@ -326,14 +333,18 @@ class Database:
         """A connection in a transaction: committed at the end of the block, rolled back when it raises."""
         with self._errors(name):
             connection = self._connected(name)
+            in_doubt = True
             try:
                 with self._transaction(connection, name, write=write):
                     yield connection
-            except (SQLAlchemyError, StorageError) as error:
-                self._drop_if_read_only(connection, error)
+                in_doubt = False
+            except BaseException as error:
+                in_doubt = transactions.interrupted(connection, error)
+                if isinstance(error, SQLAlchemyError | StorageError):
+                    self._drop_if_read_only(connection, error)
                 raise
             finally:
-                self.connections.put_back(connection)
+                self.connections.put_back(connection, in_doubt=in_doubt)
 
     @contextmanager
     def _transaction(self, connection: Connection, name: str, *, write: bool) -> Iterator[None]:
@@ -341,19 +352,20 @@ class Database:
             with self.dialect.on_demand(connection, write=write) as own:
                 self.dialect.begin(connection)
                 yield
-                self._commit(own.commit, name)
+                self._commit(own.commit, name, write=write)
             return
         with connection.begin() as transaction:
             if write:
                 self.dialect.begin(connection)
             yield
-            self._commit(transaction.commit, name)
+            self._commit(transaction.commit, name, write=write)
 
-    def _commit(self, commit: Callable[[], None], name: str) -> None:
+    def _commit(self, commit: Callable[[], None], name: str, *, write: bool) -> None:
         try:
             commit()
         except DBAPIError as error:
-            if error.connection_invalidated:
+            # What has been read has been read: it can be read again.
+            if error.connection_invalidated and write:
                 raise self._in_doubt(error, name, "COMMIT") from error
             raise
 
@@ -425,8 +437,8 @@ class Database:
     ) -> StorageError:
         """Our exception for SQLAlchemy's; counts it."""
         counter = COUNTED[self.dialect.fault(error)]
-        with self.counting as counters:
-            setattr(counters, counter, getattr(counters, counter) + 1)
+        with self.counting:
+            setattr(self.counters, counter, getattr(self.counters, counter) + 1)
         if isinstance(error, DBAPIError):
             translated = self.dialect.translate(error, name)
             translated.statement_name = _running(error) or name
@@ -453,14 +465,6 @@ def _running(error: BaseException) -> str | None:
             function = frame.f_code.co_qualname.partition(".<locals>")[0]
             found = f"{module.partition('.')[0]}.{function}"
     return found
-
-
-def _again_anyway(error: Exception) -> bool:
-    return isinstance(error, TransientStorageError)
-
-
-def _again(error: Exception) -> bool:
-    return isinstance(error, TransientStorageError) and not error.outcome_unknown
 
 
 def _connection_of(using: Any) -> Connection:

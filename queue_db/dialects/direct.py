@@ -30,6 +30,9 @@ _FORGOTTEN = 30.0
 
 _ASKED_AT = "queue_db.asked_at"
 
+#: Where a connection's info has the transaction of the library.
+TRANSACTION = "queue_db.transaction"
+
 # Characters that are sent at a time; psycopg2's own 8192 keep it busy.
 _PIECE = 1 << 18
 
@@ -203,14 +206,21 @@ def _hide_row(error: BaseException) -> None:
 
 
 def _failed(connection: Connection, text: str, cursor: Any, error: BaseException) -> None:
-    """Raise SQLAlchemy's exception for a driver's, and throw a broken connection away; return for other errors."""
-    if not isinstance(error, Exception):
-        # Ctrl-C in the middle of a reply: the next reply could belong to another statement.
-        connection.invalidate()
+    """Raise SQLAlchemy's exception for a driver's, and throw a broken connection away; return for other errors.
+
+    Others come from signal handlers, Ctrl-C and cancelled tasks, in the middle of a reply or behind it. The transaction cannot
+    commit then, and whoever takes the connection back throws it away.
+    """
+    if connection.invalidated:
         return
     dialect = connection.dialect
     driver: Any = dialect.loaded_dbapi
-    if not isinstance(error, driver.Error) or connection.invalidated:
+    if not isinstance(error, driver.Error):
+        transaction = connection.info.get(TRANSACTION)
+        if transaction is not None:
+            transaction.interrupted = True
+        elif not isinstance(error, Exception):  # a caller's connection: as SQLAlchemy does
+            connection.invalidate()
         return
     broken = dialect.is_disconnect(error, connection.connection, cursor)
     if broken:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
@@ -17,8 +17,12 @@ class Failures:
 
     #: Error codes after which the same transaction may succeed.
     transient: ClassVar[frozenset[str]] = frozenset()
-    #: Error codes of a read-only server, such as a standby. The same transaction may succeed on another server.
+    #: Error codes of a server that takes no changes, such as a standby, or a node that has lost its cluster. The same transaction
+    #: may succeed on another server.
     read_only: ClassVar[frozenset[str]] = frozenset()
+    #: Error codes of a statement that took longer than the server allows. It may be faster later, but not at once: the library does
+    #: not run the transaction again by itself.
+    expired: ClassVar[frozenset[str]] = frozenset()
     #: Error codes of collisions between transactions.
     faults: ClassVar[Mapping[str, Fault]] = {}
 
@@ -60,13 +64,24 @@ class Failures:
         """
         return False
 
+    def is_idle(self, driver: Any) -> bool:
+        """Whether no transaction is open, as far as the connection of this driver knows. Costs no round trip.
+
+        Default: it knows nothing else (True).
+        """
+        return True
+
+    def recover(self, driver: Any) -> bool:
+        """End what was interrupted on this connection, where no reply can be outstanding; False: it must be closed. Default."""
+        return False
+
     def is_transient(self, code: str) -> bool:
         """Whether the same transaction may succeed when it runs again."""
-        return code in self.transient or code in self.read_only
+        return code in self.transient or code in self.read_only or code in self.expired
 
     def is_away(self, code: str) -> bool:
         """Whether the server is unavailable, so that every statement fails: no collision with another transaction."""
-        return self.is_transient(code) and code not in self.faults
+        return self.is_transient(code) and code not in self.faults and code not in self.expired
 
     def leads_astray(self, error: SQLAlchemyError) -> bool:
         """Whether the connection leads to a read-only server, so that a new connection may lead to another server."""

@@ -90,17 +90,25 @@ class MySQL(Dialect):
     updates_in_order: ClassVar[bool] = True
     minimum: ClassVar[tuple[int, ...]] = (8, 0, 13)
     # 1020: with innodb_snapshot_isolation a lost version check is this error; the others: deadlock, lock wait timeout,
-    # connection gone, lost, refused or shutting down.
+    # connection gone, lost, refused or shutting down. In a cluster with several writers a conflict with a transaction of another
+    # node is an error of COMMIT, or has rolled back everything, so that a savepoint is not there (_NUMBERED).
     transient: ClassVar[frozenset[str]] = frozenset(
-        {"1020", "1213", "1205", "2002", "2003", "2006", "2013", "1040", "1053", "1927", "4031"}
+        {"1020", "1213", "1205", "2002", "2003", "2006", "2013", "1040", "1053", "1927", "4031", "3101", "1180-149", "1030-153"}
     )
 
-    # read_only or super_read_only is on; the same by InnoDB itself.
-    read_only: ClassVar[frozenset[str]] = frozenset({"1290", "1836"})
+    # read_only or super_read_only is on; the same by InnoDB itself. And a node of Galera without its cluster: it refuses
+    # statements, or a COMMIT, with the error number of a socket or none.
+    read_only: ClassVar[frozenset[str]] = frozenset({"1290", "1836", "1047", "1180", "1180-107"})
+
+    # max_execution_time of MySQL, max_statement_time of MariaDB.
+    expired: ClassVar[frozenset[str]] = frozenset({"3024", "1969"})
 
     faults: ClassVar[Mapping[str, Fault]] = {
         "1213": Fault.DEADLOCK,
         "1020": Fault.SERIALIZATION,
+        "3101": Fault.SERIALIZATION,
+        "1180-149": Fault.SERIALIZATION,
+        "1030-153": Fault.SERIALIZATION,
         "1205": Fault.LOCK_TIMEOUT,
         "3572": Fault.LOCK_TIMEOUT,
     }
@@ -193,6 +201,13 @@ class MySQL(Dialect):
         if "read_timeout" in _LACKING.get(engine.dialect.driver, ()):
             event.listen(engine, "connect", asynchronous.limit_waits)
         return engine
+
+    def is_idle(self, driver: Any) -> bool:
+        # Those for asyncio have a method; the C libraries do not show it.
+        status = getattr(driver, "get_transaction_status", None)
+        if status is not None:
+            return not status()
+        return not (getattr(driver, "server_status", 0) or 0) & _IN_TRANSACTION
 
     def random(self) -> ColumnElement[float]:
         return func.rand()
@@ -356,7 +371,10 @@ class MySQL(Dialect):
 
     def code(self, error: DBAPIError) -> str | None:
         args = getattr(error.orig, "args", ())
-        return str(args[0]) if args and isinstance(args[0], int) else None
+        if not args or not isinstance(args[0], int):
+            return None
+        number = _NUMBER.search(str(args[1])) if args[0] in _NUMBERED and len(args) > 1 else None
+        return f"{args[0]}-{number[0]}" if number else str(args[0])
 
     def detail(self, error: DBAPIError) -> str:
         args: tuple[Any, ...] = getattr(error.orig, "args", ())
@@ -365,6 +383,10 @@ class MySQL(Dialect):
 
 # Seconds for a statement of minutes.
 _LONG = 1800
+
+# Errors of COMMIT and of a statement that pass on the error number of a storage engine, which is only in their texts.
+_NUMBERED = frozenset({1180, 1030})
+_NUMBER = re.compile(r"\d+")
 
 # Options that some drivers do not have.
 _LACKING: Mapping[str, tuple[str, ...]] = {"aiomysql": ("read_timeout", "write_timeout"), "asyncmy": ("write_timeout",)}
@@ -393,6 +415,9 @@ def _takes_files(connection: Connection) -> bool:
 
 
 _FORCE = "FORCE INDEX (PRIMARY)"
+
+# SERVER_STATUS_IN_TRANS: in each reply that is not an error.
+_IN_TRANSACTION = 1
 
 # Versions that are known to find the first row of a dependent subquery in the order of its index. MariaDB 10.11 reads and sorts all
 # rows of the group.

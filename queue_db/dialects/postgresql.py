@@ -83,6 +83,8 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
     )
 
     read_only: ClassVar[frozenset[str]] = frozenset({"25006"})
+    # statement_timeout, or an administrator has cancelled it.
+    expired: ClassVar[frozenset[str]] = frozenset({"57014"})
 
     faults: ClassVar[Mapping[str, Fault]] = {
         "40P01": Fault.DEADLOCK,
@@ -113,6 +115,13 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
             event.listen(engine, "do_connect", pooled.refuse_pooler)
             event.listen(engine, "connect", asynchronous.limit_waits)
         return engine
+
+    def is_idle(self, driver: Any) -> bool:
+        status = getattr(driver, "get_transaction_status", None)
+        if status is not None:
+            return bool(status() == _IDLE)
+        transaction = getattr(driver, "is_in_transaction", None)  # asyncpg's
+        return transaction is None or not transaction()
 
     def match(self, jobs: Table, pairs: Pairs) -> ColumnElement[bool]:
         if len(pairs) == 1:
@@ -280,6 +289,9 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
     def is_away(self, code: str) -> bool:
         return super().is_away(code) and code not in _NOT_MY_SESSION
 
+
+# TRANSACTION_STATUS_IDLE of psycopg2; also another number while a reply is outstanding.
+_IDLE = 0
 
 # Seconds for which claims use the full statement after one has met a locked row.
 _FULL_SECONDS = 10.0

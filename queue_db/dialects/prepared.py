@@ -103,8 +103,9 @@ def render(connection: Connection, statement: Executable, values: direct.Values)
     if plan is None or plan.is_old(now):
         deallocate = "" if plan is None else f"DEALLOCATE {parts.name}; "
         known.pop(parts.name, None)
-        plan = _Plan(now)  # before the statement: an interrupt between it and the note would make the next one fail
+        plan = _Plan(now)
         direct.change(connection, deallocate + parts.prepare, ())
+        # An interrupt between the statement and this note throws the connection away.
         known[parts.name] = plan
     plan.uses += 1
     return parts.execute, parts.arguments(values)

@@ -171,6 +171,17 @@ class SQLite(ReturningDialect):
         elif not _in_transaction(connection):
             _run(connection, self.begins_writing)
 
+    def is_idle(self, driver: Any) -> bool:
+        return not driver.in_transaction
+
+    def recover(self, driver: Any) -> bool:
+        # This thread runs the statements itself. To close the connection would lose a database in memory.
+        if not isinstance(driver, sqlite3.Connection):
+            return False
+        if driver.in_transaction:
+            driver.execute("ROLLBACK").close()
+        return not driver.in_transaction
+
     def commits_each_statement(self, connection: Connection) -> bool:
         # Without an isolation level the driver begins no transaction by itself. An application may do that in a listener, as
         # SQLAlchemy's documentation recommends, and then there is one as soon as SQLAlchemy begins.

@@ -2,48 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager, suppress
-from typing import Self
+from typing import Any, Self
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
 
 from queue_db.dialects import direct
-
-_KEY = "queue_db.transaction"
+from queue_db.errors import QueueDBError
 
 
 class OnDemand:
     """A transaction that begins on demand, on a connection of the library, which otherwise commits each statement by itself.
 
-    In a ``with`` block: an exception rolls the transaction back. The caller commits it.
+    In a ``with`` block: an exception rolls the transaction back. The caller commits it. After an exception that may have
+    interrupted a statement nothing is sent: the connection stays marked as one in doubt (:func:`at_rest`).
 
     :param begins: the statement that begins it.
     :param values: its values.
     """
 
-    __slots__ = ("_begins", "_connection", "_info", "_values", "asked", "begun", "sent")
+    __slots__ = ("_begins", "_connection", "_info", "_outer", "_values", "asked", "begun", "interrupted", "sent")
 
     def __init__(self, connection: Connection, begins: str, values: tuple[str, ...] = ()) -> None:
         self._connection = connection
         self._info = connection.info  # a broken connection has none
         self._begins = begins
         self._values = values
+        #: The transaction around this one, where a thread has one connection for everything.
+        self._outer: OnDemand | None = None
         self.begun = False
         #: It was to begin, which may have failed: nothing is committed without a COMMIT.
         self.asked = False
+        #: A statement has been interrupted, so nobody knows what has happened.
+        self.interrupted = False
         #: Number of statements that the dialect has sent on this connection, with BEGIN and COMMIT.
         self.sent = 0
 
     def __enter__(self) -> Self:
-        self._info[_KEY] = self
+        self._outer = self._info.get(direct.TRANSACTION)
+        self._info[direct.TRANSACTION] = self
         return self
 
-    def __exit__(self, kind: object, *exc: object) -> None:
-        self._info.pop(_KEY, None)
-        if kind is not None:
-            self.rollback()
+    def __exit__(self, kind: object, error: BaseException | None, *rest: object) -> None:
+        # Otherwise the connection has been taken away meanwhile, and may be another one's.
+        if self._holds():
+            if error is not None:
+                if self.interrupted or interrupted(self._connection, error):
+                    return
+                self.rollback()
+            if self._outer is None:
+                self._info.pop(direct.TRANSACTION, None)
+            else:
+                self._info[direct.TRANSACTION] = self._outer
 
     def begin(self) -> None:
         """Begin it, unless it has begun."""
@@ -53,8 +66,13 @@ class OnDemand:
             self.begun = True
 
     def commit(self) -> None:
-        """Commit it, if it has begun."""
+        """Commit it, if it has begun.
+
+        :raises PendingRollbackError: the block has ignored that its connection broke, or that a statement was interrupted.
+        """
         if self.begun:
+            if self.interrupted or self._connection.invalidated or not self._holds():
+                raise PendingRollbackError("a statement of this transaction was interrupted, or its connection broke")
             self._run("COMMIT")
             self.begun = False
 
@@ -67,6 +85,9 @@ class OnDemand:
                 self._connection.invalidate()
         self.begun = False
 
+    def _holds(self) -> bool:
+        return self._info.get(direct.TRANSACTION) is self
+
     def _run(self, statement: str, values: tuple[str, ...] = ()) -> None:
         self.sent += 1
         direct.change(self._connection, statement, values)
@@ -74,8 +95,41 @@ class OnDemand:
 
 def own(connection: Connection) -> OnDemand | None:
     """The transaction of a connection of the library while it is in use; None on a caller's connection."""
-    transaction: OnDemand | None = connection.info.get(_KEY)
+    transaction: OnDemand | None = connection.info.get(direct.TRANSACTION)
     return transaction
+
+
+def at_rest(info: MutableMapping[Any, Any]) -> bool:
+    """Whether a connection with this ``info`` has no transaction by our own record: the last one was seen to its end."""
+    return direct.TRANSACTION not in info
+
+
+def forget(info: MutableMapping[Any, Any]) -> None:
+    """The transaction of a connection has ended in another way than by its own block."""
+    info.pop(direct.TRANSACTION, None)
+
+
+def interrupted(connection: Connection, error: BaseException) -> bool:
+    """Whether ``error`` may have come in the middle of a statement: its reply may be outstanding, or its effect unknown.
+
+    Errors of the database are replies, and errors of the package come between statements. Another exception is harmless in
+    code of the application, and not in SQLAlchemy or the driver: a signal handler may have raised it there.
+    """
+    driver: Any = connection.dialect.loaded_dbapi
+    if not isinstance(error, Exception):
+        return True
+    if isinstance(error, SQLAlchemyError | QueueDBError | driver.Error):
+        return False
+    packages = ("sqlalchemy.", "queue_db.dialects.", f"{getattr(driver, '__name__', 'sqlalchemy').partition('.')[0]}.")
+    seen: list[BaseException] = []
+    found: BaseException | None = error
+    while found is not None and found not in seen:
+        seen.append(found)
+        for frame, _ in traceback.walk_tb(found.__traceback__):
+            if f"{frame.f_globals.get('__name__', '')}.".startswith(packages):
+                return True
+        found = found.__cause__ or found.__context__
+    return False
 
 
 @contextmanager

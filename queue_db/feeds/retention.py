@@ -25,7 +25,8 @@ def trim_once(core: Core, row: FeedRow, how: Run = ONCE, *, skip: bool = False) 
     """
     gone = core.run(how, messages.trim, row, skip=skip)
     if gone:
-        with core.database.counting as counters:
+        counters = core.database.counters
+        with core.database.counting:
             counters.trimmed += gone
     return gone
 

@@ -78,7 +78,8 @@ class Deaths:
         """
         for death in deaths:
             if kept:
-                with self._database.counting as counters:
+                counters = self._database.counters
+                with self._database.counting:
                     counters.dead += 1
             job = death.job
             error = death.error if len(death.error) <= _MAX_ERROR else death.error[: _MAX_ERROR - 1] + "…"

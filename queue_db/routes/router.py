@@ -165,7 +165,8 @@ class Router:
         """Count and log what was cut."""
         if not done.cuts:
             return
-        with self.core.database.counting as counters:
+        counters = self.core.database.counters
+        with self.core.database.counting:
             counters.loops += done.loops
             counters.condition_errors += done.condition_errors
         now = time.monotonic()

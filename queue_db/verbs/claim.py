@@ -144,7 +144,8 @@ class ClaimLoop:
         except StorageError as error:
             if error.outcome_unknown:
                 return Outcome(completion.done, error)
-            with core.database.counting as counters:
+            counters = core.database.counters
+            with core.database.counting:
                 counters.retried += 1
             return None
         if completion.done is None and not answer.claim.rows:
@@ -214,21 +215,24 @@ class ClaimLoop:
         lost = min(doubtful.limit, len(after.rows) + after.missed)
         if lost:
             self._core.strategy.observe(replace(doubtful, missed=lost))
-            with self._core.database.counting as counters:
+            counters = self._core.database.counters
+            with self._core.database.counting:
                 counters.candidates += lost
                 counters.missed += lost
             self._core.tally.add(self._queue, missed=lost)
         return lost
 
     def _count(self, call: ClaimCall) -> None:
-        with self._core.database.counting as counters:
+        counters = self._core.database.counters
+        with self._core.database.counting:
             counters.claims += 1
             if not call.won:
                 counters.contended += call.missed > 0
                 counters.empty += not call.missed
 
     def _count_round(self, claim: ClaimResult, exhausted: int, *, deleted: bool) -> None:
-        with self._core.database.counting as counters:
+        counters = self._core.database.counters
+        with self._core.database.counting:
             counters.attempts += 1
             counters.candidates += len(claim.rows) + claim.missed
             counters.missed += claim.missed

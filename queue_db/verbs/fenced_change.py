@@ -143,8 +143,8 @@ class FencedChange:
             rest = [pair for pair in pairs if pair[0] not in done]
             if not rest:
                 return done
-            with self.core.database.counting as counters:
-                counters.retried += 1
+            with self.core.database.counting:
+                self.core.database.counters.retried += 1
             outcome = self._alone(rest, direct=False)
         again = outcome.matched or set()
         if doubtful and not any(job_id in again for job_id, _ in doubtful):

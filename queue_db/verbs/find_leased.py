@@ -50,7 +50,8 @@ def find_leased(core: Core, source: Settler, leases: Sequence[GivenLease]) -> li
     if lost := sum(job is None for job in jobs):
         # The name of a queue may be mistaken: it must not get numbers by that, which list it as a queue.
         known = bool(found) or core.read(metrics.has_numbers, source.name)
-        with core.database.counting as counters:
+        counters = core.database.counters
+        with core.database.counting:
             counters.lost += lost
         if known:
             core.tally.add(source.name, lost=lost)

@@ -376,7 +376,8 @@ class Settle:
         if using is None and woken_queues:
             self._core.notifications.wake(*woken_queues)
         took_effect = verdicts.count(Verdict.APPLIED)
-        with self._core.database.counting as counters:
+        counters = self._core.database.counters
+        with self._core.database.counting:
             counters.applied += took_effect
             counters.lost += len(verdicts) - took_effect
         died = 0

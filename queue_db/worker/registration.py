@@ -125,7 +125,8 @@ class Registration:
         if self._refused:
             return
         self._refused = True
-        with self._core.database.counting as counters:
+        counters = self._core.database.counters
+        with self._core.database.counting:
             counters.unregistered += 1
         table = self._core.store.tables.workers.fullname
         fix = f"if a right is missing: GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO the user of this worker"

@@ -11,8 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from queue_db import QueueDB, TransientStorageError
 from queue_db.concurrency.tally import Tally
-from queue_db.database.database import _Counting
-from queue_db.model import Counters
+from queue_db.database.database import Database
 from queue_db.store import metrics as store_metrics
 from queue_db.testing import SettableClock, counted_statements
 from tests.patience import PATIENCE, wait_for
@@ -226,14 +225,14 @@ def test_what_could_not_be_written_is_written_by_the_next_call(opened, clock, mo
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_the_child_of_a_fork_waits_for_no_lock_and_begins_with_no_counts():
-    tally, counting = Tally(), _Counting(Counters())
+    tally, database = Tally(), Database("sqlite://")
     tally.add("mail", completed=1)
-    with tally._lock, counting:
+    with tally._lock, database.counting:
         child = os.fork()
         if not child:
             signal.alarm(int(PATIENCE))
             tally.add("mail", completed=2)
-            with counting:
+            with database.counting:
                 os._exit(0 if tally.take() == {"mail": {"completed": 2}} else 1)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0

@@ -47,7 +47,8 @@ def leased(
     except JobNotFoundError:
         # It was settled, perhaps by this request, whose response was lost; or the token lacks the scope for its queue. It counts
         # without a queue, for that is unknown.
-        with db.database.counting as counters:
+        counters = db.database.counters
+        with db.database.counting:
             counters.lost += 1
         raise LeaseLostError(int(job_id), version) from None
     return db.queue(job.queue).handle(job.id, version, lease_token)

@@ -1,0 +1,98 @@
+"""What an error code of a cluster, or of a statement that took too long, means for the transaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pymysql
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
+
+from queue_db import PermanentStorageError, QueueDB, StorageError, TransientStorageError
+from queue_db.dialects import dialect_for
+from queue_db.dialects.transactions import savepoint
+from queue_db.model import Fault
+
+MYSQL = dialect_for("mysql")
+
+
+def error_of(number: int, text: str) -> OperationalError:
+    return OperationalError("COMMIT", None, pymysql.err.OperationalError(number, text))
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (3101, "Plugin instructed the server to rollback the current transaction."),
+        (1180, "Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT"),
+        (1030, "Got error 153 - 'No savepoint with that name' from storage engine"),
+    ],
+)
+def test_a_conflict_with_another_node_is_run_again(number: int, words: str) -> None:
+    error = error_of(number, words)
+    translated = MYSQL.translate(error, "enqueue")
+    assert isinstance(translated, TransientStorageError)
+    assert MYSQL.fault(error) is Fault.SERIALIZATION
+    assert not translated.server_away
+    assert not MYSQL.leads_astray(error)
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (1047, "WSREP has not yet prepared node for application use"),
+        (1180, "Error while appending streaming replication fragment (provider status: not connected)"),
+        (1180, 'Got error 107 "Transport endpoint is not connected" during COMMIT'),
+    ],
+)
+def test_a_node_without_its_cluster_is_away_and_its_connections_are_dropped(number: int, words: str) -> None:
+    error = error_of(number, words)
+    translated = MYSQL.translate(error, "enqueue")
+    assert isinstance(translated, TransientStorageError)
+    assert translated.server_away
+    assert MYSQL.leads_astray(error)
+
+
+def test_a_full_disk_at_commit_stays_permanent() -> None:
+    translated = MYSQL.translate(error_of(1180, 'Got error 28 "No space left on device" during COMMIT'), "enqueue")
+    assert isinstance(translated, PermanentStorageError)
+
+
+@pytest.mark.parametrize("kind", ["mysql", "mariadb"])
+def test_the_first_error_is_raised_if_its_savepoint_is_gone_too(kind: str, db: QueueDB) -> None:
+    def fail() -> None:
+        with db.database.begin() as connection, savepoint(connection):
+            connection.execute(text("ROLLBACK"))
+            raise LookupError("the first")
+
+    with pytest.raises(LookupError, match="the first"):
+        fail()
+
+
+LIMITS = {
+    "postgresql": ["SET LOCAL statement_timeout = 20", "SELECT pg_sleep(20)"],
+    "mysql": [
+        "SET SESSION max_execution_time = 20",
+        "SELECT count(*) FROM information_schema.columns a, information_schema.columns b",
+    ],
+    "mariadb": ["SET SESSION max_statement_time = 0.02", "SELECT SLEEP(20)"],
+}
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_a_statement_that_takes_too_long_may_run_later_but_not_at_once(kind: str, url: str) -> None:
+    runs: list[None] = []
+
+    def slow(connection: Any) -> None:
+        runs.append(None)
+        limit, query = LIMITS[kind]
+        connection.execute(text(limit))
+        connection.execute(text(query)).all()
+
+    with QueueDB(url) as db, pytest.raises(StorageError) as refused:
+        db.database.run(slow, name="slow")
+    assert isinstance(refused.value, TransientStorageError)
+    assert refused.value.sqlstate in ("57014", "3024", "1969")
+    assert not refused.value.server_away
+    assert len(runs) == 1

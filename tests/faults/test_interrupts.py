@@ -1,0 +1,129 @@
+"""Exceptions that come at any moment: of signal handlers, Ctrl-C, cancelled tasks. A connection in doubt is not used again."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from queue_db import Queue, QueueDB
+from queue_db.dialects import transactions
+from tests.interrupting import InterruptError
+
+
+def committed(other: QueueDB, queue: str) -> int:
+    """The live jobs of the queue, as another process sees them."""
+    jobs = other.store.tables.jobs
+    with other.database.engine.connect() as connection:
+        return len(connection.execute(select(jobs.c.id).where(jobs.c.queue == queue)).all())
+
+
+@pytest.fixture
+def other(url: str) -> Iterator[QueueDB]:
+    """Another process, as far as the database can see."""
+    with QueueDB(url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def alarm() -> Iterator[None]:
+    """A handler that raises."""
+
+    def handle(number: int, frame: Any) -> None:
+        raise InterruptError
+
+    before = signal.signal(signal.SIGALRM, handle)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+def in_a_transaction(queue: Queue) -> int | None:
+    """An enqueue with a BEGIN and a COMMIT of its own."""
+    return queue.enqueue("k", group="g")
+
+
+@pytest.mark.usefixtures("alarm")
+def test_an_alarm_while_begin_is_answered_loses_no_later_enqueue(
+    kind: str, queue: Queue, other: QueueDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.enqueue("k")
+    send = transactions.OnDemand._run
+    sent: list[str] = []
+
+    def run(self: transactions.OnDemand, statement: str, *rest: Any) -> None:
+        send(self, statement, *rest)
+        sent.append(statement)
+        if len(sent) == 1:
+            signal.raise_signal(signal.SIGALRM)
+
+    monkeypatch.setattr(transactions.OnDemand, "_run", run)
+    with pytest.raises(InterruptError):
+        in_a_transaction(queue)
+    assert sent[0].startswith("BEGIN")
+    queue.enqueue("k")
+    assert committed(other, queue.name) == 2
+
+
+def at_the_entry_of(function: Any, verb: Any) -> None:
+    """Call ``verb``, with an exception at the entry of a function."""
+    code = function.__code__
+
+    def trace(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code is code:
+            sys.settrace(None)
+            raise InterruptError
+
+    def traced() -> None:
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            verb()
+        finally:
+            sys.settrace(before)
+
+    with pytest.raises(InterruptError):
+        traced()
+
+
+def test_an_interrupt_at_the_end_of_a_transaction_loses_no_later_enqueue(kind: str, queue: Queue, other: QueueDB) -> None:
+    def fails() -> None:
+        with queue.transaction() as connection:
+            queue.enqueue("k", using=connection)
+            raise ValueError
+
+    queue.enqueue("k")
+    at_the_entry_of(transactions.OnDemand.__exit__, fails)
+    queue.enqueue("k")
+    assert committed(other, queue.name) == 2
+
+
+def test_an_interrupt_at_the_end_of_a_block_loses_no_later_enqueue(kind: str, queue: Queue, other: QueueDB) -> None:
+    """The block's generator is closed when the exception is forgotten."""
+
+    def fails() -> None:
+        with queue.transaction() as connection:
+            queue.enqueue("k", using=connection)
+            raise ValueError
+
+    queue.enqueue("k")
+    at_the_entry_of(contextlib._GeneratorContextManager.__exit__, fails)
+    gc.collect()
+    queue.enqueue("k")
+    assert committed(other, queue.name) == 2
+
+
+def test_a_connection_that_nobody_gave_back_is_not_used_again(kind: str, queue: Queue, other: QueueDB) -> None:
+    queue.enqueue("k")
+    connection: Any = queue.db.database.connections.take()
+    on_demand = queue.db.database.dialect.on_demand(connection)
+    on_demand.begin()
+    del connection, on_demand
+    gc.collect()
+    queue.enqueue("k")
+    assert committed(other, queue.name) == 2
