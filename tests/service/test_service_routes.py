@@ -364,6 +364,7 @@ def test_every_error_has_a_status_of_its_own(error: type[Exception]) -> None:
     assert kind.status != 500
     made = error.__new__(error)
     Exception.__init__(made, "SELECT secret FROM postgresql://user:hunter2@host/name")
+    vars(made)["wire"] = str(made)
     vars(made).update(dict.fromkeys([*kind.more, "outcome_unknown"], 0))
     answer = answers.answer(made)
     assert (answer.status_code, answer.media_type) == (kind.status, "application/problem+json")
