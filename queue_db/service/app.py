@@ -48,7 +48,7 @@ def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
     errors.install(app, routing.problem)
     refusals.install(app)
     openapi.install(app)
-    exact = Declared(API)
+    exact = Declared(API, checked=direct.CHECKED)
     direct.install(app, exact)
     for router in API:
         app.include_router(router, prefix="/api/v1", dependencies=[Depends(identity), Depends(exact)])

@@ -19,7 +19,7 @@ from queue_db.db import QueueDB
 from queue_db.service.api import quick
 from queue_db.service.api.claims import ClaimRequest, claim_jobs
 from queue_db.service.api.settlements import Settlements, settle_jobs
-from queue_db.service.declared import Declared
+from queue_db.service.declared import Declared, parsed
 from queue_db.service.identity import Identity
 from queue_db.service.paths import Name
 from queue_db.service.requests import identity, of
@@ -29,6 +29,9 @@ _Body = TypeVar("_Body", bound=BaseModel)
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 _CLAIM = TypeAdapter(ClaimRequest)
 _SETTLEMENTS = TypeAdapter(Settlements)
+
+#: Operations whose bodies are parsed here.
+CHECKED = (claim_jobs, settle_jobs)
 
 _UNREADABLE = "There was an error parsing the body"
 
@@ -103,9 +106,11 @@ def _parsed(request: Request, content: bytes, read: Callable[[bytes], Any] | Non
     if quick is not None:
         return quick, None
     try:
-        return None, json.loads(content)
+        return None, parsed(content)
     except json.JSONDecodeError as error:
         raise RequestValidationError([{"type": "json_invalid", "loc": ("body", error.pos), "msg": "JSON decode error"}]) from error
+    except RequestValidationError:
+        raise
     except Exception as error:
         raise HTTPException(400, _UNREADABLE) from error
 

@@ -2,20 +2,67 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from pydantic import BaseModel
 
+from queue_db.errors import ArgumentError
+
 #: A page ends with the job with which it has this many bytes of JSON.
 MOST_BYTES = 8 * 1024 * 1024
+
+# Digits of the largest number that a position has.
+_DIGITS = 19
 
 # Jobs of the first read of a page. Each further read has more by this factor, if those before were small.
 _FIRST, _GROWTH = 20, 4
 
+# What a list is: its name, and its filters.
+Listing = tuple[str | None, ...]
+
 J = TypeVar("J")
 V = TypeVar("V")
 C = TypeVar("C")
+
+
+def sealed(listing: Listing, position: str | None) -> str | None:
+    """``after`` of a page: where the next one begins, for this list with these filters and no other."""
+    return None if position is None else f"{_mark(listing)}.{position}"
+
+
+def opened(listing: Listing, after: str | None) -> str | None:
+    """The position in ``after``.
+
+    :raises ArgumentError: it is not of a page of this list.
+    """
+    if after is None:
+        return None
+    mark, _, position = after.partition(".")
+    if mark != _mark(listing):
+        raise not_of_this_list()
+    return position
+
+
+def number(position: str, most: int) -> int:
+    """A position that is a number, at most ``most``.
+
+    :raises ArgumentError: it is none.
+    """
+    if not (position.isascii() and position.isdecimal() and len(position) <= _DIGITS):
+        raise not_of_this_list()
+    return min(int(position), most)
+
+
+def not_of_this_list() -> ArgumentError:
+    """The error of an ``after`` that somebody has made up, or taken from another list."""
+    return ArgumentError("after is not of a page of this list with these filters: leave it out for the first page")
+
+
+def _mark(listing: Listing) -> str:
+    return f"{zlib.crc32(json.dumps(listing).encode()):08x}"
 
 
 def json_bytes(view: BaseModel) -> int:

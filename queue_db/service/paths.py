@@ -7,12 +7,17 @@ and ``%25`` as they are; the type :data:`Name` of an endpoint's parameter decode
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Annotated, Any
 from urllib.parse import quote, unquote
 
 from fastapi import Path
-from pydantic import BeforeValidator
+from pydantic import AfterValidator, BeforeValidator
+from pydantic_core import PydanticCustomError
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+# Letters of some languages and many emoji need them.
+_JOINERS = "\u200c\u200d"
 
 _KEPT = re.compile(rb"%(?=2[Ff]|25)")
 
@@ -29,6 +34,18 @@ def unescaped(segment: Any) -> Any:
 
 #: A parameter of an endpoint: one segment of the path as the name that it means.
 Name = Annotated[str, Path(min_length=1, max_length=250), BeforeValidator(unescaped)]
+
+
+def visible(name: str) -> str:
+    """Refuse a new name with characters that nobody sees: it would look like another one."""
+    for character in name:
+        if unicodedata.category(character) in {"Cf", "Zl", "Zp"} and character not in _JOINERS:
+            raise PydanticCustomError("invisible", "has the invisible character {code}", {"code": f"U+{ord(character):04X}"})
+    return name
+
+
+#: The name of something that the request may create.
+NewName = Annotated[Name, AfterValidator(visible)]
 
 
 def decoded(raw: bytes) -> str:

@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from queue_db.service.errors import AGAIN, plain
+from queue_db.service.guard import HEADERS
 from queue_db.service.incidents import Incidents, IncidentType, described
 from queue_db.service.proxies import TRUSTED, Prefix
 
@@ -103,7 +104,11 @@ class PatientProtocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         self._record(IncidentType.BAD_REQUEST)
-        super().send_400_response(msg)
+        answer = plain(400, msg, headers={"Connection": "close", **HEADERS})
+        response = h11.Response(status_code=400, headers=answer.raw_headers, reason=b"Bad Request")
+        for event in (response, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._incidents.record(IncidentType.TOO_MANY_CONNECTIONS, described(scope))

@@ -171,7 +171,7 @@ def test_an_unknown_query_parameter_is_refused(db: QueueDB, name: str, client: h
 
 def test_known_query_parameters_are_those_of_the_document() -> None:
     known = Declared(API)._queries
-    names = {route.name: known[route.endpoint] for router in API for route in router.routes}  # type: ignore[attr-defined]
+    names = {route.name: tuple(known[route.endpoint]) for router in API for route in router.routes}  # type: ignore[attr-defined]
     documented = {
         operation["operationId"]: tuple(sorted(one["name"] for one in operation.get("parameters", ()) if one["in"] == "query"))
         for operation in OPERATIONS.values()

@@ -24,7 +24,7 @@ Publish = Callable[..., list[str]]
 def feed(client: httpx2.Client, name: str) -> Iterator[str]:
     """The path of a feed with claims."""
     path = f"/api/v1/feeds/{name}"
-    assert client.put(path, json={"claims": True}).status_code == 200
+    assert client.put(path, json={"claims": True}).status_code == 201
     yield path
     client.delete(path)
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 def route(client: httpx2.Client, name: str) -> Iterator[str]:
     """The path of a route that enqueues."""
     path = f"/api/v1/routes/{name}"
-    assert client.put(path, json={"action": "enqueue", "target": name, "kind": "mail"}).status_code == 200
+    assert client.put(path, json={"action": "enqueue", "target": name, "kind": "mail"}).status_code == 201
     yield path
     client.delete(path)
 

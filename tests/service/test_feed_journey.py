@@ -24,7 +24,7 @@ def test_from_a_publish_to_a_completed_claim(db: QueueDB, name: str, serve: Call
     ask("", "GET", name, 401)
     ask("enqueue", "PUT", name, 403, json={"claims": True})
     ask("manage", "PUT", "another", 403, json={"claims": True})
-    ask("manage", "PUT", name, 200, json={"claims": True})
+    ask("manage", "PUT", name, 201, json={"claims": True})
     messages = {"messages": [{"kind": "paid", "payload": {"order": number}, "key": f"order-{number}"} for number in range(3)]}
     ask("read", "POST", f"{name}/messages", 403, json=messages)
     ask("enqueue", "POST", f"{name}/messages", 201, json=messages)
@@ -35,7 +35,7 @@ def test_from_a_publish_to_a_completed_claim(db: QueueDB, name: str, serve: Call
     claim = ask("work", "POST", f"{name}/claims", 201, params={"limit": 2}).json()
     assert [one["key"] for one in claim["messages"]] == ["order-0", "order-1"]
     ask("work", "GET", f"{name}/claims", 403)
-    opened = ask("work", "PUT", f"{name}/cursors/reader", 200)
+    opened = ask("work", "PUT", f"{name}/cursors/reader", 201)
     assert opened.json()["position"] == ask("read", "GET", name, 200).json()["start"]
     assert ask("work", "DELETE", f"{name}/messages", 200, params={"claim": claim["id"]}).json()["deleted"] == 2
     left = ask("read", "GET", f"{name}/messages", 200).json()["messages"]

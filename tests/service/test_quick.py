@@ -35,7 +35,7 @@ STORED = st.builds(json.dumps, VALUES, ensure_ascii=st.booleans(), indent=st.sam
 
 SPECIAL = [
     *("NaN", "-Infinity", '{"a": [NaN]}', "1e400", "-0", "-0.0", "1E5", "9" * 30, "9" * 5000, "5e-324", "1.7976931348623159e308"),
-    *('"\\ud800"', '"\ud800"', '"\\ud83d\\ude00"', '"\\u0000"', '{"a":1,"a":2}', " 1 ", '"\\/"', "", "nul", "[1,]", "\ufeff1"),
+    *('"\\ud800"', '"\ud800"', '"\\ud83d\\ude00"', '"\\u0000"', " 1 ", '"\\/"', "", "nul", "[1,]", "\ufeff1"),
     *("[" * depth + "1" + "]" * depth for depth in (99, 101, 500, 3000, 100_000)),
 ]
 

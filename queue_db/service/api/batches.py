@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from queue_db.errors import ArgumentError
 from queue_db.model import Batch
 from queue_db.service.openapi import problems
+from queue_db.service.paging import number, opened, sealed
 from queue_db.service.refusals import missing
 from queue_db.service.requests import Db, Reader
 from queue_db.service.shapes import After, Id, Limit, PathId, clean
@@ -19,6 +19,8 @@ router = APIRouter(tags=["batches"])
 
 
 _SOME_TIME = datetime(1970, 1, 1, tzinfo=UTC)
+
+_LISTING = ("batches",)
 
 
 class BatchView(BaseModel):
@@ -43,8 +45,9 @@ class BatchPage(BaseModel):
 @router.get("/batches")
 def list_batches(db: Db, who: Reader, after: After = None, limit: Limit = 50) -> BatchPage:
     """List the batches with jobs that have not left, newest first."""
-    batches = db.batches(limit=limit, after=None if after is None else _after(after))
-    last = str(batches[-1].id) if len(batches) == limit else None
+    start = opened(_LISTING, after)
+    batches = db.batches(limit=limit, after=None if start is None else _after(start))
+    last = sealed(_LISTING, str(batches[-1].id)) if len(batches) == limit else None
     return BatchPage(batches=[_view(one) for one in batches if who.allows("read", one.queue)], after=last)
 
 
@@ -71,6 +74,4 @@ def _view(found: Batch) -> BatchView:
 
 def _after(text: str) -> Batch:
     """A batch that stands for the last one of the page before."""
-    if not (text.isascii() and text.isdecimal() and len(text) <= 19):
-        raise ArgumentError("after is not of a page of this list: leave it out for the first page")
-    return Batch(min(int(text), 2**63 - 1), "", 0, 0, 0, 0, _SOME_TIME)
+    return Batch(number(text, 2**63 - 1), "", 0, 0, 0, 0, _SOME_TIME)

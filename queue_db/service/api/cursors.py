@@ -15,7 +15,7 @@ from queue_db.feeds import Feed
 from queue_db.feeds.cursor import Cursor
 from queue_db.feeds.message import CursorInfo
 from queue_db.service.feed_shapes import Body, Lease, PositionText, feed_of
-from queue_db.service.paths import Name
+from queue_db.service.paths import Name, NewName
 from queue_db.service.refusals import RefusedError, missing, unconditional
 from queue_db.service.requests import Db, Manager, Reader, WorkerClient, record
 from queue_db.service.times import Time
@@ -77,10 +77,10 @@ def list_cursors(feed: Name, db: Db, who: Reader) -> CursorList:
     return CursorList(cursors=[_view(one) for one in feed_of(db, feed).cursors()])
 
 
-@router.put("/feeds/{feed}/cursors/{cursor}")
+@router.put("/feeds/{feed}/cursors/{cursor}", responses={201: {"model": OpenCursor, "description": "It is new."}})
 def open_cursor(
     feed: Name,
-    cursor: Name,
+    cursor: NewName,
     response: Response,
     db: Db,
     who: WorkerClient,
@@ -90,7 +90,12 @@ def open_cursor(
 ) -> OpenCursor:
     """Open a cursor: nobody else can until `lease` seconds pass without an acknowledgement. 409: another process holds it."""
     who.check("work", feed)
-    return _open(feed_of(db, feed).cursor(cursor, start=start, lease=lease, take_over=take_over), response)
+    found = feed_of(db, feed)
+    new = all(one.name != cursor for one in found.cursors())
+    opened = _open(found.cursor(cursor, start=start, lease=lease, take_over=take_over), response)
+    if new:
+        response.status_code = 201
+    return opened
 
 
 @router.post("/feeds/{feed}/cursors/{cursor}/ack")

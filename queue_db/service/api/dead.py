@@ -14,11 +14,11 @@ from pydantic_core import PydanticCustomError
 
 from queue_db.db import QueueDB
 from queue_db.dead import MOST_COUNTED
-from queue_db.errors import ArgumentError, JobNotFoundError
+from queue_db.errors import JobNotFoundError
 from queue_db.model import Job, State, from_micros, to_micros
 from queue_db.service import everywhere, shapes
 from queue_db.service.openapi import problems
-from queue_db.service.paging import json_bytes, paged
+from queue_db.service.paging import json_bytes, not_of_this_list, opened, paged, sealed
 from queue_db.service.pressure import Admission
 from queue_db.service.requests import Db, Manager, Reader, of, record
 from queue_db.service.shapes import After, Id, JobPage, KindName, Limit, QueueName, Seconds, job_view
@@ -96,17 +96,21 @@ def list_dead_jobs(
     after: After = None,
     limit: Limit = 50,
 ) -> JobPage:
-    """List dead jobs, longest dead first; `available_at` is when they died."""
-    everywhere.check(who, "read", queue)
+    """List dead jobs, longest dead first; `available_at` is when they died. Without a queue those that the token may read."""
+    if queue is not None:
+        who.check("read", queue)
+    listing = ("dead", queue, kind, error_class)
     masked = of(request).settings.masked
 
     def read(after: Job | None, most: int) -> tuple[list[Job], Job | None]:
         jobs = db.dead.list(queue, kind=kind, error_class=error_class, limit=most, after=after)
         return jobs, jobs[-1] if len(jobs) == most else None
 
-    start = None if after is None else _after(after)
+    position = opened(listing, after)
+    start = None if position is None else _after(position)
     views, last = paged(read, lambda job: job_view(job, masked), start, limit, json_bytes)
-    return JobPage(jobs=views, after=None if last is None else f"{to_micros(last.available_at)}.{last.id}")
+    shown = [one for one in views if who.allows("read", one.queue)]
+    return JobPage(jobs=shown, after=None if last is None else sealed(listing, f"{to_micros(last.available_at)}.{last.id}"))
 
 
 @router.post("/dead/redrive", responses=problems(404, 409))
@@ -118,7 +122,8 @@ def redrive_dead_jobs(body: RedriveDeadJobs, db: Db, who: Manager, request: Requ
     everywhere.check(who, "manage", body.queue)
     ids = None if body.ids is None else [int(one) for one in body.ids]
     admission = Admission(request)
-    admission.check(_by_limited_queue(db, body, admission.limited()))
+    if not body.dry_run:
+        admission.check(_by_limited_queue(db, body, admission.limited()))
     try:
         back = db.dead.redrive(ids, limit=_limit(body), dry_run=body.dry_run, **_filter(body))
     except JobNotFoundError as error:
@@ -189,7 +194,7 @@ def _after(text: str) -> Job:
     """
     died, _, job_id = text.partition(".")
     if not (text.isascii() and died.lstrip("-").isdecimal() and job_id.isdecimal() and len(text) <= 40):
-        raise ArgumentError("after is not of a page of this list: leave it out for the first page")
+        raise not_of_this_list()
     return Job(
         id=min(int(job_id), 2**63 - 1),
         queue="",

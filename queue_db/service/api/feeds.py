@@ -5,16 +5,18 @@ Zaqar's pools and flavors, which choose a database for a queue, have no counterp
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from queue_db.db import QueueDB
 from queue_db.feeds.message import FeedInfo
+from queue_db.feeds.settings import KEEP_FOR, KEEP_UNREAD
 from queue_db.service.feed_shapes import Body, MessageView, Seconds, feed_of, message_view
-from queue_db.service.paths import Name
-from queue_db.service.refusals import missing
+from queue_db.service.openapi import problems
+from queue_db.service.paths import Name, NewName
+from queue_db.service.refusals import invalid, missing
 from queue_db.service.requests import Db, Manager, Reader, record
 from queue_db.service.times import Time
 
@@ -48,17 +50,28 @@ class FeedList(BaseModel):
     feeds: list[FeedView]
 
 
-class FeedSettings(Body):
-    """Settings of a feed; what is missing stays as it is."""
+class FeedChange(Body):
+    """Settings of a feed; null: the default."""
+
+    keep_for: Seconds | None = Field(None, description="0: without limit; default: a week.")
+    keep_rows: _Rows | None = Field(None, description="0, the default: without limit.")
+    keep_unread: _Rows | None = Field(None, description="Default: 1,000,000.")
+    max_attempts: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = Field(None, description="0, the default: any number.")
+    delay: Seconds | None = Field(None, description="Default: 0.")
+    expires_in: Seconds | None = Field(None, description="0, the default: never.")
+
+
+class FeedSettings(FeedChange):
+    """All settings of a feed; what is missing gets its default. Ordering and claims of a feed that is there stay."""
 
     ordering: Annotated[str, Field(max_length=20, description="`ranked`, `counter` or `ticks`; only for a new feed.")] | None = None
-    keep_for: Seconds | None = None
-    keep_rows: _Rows | None = None
-    keep_unread: _Rows | None = None
     claims: bool | None = Field(None, description="Whether messages can be claimed; only for a new feed.")
-    max_attempts: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = Field(None, description="0: any number.")
-    delay: Seconds | None = None
-    expires_in: Seconds | None = None
+
+
+_DEFAULTS = {"keep_for": KEEP_FOR / 1_000_000, "keep_rows": 0, "keep_unread": KEEP_UNREAD}
+
+# Only a feed with claims has these.
+_OF_CLAIMS = {"max_attempts": 0, "delay": 0, "expires_in": 0}
 
 
 class FeedCounts(BaseModel):
@@ -91,13 +104,32 @@ def get_feed(feed: Name, db: Db, who: Reader) -> FeedView:
     return _view(_info(db, feed))
 
 
-@router.put("/feeds/{feed}")
-def set_feed(feed: Name, settings: FeedSettings, request: Request, db: Db, who: Manager) -> FeedView:
-    """Create a feed with these settings, or change them."""
+@router.put("/feeds/{feed}", responses={201: {"model": FeedView, "description": "It is new."}})
+def set_feed(feed: NewName, settings: FeedSettings, request: Request, db: Db, who: Manager, response: Response) -> FeedView:
+    """Create a feed with these settings, or replace all of them."""
     who.check("manage", feed)
     given = settings.model_dump(exclude_none=True)
-    db.feeds.set(feed, **given)
+    before = next((one for one in db.feeds.list() if one.name == feed), None)
+    claims = given.get("claims", before is not None and before.claims)
+    settled: dict[str, Any] = {**_DEFAULTS, **(_OF_CLAIMS if claims else {}), **given}
+    db.feeds.set(feed, **settled)
+    if before is None:
+        response.status_code = 201
     record(request, who, "set", f"feed {feed}", detail=given)
+    return _view(_info(db, feed))
+
+
+@router.patch("/feeds/{feed}", responses=problems(404, 409))
+def change_feed(feed: Name, change: FeedChange, request: Request, db: Db, who: Manager) -> FeedView:
+    """Change some settings of a feed, and leave the others."""
+    who.check("manage", feed)
+    _info(db, feed)
+    given = change.model_dump(exclude_unset=True)
+    if not given:
+        raise invalid(f"name at least one of {', '.join(FeedChange.model_fields)}")
+    defaults: dict[str, Any] = {**_DEFAULTS, **_OF_CLAIMS}
+    db.feeds.set(feed, **{name: defaults[name] if value is None else value for name, value in given.items()})
+    record(request, who, "change", f"feed {feed}", detail=given)
     return _view(_info(db, feed))
 
 

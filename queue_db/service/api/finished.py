@@ -8,11 +8,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
-from queue_db.errors import ArgumentError, JobNotFoundError
+from queue_db.errors import JobNotFoundError
 from queue_db.model import Finished
-from queue_db.service import everywhere
 from queue_db.service.openapi import problems
-from queue_db.service.paging import json_bytes, paged
+from queue_db.service.paging import json_bytes, number, opened, paged, sealed
 from queue_db.service.requests import Db, Reader, of
 from queue_db.service.shapes import After, FinishedView, Limit, PathId, finished_view
 
@@ -38,17 +37,21 @@ def list_finished_jobs(
     after: After = None,
     limit: Limit = 50,
 ) -> FinishedPage:
-    """List completed jobs with retained results, by id."""
-    everywhere.check(who, "read", queue)
+    """List completed jobs with retained results, by id; without a queue those of the queues that the token may read."""
+    if queue is not None:
+        who.check("read", queue)
+    listing = ("finished", queue, kind)
     masked = of(request).settings.masked
 
     def read(after: Finished | None, most: int) -> tuple[list[Finished], Finished | None]:
         jobs = db.finished_jobs(queue, kind=kind, limit=most, after=after)
         return jobs, jobs[-1] if len(jobs) == most else None
 
-    start = None if after is None else _after(after)
+    position = opened(listing, after)
+    start = None if position is None else last_of_page(number(position, 2**63 - 1))
     views, last = paged(read, lambda job: finished_view(job, masked), start, limit, json_bytes)
-    return FinishedPage(jobs=views, after=None if last is None else str(last.id))
+    shown = [one for one in views if who.allows("read", one.queue)]
+    return FinishedPage(jobs=shown, after=None if last is None else sealed(listing, str(last.id)))
 
 
 @router.get("/finished/{job_id}", responses=problems(404))
@@ -62,13 +65,6 @@ def get_finished_job(job_id: PathId, db: Db, who: Reader, request: Request) -> F
     if not who.allows("read", found.queue):
         raise JobNotFoundError(found.id, "the finished jobs")
     return finished_view(found, of(request).settings.masked)
-
-
-def _after(text: str) -> Finished:
-    """A job that stands for the last one of the page before."""
-    if not (text.isascii() and text.isdecimal() and len(text) <= 19):
-        raise ArgumentError("after is not of a page of this list: leave it out for the first page")
-    return last_of_page(min(int(text), 2**63 - 1))
 
 
 def last_of_page(job_id: int) -> Finished:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from queue_db.errors import ArgumentError, DuplicateJobError
 from queue_db.model import Job, OnDuplicate, PresentState, Verdict
@@ -14,8 +15,8 @@ from queue_db.queue import Queue
 from queue_db.service import everywhere, shapes
 from queue_db.service.etag import IfMatch, etag
 from queue_db.service.openapi import problems
-from queue_db.service.paging import json_bytes, paged
-from queue_db.service.paths import Name
+from queue_db.service.paging import json_bytes, opened, paged, sealed
+from queue_db.service.paths import Name, NewName
 from queue_db.service.pressure import Pressure
 from queue_db.service.refusals import RefusedError, stale
 from queue_db.service.requests import Db, Enqueuer, Manager, Reader, of, record
@@ -128,6 +129,13 @@ class RescheduleJob(shapes.Request):
     delay: Annotated[Seconds | None, Field(description="Seconds until it is due; 0: now.")] = None
     priority: Annotated[int | None, Field(ge=-32768, le=32767, description="Lower number first.")] = None
 
+    @model_validator(mode="after")
+    def _has_values(self) -> Self:
+        for name in self.model_fields_set:
+            if getattr(self, name) is None:
+                raise PydanticCustomError("null", "{name} cannot be null: leave it out to keep it", {"name": name})
+        return self
+
 
 class FailedAttempt(BaseModel):
     """A failed attempt."""
@@ -155,7 +163,7 @@ _REPETITION = {200: {"description": "A repetition of the Idempotency-Key, or the
     responses={200: {"model": EnqueuedJob, **_REPETITION[200]}, **problems(404, 409)},
 )
 def enqueue_job(
-    queue: Name,
+    queue: NewName,
     body: NewSingleJob,
     db: Db,
     who: Enqueuer,
@@ -191,7 +199,7 @@ def enqueue_job(
     responses={200: {"model": EnqueuedJobs, **_REPETITION[200]}, **problems(409)},
 )
 def enqueue_jobs(
-    queue: Name,
+    queue: NewName,
     body: NewJobs,
     db: Db,
     who: Enqueuer,
@@ -220,7 +228,7 @@ def enqueue_jobs(
     responses={200: {"model": EnqueuedBatch, **_REPETITION[200]}, **problems(409)},
 )
 def enqueue_batch(
-    queue: Name,
+    queue: NewName,
     body: NewBatch,
     db: Db,
     who: Enqueuer,
@@ -319,8 +327,9 @@ def page_of_jobs(
         page = queue.jobs(state, after=after, limit=most, **wanted)
         return page.jobs, page.after
 
-    views, following = paged(read, lambda job: job_view(job, masked), after, limit, json_bytes)
-    return JobPage(jobs=views, after=following)
+    listing = ("jobs", queue.name, state, wanted.get("kind"), wanted.get("group"))
+    views, following = paged(read, lambda job: job_view(job, masked), opened(listing, after), limit, json_bytes)
+    return JobPage(jobs=views, after=sealed(listing, following))
 
 
 @router.get("/jobs/{job_id}", responses=problems(404))

@@ -29,7 +29,7 @@ from queue_db.service.feed_shapes import (
     keyed,
     message_view,
 )
-from queue_db.service.paths import Name
+from queue_db.service.paths import Name, NewName
 from queue_db.service.refusals import invalid, missing
 from queue_db.service.requests import Db, Enqueuer, Reader, Standing, WorkerClient
 
@@ -56,7 +56,7 @@ class DeletedMessages(BaseModel):
 
 @router.post("/feeds/{feed}/messages", status_code=201)
 def publish_messages(
-    feed: Name,
+    feed: NewName,
     messages: NewMessages,
     db: Db,
     who: Enqueuer,

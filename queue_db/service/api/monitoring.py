@@ -8,10 +8,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
-from queue_db.errors import ArgumentError
 from queue_db.monitoring.actions import Action
 from queue_db.monitoring.failures import SCANNED, FailureGroup
 from queue_db.service.metrics_of import QueueNumbers, numbers_of
+from queue_db.service.paging import number, opened, sealed
 from queue_db.service.paths import Name
 from queue_db.service.requests import Db, Reader, of
 from queue_db.service.shapes import After, Id, Limit, Moment, clean, shown
@@ -22,6 +22,8 @@ router = APIRouter(tags=["monitoring"])
 
 # How far back the history goes, if the request does not say it, seconds.
 _HOUR = 3600
+
+_ACTIONS = ("actions",)
 
 _MostRows = Annotated[int, Query(ge=1, le=10_000, description="Most entries of the page.")]
 _Width = Annotated[
@@ -103,22 +105,25 @@ def list_failures(
     """
     if queue is not None:
         who.check("read", queue)
-    begin = 0 if after is None else _number(after, SCANNED)
+    listing = ("failures", queue, kind)
+    position = opened(listing, after)
+    begin = 0 if position is None else number(position, SCANNED)
     everything = who.allows_all("read")
     found = db.failures(queue, kind=kind, error_class=error_class, limit=begin + limit + 1 if everything else SCANNED)
     groups = [one for one in found if everything or (one.queue is not None and who.allows("read", one.queue))]
     more = len(groups) > begin + limit
     page = groups[begin : begin + limit]
-    return FailurePage(failures=[_failures(one) for one in page], after=str(begin + limit) if more else None)
+    return FailurePage(failures=[_failures(one) for one in page], after=sealed(listing, str(begin + limit)) if more else None)
 
 
 @router.get("/actions")
 def list_actions(db: Db, who: Reader, request: Request, after: After = None, limit: Limit = 50) -> ActionPage:
     """List the action log, newest first: who changed what, how much and when. It needs a token that may read all queues."""
     who.check_all("read")
-    found = db.actions.list(limit=limit + 1, after=None if after is None else _number(after, 2**63 - 1))
+    position = opened(_ACTIONS, after)
+    found = db.actions.list(limit=limit + 1, after=None if position is None else number(position, 2**63 - 1))
     masked = of(request).settings.masked
-    last = str(found[limit - 1].id) if len(found) > limit else None
+    last = sealed(_ACTIONS, str(found[limit - 1].id)) if len(found) > limit else None
     return ActionPage(actions=[_action(one, masked) for one in found[:limit]], after=last)
 
 
@@ -167,13 +172,3 @@ def _action(one: Action, masked: tuple[str, ...]) -> ActionView:
         number=one.number,
         detail=None if one.detail is None else shown(dict(one.detail), masked),
     )
-
-
-def _number(after: str, most: int) -> int:
-    """The number in ``after``.
-
-    :raises ArgumentError: it is not of a page.
-    """
-    if not (after.isascii() and after.isdecimal() and len(after) <= 19):
-        raise ArgumentError("after is not of a page of this list: leave it out for the first page")
-    return min(int(after), most)

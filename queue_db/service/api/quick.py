@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from queue_db.service.declared import parsed
 from queue_db.service.shapes import LONGEST_LEASE
 from queue_db.verbs.claim import MAX_CLAIM
 
@@ -64,12 +65,31 @@ class QuickSettlements(Struct, forbid_unknown_fields=True, gc=False):
     settlements: Annotated[list[QuickSettlement], Meta(min_length=1, max_length=MAX_CLAIM)]
 
 
+# Keys that each settlement has at most once.
+_KEYS = tuple(f'"{one}"'.encode() for struct in (QuickLease, QuickFailure, QuickSettlement) for one in struct.__struct_fields__)
+
 _decode = msgspec.json.Decoder(QuickSettlements).decode
 
 
 def settlements(body: bytes) -> QuickSettlements | None:
-    """The settlements of a body; None: pydantic reads it."""
+    """The settlements of a body; None: pydantic reads it.
+
+    :raises RequestValidationError: an object has a key twice.
+    """
     try:
-        return _decode(body)
+        found = _decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
+    if _may_repeat_a_key(body, len(found.settlements)):
+        parsed(body)
+    return found
+
+
+def _may_repeat_a_key(body: bytes, settlements: int) -> bool:
+    """Whether an object may have a key twice: no if no key is there more often than settlements. A result may have any keys."""
+    return (
+        b"\\u" in body
+        or b'"result"' in body
+        or body.count(b'"settlements"') > 1
+        or any(body.count(key) > settlements for key in _KEYS)
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from queue_db.db import QueueDB
 from queue_db.errors import RouteError
@@ -13,7 +13,7 @@ from queue_db.routes import RouteInfo, Topic
 from queue_db.routes.conditions import CONDITION_LENGTH, EXAMPLE
 from queue_db.routes.definition import WEBHOOKS
 from queue_db.service.feed_shapes import Body, ClientId, IdempotencyKey, NewMessages, keyed
-from queue_db.service.paths import Name
+from queue_db.service.paths import Name, NewName, visible
 from queue_db.service.pressure import Admission
 from queue_db.service.refusals import invalid, missing
 from queue_db.service.requests import Db, Enqueuer, Manager, Reader, record
@@ -61,7 +61,9 @@ class RouteAction(Body):
     """What a route does with a message."""
 
     action: Literal["feed", "enqueue", "forward", "webhook", "count", "drop"]
-    target: Annotated[str, Field(max_length=TOPIC_LENGTH, description="The feed, queue, topic, address or counter.")] = ""
+    target: Annotated[
+        str, Field(max_length=TOPIC_LENGTH, description="The feed, queue, topic, address or counter."), AfterValidator(visible)
+    ] = ""
     kind: Annotated[str, Field(min_length=1, max_length=KIND_LENGTH, description="Of the jobs (`enqueue`).")] | None = None
     group: bool | Annotated[str, Field(min_length=1, max_length=KEY_LENGTH)] = False
     where: (
@@ -134,8 +136,8 @@ def get_route(route: Name, db: Db, who: Reader) -> RouteView:
     return _find(db, route)
 
 
-@router.put("/routes/{route}")
-def set_route(route: Name, does: RouteAction, request: Request, db: Db, who: Manager) -> RouteView:
+@router.put("/routes/{route}", responses={201: {"model": RouteView, "description": "It is new."}})
+def set_route(route: NewName, does: RouteAction, request: Request, db: Db, who: Manager, response: Response) -> RouteView:
     """Create a route, or let it do something else from now on."""
     who.check("manage", route)
     who.check("manage", _reached(does.action, does.target))
@@ -144,6 +146,8 @@ def set_route(route: Name, does: RouteAction, request: Request, db: Db, who: Man
         arguments = {"enqueue": does.target if does.kind is None else (does.target, does.kind), "group": does.group}
     elif does.kind is not None or does.group is not False:
         raise invalid("kind and group are for the action enqueue")
+    if all(one.name != route for one in db.routes.list()):
+        response.status_code = 201
     db.routes.set(route, **arguments, where=does.where, matched=does.matched)
     record(request, who, "set", f"route {route}", detail=does.model_dump(exclude_none=True))
     return _find(db, route)
@@ -199,8 +203,10 @@ def list_subscriptions(route: Name, db: Db, who: Reader) -> list[Subscription]:
     return _find(db, route).subscriptions
 
 
-@router.post("/routes/{route}/subscriptions", status_code=201)
-def subscribe_route(route: Name, to: NewSubscription, request: Request, db: Db, who: Manager) -> RouteView:
+@router.post(
+    "/routes/{route}/subscriptions", status_code=201, responses={200: {"model": RouteView, "description": "It had it already."}}
+)
+def subscribe_route(route: Name, to: NewSubscription, request: Request, db: Db, who: Manager, response: Response) -> RouteView:
     """Lead the messages of matching topics to a route. One that it has already is not added again.
 
     Any form but `exact` needs a token for all queues: its pattern may match every topic.
@@ -211,7 +217,8 @@ def subscribe_route(route: Name, to: NewSubscription, request: Request, db: Db, 
         who.check("manage", to.pattern)
     else:
         who.check_all("manage")
-    db.routes.subscribe(to.pattern, route, to.form)
+    if not db.routes.subscribe(to.pattern, route, to.form):
+        response.status_code = 200
     record(request, who, "subscribe", f"route {route}", detail=to.model_dump())
     return _find(db, route)
 
@@ -228,7 +235,7 @@ def unsubscribe_route(route: Name, pattern: Pattern, request: Request, db: Db, w
 
 @router.post("/topics/{topic}/messages", status_code=201)
 def publish_to_topic(
-    topic: Name,
+    topic: NewName,
     messages: NewMessages,
     request: Request,
     db: Db,

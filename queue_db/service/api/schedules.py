@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from queue_db.db import QueueDB
 from queue_db.schedules import Schedule
 from queue_db.service import shapes
 from queue_db.service.identity import Identity
 from queue_db.service.openapi import problems
-from queue_db.service.paths import Name
+from queue_db.service.paths import Name, NewName, visible
 from queue_db.service.pressure import Admission
 from queue_db.service.refusals import RefusedError, missing
 from queue_db.service.requests import Db, Manager, Reader, of, record
@@ -26,13 +26,13 @@ router = APIRouter(tags=["schedules"])
 class NewSchedule(shapes.Request):
     """A schedule: either `cron` or `every`."""
 
-    queue: QueueName
+    queue: Annotated[QueueName, AfterValidator(visible)]
     kind: KindName
     payload: Any = None
     cron: Annotated[str | None, Field(max_length=200, description="Minute, hour, day, month, weekday.", examples=["0 3 * * *"])] = (
         None
     )
-    every: Annotated[Seconds | None, Field(gt=0, description="Seconds between two occurrences.")] = None
+    every: Annotated[Seconds | None, Field(ge=1, description="Seconds between two occurrences.")] = None
     zone: Annotated[str, Field(max_length=64, description="Time zone of `cron`.", examples=["Europe/Berlin"])] = "UTC"
     catch_up: Annotated[
         Literal["one", "all", "none"],
@@ -87,7 +87,7 @@ def get_schedule(name: Name, db: Db, who: Reader, request: Request) -> ScheduleV
 
 
 @router.put("/schedules/{name}", responses={201: {"model": ScheduleView, "description": "It is new."}, **problems(404)})
-def set_schedule(name: Name, body: NewSchedule, db: Db, who: Manager, request: Request, response: Response) -> ScheduleView:
+def set_schedule(name: NewName, body: NewSchedule, db: Db, who: Manager, request: Request, response: Response) -> ScheduleView:
     """Create or change a schedule. If the rule stays the same, so does the next occurrence.
 
     404: the name is taken by a schedule that the token may not change.
