@@ -40,9 +40,20 @@ class QueueDBError(Exception):
     :param wire: the message in the words of the REST API, where those of Python or of the command line mean nothing to a client.
     """
 
+    _wire: str | None = None
+
     def __init__(self, message: str | None = None, *, wire: str | None = None) -> None:
         super().__init__(message or _first_sentence(type(self)))
-        self.wire = wire or str(self)
+        self._wire = wire
+
+    def prefix(self, where: str) -> None:
+        """Let the message begin with where the error was found."""
+        self.args, self._wire = (f"{where}{self}",), f"{where}{self.wire}"
+
+    @property
+    def wire(self) -> str:
+        """The message in the words of the REST API."""
+        return self._wire or str(self)
 
 
 class ConfigurationError(QueueDBError):

@@ -173,7 +173,7 @@ class JobBuilder:
         try:
             return self._item_job(item)
         except (ArgumentError, PayloadError) as error:
-            error.args, error.wire = (f"job {position}: {error}",), f"job {position}: {error.wire}"
+            error.prefix(f"job {position}: ")
             raise
 
     def _item_job(self, item: Any) -> NewJob:
