@@ -8,6 +8,7 @@ in order. With listeners on the engine's events the statements go through SQLAlc
 from __future__ import annotations
 
 import re
+import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -216,6 +217,9 @@ def _failed(connection: Connection, text: str, cursor: Any, error: BaseException
     dialect = connection.dialect
     driver: Any = dialect.loaded_dbapi
     if not isinstance(error, driver.Error):
+        if isinstance(cursor, sqlite3.Cursor):
+            # In the middle of its rows a statement holds the file's lock, also in no transaction, as long as the traceback has it.
+            cursor.close()
         transaction = connection.info.get(TRANSACTION)
         if transaction is not None:
             transaction.interrupted = True

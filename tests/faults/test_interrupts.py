@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import inspect
 import signal
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 from sqlalchemy import select
 
 from queue_db import Queue, QueueDB
-from queue_db.dialects import transactions
+from queue_db.dialects import direct, transactions
 from tests.interrupting import InterruptError
 
 
@@ -115,6 +116,36 @@ def test_an_interrupt_at_the_end_of_a_block_loses_no_later_enqueue(kind: str, qu
     at_the_entry_of(contextlib._GeneratorContextManager.__exit__, fails)
     gc.collect()
     queue.enqueue("k")
+    assert committed(other, queue.name) == 2
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+def test_an_interrupt_between_a_claim_and_its_rows_holds_no_lock(kind: str, queue: Queue, other: QueueDB) -> None:
+    lines, first = inspect.getsourcelines(direct.fetch)
+    (fetches,) = [first + at for at, line in enumerate(lines) if "cursor.fetchall()" in line]
+    code = direct.fetch.__code__
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        if frame.f_code is not code:
+            return trace
+        if event == "line" and frame.f_lineno == fetches and "UPDATE" in frame.f_locals["text"].upper():
+            sys.settrace(None)
+            raise InterruptError
+        return trace
+
+    def claim() -> None:
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            queue.claim()
+        finally:
+            sys.settrace(before)
+
+    queue.enqueue("k")
+    with pytest.raises(InterruptError) as kept:
+        claim()
+    other.queue(queue.name).enqueue("k")  # it would wait for the lock, and fail
+    assert kept.traceback  # as a log or a debugger keeps it
     assert committed(other, queue.name) == 2
 
 

@@ -211,7 +211,7 @@ class TestCursors:
             assert cursor.ack(forged)
             with notes.engine.connect() as connection:
                 position = feed.publish("n", "never committed", using=connection)
-                if position is not None:
+                if feed.row().ordering == "counter":  # otherwise it has no position yet
                     assert cursor.ack(position, using=connection)
                 connection.rollback()
             with pytest.raises(PositionError, match="is ahead of"):

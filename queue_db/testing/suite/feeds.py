@@ -224,7 +224,7 @@ class TestPositions:
         with pytest.raises(PositionError, match="another feed or another database"):
             feed.read(other.read().position)
 
-    @pytest.mark.parametrize("garbage", ["", "1", "a.b.c", "x.1", "x.1.-1", "x.1.1.1", "x.1.٣", "x.1." + "9" * 30, 7, None])
+    @pytest.mark.parametrize("garbage", ["", "1", "a.b.c", "x.1", "x.1.-1", "x.1.1.1.1", "x.1.٣", "x.1." + "9" * 30, 7, None])
     def test_garbage_is_refused(self, feed: Feed, garbage: Any) -> None:
         if garbage is not None:
             with pytest.raises(ArgumentError, match="must be a position"):

@@ -215,7 +215,7 @@ class TestMessageClaims:
         other = db.feed(f"{claimable.name}-other")
         other.publish("n")
         (foreign,) = other.read().messages
-        for bad in ("", "x", "1.2", 7, f"{message.position}.1"):
+        for bad in ("", "x", "1.2", 7, f"{message.position}.1.1"):
             with pytest.raises(ArgumentError):
                 claimable.get([bad])  # type: ignore[list-item]
             with pytest.raises(ArgumentError):
