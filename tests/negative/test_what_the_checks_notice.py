@@ -266,7 +266,13 @@ class TestWithIdsTakenForConsecutive:
         with QueueDB(url) as db:
             db.migrate()
         check("whole")
-        monkeypatch.setattr(mysql, "_increment", lambda _: 1)
+
+        def consecutive(self: Any, connection: Any, jobs: Any, columns: Any, rows: Any) -> list[int]:
+            first = self.load(connection, jobs, columns, rows)
+            return list(range(first, first + len(rows)))
+
+        for insert in ("_insert_returning", "_insert_and_read"):
+            monkeypatch.setattr(mysql.MySQL, insert, consecutive)
         with pytest.raises(AssertionError):
             check("broken")
 
