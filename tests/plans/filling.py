@@ -7,6 +7,9 @@ from queue_db.dialects.clock import now_us
 
 MILLION = 1_000_000
 
+#: Jobs of one statement: a million can take longer than the time limits of a connection.
+CHUNK = 100_000
+
 DIGITS = " UNION ALL ".join(f"SELECT {digit} AS digit" for digit in range(10))
 
 
@@ -31,10 +34,12 @@ def fill(db: QueueDB, queue: str, count: int, *, due_in: int, priority: str = "0
     engine = db.database.engine
     clock = now_us().compile(dialect=engine.dialect)
     due = f"{clock} + ({due_in * 1_000_000}) + n"
-    made = numbers(engine.dialect.name, count)
-    statement = text(
-        f"INSERT INTO {db.store.tables.jobs} (queue, payload, priority, available_at) "
-        f"SELECT '{queue}', 'null', {priority}, {due} FROM ({made}) made"
-    )
     with engine.begin() as connection:
-        connection.execute(statement)
+        for first in range(0, count, CHUNK):
+            made = f"SELECT n + {first} AS n FROM ({numbers(engine.dialect.name, min(CHUNK, count - first))}) made"
+            connection.execute(
+                text(
+                    f"INSERT INTO {db.store.tables.jobs} (queue, payload, priority, available_at) "
+                    f"SELECT '{queue}', 'null', {priority}, {due} FROM ({made}) chunk"
+                )
+            )
