@@ -169,7 +169,7 @@ async def test_the_settings_of_a_connection(kind: str, adb: AsyncQueueDB) -> Non
         options = transport.get_extra_info("socket")
         assert options.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
-            assert options.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 20_000
+            assert options.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 15_000
 
 
 def test_a_connection_without_a_socket_of_the_network_is_left_alone() -> None:
