@@ -87,19 +87,25 @@ class EnqueueError(QueueDBError):
 
 
 class DuplicateJobError(EnqueueError):
-    """A live job of the queue has this unique key, or one has taken it for a time that is not over."""
+    """A live job of the queue has this unique key, or one has taken it for a time that is not over.
 
-    def __init__(self, *, unique_key: str, existing_id: int | None) -> None:
+    :param existing_id: the id of that job; None: another job of the same call has the key, or one that has left meanwhile.
+    :param position: of the refused job in a list, from 0; None: it was enqueued alone.
+    """
+
+    def __init__(self, *, unique_key: str, existing_id: int | None, position: int | None = None) -> None:
         holder = f"a job in the queue, or one whose unique_for is not over (id {existing_id})"
         if existing_id is None:
             holder = "another job of the same call, or one that has left meanwhile"
-        taken = f"unique_key {unique_key!r} is taken by {holder}; "
+        which = "" if position is None else f"job {position}: "
+        taken = f"{which}unique_key {unique_key!r} is taken by {holder}; "
         super().__init__(
             taken + 'pass on_duplicate="skip" to keep it, or on_duplicate="replace" to put the new one in its place',
             wire=taken + 'send "on_duplicate": "skip" to keep it, or "replace" to put the new one in its place',
         )
         self.unique_key = unique_key
         self.existing_id = existing_id
+        self.position = position
 
 
 class PayloadError(EnqueueError, ValueError):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from itertools import groupby
 from typing import NamedTuple
@@ -39,6 +40,23 @@ class Added(NamedTuple):
 
     number: int  #: without those that were skipped
     ids: Sequence[int | None]  #: by position, None where one was skipped; empty if they were not asked for
+
+
+@contextmanager
+def after(number: int) -> Iterator[None]:
+    """In the block, jobs are inserted that stand after ``number`` others of their list: an error that names one names its place."""
+    try:
+        yield
+    except DuplicateJobError as error:
+        if error.position is not None:
+            error.position += number
+        raise
+
+
+def holder(connection: Connection, store: Store, queue: str, key: str) -> int | None:
+    """The job that has taken the unique key: a live one, or one whose ``unique_for`` is not over."""
+    live = store.dialect.live_keys(connection, store.tables.jobs, [(queue, key)])
+    return live[queue, key][0] if live else windows.holders(connection, store, queue, [key]).get(key)
 
 
 # Fewer jobs are inserted: a load takes one round trip more.
@@ -93,10 +111,11 @@ def load_jobs(
     """
     parts: list[Added] = []
     for plain, alike in groupby(chunks, _plain):
-        if plain:
-            parts.append(_load_plain(connection, store, alike, None if parts else number, on_duplicate, ids=ids, more=more))
-        else:
-            parts.append(insert_chunks(connection, store, alike, on_duplicate, ids=ids, more=more))
+        with after(sum(part.number for part in parts)):
+            if plain:
+                parts.append(_load_plain(connection, store, alike, None if parts else number, on_duplicate, ids=ids, more=more))
+            else:
+                parts.append(insert_chunks(connection, store, alike, on_duplicate, ids=ids, more=more))
     return Added(sum(part.number for part in parts), [job_id for part in parts for job_id in part.ids])
 
 
@@ -128,7 +147,10 @@ def insert_chunks(
     connection: Connection, store: Store, chunks: Iterable[Sequence[NewJob]], on_duplicate: OnDuplicate, *, ids: bool, more: bool
 ) -> Added:
     """:func:`insert_jobs` of chunks of jobs, one after the other."""
-    found = [job_id for chunk in chunks for job_id in insert_jobs(connection, store, chunk, on_duplicate, more=more)]
+    found: list[int | None] = []
+    for chunk in chunks:
+        with after(len(found)):
+            found += insert_jobs(connection, store, chunk, on_duplicate, more=more)
     return Added(len(found) - found.count(None), found if ids else ())
 
 
@@ -144,8 +166,8 @@ def _insert_windowed(
     asked = [jobs[position] for position in places if jobs[position].unique_for]
     taken = windows.take(connection, store, asked)
     if taken and on_duplicate is OnDuplicate.RAISE:
-        (_, key), there = next(iter(taken.items()))
-        raise DuplicateJobError(unique_key=key, existing_id=there)
+        key, there = next(iter(taken.items()))
+        raise DuplicateJobError(unique_key=key[1], existing_id=there, position=[job.key for job in jobs].index(key))
     free = [position for position in places if not (jobs[position].unique_for and jobs[position].key in taken)]
     ids = _insert_grouped(connection, store, jobs, free, on_duplicate, more=more)
     added: dict[str, dict[str, int]] = {}
@@ -213,7 +235,8 @@ def _insert(
         live = store.dialect.live_keys(connection, table, keys, current=race > 0)
         if on_duplicate is OnDuplicate.RAISE:
             existing = live.get(keys[0])
-            raise DuplicateJobError(unique_key=keys[0][1], existing_id=existing[0] if existing else None)
+            refused = duplicates[0][0]
+            raise DuplicateJobError(unique_key=keys[0][1], existing_id=existing[0] if existing else None, position=refused)
         missed = []
         for position, row in duplicates:
             found = live.get(row.key)
@@ -233,7 +256,7 @@ def _one_of_each_key(jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Seque
     for position, job in enumerate(jobs):
         if (key := job.key) is not None:
             if key in chosen and on_duplicate is OnDuplicate.RAISE:
-                raise DuplicateJobError(unique_key=key[1], existing_id=None)
+                raise DuplicateJobError(unique_key=key[1], existing_id=None, position=position)
             if key not in chosen or on_duplicate.last_wins:
                 chosen[key] = position
     if not chosen:

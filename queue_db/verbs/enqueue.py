@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -18,7 +19,7 @@ from sqlalchemy import Connection
 from queue_db.concurrency.batching import Batcher
 from queue_db.core import ONCE, Core, Run, name_of
 from queue_db.dialects.transactions import savepoint
-from queue_db.errors import QueueDBError, StorageError
+from queue_db.errors import DuplicateJobError, QueueDBError, StorageError
 from queue_db.model import NewJob
 from queue_db.store import Store, callbacks, enqueue
 from queue_db.store.enqueue import Added, OnDuplicate
@@ -120,7 +121,8 @@ class Enqueue:
 
     def _alone(self, job: NewJob, on_duplicate: OnDuplicate, using: Connection | Session | None = None) -> int | None:
         # Only a window can outlive a refused job.
-        return self._run(self._insert([job], on_duplicate), using, atomic=bool(job.unique_for), how=_ONE, due=due_at_once(job))[0]
+        alone = self._insert([job], on_duplicate)
+        return self._run(alone, using, atomic=bool(job.unique_for), how=_ONE, due=due_at_once(job), listed=False)[0]
 
     def _insert(self, jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Callable[[Connection, Store], list[int | None]]:
         due = any(map(due_at_once, jobs))
@@ -180,12 +182,17 @@ class Enqueue:
             return Added(0, [])
 
         def enqueue_many(connection: Connection, store: Store) -> Added:
+            begun = 0
+
             def add(block: Block) -> Added:
+                nonlocal begun
+                before, begun = begun, begun + block.number
                 more = blocks.several or block.number > CHUNK
-                # The caller's own connection may be observed, or its table be anything.
-                if using is None:
-                    return enqueue.load_jobs(connection, store, *block, on_duplicate, ids=ids, more=more)
-                return enqueue.insert_chunks(connection, store, block.chunks, on_duplicate, ids=ids, more=more)
+                with enqueue.after(before):
+                    # The caller's own connection may be observed, or its table be anything.
+                    if using is None:
+                        return enqueue.load_jobs(connection, store, *block, on_duplicate, ids=ids, more=more)
+                    return enqueue.insert_chunks(connection, store, block.chunks, on_duplicate, ids=ids, more=more)
 
             # Not in the caller's transaction: its connection may be in use by another thread. Nor where listeners want this one.
             own = using is None and database.made_here and not database.asynchronous
@@ -215,7 +222,8 @@ class Enqueue:
             ids: list[int | None] = []
             for chunk in chain([first], () if second is None else chain([second], chunks)):
                 counted = [job._replace(callback_id=callback) for job in chunk]
-                ids += enqueue.insert_jobs(connection, store, counted, on_duplicate, more=several)
+                with enqueue.after(len(ids)):
+                    ids += enqueue.insert_jobs(connection, store, counted, on_duplicate, more=several)
             due = callbacks.expect(connection, store, callback, len(ids) - ids.count(None))
             enqueue.insert_jobs(connection, store, due, on_duplicate)
             self.core.notifications.notify(connection, self.queue)
@@ -231,24 +239,41 @@ class Enqueue:
         how: Run,
         due: bool,
         atomic: bool = True,
+        listed: bool = True,
     ) -> _Answer:
         """Run ``insert``, all or nothing, and wake workers if a job is ``due``.
 
         :param how: :data:`ONCE` if the jobs come from an iterable of several chunks: it is used up and cannot be read again.
         :param atomic: in the caller's transaction a savepoint makes it all or nothing.
+        :param listed: whether the jobs are a list of the caller's, whose errors name the place of a job.
         """
         if using is not None:
             with self.core.joined(using, name_of(insert)) as connection:
                 if self.core.notifications.joining is not None:
                     self.core.notifications.joining(connection, self.queue)
-                if not atomic:
-                    return insert(connection, self.core.store)
-                with savepoint(connection):
-                    return insert(connection, self.core.store)
-        answer = self.core.run(how, insert)
+                try:
+                    with savepoint(connection) if atomic else nullcontext():
+                        return insert(connection, self.core.store)
+                except DuplicateJobError as error:
+                    there = error.existing_id
+                    if listed and there is not None:
+                        # What this call had inserted is undone: it holds no key.
+                        there = enqueue.holder(connection, self.core.store, self.queue, error.unique_key)
+                    raise _refused(error, there, listed=listed) from None
+        try:
+            answer = self.core.run(how, insert)
+        except DuplicateJobError as error:
+            there = error.existing_id
+            if listed and there is not None:
+                there = self.core.read(enqueue.holder, self.queue, error.unique_key)
+            raise _refused(error, there, listed=listed) from None
         if due:
             self.core.notifications.wake(self.queue)
         return answer
+
+
+def _refused(error: DuplicateJobError, there: int | None, *, listed: bool) -> DuplicateJobError:
+    return DuplicateJobError(unique_key=error.unique_key, existing_id=there, position=error.position if listed else None)
 
 
 def _shares(job: NewJob) -> bool:

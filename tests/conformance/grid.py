@@ -62,6 +62,7 @@ DEPENDS: dict[str, Axes] = {
     "TestTokens": Axes.DATABASE,
     "TestTopics": Axes.DATABASE,
     "TestUniqueKeysOfMany": Axes.DATABASE,
+    "TestRefusedLists": Axes.DATABASE,
     # Completion, and the other ways out of the table.
     "TestBatches": Axes.REMOVAL,
     "TestCancel": Axes.REMOVAL,

@@ -64,7 +64,7 @@ from queue_db.testing.suite.spans import TestFailedMessages, TestSharedCursors, 
 from queue_db.testing.suite.tables import TestTables
 from queue_db.testing.suite.tokens import TestTokens
 from queue_db.testing.suite.transactions import TestCompleteUsing, TestEnqueueUsing
-from queue_db.testing.suite.uniqueness import TestDebounce, TestUniqueFor, TestUniqueKey, TestUniqueKeysOfMany
+from queue_db.testing.suite.uniqueness import TestDebounce, TestRefusedLists, TestUniqueFor, TestUniqueKey, TestUniqueKeysOfMany
 
 __all__ = [
     "Group",
@@ -109,6 +109,7 @@ __all__ = [
     "TestPositions",
     "TestPurge",
     "TestRead",
+    "TestRefusedLists",
     "TestReschedule",
     "TestRetention",
     "TestRetentionWithClaims",

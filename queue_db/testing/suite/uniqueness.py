@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from queue_db.model import State, Verdict
 from queue_db.queue import Queue
 from queue_db.testing.clock import SettableClock
 
-__all__ = ["TestDebounce", "TestUniqueFor", "TestUniqueKey", "TestUniqueKeysOfMany"]
+__all__ = ["TestDebounce", "TestRefusedLists", "TestUniqueFor", "TestUniqueKey", "TestUniqueKeysOfMany"]
 
 
 WAYS_OUT: dict[str, Callable[[Queue, int], object]] = {
@@ -275,3 +276,41 @@ class TestDebounce:
     def test_of_many_the_last_wins(self, queue: Queue) -> None:
         queue.enqueue_many([("mail", n, {"unique_key": "k"}) for n in range(3)], on_duplicate="debounce")
         assert [job.payload for job in queue.claim(5)] == [2]
+
+
+class TestRefusedLists:
+    """A list with a key that is taken is refused as a whole, and the error names the place of the job, its key, and who has it."""
+
+    @pytest.mark.parametrize("within", [False, True])
+    def test_a_key_twice_in_a_long_list_is_of_no_job(self, queue: Queue, within: bool) -> None:
+        """They are inserted in several statements; the first of the two is undone with the rest."""
+        jobs = [("k", number, {"unique_key": str(number % 2100)}) for number in range(2200)]
+        error = _refusal(queue, jobs, within=within)
+        assert (error.position, error.unique_key, error.existing_id) == (2100, "0", None)
+        assert queue.stats().available == 0
+
+    @pytest.mark.parametrize("window", [None, 60])
+    def test_a_key_of_a_live_job_is_that_of_this_job(self, queue: Queue, window: float | None) -> None:
+        there = queue.enqueue("k", unique_key="1500", unique_for=window)
+        jobs = [("k", number, {"unique_key": str(number), "unique_for": window}) for number in range(1600)]
+        error = _refusal(queue, jobs)
+        assert (error.position, error.unique_key, error.existing_id) == (1500, "1500", there)
+        assert str(error).startswith(
+            f"job 1500: unique_key '1500' is taken by a job in the queue, or one whose unique_for is not over (id {there})"
+        )
+
+    def test_a_job_alone_has_no_place(self, queue: Queue) -> None:
+        there = queue.enqueue("k", unique_key="one")
+        with pytest.raises(DuplicateJobError, match=r"^unique_key 'one' is taken") as caught:
+            queue.enqueue("k", unique_key="one")
+        assert (caught.value.position, caught.value.existing_id) == (None, there)
+
+
+def _refusal(queue: Queue, jobs: list[tuple[str, int, dict[str, Any]]], *, within: bool = False) -> DuplicateJobError:
+    if not within:
+        with pytest.raises(DuplicateJobError) as caught:
+            queue.enqueue_many(jobs)
+        return caught.value
+    with queue.transaction() as connection, pytest.raises(DuplicateJobError) as caught:
+        queue.enqueue_many(jobs, using=connection)
+    return caught.value
