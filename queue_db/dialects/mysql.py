@@ -39,7 +39,7 @@ from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
-from queue_db.dialects import asynchronous, direct, grouping, mysql_jdbc, numbering
+from queue_db.dialects import asynchronous, direct, grouping, mysql_jdbc, numbering, transactions
 from queue_db.dialects.base import Dialect
 from queue_db.dialects.chunks import FIELDS, Unpacked
 from queue_db.dialects.clock import instant, now_us
@@ -290,7 +290,12 @@ class MySQL(Dialect):
         into, values, returning = _VALUES.split(one.text)
         in_order = itemgetter(*map(new(columns).index, one.order))
         statement = f"{into} VALUES {', '.join([values] * len(rows))} RETURNING {returning}"
-        return [job_id for (job_id,) in self.fetch_text(connection, statement, tuple(chain.from_iterable(map(in_order, rows))))]
+        arguments = tuple(chain.from_iterable(map(in_order, rows)))
+        transaction = transactions.own(connection)
+        if transaction is None:
+            return [job_id for (job_id,) in connection.exec_driver_sql(statement, arguments)]
+        transaction.sent += 1
+        return [job_id for (job_id,) in direct.fetch(connection, statement, arguments)]
 
     def _insert_and_read(self, connection: Connection, jobs: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]) -> list[int]:
         """Insert ``rows`` in one statement, and read where their ids end.

@@ -130,14 +130,6 @@ class ClaimSeam:
         text, arguments = self.render(connection, statement, values)
         return direct.change(connection, text, arguments)
 
-    def fetch_text(self, connection: Connection, text: str, arguments: tuple[Any, ...]) -> Sequence[Sequence[Any]]:
-        """The rows of a statement in the form of the driver."""
-        transaction = transactions.own(connection)
-        if transaction is None:
-            return connection.exec_driver_sql(text, arguments).all()
-        transaction.sent += 1
-        return direct.fetch(connection, text, arguments)
-
     def execute_many(
         self, connection: Connection, statement: Executable, names: Sequence[str], rows: Sequence[tuple[Any, ...]]
     ) -> tuple[int, int]:

@@ -159,7 +159,7 @@ def routing_apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The negative control: routes act in a transaction of their own."""
     route = Router.route
 
-    def apart(router: Router, connection: Connection, store: Store, items: list[Item], *, own: bool = True) -> Done:
+    def apart(router: Router, connection: Connection, store: Store, items: list[Item], *, own: bool = True, **_: object) -> Done:
         if own:
             return route(router, connection, store, items)
         return router.core.write(route.__get__(router), items)

@@ -63,6 +63,7 @@ def body_of(operation: dict[str, Any]) -> Any:
 BODIES: dict[str, Any] = {
     "Acknowledgement": {"upto": "x.0.1"},
     "CursorSeek": {"position": "start"},
+    "FeedChange": {"keep_rows": 1},
     "RouteDefinition": {"definition": "abcdef"},
     "TopicTest": {},
     "Complete": {},
