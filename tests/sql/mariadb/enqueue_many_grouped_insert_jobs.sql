@@ -2,8 +2,7 @@
 -- Also: enqueue_many_blocked_insert_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert >
---   dialects.seam.ClaimSeam.insert_new > dialects.mysql.MySQL.bulk_load > dialects.mysql.MySQL._insert_returning >
---   dialects.seam.ClaimSeam.fetch_text
+--   dialects.seam.ClaimSeam.insert_new > dialects.mysql.MySQL.bulk_load > dialects.mysql.MySQL._insert_returning
 INSERT INTO jobs(queue, kind, payload, headers, priority, available_at, max_attempts, unique_key, created_at,
     group_key, callback_id)
 VALUES (:new_queue, :new_kind, :new_payload, :new_headers, :new_priority, :new_available_at, :new_max_attempts,
