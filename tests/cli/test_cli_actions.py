@@ -110,6 +110,7 @@ EXEMPT = {
     "enqueue": "the work of programs: one action for each job would double the jobs",
     "feeds publish": "the work of programs, like enqueue",
     "topics publish": "the work of programs, like enqueue",
+    "routes run": "the work of programs, like enqueue",
     "feeds tail": "reads like feeds read, until it is stopped",
     "feeds forward": "the work of programs: the cursor has how far it is",
     "routes follow": "the work of programs: the cursor has how far it is",
