@@ -89,7 +89,7 @@ def test_a_line_is_one_object_in_ascii():
     assert line.isascii()
     assert len(line.splitlines()) == 1
     logged = json.loads(line)
-    assert list(logged) == ["time", "level", "logger", "message", "path", "count", "exception"]
+    assert list(logged) == ["time", "level", "logger", "message", "pid", "path", "count", "exception"]
     assert logged["message"] == "ä\x9b\u2028\n\udc80"
     assert (logged["level"], logged["logger"], logged["path"], logged["count"]) == ("INFO", "shop", str(datetime), 3)
     assert logged["exception"].endswith(f"KeyError: {'ключ' + chr(10)!r}")
