@@ -178,6 +178,8 @@ def _server(kind: str, url: str) -> Iterator[Server | None]:
 
 def play(plan: plans.Plan, server: Server | None, broken: str = "", keep: Path | None = None) -> Result:
     """Play a round in a database of its own, and print what came of it."""
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f"chaos-{plan.kind}-{plan.seed}-", dir=keep))
     url = f"sqlite:///{folder}/queue.db" if server is None else server.create_database()
     try:
