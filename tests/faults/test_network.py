@@ -132,6 +132,24 @@ def test_a_migration_may_take_longer_than_other_statements(kind: str, url: str, 
             database.run(sleep, name="sleep", attempts=1, write=False)
 
 
+@pytest.mark.parametrize("end", ["purge", "delete"])
+def test_a_feed_is_emptied_for_as_long_as_that_takes(kind: str, fresh_url: str, name: str, end: str) -> None:
+    if kind == "postgresql":
+        return  # the kernel of the server answers for it
+    with QueueDB(make_url(fresh_url).update_query_dict({"read_timeout": "1"})) as db:
+        db.migrate()
+        db.feeds.set(name, ordering="counter")
+        db.feed(name).publish("k")
+        db.database.run(
+            lambda connection: connection.execute(
+                text("CREATE TRIGGER slow BEFORE DELETE ON jobs_messages FOR EACH ROW SET @slept = SLEEP(1.5)")
+            ),
+            name="trigger",
+        )
+        getattr(db.feeds, end)(name)
+        assert end == "delete" or db.feed(name).read().messages == []
+
+
 SETTLED: dict[str, tuple[Callable[[LeasedJob], Verdict], State | None]] = {
     "complete": (lambda job: job.complete(), None),
     "cancel": (lambda job: job.cancel(), None),

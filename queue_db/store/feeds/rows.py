@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -171,8 +171,7 @@ def purge(connection: Connection, store: Store, name: str) -> int | None:
         return None
     tables = store.tables.feeds
     # Claims before messages, as whoever settles a claim.
-    for table in (tables.claims, *numbers_of(row.ordering).tables(tables)):
-        connection.execute(delete(table).where(table.c.feed == row.id))
+    _empty(connection, store, row.id, (tables.claims, *numbers_of(row.ordering).tables(tables)))
     values: dict[str, ColumnElement[Any]] = {"epoch": tables.feeds.c.epoch + 1, "first_seq": tables.feeds.c.next_seq}
     connection.execute(update(tables.feeds).where(tables.feeds.c.id == row.id).values(values))
     # Their holders lose them: what these have read is gone.
@@ -194,10 +193,16 @@ def remove(connection: Connection, store: Store, name: str) -> bool:
     feed = connection.execute(store.dialect.lock_rows(query, skip=False)).first()
     if feed is None:
         return False
-    for table in (tables.cursors, tables.spans, tables.claims, *numbers_of(feed.ordering).tables(tables)):
-        connection.execute(delete(table).where(table.c.feed == feed.id))
+    _empty(connection, store, feed.id, (tables.cursors, tables.spans, tables.claims, *numbers_of(feed.ordering).tables(tables)))
     connection.execute(delete(tables.feeds).where(tables.feeds.c.id == feed.id))
     return True
+
+
+def _empty(connection: Connection, store: Store, feed: int, tables: Sequence[Table]) -> None:
+    """Delete all rows of a feed, which may be millions."""
+    with store.dialect.long_statements(connection):
+        for table in tables:
+            connection.execute(delete(table).where(table.c.feed == feed))
 
 
 def moved_to(cursors: Table, seq: int) -> dict[str, Any]:
