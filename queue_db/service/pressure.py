@@ -89,7 +89,7 @@ class Pressure:
             raise RefusedError(
                 429,
                 "Too many jobs are waiting",
-                f"about {waiting:,} jobs wait in this queue, and {most:,} may",
+                f"queue {queue!r} may have {most:,} waiting jobs; it has about {waiting:,}, and this would add {jobs:,}",
                 name="queue-full",
                 retry_after=_FULL_FOR,
                 incident=IncidentType.TOO_MANY_JOBS,
@@ -138,6 +138,17 @@ class Admission:
     def limited(self) -> list[str]:
         """The queues with jobs, live or dead, that have a limit."""
         return self._pressure.limited()
+
+    def dead(
+        self, db: QueueDB, queue: str | None, *, kind: str | None, error_class: str | None, limit: int | None = None
+    ) -> dict[str, int]:
+        """How many dead jobs a redrive would return to each queue that has a limit, ``limit`` at most.
+
+        :param queue: None: of all queues.
+        """
+        found = [one for one in self.limited() if queue is None or one == queue]
+        numbers = {one: db.dead.count(one, kind=kind, error_class=error_class) for one in found}
+        return {one: number if limit is None else min(number, limit) for one, number in numbers.items()}
 
     def check(self, jobs: Mapping[str, int]) -> None:
         """Look whether as many jobs may be put into each queue.

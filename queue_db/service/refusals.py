@@ -59,10 +59,15 @@ def stale(detail: str) -> RefusedError:
     return RefusedError(412, "The job has changed, or the lease is lost", detail, name="stale")
 
 
-def answer(error: RefusedError, service: Service, scope: Scope) -> JSONResponse:
-    """The response to a refused request, which is recorded if it is an incident."""
+def record(error: RefusedError, service: Service, scope: Scope) -> None:
+    """Record a refusal that is an incident."""
     if error.incident is not None:
         service.incidents.record(error.incident, f"{described(scope)}: {error.detail}")
+
+
+def answer(error: RefusedError, service: Service, scope: Scope) -> JSONResponse:
+    """The response to a refused request, which is recorded if it is an incident."""
+    record(error, service, scope)
     response = problem(error.status, error.title, error.detail, name=error.name)
     if error.retry_after is not None:
         response.headers["Retry-After"] = str(error.retry_after)

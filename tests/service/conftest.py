@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -42,6 +43,12 @@ def serving_app(app: FastAPI, **options: Any) -> Iterator[str]:
         running.should_exit = True
         thread.join(PATIENCE)
         assert not thread.is_alive()
+
+
+def submitted(client: httpx2.Client, page: str, path: str, **fields: str) -> httpx2.Response:
+    """A form of a page, sent."""
+    (csrf,) = set(re.findall(r'name="csrf" value="([^"]+)"', client.get(page).text))
+    return client.post(path, data={"csrf": csrf, **fields})
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from queue_db import QueueDB
+from queue_db import Job, QueueDB
 from queue_db.service import Settings
+from tests.service.conftest import submitted
 from tests.service.test_api_schema import DOCUMENT, OPERATIONS
 
 here = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
@@ -33,13 +34,18 @@ def run_schedule(client: httpx2.Client, db: QueueDB, queue: str) -> httpx2.Respo
     return answers[-1]
 
 
+def died(db: QueueDB, queue: str) -> list[Job]:
+    """Three dead jobs."""
+    db.queue(queue).enqueue_many([(queue, None)] * 3)
+    for job in db.queue(queue).claim(3):
+        job.bury("broken")
+    db.metrics.take()
+    return db.dead.list(queue)
+
+
 def redrive(by: str) -> Send:
     def send(client: httpx2.Client, db: QueueDB, queue: str) -> httpx2.Response:
-        db.queue(queue).enqueue_many([(queue, None)] * 3)
-        for job in db.queue(queue).claim(3):
-            job.bury("broken")
-        db.metrics.take()
-        which: dict[str, Any] = {"queue": queue, "kind": queue, "ids": [str(one.id) for one in db.dead.list(queue)]}
+        which: dict[str, Any] = {"queue": queue, "kind": queue, "ids": [str(one.id) for one in died(db, queue)]}
         return client.post("/api/v1/dead/redrive", json={by: which[by]})
 
     return send
@@ -104,6 +110,36 @@ def test_it_is_refused_where_a_queue_would_be_too_full(
             if not allowed:
                 assert (answer.status_code, answer.json()["type"]) == (429, "urn:queue-db:problem:queue-full")
                 assert db.dead.purge(queue) == (3 if operation == "redrive_dead_jobs" else 0)
+
+
+def run_on_page(client: httpx2.Client, db: QueueDB, queue: str) -> httpx2.Response:
+    db.schedules.set(queue, queue=queue, kind="mail", every=3600)
+    return [submitted(client, "/schedules", "/schedules/run", name=queue) for _ in range(3)][-1]
+
+
+def redrive_on_page(client: httpx2.Client, db: QueueDB, queue: str) -> httpx2.Response:
+    died(db, queue)
+    return submitted(client, f"/dead/all?action=redrive&queue={queue}", "/dead/all", action="redrive", queue=queue)
+
+
+def redrive_each_on_page(client: httpx2.Client, db: QueueDB, queue: str) -> httpx2.Response:
+    pages = [(f"/jobs/{job.id}", str(job.version)) for job in died(db, queue)]
+    return [submitted(client, page, f"{page}/redrive", version=version) for page, version in pages][-1]
+
+
+@here
+@pytest.mark.parametrize("send", [run_on_page, redrive_on_page, redrive_each_on_page])
+def test_a_page_is_refused_as_a_program_is(db: QueueDB, name: str, serve: Callable[[Settings], httpx2.Client], send: Send) -> None:
+    for most, allowed in ((2, False), (3, True)):
+        queue = f"{name}-{most}"
+        answer = send(serve(Settings(closed=False, max_depths={queue: most})), db, queue)
+        assert (answer.status_code == 303) is allowed, answer.text
+        assert db.queue(queue).stats().available <= most
+        if not allowed:
+            assert (answer.status_code, answer.headers["retry-after"]) == (429, "10")
+            assert "<h1>Too many jobs are waiting</h1>" in answer.text
+            assert f"queue &#39;{queue}&#39; may have 2 waiting jobs; it has about " in answer.text
+            assert "Nothing was changed." in answer.text
 
 
 @here

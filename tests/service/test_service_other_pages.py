@@ -21,7 +21,7 @@ from queue_db.service.pages.numbers import series, waiting
 from queue_db.store import worker_registry
 from tests.compare import hand_made
 from tests.patience import PATIENCE
-from tests.service.conftest import serving
+from tests.service.conftest import serving, submitted
 
 
 @pytest.fixture
@@ -39,12 +39,6 @@ def logged_in(db: QueueDB, client: httpx2.Client, name: str, *scopes: str, queue
     secret = db.tokens.create(name, scopes, queues=queues)
     assert client.post("/login", data={"token": secret}).status_code == 303
     return client
-
-
-def sent(client: httpx2.Client, page: str, path: str, **fields: str) -> httpx2.Response:
-    """A form of a page, sent."""
-    (csrf,) = set(re.findall(r'name="csrf" value="([^"]+)"', client.get(page).text))
-    return client.post(path, data={"csrf": csrf, **fields})
 
 
 def test_a_worker_is_shown_with_its_jobs(db: QueueDB, name: str, client: httpx2.Client) -> None:
@@ -72,12 +66,12 @@ def test_a_group_is_shown_with_the_job_that_it_waits_for(db: QueueDB, name: str,
 
 def test_a_schedule_runs_now(db: QueueDB, name: str, client: httpx2.Client) -> None:
     db.schedules.set(name, name, "mail", every=3600)
-    answer = sent(client, "/schedules", "/schedules/run", name=name)
+    answer = submitted(client, "/schedules", "/schedules/run", name=name)
     assert answer.status_code == 303
     (job,) = db.queue(name).peek()
     assert job.kind == "mail"
     assert f'href="/jobs/{job.id}"' in client.get(answer.headers["location"]).text
-    assert sent(client, "/schedules", "/schedules/run", name=f"{name}-none").status_code == 404
+    assert submitted(client, "/schedules", "/schedules/run", name=f"{name}-none").status_code == 404
     db.schedules.remove(name)
 
 
@@ -86,9 +80,9 @@ def test_others_queues_are_neither_shown_nor_changed(db: QueueDB, name: str, ser
     client = logged_in(db, serve(Settings()), f"{name}-t", "read", "manage", queues=(f"{name}-mine*",))
     assert name not in client.get("/schedules").text.replace(f"{name}-t", "")
     for path in ("/workers/rescue", "/tokens", "/tokens/revoke"):
-        assert sent(client, "/schedules", path, name=name).status_code == 403
+        assert submitted(client, "/schedules", path, name=name).status_code == 403
     for path in ("/schedules/run", "/schedules/pause"):
-        answers = [sent(client, "/schedules", path, name=one) for one in (name, f"{name}-none")]
+        answers = [submitted(client, "/schedules", path, name=one) for one in (name, f"{name}-none")]
         assert [(one.status_code, one.text) for one in answers] == [(404, answers[1].text)] * 2
     assert client.get("/tokens").status_code == 403
     assert client.get("/actions").status_code == 403
@@ -122,15 +116,15 @@ def test_names_and_payloads_of_others_are_on_no_page(db: QueueDB, serve: Serve) 
 def test_nobody_gives_a_scope_that_they_lack(db: QueueDB, name: str, serve: Serve) -> None:
     client = logged_in(db, serve(Settings()), f"{name}-t", "read", "manage")
     given = {"name": f"{name}-new", "queues": "*", "scope-work": "1"}
-    assert sent(client, "/tokens", "/tokens", **given).status_code == 403
-    assert sent(client, "/tokens", "/tokens", name=f"{name}-new", queues="a b*", **{"scope-read": "1"}).status_code == 200
+    assert submitted(client, "/tokens", "/tokens", **given).status_code == 403
+    assert submitted(client, "/tokens", "/tokens", name=f"{name}-new", queues="a b*", **{"scope-read": "1"}).status_code == 200
     (made,) = [one for one in db.tokens.list() if one.name == f"{name}-new"]
     assert (made.scopes, made.queues) == (("read",), ("a", "b*"))
 
 
 @pytest.mark.parametrize("fields", [{"name": ""}, {"days": "soon"}, {"days": "-1"}, {"days": "nan"}, {"scope-read": ""}])
 def test_a_wrong_entry_is_explained(client: httpx2.Client, name: str, fields: dict[str, str]) -> None:
-    answer = sent(client, "/tokens", "/tokens", **({"name": name, "scope-read": "1"} | fields))
+    answer = submitted(client, "/tokens", "/tokens", **({"name": name, "scope-read": "1"} | fields))
     assert answer.status_code == 422
     assert "Nothing was made: " in answer.text
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any, Self
@@ -123,7 +122,7 @@ def redrive_dead_jobs(body: RedriveDeadJobs, db: Db, who: Manager, request: Requ
     ids = None if body.ids is None else [int(one) for one in body.ids]
     admission = Admission(request)
     if not body.dry_run:
-        admission.check(_by_limited_queue(db, body, admission.limited()))
+        admission.check(_by_limited_queue(db, body, admission))
     try:
         back = db.dead.redrive(ids, limit=_limit(body), dry_run=body.dry_run, **_filter(body))
     except JobNotFoundError as error:
@@ -165,21 +164,16 @@ def _filter(body: DeadFilter) -> dict[str, Any]:
     return {"queue": body.queue, "kind": body.kind, "error_class": body.error_class}
 
 
-def _by_limited_queue(db: QueueDB, body: RedriveDeadJobs, limited: Collection[str]) -> dict[str, int]:
-    """How many jobs would return to each of these queues, at most."""
+def _by_limited_queue(db: QueueDB, body: RedriveDeadJobs, admission: Admission) -> dict[str, int]:
+    """How many jobs would return to each queue that has a limit, at most."""
     if body.ids is None:
-        queues = limited if body.queue is None else {body.queue} & set(limited)
-        return {queue: _count(db, body.model_copy(update={"queue": queue})) for queue in queues}
+        return admission.dead(db, limit=body.limit, **_filter(body))
     found: Counter[str] = Counter()
+    limited = admission.limited()
     for job_id in set(body.ids) if limited else ():
         with suppress(JobNotFoundError):  # then none of them returns
             found[db.get(int(job_id)).queue] += 1
     return {queue: number for queue, number in found.items() if queue in limited}
-
-
-def _count(db: Any, body: DeadFilter) -> int:
-    count: int = db.dead.count(body.queue, kind=body.kind, error_class=body.error_class)
-    return count if body.limit is None else min(count, body.limit)
 
 
 def _target(body: DeadFilter) -> str:

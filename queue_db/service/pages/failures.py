@@ -13,6 +13,7 @@ from queue_db.service.pages.board import board
 from queue_db.service.pages.dead import check
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.routing import page_router
+from queue_db.service.pressure import Admission
 from queue_db.service.requests import Db, Fields, Person, record
 
 router = page_router()
@@ -84,7 +85,10 @@ def change(request: Request, db: Db, who: Person, fields: Fields) -> RedirectRes
     check(who, "manage", queue)
     action = _known(fields.get("action", ""))
     if action == "redrive":
+        admission = Admission(request)
+        admission.check(admission.dead(db, queue or None, kind=kind or None, error_class=error_class))
         number = len(db.dead.redrive(queue=queue or None, kind=kind or None, error_class=error_class))
+        admission.count()
     else:
         number = db.dead.purge(queue or None, kind=kind or None, error_class=error_class)
     if number:

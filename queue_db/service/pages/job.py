@@ -15,6 +15,7 @@ from queue_db.service.pages.queue import whole
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.routing import page_router
 from queue_db.service.pages.waits import waits
+from queue_db.service.pressure import Admission
 from queue_db.service.requests import Db, Fields, Person, record
 
 router = page_router()
@@ -107,7 +108,10 @@ def redrive(request: Request, db: Db, who: Person, number: int, fields: Fields) 
     job = _mine(db, who, number)
     if job.version != _version(fields):
         return _done(request, who, job, "redrive", "lost")
+    admission = Admission(request)
+    admission.check({job.queue: 1})
     db.dead.redrive(number)
+    admission.count()
     return _done(request, who, job, "redrive", "redriven")
 
 

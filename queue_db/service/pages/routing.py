@@ -11,9 +11,10 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from queue_db.errors import QueueDBError
-from queue_db.service import errors
+from queue_db.service import errors, refusals
 from queue_db.service.identity import ForbiddenError
 from queue_db.service.pages.render import page
+from queue_db.service.refusals import RefusedError
 from queue_db.service.requests import of, session_of
 from queue_db.service.session import LoginNeededError
 
@@ -27,7 +28,7 @@ class _PageRoute(APIRoute):
         async def handled(request: Request) -> Response:
             try:
                 return await handle(request)
-            except (RequestValidationError, HTTPException, QueueDBError, ForbiddenError) as error:
+            except (RequestValidationError, HTTPException, QueueDBError, ForbiddenError, RefusedError) as error:
                 if not _is_known(request):
                     raise  # before the login, or the database is away
                 return _problem(request, error)
@@ -38,17 +39,21 @@ class _PageRoute(APIRoute):
 def _problem(request: Request, error: Exception) -> Response:
     """A page that says what went wrong."""
     detail: str | None
+    after = None
     if isinstance(error, RequestValidationError):
         status, title, detail = 422, "The address is not valid", "A part of it is missing or outside its range."
     elif isinstance(error, HTTPException):
         status, title, detail = error.status_code, str(error.detail), None
+    elif isinstance(error, RefusedError):
+        status, title, detail, after = error.status, error.title, error.detail, error.retry_after
+        refusals.record(error, of(request), request.scope)
     else:
         kind = errors.KINDS[next(base for base in type(error).__mro__ if base in errors.KINDS)]
         status, title, detail = kind.status, kind.title, str(error) if kind.detail else None
         errors.record(error, status, of(request), request.scope)
     response = _page(request, status, title, detail)
-    if status == 503:
-        response.headers["Retry-After"] = "1"
+    if status == 503 or after is not None:
+        response.headers["Retry-After"] = str(after or 1)
     return response
 
 

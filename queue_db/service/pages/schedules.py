@@ -13,6 +13,7 @@ from queue_db.schedules import Schedule
 from queue_db.service.identity import Identity
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.routing import page_router
+from queue_db.service.pressure import Admission
 from queue_db.service.requests import Db, Fields, Person, record
 
 router = page_router()
@@ -40,28 +41,32 @@ def show(request: Request, db: Db, who: Person) -> HTMLResponse:
     return page(request, "schedules.html.jinja", who, here="schedules", schedules=[(one, upcoming(one)) for one in seen])
 
 
-def _chosen(db: Db, who: Identity, fields: Fields) -> str:
-    """The name of the schedule of a form; who sent it may change it."""
+def _chosen(db: Db, who: Identity, fields: Fields) -> Schedule:
+    """The schedule of a form; who sent it may change it."""
     who.check("manage")
     name = fields.get("name", "")
-    if all(one.name != name or not who.allows("manage", one.queue) for one in db.schedules.list()):
+    found = next((one for one in db.schedules.list() if one.name == name and who.allows("manage", one.queue)), None)
+    if found is None:
         raise HTTPException(404, "There is no such schedule")
-    return name
+    return found
 
 
 @router.post("/schedules/run", name="run_schedule")
 def run(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
     """Enqueue its job now."""
-    name = _chosen(db, who, fields)
-    job = db.schedules.run_now(name)
-    record(request, who, "run now", f"schedule {name}", 1, {"job": str(job)})
+    schedule = _chosen(db, who, fields)
+    admission = Admission(request)
+    admission.check({schedule.queue: 1})
+    job = db.schedules.run_now(schedule.name)
+    admission.count()
+    record(request, who, "run now", f"schedule {schedule.name}", 1, {"job": str(job)})
     return back(request, "schedules", "ran", {"number": job})
 
 
 @router.post("/schedules/pause", name="pause_schedule")
 def pause(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
     """Enqueue nothing by it."""
-    name = _chosen(db, who, fields)
+    name = _chosen(db, who, fields).name
     db.schedules.pause(name)
     record(request, who, "pause", f"schedule {name}")
     return back(request, "schedules", "schedule-paused")
@@ -70,7 +75,7 @@ def pause(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResp
 @router.post("/schedules/resume", name="resume_schedule")
 def resume(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
     """Enqueue by it again."""
-    name = _chosen(db, who, fields)
+    name = _chosen(db, who, fields).name
     db.schedules.resume(name)
     record(request, who, "resume", f"schedule {name}")
     return back(request, "schedules", "schedule-resumed")
