@@ -27,7 +27,7 @@ from queue_db.notifications.deaths import Deaths
 from queue_db.notifications.loop import LoopListening
 from queue_db.notifications.wakeups import FeedNotifications, Notifications
 from queue_db.removal import Removal
-from queue_db.store import LowWaterMarks, Store
+from queue_db.store import LowWaterMarks, Store, probing
 from queue_db.store.schema import Tables
 from queue_db.strategies import Strategy
 
@@ -159,6 +159,21 @@ class Core:
         self.database.check_open()
         if not self._schema_fits:
             self.check()
+
+    def takes_changes(self) -> bool:
+        """Whether the database lets this user change jobs: not on a standby, in a read-only file, or without the right to.
+
+        :raises StorageError: it does not answer.
+        """
+        try:
+            self.database.run(probing.change_nothing, self.store, name="change_nothing", attempts=1)
+        except PermanentStorageError:
+            return False
+        except StorageError as error:
+            if self.database.dialect.refuses_changes(error.sqlstate):
+                return False
+            raise
+        return True
 
     # --- transactions -----------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from sqlalchemy import Column, Connection, MetaData, String, Table, delete, fals
 from sqlalchemy.exc import DBAPIError
 
 from queue_db.db import QueueDB
-from queue_db.errors import PermanentStorageError, StorageError
+from queue_db.errors import StorageError
 
 _Statements = dict[tuple[Table, str], Any]
 
@@ -34,19 +34,6 @@ def missing(db: QueueDB) -> list[str]:
         found.append(f"no right to {names} on {table.fullname} ({reason}): GRANT {names} ON {table.fullname} TO {_user(db)}")
     sequences = db.database.run(partial(db.store.dialect.closed_sequences, tables=_tables(db)), name="rights", write=False)
     return found + [f"no right to use the sequence {one}: GRANT USAGE ON SEQUENCE {one} TO {_user(db)}" for one in sequences]
-
-
-def may_write(db: QueueDB) -> bool:
-    """Return whether the database lets this user change jobs: not on a standby server, a read-only file or with a SELECT right."""
-    jobs = db.store.tables.jobs
-    try:
-        db.database.run(partial(_execute, [update(jobs).values(id=jobs.c.id).where(false())]), name="rights", attempts=1)
-    except StorageError as error:
-        cause = error.__cause__
-        if isinstance(error, PermanentStorageError) or (isinstance(cause, DBAPIError) and db.store.dialect.leads_astray(cause)):
-            return False
-        raise
-    return True
 
 
 def _tables(db: QueueDB) -> list[Table]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from queue_db.cli import output, panels, rights, statuses
+from queue_db.cli import output, panels, statuses
 from queue_db.cli.commands import command
 from queue_db.cli.logs import log_to_stderr
 from queue_db.cli.options import CommonOptions
@@ -27,7 +27,7 @@ from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.tokens import SCOPES
 
 if TYPE_CHECKING:
-    from queue_db.service import Settings
+    from queue_db.service.requests import Service
 
 #: The name of the token that the first start makes.
 FIRST_TOKEN = "first"  # noqa: S105 - a name
@@ -200,7 +200,9 @@ def serve(
     Network: by default only this machine can connect. For others, give --host and --allow-host, and put a proxy with HTTPS in
     front: without it, others in the network can read tokens and cookies.
 
-    Read-only: with --read-only, and where the database user has no right to change jobs, or the server is a standby.
+    Read-only: with --read-only changes are forbidden. Without it the service asks the database every 5 s whether it takes changes,
+    while it does not: on a standby, a read-only server or file, or without the right to change jobs. Until then changes are
+    answered with status 503, and pages have no buttons. Where that is as it should be, use --read-only.
 
     Signals: SIGTERM and Ctrl-C stop the service when the running requests are answered, after at most 10 s. The exit status is 130
     after Ctrl-C and 0 after SIGTERM.
@@ -222,9 +224,6 @@ def serve(
         for quiet in ("uvicorn", "alembic"):
             logging.getLogger(quiet).setLevel(logging.WARNING)
         _prepare(db, new=new)
-        if not read_only and not rights.may_write(db):
-            read_only = True
-            output.note("the database takes no changes from this user or server: the service is read-only")
         settings = Settings(
             closed=not address.open_to_all,
             read_only=read_only,
@@ -237,10 +236,13 @@ def serve(
         _raise_file_limit(MOST_CONNECTIONS + _OTHER_FILES)
         with _listening(address) as listening:
             place = _url(listening, root)
-            _note_access(db, settings, address.host)
-            common.print({"url": place, "read_only": read_only, "open": address.open_to_all}, f"dashboard: {place}")
+            application = service(db, settings)
+            made: Service = application.state.service
+            made.outage.look()
+            _note_access(made, address.host)
+            common.print({"url": place, "read_only": made.read_only, "open": address.open_to_all}, f"dashboard: {place}")
             sys.stdout.flush()
-            running = server(service(db, settings), root_path=root, trusted=trusted)
+            running = server(application, root_path=root, trusted=trusted)
             collect_less()
             running.run(sockets=[listening])
     if running.interrupted:
@@ -262,14 +264,15 @@ def _prepare(db: QueueDB, *, new: bool) -> None:
     db.check()
 
 
-def _note_access(db: QueueDB, settings: Settings, host: str) -> None:
+def _note_access(service: Service, host: str) -> None:
     """Print how to log in; make the first token."""
     if not _is_loopback(host):
         output.note(f"the service listens on {host}: put a proxy with HTTPS in front of it, tokens are readable without")
-    if not settings.closed:
+    db = service.db
+    if not service.settings.closed:
         output.note("the service is open: each user and program of this machine may do everything")
     elif not db.tokens.list():
-        if settings.read_only and not rights.may_write(db):
+        if service.read_only and not db.core.takes_changes():
             output.note("there is no token: make one as a user who may write: queue-db tokens create NAME --scope read")
             return
         try:

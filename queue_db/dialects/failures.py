@@ -83,6 +83,10 @@ class Failures:
         """Whether the server is unavailable, so that every statement fails: no collision with another transaction."""
         return self.is_transient(code) and code not in self.faults and code not in self.expired
 
+    def refuses_changes(self, code: str | None) -> bool:
+        """Whether this is the error of a server or file that takes no changes at all, whatever the rights of the user."""
+        return code in self.read_only
+
     def leads_astray(self, error: SQLAlchemyError) -> bool:
-        """Whether the connection leads to a read-only server, so that a new connection may lead to another server."""
-        return isinstance(error, DBAPIError) and (self.code(error) or "") in self.read_only
+        """Whether the connection takes no changes, while a new one may: it leads to another server, or finds other settings."""
+        return isinstance(error, DBAPIError) and self.refuses_changes(self.code(error))

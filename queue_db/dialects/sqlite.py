@@ -32,7 +32,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
@@ -79,6 +79,8 @@ class SQLite(ReturningDialect):
         str(sqlite3.SQLITE_BUSY): Fault.LOCK_TIMEOUT,
         str(sqlite3.SQLITE_LOCKED): Fault.LOCK_TIMEOUT,
     }
+
+    _in_memory = False
 
     def capabilities(self, sql: SQLAlchemyDialect) -> frozenset[Capability]:
         return frozenset({Capability.DELETE_RETURNING, Capability.UPDATE_RETURNING})
@@ -143,8 +145,11 @@ class SQLite(ReturningDialect):
         return url.set(database=str(Path(url.database).absolute()))
 
     def database_of(self, connection: Connection) -> str | None:
+        return self._file_of(connection) or "a database in memory"
+
+    def _file_of(self, connection: Connection) -> str | None:
         files = {name: file for _, name, file in connection.exec_driver_sql("PRAGMA database_list")}
-        return os.path.realpath(files["main"]) if files["main"] else "a database in memory"
+        return os.path.realpath(files["main"]) if files["main"] else None
 
     def alike(self, theirs: URL, ours: URL) -> bool:
         return False  # a file has several names, and asking costs no round trip
@@ -161,6 +166,7 @@ class SQLite(ReturningDialect):
         with engine.connect() as connection:
             # Readers do not wait for the writer. Kept in the file; an in-memory database stays as it is.
             _run(connection, "PRAGMA journal_mode = WAL")
+            self._in_memory = self._file_of(connection) is None
         return engine
 
     def begin(self, connection: Connection) -> None:
@@ -281,6 +287,14 @@ class SQLite(ReturningDialect):
     def code(self, error: DBAPIError) -> str | None:
         code = getattr(error.orig, "sqlite_errorcode", None)
         return None if code is None else str(code & 0xFF)
+
+    def refuses_changes(self, code: str | None) -> bool:
+        # The file does not become writable within seconds by itself, so the error is permanent.
+        return code == str(sqlite3.SQLITE_READONLY)
+
+    def leads_astray(self, error: SQLAlchemyError) -> bool:
+        # A connection that found the file read-only stays so. To close one would lose a database in memory.
+        return not self._in_memory and super().leads_astray(error)
 
 
 # With uri=true SQLite itself takes others.

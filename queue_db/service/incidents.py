@@ -50,6 +50,7 @@ class IncidentType(StrEnum):
     ACTION_NOT_RECORDED = "action_not_recorded"
     SAMPLE_NOT_TAKEN = "sample_not_taken"
     DATABASE_AWAY = "database_away"
+    DATABASE_READ_ONLY = "database_read_only"  #: it answers, and takes no changes
     DATABASE_BACK = "database_back"
     REQUEST_FAILED = "request_failed"  #: the database was away, or refused it
     BUG = "bug"
@@ -96,6 +97,7 @@ LINES: Mapping[IncidentType, Line] = {
     _T.ACTION_NOT_RECORDED: Line(logging.ERROR, "not in the action log", each=True),
     _T.SAMPLE_NOT_TAKEN: Line(logging.WARNING, "the queues were not counted", each=True),
     _T.DATABASE_AWAY: Line(logging.WARNING, "the database is away", each=True),
+    _T.DATABASE_READ_ONLY: Line(logging.WARNING, "the database takes no changes, the service is read-only", each=True),
     _T.DATABASE_BACK: Line(logging.INFO, "the database is back", each=True),
     _T.REQUEST_FAILED: Line(logging.WARNING, "a request failed"),
     _T.BUG: Line(logging.ERROR, "a request failed by a bug", each=True),

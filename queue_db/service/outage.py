@@ -1,8 +1,9 @@
-"""Whether the database is away: noticed by the first request that fails, and watched until it answers again."""
+"""Whether the database is away, or takes no changes: noticed by the first request that fails, and watched until all is well."""
 
 from __future__ import annotations
 
 import threading
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from queue_db.database.masking import mask, secrets_in
@@ -12,51 +13,111 @@ from queue_db.service.incidents import Incidents, IncidentType
 if TYPE_CHECKING:
     from queue_db.db import QueueDB
 
-# Seconds between two tries while it is away.
-_EVERY = 1.0
+
+class _State(Enum):
+    WELL = auto()
+    #: It answers, and takes no changes.
+    READ_ONLY = auto()
+    AWAY = auto()
+
+
+# Seconds between two tries. A server logs each change that it refuses, and may do so for days.
+_EVERY = {_State.AWAY: 1.0, _State.READ_ONLY: 5.0}
+
+_INCIDENT = {
+    _State.WELL: IncidentType.DATABASE_BACK,
+    _State.READ_ONLY: IncidentType.DATABASE_READ_ONLY,
+    _State.AWAY: IncidentType.DATABASE_AWAY,
+}
+
+_REFUSES = "changes are refused until the server, the file or the rights of this user allow them"
 
 
 class Outage:
-    """One incident when the database goes away, and one when it is back."""
+    """One incident when the database goes away or takes no more changes, and one when reads and changes work again.
 
-    def __init__(self, db: QueueDB, incidents: Incidents) -> None:
+    :param changes: False: the service makes no changes, so it does not ask whether the database takes them.
+    """
+
+    def __init__(self, db: QueueDB, incidents: Incidents, *, changes: bool) -> None:
         self._db = db
         self._incidents = incidents
+        self._changes = changes
         self._lock = threading.Lock()
-        self._away = False
+        self._state = _State.WELL
+        self._watched = False
         self._closed = threading.Event()
 
     @property
     def away(self) -> bool:
         """Whether the database was away when it was asked last."""
-        return self._away
+        return self._state is _State.AWAY
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the database answered when it was asked last, and took no changes."""
+        return self._state is _State.READ_ONLY
+
+    def look(self) -> None:
+        """Ask whether the database takes changes, before there are requests; if not, watch it until it does.
+
+        :raises StorageError: it does not answer.
+        """
+        if self._changes and not self._db.core.takes_changes():
+            self._enter(_State.READ_ONLY, _REFUSES)
 
     def note(self, error: Exception) -> None:
-        """Something failed; if this is because the database is away, watch it until it is back."""
-        if not isinstance(error, StorageError) or not error.server_away:
+        """Something failed; if this is because the database is away or takes no changes, watch it until that is over."""
+        if not isinstance(error, StorageError):
             return
-        with self._lock:
-            if self._away or self._closed.is_set():
-                return
-            self._away = True
-        self._incidents.record(IncidentType.DATABASE_AWAY, mask(str(error), secrets_in(self._db.database.engine.url)))
-        threading.Thread(target=self._watch, name="queue_db outage", daemon=True).start()
+        if self._db.database.dialect.refuses_changes(error.sqlstate):
+            if self._changes:
+                self._enter(_State.READ_ONLY, str(error))
+        elif error.server_away:
+            self._enter(_State.AWAY, str(error))
 
     def close(self) -> None:
         """Watch no more."""
         self._closed.set()
 
+    def _enter(self, state: _State, why: str) -> None:
+        with self._lock:
+            # While it is away only the watch finds that it answers: a change may have been refused before.
+            if self._closed.is_set() or self._state in {state, _State.AWAY}:
+                return
+            begins = self._state is _State.WELL
+            self._state = state
+        self._record(state, why)
+        if begins:
+            threading.Thread(target=self._watch, name="queue_db outage", daemon=True).start()
+
     def _watch(self) -> None:
-        while not self._closed.wait(_EVERY):
+        while not self._closed.wait(_EVERY[before := self._state]):
             try:
-                self._db.check()
-            except SchemaOutOfDateError:
-                pass  # it answers
+                found, why = self._asked()
             except ConfigurationError:
                 return  # the database object is closed
-            except QueueDBError:
-                continue
             with self._lock:
-                self._away = False
-            self._incidents.record(IncidentType.DATABASE_BACK, "requests are answered again")
-            return
+                if found is before or self._state is not before:
+                    continue  # as it was, or a request has found something else meanwhile
+                self._state = found
+            self._record(found, why)
+            if found is _State.WELL:
+                return
+
+    def _asked(self) -> tuple[_State, str]:
+        """How the database is now, and why."""
+        try:
+            self._db.check()
+            if self._changes and not self._db.core.takes_changes():
+                return _State.READ_ONLY, _REFUSES
+        except SchemaOutOfDateError:
+            pass  # it answers
+        except ConfigurationError:
+            raise
+        except QueueDBError as error:
+            return _State.AWAY, str(error)
+        return _State.WELL, "requests are answered again"
+
+    def _record(self, state: _State, why: str) -> None:
+        self._incidents.record(_INCIDENT[state], mask(why, secrets_in(self._db.database.engine.url)))

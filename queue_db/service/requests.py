@@ -72,13 +72,18 @@ class Service:
     tokens: FoundTokens = field(init=False, repr=False)
     #: What was refused, cut off or lost.
     incidents: Incidents = field(default_factory=Incidents, repr=False)
-    #: Whether the database is away.
+    #: Whether the database is away, or takes no changes.
     outage: Outage = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clock", Clock(self.db))
         object.__setattr__(self, "tokens", FoundTokens(self.db.tokens, self.clock))
-        object.__setattr__(self, "outage", Outage(self.db, self.incidents))
+        object.__setattr__(self, "outage", Outage(self.db, self.incidents, changes=not self.settings.read_only))
+
+    @property
+    def read_only(self) -> bool:
+        """Whether changes are refused now: by the settings, or by the database."""
+        return self.settings.read_only or self.outage.read_only
 
 
 def of(request: Request) -> Service:

@@ -20,7 +20,7 @@ _EVERY, _AFTER_ERROR = 10.0, 60.0
 class Samples:
     """A thread that calls ``db.metrics.take()``; it begins with the application, or with the first page where that is mounted.
 
-    :param writes: False: the service is read-only, and workers count.
+    :param writes: False: the service makes no changes, and workers count.
     """
 
     def __init__(self, service: Service, *, writes: bool) -> None:
@@ -49,6 +49,8 @@ class Samples:
         wait = 0.0
         while not self._stop.wait(wait):
             wait = _EVERY
+            if self._service.outage.read_only:
+                continue
             try:
                 self._service.db.metrics.take()
             except ConfigurationError:

@@ -13,7 +13,7 @@ class Settings:
 
     #: Requests need a token, and people log in with one. False: everybody who reaches the port may do everything.
     closed: bool = True
-    #: Nothing can be changed, whatever a token allows.
+    #: Nothing can be changed, whatever a token allows, and whether the database takes changes or not.
     read_only: bool = False
     #: Names that the ``Host`` header may have, without port; loopback names are always allowed. ``*``: every name.
     hosts: tuple[str, ...] = ()

@@ -5,17 +5,23 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+import httpx2
 import pytest
 from sqlalchemy import Connection, create_engine, make_url
 
 from queue_db import LeasedJob, QueueDB, TransientStorageError
 from queue_db.aio import AsyncQueueDB
+from queue_db.service import Settings, service
+from queue_db.service.incidents import IncidentType
 from queue_db.worker import Worker
 from tests.aio.loop import for_asyncio, on_the_loop
+from tests.patience import PATIENCE, wait_for
 from tests.servers import Server, over_tls, provide
 from tests.servers.proxy import Proxy
+from tests.service.conftest import serving_app
 
 pytestmark = pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="module")
 
@@ -183,3 +189,83 @@ def test_a_worker_follows_without_a_restart(pair: Pair, proxy: Proxy, name: str)
             promoted.queue(name).enqueue("after")
             assert done["after"].wait(60)
         assert promoted.queue(name).stats().running == 0
+
+
+# --- the service ------------------------------------------------------------------------------------------------------
+
+#: Types that say how the database is.
+STATES = {IncidentType.DATABASE_READ_ONLY, IncidentType.DATABASE_AWAY, IncidentType.DATABASE_BACK}
+
+
+@contextmanager
+def visited(db: QueueDB, name: str) -> Iterator[tuple[Visitor, list[IncidentType]]]:
+    """A client of a service of this database, and what the service has said of the database."""
+    app = service(db, Settings(closed=False))
+    found: list[IncidentType] = []
+    app.state.service.incidents.add(lambda one: found.append(one.type) if one.type in STATES else None)
+    app.state.service.outage.look()
+    with serving_app(app) as url, httpx2.Client(base_url=url, timeout=PATIENCE) as client:
+        yield Visitor(client, name), found
+
+
+@dataclass
+class Visitor:
+    client: httpx2.Client
+    name: str
+
+    def enqueue(self) -> int:
+        return self.client.post(f"/api/v1/queues/{self.name}/jobs", json={"kind": "k"}).status_code
+
+    def sees_a_button(self) -> bool:
+        return f"/queues/{self.name}/pause" in self.client.get(f"/queues/{self.name}").text
+
+    def reads(self) -> bool:
+        answer = self.client.get("/metrics")
+        return self.client.get("/api/v1/queues").status_code == 200 and "queue_db_up 1.0" in answer.text
+
+
+def test_a_service_is_back_only_when_changes_are_made_again(pair: Pair, proxy: Proxy, name: str) -> None:
+    with QueueDB(proxy.url(pair.url(pair.first))) as db, visited(db, name) as (visitor, found):
+        assert visitor.enqueue() == 201
+        assert visitor.sees_a_button()
+        pair.set_first(DEMOTE, read_only=True)
+        # Each is tried for three seconds. Meanwhile the service asks whether what has failed works again.
+        assert [visitor.enqueue() for _ in range(2)] == [503, 503]
+        assert visitor.reads()
+        assert not visitor.sees_a_button()
+        assert found == [IncidentType.DATABASE_READ_ONLY]
+        pair.set_first(PROMOTE, read_only=False)
+        wait_for(lambda: len(found) > 1)
+        assert visitor.enqueue() == 201
+        assert visitor.sees_a_button()
+    assert found == [IncidentType.DATABASE_READ_ONLY, IncidentType.DATABASE_BACK]
+
+
+def test_a_service_that_starts_on_a_standby_follows_the_promotion(pair: Pair, proxy: Proxy, name: str) -> None:
+    pair.set_first(DEMOTE, read_only=True)
+    with QueueDB(proxy.url(pair.url(pair.first))) as db, visited(db, name) as (visitor, found):
+        assert found == [IncidentType.DATABASE_READ_ONLY]
+        assert not visitor.sees_a_button()
+        assert visitor.enqueue() == 503
+        proxy.lead_to(pair.second.url())
+        wait_for(lambda: len(found) > 1)
+        assert visitor.enqueue() == 201
+        assert visitor.sees_a_button()
+    assert found == [IncidentType.DATABASE_READ_ONLY, IncidentType.DATABASE_BACK]
+
+
+def test_a_service_that_loses_its_server_and_finds_a_standby_is_not_back(pair: Pair, proxy: Proxy, name: str) -> None:
+    with QueueDB(proxy.url(pair.url(pair.first))) as db, visited(db, name) as (visitor, found):
+        assert visitor.enqueue() == 201
+        pair.set_first(DEMOTE, read_only=True)
+        proxy.refuse()
+        proxy.cut()
+        assert visitor.client.get("/api/v1/queues").status_code == 503
+        assert found == [IncidentType.DATABASE_AWAY]
+        proxy.forward()
+        wait_for(lambda: len(found) > 1)
+        assert visitor.reads()
+        proxy.lead_to(pair.second.url())
+        wait_for(lambda: len(found) > 2)
+        assert visitor.enqueue() == 201
+    assert found == [IncidentType.DATABASE_AWAY, IncidentType.DATABASE_READ_ONLY, IncidentType.DATABASE_BACK]

@@ -74,6 +74,19 @@ def test_a_file_that_may_only_be_read(file: Path) -> None:
         assert [job.kind for job in db.queue("q").claim(10)] == ["first"]
 
 
+def test_a_connection_that_only_reads_is_replaced_but_not_one_that_has_the_database(file: Path) -> None:
+    for url in (f"sqlite:///{file}", "sqlite://"):
+        with QueueDB(url) as db:
+            db.migrate()
+            db.queue("q").enqueue("second")
+            with db.database.connections.one() as connection:
+                connection.exec_driver_sql("PRAGMA query_only = ON")
+            with pytest.raises(PermanentStorageError, match="readonly database"):
+                db.queue("q").enqueue("third")
+            assert db.core.takes_changes() is (url != "sqlite://")
+            assert "second" in [job.kind for job in db.queue("q").peek()]
+
+
 def test_a_writer_that_stays_too_long_is_a_bounded_wait_and_a_clear_error(file: Path, writer: sqlite3.Connection) -> None:
     with QueueDB(f"sqlite:///{file}?timeout=0.05") as db:
         queue = db.queue("q")

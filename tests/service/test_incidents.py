@@ -23,7 +23,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 from prometheus_client.parser import text_string_to_metric_families
-from sqlalchemy import make_url
+from sqlalchemy import event, make_url
 
 from queue_db import LeasedJob, Queue, QueueDB
 from queue_db.service import Incident, IncidentType, Settings, incidents, service
@@ -236,6 +236,21 @@ def lose_the_database(site: Site) -> None:
     wait_for(lambda: any(one.type is _T.DATABASE_BACK for one in site.found))
 
 
+def refuse_changes(site: Site) -> None:
+    """Connections take no changes, as those to a file that may only be read; new ones do."""
+    engine = site.db.database.engine
+
+    def only_read(connection: sqlite3.Connection, _: object) -> None:
+        connection.execute("PRAGMA query_only = ON")
+
+    event.listen(engine, "connect", only_read)
+    site.db.database.connections.release()
+    engine.dispose()
+    assert site.client.post(_JOBS, json={"kind": "k"}).status_code == 503
+    event.remove(engine, "connect", only_read)
+    wait_for(lambda: any(one.type is _T.DATABASE_BACK for one in site.found))
+
+
 #: How each is provoked; the settings of the service, and of its server; other types that this causes, too.
 PROVOKED: dict[IncidentType, tuple[Callable[[Site], None], dict[str, Any], dict[str, Any], set[IncidentType]]] = {
     _T.SLOW_REQUEST: (send_slowly, {"arrival": SHORT}, {}, set()),
@@ -260,6 +275,7 @@ PROVOKED: dict[IncidentType, tuple[Callable[[Site], None], dict[str, Any], dict[
     _T.BUG: (find_a_bug, {}, {}, set()),
     # Without the thread that counts the queues, which would meet the outage, too.
     _T.DATABASE_AWAY: (lose_the_database, {"read_only": True}, {}, {_T.DATABASE_BACK, _T.REQUEST_FAILED}),
+    _T.DATABASE_READ_ONLY: (refuse_changes, {}, {}, {_T.DATABASE_BACK, _T.REQUEST_FAILED}),
 }
 
 

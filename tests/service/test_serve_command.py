@@ -15,15 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import psycopg2
 import pytest
+from sqlalchemy import make_url
 from typer.testing import CliRunner
 
 from queue_db import QueueDB
 from queue_db.cli.app import app
 from queue_db.cli.serve import _note_access
 from queue_db.service import Settings
+from queue_db.service.requests import Service
 from queue_db.tokens import SCOPES, Tokens
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_for
 from tests.service.reverse_proxy import proxying
 
 
@@ -134,12 +137,12 @@ def test_two_first_starts_make_one_token(
 ) -> None:
     with QueueDB(f"sqlite:///{tmp_path}/queue.db") as db:
         db.migrate()
-        _note_access(db, Settings(), "127.0.0.1")
+        _note_access(Service(db, Settings()), "127.0.0.1")
         assert "qdb_" in capsys.readouterr().err
         # The other process has looked before.
         with monkeypatch.context() as patched:
             patched.setattr(Tokens, "list", lambda _: [])
-            _note_access(db, Settings(), "127.0.0.1")
+            _note_access(Service(db, Settings()), "127.0.0.1")
         assert "qdb_" not in capsys.readouterr().err
         assert [one.name for one in db.tokens.list()] == ["first"]
 
@@ -180,8 +183,44 @@ def test_a_database_that_takes_no_changes(start: Callable[..., Served], fresh_ur
             db.tokens.revoke("ops")
             assert person.get("/").status_code == 303
         _, err = served.end()
-    assert "read-only" in err
+    assert err.count("the database takes no changes, the service is read-only: ") == 1
+    assert "the database is back" not in err
     assert secret not in err
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+def test_a_service_that_starts_read_only_notices_that_it_is_over(start: Callable[..., Served], fresh_url: str) -> None:
+    """Also one that has connections with the old setting, which a session keeps."""
+    database = make_url(fresh_url).database
+
+    def refuses(value: str) -> None:
+        with closing(psycopg2.connect(make_url(fresh_url).set(drivername="postgresql").render_as_string(False))) as connection:
+            connection.autocommit = True
+            connection.cursor().execute("SET default_transaction_read_only = off")
+            connection.cursor().execute(f"ALTER DATABASE {database} SET default_transaction_read_only = {value}")
+
+    with QueueDB(fresh_url) as db:
+        db.migrate()
+    refuses("on")
+    served, forbids = start(fresh_url, "--open"), start(fresh_url, "--open", "--read-only")
+    assert served.printed["read_only"] is forbids.printed["read_only"] is True
+
+    def enqueue(to: Served) -> int:
+        return httpx2.post(f"{to.url}api/v1/queues/mail/jobs", json={"kind": "mail"}, timeout=PATIENCE).status_code
+
+    assert (enqueue(served), enqueue(forbids)) == (503, 403)
+    assert "/queues/mail/pause" not in get(served.url, "queues/mail").text
+    refuses("off")
+    wait_for(lambda: enqueue(served) == 201)
+    # The change has taken effect before the service has asked again, or after it.
+    wait_for(lambda: "/queues/mail/pause" in get(served.url, "queues/mail").text)
+    assert enqueue(forbids) == 403
+    assert "/queues/mail/pause" not in get(forbids.url, "queues/mail").text
+    _, err = served.end()
+    assert err.count("the database takes no changes, the service is read-only: ") == 1
+    assert err.count("the database is back: requests are answered again") == 1
+    _, err = forbids.end()
+    assert "the database" not in err
 
 
 @pytest.mark.parametrize(
