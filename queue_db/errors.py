@@ -89,14 +89,21 @@ class EnqueueError(QueueDBError):
 class DuplicateJobError(EnqueueError):
     """A live job of the queue has this unique key, or one has taken it for a time that is not over.
 
-    :param existing_id: the id of that job; None: another job of the same call has the key, or one that has left meanwhile.
+    :param existing_id: the id of that job; None: another job of the same call has the key, or the job has left meanwhile.
     :param position: of the refused job in a list, from 0; None: it was enqueued alone.
+    :param other: the job of the same call that has the key: its position in the list, from 0, or where it is, in words. None: no
+        job of the call has it, or the call was too long to find it.
     """
 
-    def __init__(self, *, unique_key: str, existing_id: int | None, position: int | None = None) -> None:
-        holder = f"a job in the queue, or one whose unique_for is not over (id {existing_id})"
-        if existing_id is None:
-            holder = "another job of the same call, or one that has left meanwhile"
+    def __init__(
+        self, *, unique_key: str, existing_id: int | None, position: int | None = None, other: int | str | None = None
+    ) -> None:
+        if existing_id is not None:
+            holder = f"a job in the queue, or one whose unique_for is not over (id {existing_id})"
+        elif other is not None:
+            holder = f"job {other} of the same call" if isinstance(other, int) else other
+        else:
+            holder = "a job that has left meanwhile" + ("" if position is None else ", or another one of the same call")
         which = "" if position is None else f"job {position}: "
         taken = f"{which}unique_key {unique_key!r} is taken by {holder}; "
         super().__init__(
@@ -106,6 +113,7 @@ class DuplicateJobError(EnqueueError):
         self.unique_key = unique_key
         self.existing_id = existing_id
         self.position = position
+        self.other = other
 
 
 class PayloadError(EnqueueError, ValueError):

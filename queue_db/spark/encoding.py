@@ -98,8 +98,7 @@ class Encoder:
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if _converts(convert, column.slice(low, middle - low), field) else (low, middle)
-        context = TaskContext.get()
-        row = f"row {before + low + 1}" + ("" if context is None else f" of partition {context.partitionId()}")
+        row = here(before + low)
         if self._key is not None:
             row += f" ({self._key} {batch.column(self._positions[self._key][0])[low].as_py()!r:.80})"
         try:
@@ -124,6 +123,12 @@ class Encoder:
             texts = json_texts("payload", column, field.dataType)
         _check_sizes(texts)
         return texts
+
+
+def here(position: int) -> str:
+    """A row of this task, in words."""
+    context = TaskContext.get()
+    return f"row {position + 1}" + ("" if context is None else f" of partition {context.partitionId()}")
 
 
 def _converts(convert: _Converter, column: Any, field: StructField) -> bool:

@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, TypeVar, cast
 
 import pyarrow as pa
@@ -31,13 +31,13 @@ from sqlalchemy import Connection
 from queue_db import QueueDB
 from queue_db.core import ONCE, name_of
 from queue_db.dialects.chunks import pack, small
-from queue_db.errors import ConfigurationError
+from queue_db.errors import ConfigurationError, DuplicateJobError
 from queue_db.spark.columns import COLUMNS, MESSAGE_COLUMNS, Columns, check_columns
-from queue_db.spark.encoding import Encoder
+from queue_db.spark.encoding import Encoder, here
 from queue_db.spark.masked_errors import described, masks_errors
 from queue_db.spark.options import Settings
 from queue_db.spark.target import REPEATABLE, Target
-from queue_db.store import Store, staging
+from queue_db.store import Store, enqueue, staging
 from queue_db.store.enqueue import OnDuplicate
 from queue_db.store.feeds import loading
 from queue_db.store.staging import Entry
@@ -126,7 +126,10 @@ class Write(ABC):
             return Staged(0, 0, 0)
         load = self.load("", 0, kept=False)
         with self.target.open() as db:
-            loaded = db.core.run(ONCE, _load, self._load_some, load, chain([first], columns))
+            try:
+                loaded = db.core.run(ONCE, _load, self._load_some, load, chain([first], columns))
+            except DuplicateJobError as error:
+                raise _refusal(db, load, error.unique_key, here(error.position or 0), str(error.other)) from None
             self._afterwards(db)
             return Staged(0, 0, loaded)
 
@@ -218,7 +221,14 @@ class QueueWrite(Write):
         self, db: QueueDB, load: staging.Load, messages: Sequence[Staged], attempts: Mapping[int, int], rows: int
     ) -> staging.Published | None:
         brought = [message.brought for message in messages if message.brought is not None]
-        return db.core.run(REPEATABLE, staging.publish, load, attempts, rows, brought)
+        try:
+            return db.core.run(REPEATABLE, staging.publish, load, attempts, rows, brought)
+        except DuplicateJobError as error:
+            # Nothing was published, so the chunks are still there.
+            partitions = [message.attempt if message.chunks else message.brought for message in messages]
+            rows_of_key = db.core.read(_first_two, load, partitions, error.unique_key)
+            first, second = [*(f"row {place + 1} of partition {number}" for number, place in rows_of_key), "", ""][:2]
+            raise _refusal(db, load, error.unique_key, second or first, second and first) from None
 
     def _afterwards(self, db: QueueDB) -> None:
         """Nothing: workers claim what is there."""
@@ -361,7 +371,36 @@ def _load(
     chunks: Iterator[Mapping[str, Sequence[Any]]],
 ) -> int:
     """Insert rows without staging them; return how many were added."""
-    return sum(load_some(connection, store, load, columns) for columns in _ahead(chunks))
+    added = before = 0
+    for columns in _ahead(chunks):
+        try:
+            with enqueue.after(before):
+                added += load_some(connection, store, load, columns)
+        except DuplicateJobError as error:
+            place = before + columns["unique_key"].index(error.unique_key)
+            earlier = "an earlier row of this partition, or a job that has left meanwhile"
+            error.other = here(place) if place != error.position else earlier
+            raise
+        before += len(columns["payload"])
+    return added
+
+
+def _first_two(
+    connection: Connection, store: Store, load: staging.Load, partitions: Sequence[int | bytes | None], key: str
+) -> list[tuple[int, int]]:
+    """The first rows with this key."""
+    return list(islice(staging.rows_with_key(connection, store, load, partitions, key), 2))
+
+
+def _refusal(db: QueueDB, load: Entry, key: str, row: str, other: str) -> DuplicateJobError:
+    """A write was undone because the unique key of a row is taken.
+
+    :param other: the row of the same write that has the key, if no job of the queue has it.
+    """
+    there = db.core.read(enqueue.holder, load.queue, key)
+    error = DuplicateJobError(unique_key=key, existing_id=there, other=other or None)
+    error.prefix(f"{load.into}, {row}: ")
+    return error
 
 
 def _complete(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:

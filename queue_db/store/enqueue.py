@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
@@ -53,9 +54,13 @@ def after(number: int) -> Iterator[None]:
         raise
 
 
-def holder(connection: Connection, store: Store, queue: str, key: str) -> int | None:
-    """The job that has taken the unique key: a live one, or one whose ``unique_for`` is not over."""
-    live = store.dialect.live_keys(connection, store.tables.jobs, [(queue, key)])
+def holder(connection: Connection, store: Store, queue: str, key: str, *, current: bool = False) -> int | None:
+    """The job that has taken the unique key: a live one, or one whose ``unique_for`` is not over.
+
+    :param current: look again for one that is younger than the transaction's snapshot.
+    """
+    find = partial(store.dialect.live_keys, connection, store.tables.jobs, [(queue, key)])
+    live = find() or (find(current=True) if current else {})
     return live[queue, key][0] if live else windows.holders(connection, store, queue, [key]).get(key)
 
 
@@ -234,7 +239,8 @@ def _insert(
         keys = [row.key for _, row in duplicates if row.key is not None]
         live = store.dialect.live_keys(connection, table, keys, current=race > 0)
         if on_duplicate is OnDuplicate.RAISE:
-            existing = live.get(keys[0])
+            # A transaction's snapshot may be older than the job.
+            existing = live.get(keys[0]) or store.dialect.live_keys(connection, table, keys[:1], current=True).get(keys[0])
             refused = duplicates[0][0]
             raise DuplicateJobError(unique_key=keys[0][1], existing_id=existing[0] if existing else None, position=refused)
         missed = []

@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, ClassVar, Protocol
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, literal, select, update
@@ -25,7 +25,7 @@ from queue_db.dialects.tabbed import Value
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import StagingError
 from queue_db.store.base import Store
-from queue_db.store.enqueue import OnDuplicate, insert_jobs
+from queue_db.store.enqueue import OnDuplicate, after, insert_jobs
 from queue_db.store.schema import DEFAULT_KIND, DEFAULT_MAX_ATTEMPTS
 
 #: What a job has that its chunk does not say.
@@ -230,6 +230,22 @@ def _filled(columns: Mapping[str, Sequence[Any]], load: Load, name: str) -> Sequ
     return values if default is None else [default if value is None else value for value in values]
 
 
+def rows_with_key(
+    connection: Connection, store: Store, load: Load, partitions: Sequence[int | bytes | None], key: str
+) -> Iterator[tuple[int, int]]:
+    """The rows with this unique key that were to be published: partition and place in it, both from 0.
+
+    :param partitions: the attempt of each, or the small chunk that was not staged; None: it has no rows.
+    """
+    for partition, part in enumerate(partitions):
+        if isinstance(part, int):
+            chunks: Iterable[Mapping[str, Sequence[Any]]] = chunks_of(connection, store, part, load.fields)
+        else:
+            chunks = () if part is None else (unpack(whole(part), load.fields),)
+        keys = chain.from_iterable(columns["unique_key"] for columns in chunks)
+        yield from ((partition, place) for place, found in enumerate(keys) if found == key)
+
+
 def discard(connection: Connection, store: Store, attempts: Collection[int]) -> int:
     """Delete what these attempts have staged, unless it has been published; return the number of chunks."""
     return _delete(connection, store, list(attempts))
@@ -310,8 +326,9 @@ def _one_by_one(connection: Connection, store: Store, load: Load, columns: Mappi
     jobs = jobs_of(columns, load.queue, {**DEFAULTS, **load.defaults})
     found = added = 0
     while some := list(islice(jobs, _JOBS)):
+        with after(found):
+            added += sum(job_id is not None for job_id in insert_jobs(connection, store, some, load.on_duplicate))
         found += len(some)
-        added += sum(job_id is not None for job_id in insert_jobs(connection, store, some, load.on_duplicate))
     return found, added
 
 

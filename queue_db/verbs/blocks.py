@@ -38,6 +38,10 @@ class Blocks:
     repeatable: bool
     lazy: bool
 
+    def chunks(self) -> Chunks:
+        """All chunks, from the first."""
+        return (chunk for block in self.read() for chunk in block.chunks)
+
 
 def from_memory(chunks: Callable[[], Chunks], number: int, most: int) -> Blocks:
     """Blocks of ``most`` of ``number`` jobs that are in memory: reading them waits for nothing, and can be repeated.

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
-from itertools import chain
+from functools import cached_property, partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeVar
 
 from sqlalchemy import Connection
@@ -202,7 +202,8 @@ class Enqueue:
                 self.core.notifications.notify(connection, self.queue)
             return Added(sum(part.number for part in added), [job_id for part in added for job_id in part.ids])
 
-        added = self._run(enqueue_many, using, how=_AGAIN if blocks.repeatable else ONCE, due=False)
+        again = read if number is not None else blocks.chunks if blocks.repeatable else None
+        added = self._run(enqueue_many, using, how=_AGAIN if blocks.repeatable else ONCE, due=False, read=again)
         if due and using is None:
             self.core.notifications.wake(self.queue)
         return added
@@ -229,7 +230,8 @@ class Enqueue:
             self.core.notifications.notify(connection, self.queue)
             return callback, ids
 
-        return self._run(enqueue_batch, using, how=ONCE if several else _AGAIN, due=True)
+        again = None if several else partial(iter, [first])
+        return self._run(enqueue_batch, using, how=ONCE if several else _AGAIN, due=True, read=again)
 
     def _run(
         self,
@@ -240,12 +242,14 @@ class Enqueue:
         due: bool,
         atomic: bool = True,
         listed: bool = True,
+        read: Callable[[], Chunks] | None = None,
     ) -> _Answer:
         """Run ``insert``, all or nothing, and wake workers if a job is ``due``.
 
         :param how: :data:`ONCE` if the jobs come from an iterable of several chunks: it is used up and cannot be read again.
         :param atomic: in the caller's transaction a savepoint makes it all or nothing.
         :param listed: whether the jobs are a list of the caller's, whose errors name the place of a job.
+        :param read: returns the chunks of the list, from its beginning, if it can be read again.
         """
         if using is not None:
             with self.core.joined(using, name_of(insert)) as connection:
@@ -256,24 +260,33 @@ class Enqueue:
                         return insert(connection, self.core.store)
                 except DuplicateJobError as error:
                     there = error.existing_id
-                    if listed and there is not None:
+                    if listed:
                         # What this call had inserted is undone: it holds no key.
-                        there = enqueue.holder(connection, self.core.store, self.queue, error.unique_key)
-                    raise _refused(error, there, listed=listed) from None
+                        there = enqueue.holder(connection, self.core.store, self.queue, error.unique_key, current=True)
+                    raise _refused(error, there, listed=listed, read=read) from None
         try:
             answer = self.core.run(how, insert)
         except DuplicateJobError as error:
             there = error.existing_id
-            if listed and there is not None:
+            if listed:
                 there = self.core.read(enqueue.holder, self.queue, error.unique_key)
-            raise _refused(error, there, listed=listed) from None
+            raise _refused(error, there, listed=listed, read=read) from None
         if due:
             self.core.notifications.wake(self.queue)
         return answer
 
 
-def _refused(error: DuplicateJobError, there: int | None, *, listed: bool) -> DuplicateJobError:
-    return DuplicateJobError(unique_key=error.unique_key, existing_id=there, position=error.position if listed else None)
+def _refused(error: DuplicateJobError, there: int | None, *, listed: bool, read: Callable[[], Chunks] | None) -> DuplicateJobError:
+    """The error as the caller sees it.
+
+    :param there: the job that has the key now; None: it is looked for in the list.
+    """
+    key, position = error.unique_key, error.position if listed else None
+    other = None
+    if there is None and position is not None and read is not None:
+        before = islice(chain.from_iterable(read()), position)
+        other = next((place for place, job in enumerate(before) if job.unique_key == key), None)
+    return DuplicateJobError(unique_key=key, existing_id=there, position=position, other=other)
 
 
 def _shares(job: NewJob) -> bool:

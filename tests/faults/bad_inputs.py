@@ -556,6 +556,6 @@ def cases() -> list[Case]:
     found += [Case(name, act, says, PermanentStorageError) for name, (act, says) in _REFUSED_BY_SQLALCHEMY.items()]
     found += [
         Case("payload with a date", lambda world: world.queue.enqueue("k", datetime.now(UTC)), "make it text", PayloadError),
-        Case("key twice", _enqueue_a_key_twice, "is taken by another job of the same call", DuplicateJobError),
+        Case("key twice", _enqueue_a_key_twice, "is taken by job 0 of the same call", DuplicateJobError),
     ]
     return found

@@ -22,6 +22,7 @@ from queue_db.spark.stream_reader import StreamReader
 from queue_db.spark.writer import BatchWriter, Staged, StreamWriter
 
 SCHEMA = StructType().add("payload", "string")
+KEYED = StructType().add("payload", "string").add("unique_key", "string")
 
 Make = Callable[..., Any]
 
@@ -373,6 +374,54 @@ class TestBatchWriter:
         one.abort([*messages, None])
         assert db.queue(name).stats().available == 2
         assert count(db, "published", lambda c: c.queue == name) == 0
+
+
+def keyed(*keys: str) -> Any:
+    return iter([pa.RecordBatch.from_pydict({"payload": ["1"] * len(keys), "unique_key": list(keys)})])
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+class TestRefusedKeys:
+    """A key that is taken: the error names the row, and the job, or the other row, that has the key."""
+
+    @pytest.fixture
+    def refused(self, url: str, name: str, guarantee: str) -> Make:
+        """The error of a write of these partitions."""
+        options = {"url": url, "queue": name, "onDuplicate": "raise", "guarantee": guarantee}
+        one = QueueDataSource(options).writer(KEYED, overwrite=False)
+
+        def refused(*partitions: Any) -> str:
+            with pytest.raises(SparkTaskError) as caught:
+                one.commit([one.write(keyed(*partition)) for partition in partitions])
+            return str(caught.value)
+
+        return refused
+
+    @pytest.mark.parametrize("again", [False, True])
+    def test_by_a_live_job(self, refused: Make, db: QueueDB, name: str, again: bool, guarantee: str) -> None:
+        """Also where a later row has the key too."""
+        job_id = db.queue(name).enqueue("k", unique_key="a")
+        partitions = ["b", "ca", "da"] if again else ["b", "ca"]
+        error = refused(*partitions)
+        if guarantee == "exactly_once":
+            assert f"queue {name!r}, row 2 of partition {len(partitions) - 1}: " in error
+        assert f"unique_key 'a' is taken by a job in the queue, or one whose unique_for is not over (id {job_id})" in error
+        assert "of the same" not in error
+
+    def test_by_a_row_of_the_partition(self, refused: Make, db: QueueDB, name: str, guarantee: str) -> None:
+        error = refused([*map(str, range(1500)), "a", "b", "a"])
+        where = " of partition 0" if guarantee == "exactly_once" else ""
+        taken = f"queue {name!r}, row 1503{where}: unique_key 'a' is taken by row 1501{where}"
+        assert taken in error
+        assert db.queue(name).stats().available == 0
+
+    def test_by_a_row_of_another_partition(self, refused: Make, db: QueueDB, name: str, guarantee: str) -> None:
+        """At least once, each partition is enqueued by itself, so the other row is a job."""
+        error = refused("ba", [*map(str, range(300)), "a"])
+        if guarantee == "exactly_once":
+            assert f"queue {name!r}, row 301 of partition 1: unique_key 'a' is taken by row 2 of partition 0" in error
+        else:
+            assert f"queue {name!r}, row 301: unique_key 'a' is taken by a job in the queue" in error
 
 
 class TestStreamWriter:

@@ -286,7 +286,8 @@ class TestRefusedLists:
         """They are inserted in several statements; the first of the two is undone with the rest."""
         jobs = [("k", number, {"unique_key": str(number % 2100)}) for number in range(2200)]
         error = _refusal(queue, jobs, within=within)
-        assert (error.position, error.unique_key, error.existing_id) == (2100, "0", None)
+        assert (error.position, error.unique_key, error.existing_id, error.other) == (2100, "0", None, 0)
+        assert str(error).startswith("job 2100: unique_key '0' is taken by job 0 of the same call; ")
         assert queue.stats().available == 0
 
     @pytest.mark.parametrize("window", [None, 60])
@@ -298,6 +299,12 @@ class TestRefusedLists:
         assert str(error).startswith(
             f"job 1500: unique_key '1500' is taken by a job in the queue, or one whose unique_for is not over (id {there})"
         )
+
+    @pytest.mark.parametrize("within", [False, True])
+    def test_a_key_twice_that_a_live_job_has_is_of_this_job(self, queue: Queue, within: bool) -> None:
+        there = queue.enqueue("k", unique_key="one")
+        error = _refusal(queue, [("k", number, {"unique_key": "one"}) for number in range(2)], within=within)
+        assert (error.existing_id, error.other) == (there, None)
 
     def test_a_job_alone_has_no_place(self, queue: Queue) -> None:
         there = queue.enqueue("k", unique_key="one")
