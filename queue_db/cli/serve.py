@@ -158,13 +158,22 @@ class LimitOptions:
     app,
     "serve",
     "queue-db serve --url sqlite:///queue.db",
-    "queue-db serve --read-only --port 8322",
+    "queue-db serve --name staging --read-only --port 8322",
     "queue-db serve --host 0.0.0.0 --allow-host queue.example.com",
     "queue-db serve --allow-host example.com --root-path /queue",
 )
 def serve(
     *,
     address: AddressOptions,
+    name: Annotated[
+        str,
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            show_default=False,
+            help="What people call this service, as in production: the dashboard shows it, in the titles of browser tabs, too.",
+        ),
+    ] = "",
     read_only: Annotated[bool, typer.Option("--read-only", help="Change nothing, whatever a token allows.")] = False,
     mask: Annotated[
         list[str] | None,
@@ -225,6 +234,7 @@ def serve(
             logging.getLogger(quiet).setLevel(logging.WARNING)
         _prepare(db, new=new)
         settings = Settings(
+            name=name,
             closed=not address.open_to_all,
             read_only=read_only,
             hosts=hosts,

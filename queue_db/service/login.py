@@ -45,7 +45,9 @@ def _wanted(request: Request, path: str) -> str:
 
 
 def _page(request: Request, wanted: str, problem: str = "", status: int = 200) -> HTMLResponse:
-    text = _templates.get_template("login.html.jinja").render(root=root(request), wanted=_wanted(request, wanted), problem=problem)
+    text = _templates.get_template("login.html.jinja").render(
+        root=root(request), wanted=_wanted(request, wanted), problem=problem, instance=of(request).settings.name
+    )
     return HTMLResponse(text, status)
 
 

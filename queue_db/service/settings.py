@@ -11,6 +11,8 @@ from pathlib import Path
 class Settings:
     """The settings of a service."""
 
+    #: What people call this service, such as "production": pages show it beside the database, in their titles, too.
+    name: str = ""
     #: Requests need a token, and people log in with one. False: everybody who reaches the port may do everything.
     closed: bool = True
     #: Nothing can be changed, whatever a token allows, and whether the database takes changes or not.

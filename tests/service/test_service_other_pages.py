@@ -18,6 +18,7 @@ from queue_db.service.identity import Identity
 from queue_db.service.pages import dead
 from queue_db.service.pages.diagnosis import Watch, seen_by
 from queue_db.service.pages.numbers import series, waiting
+from queue_db.service.pages.whereabouts import whereabouts
 from queue_db.store import worker_registry
 from tests.compare import hand_made
 from tests.patience import PATIENCE
@@ -39,6 +40,37 @@ def logged_in(db: QueueDB, client: httpx2.Client, name: str, *scopes: str, queue
     secret = db.tokens.create(name, scopes, queues=queues)
     assert client.post("/login", data={"token": secret}).status_code == 303
     return client
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql+psycopg2://ann:***@db-1.example.com:6432/queue?sslmode=require", "db-1.example.com:6432/queue"),
+        ("mysql+pymysql://ann:***@db-1/queue", "db-1/queue"),
+        ("postgresql+psycopg2:///queue?host=a:5432&host=b:5433", "a:5432,b:5433/queue"),
+        ("postgresql+psycopg2:///queue?host=/run/postgresql", "queue"),
+        ("sqlite:////srv/production/queue.db", "/srv/production/queue.db"),
+        ("sqlite://", "sqlite://"),
+        ("postgresql+psycopg2://***", "***"),
+        ("***", "***"),
+        (f"postgresql://{'a' * 40}.{'b' * 40}/queue", f"{'a' * 29}…{'b' * 23}/queue"),
+    ],
+)
+def test_a_database_in_few_words(url: str, shown: str) -> None:
+    assert whereabouts(url) == shown
+
+
+def test_every_page_says_which_database_it_is_of(db: QueueDB, serve: Serve) -> None:
+    for name, title in (("", "queue.db"), ("production", "production")):
+        open_, closed = (serve(Settings(name=name, closed=closed)) for closed in (False, True))
+        for text in (open_.get("/workers").text, open_.get("/none", headers={"Accept": "text/html"}).text):
+            assert re.search(rf"<title>[^<]+ · [^<]*{title} · queue_db</title>", text)
+            head, _, _ = text.partition("<main")
+            assert f'title="{db.url}, {db.database.server}"' in head
+            assert f"<b>{name}</b>" in head or not name
+        before = closed.get("/login").text
+        assert (f"Log in · {name} · queue_db" in before) is bool(name)
+        assert "queue.db" not in before
 
 
 def test_a_worker_is_shown_with_its_jobs(db: QueueDB, name: str, client: httpx2.Client) -> None:

@@ -21,6 +21,7 @@ from queue_db.service.pages.assets import VERSION
 from queue_db.service.pages.board import board
 from queue_db.service.pages.navigation import MENU, closed_to
 from queue_db.service.pages.sparkline import sparkline
+from queue_db.service.pages.whereabouts import whereabouts
 from queue_db.service.paths import escaped
 from queue_db.service.requests import of
 
@@ -129,6 +130,9 @@ def page(request: Request, template: str, who: Identity, *, here: str = "", stat
         brief=lambda value, most=80: words.brief(value, service.settings.masked, most),
         payload=lambda value: words.payload(value, service.settings.masked),
         database=service.db.url,
+        server=service.db.database.server,
+        whereabouts=whereabouts(service.db.url),
+        instance=service.settings.name,
         theme=request.cookies.get("theme") if request.cookies.get("theme") in {"light", "dark"} else None,
         root=request.scope.get("app_root_path", "") or "/",
         notice=_notice(done, number),

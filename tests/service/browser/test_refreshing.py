@@ -33,13 +33,13 @@ def refresh(page: Page) -> None:
 
 def test_an_open_page_of_a_session_that_has_ended(db: QueueDB, browser: Browser) -> None:
     secret = db.tokens.create("ann", ["read"])
-    with serving(db, Settings()) as base:
+    with serving(db, Settings(name="staging")) as base:
         pages = Watched(browser)
         page = pages.page(base)
         page.goto("/?sort=due")
         page.locator("input[name=token]").fill(secret)
         page.locator("form button").click()
-        expect(page).to_have_title("(1) Overview · queue_db")
+        expect(page).to_have_title("(1) Overview · staging · queue_db")
         expect(page.locator("#live")).to_be_visible()  # the scripts have come, too
 
         page.context.set_offline(True)

@@ -97,6 +97,8 @@ def test_the_menu_of_a_phone(base: str, watched: Watched) -> None:
     page.goto("/workers")
     menu = page.get_by_role("navigation", name="Pages")
     expect(menu).to_be_hidden()
+    expect(page.locator(".where")).to_contain_text("shop.db")
+    expect(page.locator(".where")).to_be_in_viewport(ratio=1)
     page.get_by_role("button", name="Menu").tap()
     expect(menu).to_be_visible()
     assert not barriers(page)
