@@ -88,7 +88,7 @@ class Connections:
             at_rest = not in_doubt and transactions.at_rest(fairy.info) and self._dialect.is_idle(fairy.driver_connection)
             if not at_rest and not self._recovered(fairy.driver_connection, fairy.info):
                 connection.invalidate()
-                connection.close()
+                _close(connection)
                 return
         if usable and not self._closed.is_set() and len(self._idle) < self._keep and not connection.in_transaction():
             self._idle.append(connection)
@@ -98,7 +98,7 @@ class Connections:
             broken = connection.invalidated
             if usable and self._closed.is_set() and self._keep:
                 connection.detach()  # the engine's pool is disposed of, and would leave it open
-            connection.close()
+            _close(connection)
             if broken:
                 self._drop()
 
@@ -148,3 +148,11 @@ class Connections:
                 connection = self._idle.pop()
                 connection.detach()  # as in put_back
                 connection.close()
+
+
+def _close(connection: Connection) -> None:
+    try:
+        connection.close()
+    except AssertionError as error:
+        # SQLAlchemy's, of a transaction that is still active: the caller is told of the interrupt that has come there.
+        raise (error.__context__ or error) from None

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
-from weakref import WeakSet
+from weakref import ref
 
 from sqlalchemy import (
     URL,
@@ -112,7 +112,7 @@ class SQLite(ReturningDialect):
             )
         # Seconds to wait for the other writers.
         waits: dict[str, Any] = {} if "timeout" in url.query else {"timeout": 30.0}
-        return {"connect_args": waits | ({"factory": _Finishing} if url.get_driver_name() == "aiosqlite" else {})}
+        return {"connect_args": waits | {"factory": _Finishing}}
 
     def pool_options(self, url: URL, size: int, overflow: int) -> dict[str, Any]:
         if url.database not in (None, "", ":memory:"):
@@ -163,6 +163,8 @@ class SQLite(ReturningDialect):
         if made_here:
             # A commit is on the disk when it returns; some builds default to less under WAL.
             event.listen(engine, "connect", lambda connection, _: _tell(connection, "PRAGMA synchronous = FULL"))
+        else:
+            event.listen(engine, "do_connect", _finishing)
         with engine.connect() as connection:
             # Readers do not wait for the writer. Kept in the file; an in-memory database stays as it is.
             _run(connection, "PRAGMA journal_mode = WAL")
@@ -178,11 +180,14 @@ class SQLite(ReturningDialect):
             _run(connection, self.begins_writing)
 
     def is_idle(self, driver: Any) -> bool:
-        return not driver.in_transaction
+        # A change whose rows are not all read holds the lock until its statement ends; without BEGIN it is not "in transaction".
+        return not (driver.in_transaction or (isinstance(driver, _Finishing) and driver.has_statements()))
 
     def recover(self, driver: Any) -> bool:
         # This thread runs the statements itself. To close the connection would lose a database in memory.
-        if not isinstance(driver, sqlite3.Connection):
+        if isinstance(driver, _Finishing):
+            driver.finish()
+        elif not (isinstance(driver, sqlite3.Connection) and self._in_memory):
             return False
         if driver.in_transaction:
             driver.execute("ROLLBACK").close()
@@ -312,6 +317,8 @@ _GIVEN_ID = cast(_GIVEN.c.key, BigInteger).label("id")
 
 _PAIR = ("of_id", "of_version")
 _POINT = "queue_db_delete"
+#: Cursors of a connection before those that are gone are forgotten.
+_CURSORS = 16
 
 
 def _encoded(pairs: Pairs) -> str:
@@ -353,23 +360,41 @@ def _take(plan: ClaimPlan) -> Any:
 
 
 class _Finishing(sqlite3.Connection):
-    """Ends its statements when it is closed. One that a cancelled task has left half read would keep SQLite from closing, and the
-    lock with it, until Python forgets the last frame that knows of it.
+    """Can end its statements, and does so when it is closed. One that an interrupt has left half read would keep its lock, and
+    SQLite from closing, until Python forgets the last frame that knows of it; a cycle of an exception and its frames lives long.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._cursors: WeakSet[sqlite3.Cursor] = WeakSet()
+        # No WeakSet: Python ignores a Ctrl-C that comes in one of its callbacks.
+        self._cursors: list[ref[sqlite3.Cursor]] = []
 
     def cursor(self, *arguments: Any, **options: Any) -> Any:
         made: sqlite3.Cursor = super().cursor(*arguments, **options)
-        self._cursors.add(made)
+        if len(self._cursors) >= _CURSORS:
+            self._cursors = [cursor for cursor in self._cursors if cursor() is not None]
+        self._cursors.append(ref(made))
         return made
 
+    def has_statements(self) -> bool:
+        """Whether a cursor may be open: Python knows of one, which may have been closed."""
+        return any(cursor() is not None for cursor in self._cursors)
+
+    def finish(self) -> None:
+        """End all statements."""
+        for cursor in self._cursors:
+            if (open_ := cursor()) is not None:
+                open_.close()
+        self._cursors = []
+
     def close(self) -> None:
-        for cursor in list(self._cursors):
-            cursor.close()
+        self.finish()
         super().close()
+
+
+def _finishing(_: object, __: object, arguments: list[Any], options: dict[str, Any]) -> None:
+    """New connections of an application's engine can end their statements too."""
+    options.setdefault("factory", _Finishing)
 
 
 def _in_transaction(connection: Connection) -> bool:

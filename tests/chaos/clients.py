@@ -39,7 +39,9 @@ ROLES: dict[str, Callable[[Client], None]] = {
 def main(order: Order) -> None:
     """Be a client until SIGTERM, or until its operations are done."""
     client = Client(order)
-    signal.signal(signal.SIGTERM, lambda *_: client.stopping.set())
+    # A thread waits for it: a handler of the main thread may itself be interrupted while it holds the lock of the event.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    threading.Thread(target=_stop_at_the_signal, args=(client,), daemon=True).start()
     signal.signal(signal.SIGALRM, client.interrupt)
     signal.signal(signal.SIGUSR2, client.interrupt_some)
     threading.Thread(target=_end_with_the_round, daemon=True).start()
@@ -62,6 +64,11 @@ def main(order: Order) -> None:
     except BaseException:
         traceback.print_exc()
         raise
+
+
+def _stop_at_the_signal(client: Client) -> None:
+    signal.sigwait({signal.SIGTERM})
+    client.stopping.set()
 
 
 def _end_with_the_round() -> None:

@@ -7,13 +7,15 @@ import gc
 import inspect
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import create_engine, select
+from sqlalchemy.engine.base import RootTransaction
+from sqlalchemy.engine.default import DefaultDialect
 
-from queue_db import Queue, QueueDB
+from queue_db import LeasedJob, Queue, QueueDB
 from queue_db.dialects import direct, transactions
 from tests.interrupting import InterruptError
 
@@ -120,6 +122,16 @@ def test_an_interrupt_at_the_end_of_a_block_loses_no_later_enqueue(kind: str, qu
 
 
 @pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+def test_an_interrupt_while_a_connection_is_closed_is_raised_as_it_is(kind: str, queue: Queue, other: QueueDB) -> None:
+    """Ctrl-C must not become an error that a loop would catch: SQLAlchemy fails with an AssertionError there."""
+    queue.enqueue_many([("k", None), ("k", None)])
+    jobs = queue.claim(2)
+    at_the_entry_of(RootTransaction._deactivate_from_connection, lambda: queue.release_many(jobs))
+    queue.enqueue("k")
+    assert committed(other, queue.name) == 3
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 def test_an_interrupt_between_a_claim_and_its_rows_holds_no_lock(kind: str, queue: Queue, other: QueueDB) -> None:
     lines, first = inspect.getsourcelines(direct.fetch)
     (fetches,) = [first + at for at, line in enumerate(lines) if "cursor.fetchall()" in line]
@@ -147,6 +159,42 @@ def test_an_interrupt_between_a_claim_and_its_rows_holds_no_lock(kind: str, queu
     other.queue(queue.name).enqueue("k")  # it would wait for the lock, and fail
     assert kept.traceback  # as a log or a debugger keeps it
     assert committed(other, queue.name) == 2
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+@pytest.mark.parametrize("engine", ["ours", "the application's"])
+@pytest.mark.parametrize("error", [InterruptError, KeyboardInterrupt])
+def test_an_interrupt_between_a_change_and_its_rows_holds_no_lock(
+    kind: str, url: str, other: QueueDB, engine: str, error: type[BaseException]
+) -> None:
+    """A change with RETURNING whose rows are not read holds the lock of the file, even if SQLAlchemy has closed the connection."""
+    code = DefaultDialect.do_execute.__code__
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        if frame.f_code is not code:
+            return trace
+        if event == "return" and "RETURNING" in frame.f_locals["statement"]:
+            sys.settrace(None)
+            raise error
+        return trace
+
+    def release(jobs: Sequence[LeasedJob]) -> None:
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            queue.release_many(jobs)
+        finally:
+            sys.settrace(before)
+
+    with QueueDB(url if engine == "ours" else create_engine(url)) as db:
+        queue = db.queue(f"{engine} {error.__name__}")
+        queue.enqueue_many([("k", None), ("k", None)])
+        jobs = queue.claim(2)
+        with pytest.raises(error) as kept:
+            release(jobs)
+        other.queue(queue.name).enqueue("k")  # it would wait for the lock, and fail
+        assert kept.traceback  # as a log or a debugger keeps it, or a cycle
+        assert committed(other, queue.name) == 3
 
 
 def test_a_connection_that_nobody_gave_back_is_not_used_again(kind: str, queue: Queue, other: QueueDB) -> None:
