@@ -1,4 +1,4 @@
-"""The OpenAPI document: what every operation has in common, so that clients can be generated from it."""
+"""The OpenAPI document: what operations have in common, and which follow each other, so that clients can be generated from it."""
 
 from __future__ import annotations
 
@@ -87,6 +87,32 @@ EXAMPLES: dict[str, Any] = {
 }
 
 
+_MADE_JOB = {"job_id": "$response.body#/id"}
+_FIRST_JOB = {"job_id": "$response.body#/ids/0"}
+_LEASED_JOB = {"job_id": "$response.body#/jobs/0/id"}
+_SAME_FEED = {"feed": "$request.path.feed"}
+_CLAIM = {**_SAME_FEED, "claim": "$response.body#/id"}
+_CURSOR = {**_SAME_FEED, "cursor": "$request.path.cursor"}
+
+#: Where a client goes on after an operation: the next operations, and where their parameters stand. Pages have theirs by rule.
+LINKS: dict[str, dict[str, dict[str, str]]] = {
+    "enqueue_job": {"get_job": _MADE_JOB, "cancel_job": _MADE_JOB, "reschedule_job": _MADE_JOB, "get_finished_job": _MADE_JOB},
+    "enqueue_jobs": {"get_job": _FIRST_JOB},
+    "enqueue_batch": {"get_batch": {"batch_id": "$response.body#/batch"}, "get_job": _FIRST_JOB},
+    "run_schedule": {"get_job": _MADE_JOB},
+    "claim_jobs": {
+        "settle_jobs": {"queue": "$request.path.queue"},
+        "complete_job": _LEASED_JOB,
+        "fail_job": _LEASED_JOB,
+        "extend_lease": _LEASED_JOB,
+    },
+    "redrive_dead_jobs": {"get_job": _FIRST_JOB},
+    "publish_messages": {"get_message": {**_SAME_FEED, "message": "$response.body#/ids/0"}, "read_messages": _SAME_FEED},
+    "claim_messages": {"extend_message_claim": _CLAIM, "delete_messages": _SAME_FEED, "release_message_claim": _CLAIM},
+    "open_cursor": {"read_messages": _SAME_FEED, "acknowledge_cursor": _CURSOR, "close_cursor": _CURSOR},
+}
+
+
 class InvalidPart(BaseModel):
     """What is wrong at one place of a request."""
 
@@ -161,6 +187,30 @@ def _complete(document: dict[str, Any]) -> None:
             if status in {"429", "503"}:
                 response["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
         operation["responses"] = dict(sorted(responses.items()))
+        _link(operation, schemas)
+
+
+def _link(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
+    """Add the links of an operation."""
+    links = _links(operation, schemas)
+    for status, response in operation["responses"].items():
+        if links and status < "300" and "content" in response:
+            response["links"] = links
+
+
+def _links(operation: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
+    """The links of an operation, by name."""
+    name = operation["operationId"]
+    links: dict[str, Any] = {
+        target: {"operationId": target, "parameters": parameters} for target, parameters in LINKS.get(name, {}).items()
+    }
+    page = operation["responses"].get("200", {}).get("content", {}).get("application/json", {}).get("schema", {}).get("$ref", "")
+    parameters = operation.get("parameters", [])
+    answered = schemas.get(page.rpartition("/")[2], {}).get("properties", {})
+    if "after" in answered and any(one["name"] == "after" for one in parameters):
+        same = {one["name"]: f"$request.{one['in']}.{one['name']}" for one in parameters if one["in"] == "path"}
+        links["next_page"] = {"operationId": name, "parameters": {**same, "after": "$response.body#/after"}}
+    return links
 
 
 def _operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:

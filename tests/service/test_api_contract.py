@@ -397,3 +397,38 @@ def test_names_of_the_document_read_well_in_a_client() -> None:
         assert re.fullmatch(r"[a-z]+(_[a-z]+)+", operation["operationId"]), operation["operationId"]
     described = {tag["name"] for tag in DOCUMENT["tags"] if tag["description"]}
     assert {tag for operation in OPERATIONS.values() for tag in operation["tags"]} == described
+
+
+def part(schema: dict[str, Any], steps: list[str]) -> dict[str, Any] | None:
+    """The schema at a JSON pointer of a response."""
+    while "$ref" in schema:
+        schema = DOCUMENT["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    if not steps:
+        return schema
+    step, *rest = steps
+    choices = [one for one in schema.get("anyOf", [schema]) if one.get("type") != "null"]
+    if choices != [schema]:
+        return part(choices[0], steps)
+    inner = schema.get("items") if step.isdigit() else schema.get("properties", {}).get(step)
+    return None if inner is None else part(inner, rest)
+
+
+def test_links_lead_to_operations_with_values_that_are_there() -> None:
+    by_id = {one["operationId"]: one for one in OPERATIONS.values()}
+    paged = 0
+    for source in by_id.values():
+        in_path = {one["name"] for one in source.get("parameters", []) if one["in"] == "path"}
+        for response in source["responses"].values():
+            for name, link in response.get("links", {}).items():
+                target = by_id[link["operationId"]]
+                taken = {one["name"] for one in target.get("parameters", [])}
+                needed = {one["name"] for one in target.get("parameters", []) if one["in"] == "path"}
+                assert needed <= link["parameters"].keys() <= taken, (source["operationId"], name)
+                paged += name == "next_page"
+                for value in link["parameters"].values():
+                    if (pointer := value.removeprefix("$response.body#/")) != value:
+                        assert part(response["content"]["application/json"]["schema"], pointer.split("/")) is not None, value
+                    else:
+                        assert value.removeprefix("$request.path.") in in_path, value
+    assert paged > 8
+    assert part(DOCUMENT["components"]["schemas"]["EnqueuedJob"], ["no"]) is None
