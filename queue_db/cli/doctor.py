@@ -17,6 +17,7 @@ from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions
 from queue_db.database import migrate as migrations
 from queue_db.db import QueueDB
+from queue_db.dialects.diagnosis import OpenTransaction
 from queue_db.errors import PermanentStorageError, SchemaOutOfDateError, StorageError
 from queue_db.insights import Finding, findings
 from queue_db.model import Capability
@@ -25,6 +26,9 @@ from queue_db.strategies import known_strategies, strategy_for
 
 #: Largest difference between this machine's clock and the database's without a warning, seconds.
 SKEW = 1.0
+
+#: Longest time for which a transaction may be open without a warning, seconds.
+LONG_OPEN = 60.0
 
 _CLOCK_READINGS = 5
 
@@ -57,6 +61,8 @@ def doctor(
     slow: jobs of a queue have been due for more than a minute although it has workers, or because it is paused or limited; a worker
     has missed its heartbeats; more jobs of a group run at a time than may.
 
+    warning: a transaction has been open for more than a minute; this machine's clock is wrong.
+
     With --strict the exit status is 1 also for what is slow and for warnings.
     """
     with common.open() as db:
@@ -84,7 +90,7 @@ def _examine(db: QueueDB, *, strict: bool = False) -> dict[str, Any]:
         version = migrations.found(database, tables)
         db.check()
     except SchemaOutOfDateError as error:
-        problems.append(str(error))
+        problems += rights.closed_schema(db) or [str(error)]
     except PermanentStorageError:
         # Probably the first of several missing rights.
         problems += rights.missing(db)
@@ -95,7 +101,14 @@ def _examine(db: QueueDB, *, strict: bool = False) -> dict[str, Any]:
         found += _findings(db, problems)
     stuck = [one.sentence for one in found if one.stuck]
     slow = [one.sentence for one in found if not one.stuck]
-    warnings: list[str] = []
+    long_open, hidden = database.run(
+        lambda connection: (dialect.open_transactions(connection, LONG_OPEN), dialect.hidden_transactions(connection)),
+        name="doctor",
+        write=False,
+    )
+    warnings = [_warning(one) for one in long_open]
+    if hidden is not None:
+        facts = facts | {"open transactions": f"this user does not see all of them: run this as an administrator, or {hidden}"}
     if abs(clock.skew) > SKEW + clock.round_trip / 2:
         way = "behind" if clock.skew > 0 else "ahead of"
         warnings.append(
@@ -137,6 +150,13 @@ def _findings(db: QueueDB, problems: list[str]) -> list[Finding]:
     except StorageError as error:
         problems.append(f"stuck jobs and workers cannot be checked: {error}")
         return []
+
+
+def _warning(transaction: OpenTransaction) -> str:
+    return (
+        f"a transaction of {transaction.user} has been open for {output.span(transaction.age)} ({transaction.state}): its locks "
+        f"stay, deleted rows are not removed from the disk, and claims get slower until it ends; end it: {transaction.end}"
+    )
 
 
 def _lacking(db: QueueDB, needs: frozenset[Capability]) -> list[str]:

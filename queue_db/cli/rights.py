@@ -16,7 +16,12 @@ _Statements = dict[tuple[Table, str], Any]
 
 
 def missing(db: QueueDB) -> list[str]:
-    """Return one sentence per table on which a worker's rights are missing, with the GRANT that adds them."""
+    """Return one sentence per table on which a worker's rights are missing, with the GRANT that adds them.
+
+    One sentence alone if the schema is closed to the user, or if the database takes no changes.
+    """
+    if closed := closed_schema(db):
+        return closed
     statements = _statements(db)
     try:
         db.database.run(partial(_execute, list(statements.values())), name="rights", attempts=1)
@@ -24,24 +29,35 @@ def missing(db: QueueDB) -> list[str]:
     except StorageError:
         # A refused statement ends its transaction, so each runs in its own.
         refusals = dict(_refusals(db, statements))
-    changes = {what for what in statements if what[1] != "SELECT"}
-    if changes == refusals.keys() and len({reason.replace(verb, "") for (_, verb), reason in refusals.items()}) == 1:
-        return [f"the database refuses to change anything: {next(iter(refusals.values()))}"]  # a standby server or a read-only file
+    dialect = db.store.dialect
+    for error in refusals.values():
+        if dialect.refuses_changes(error.sqlstate):
+            return [f"the database refuses to change anything: {_reason(error)}; {dialect.when_read_only}"]
+    user = db.database.run(dialect.grantee, name="rights", write=False)
     found = []
     for table in dict.fromkeys(table for table, _ in refusals):
-        verbs = {verb: reason for (other, verb), reason in refusals.items() if other is table}
-        names, reason = ", ".join(verbs), next(iter(verbs.values()))
-        found.append(f"no right to {names} on {table.fullname} ({reason}): GRANT {names} ON {table.fullname} TO {_user(db)}")
-    sequences = db.database.run(partial(db.store.dialect.closed_sequences, tables=_tables(db)), name="rights", write=False)
-    return found + [f"no right to use the sequence {one}: GRANT USAGE ON SEQUENCE {one} TO {_user(db)}" for one in sequences]
+        verbs = {verb: error for (other, verb), error in refusals.items() if other is table}
+        names, reason = ", ".join(verbs), _reason(next(iter(verbs.values())))
+        found.append(f"no right to {names} on {table.fullname} ({reason}): GRANT {names} ON {table.fullname} TO {user}")
+    sequences = db.database.run(partial(dialect.closed_sequences, tables=_tables(db)), name="rights", write=False)
+    return found + [f"no right to use the sequence {one}: GRANT USAGE ON SEQUENCE {one} TO {user}" for one in sequences]
+
+
+def closed_schema(db: QueueDB) -> list[str]:
+    """Return a sentence with the GRANT if the user has no right to use the schema of the tables: then they seem to be missing."""
+
+    def ask(connection: Connection) -> list[str]:
+        dialect = db.store.dialect
+        closed = dialect.closed_schema(connection, db.store.tables.jobs)
+        if closed is None:
+            return []
+        return [f"no right to use the schema {closed}: GRANT USAGE ON SCHEMA {closed} TO {dialect.grantee(connection)}"]
+
+    return db.database.run(ask, name="rights", write=False)
 
 
 def _tables(db: QueueDB) -> list[Table]:
     return list(db.store.tables.metadata.tables.values())
-
-
-def _user(db: QueueDB) -> str:
-    return db.database.engine.url.username or "…"
 
 
 def _statements(db: QueueDB) -> _Statements:
@@ -72,12 +88,16 @@ def _existing(connection: Connection, tables: list[Table]) -> list[Table]:
     return [table for table in tables if exists(table)]
 
 
-def _refusals(db: QueueDB, statements: _Statements) -> Iterator[tuple[tuple[Table, str], str]]:
+def _refusals(db: QueueDB, statements: _Statements) -> Iterator[tuple[tuple[Table, str], StorageError]]:
     for what, statement in statements.items():
         try:
             db.database.run(partial(_execute, [statement]), name="rights", attempts=1)
         except StorageError as error:
-            yield what, str(error).removeprefix("rights: ")
+            yield what, error
+
+
+def _reason(error: StorageError) -> str:
+    return str(error).removeprefix("rights: ")
 
 
 def _execute(statements: list[Any], connection: Connection) -> None:

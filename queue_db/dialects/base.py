@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Table, update
 
 from queue_db.dialects.bulk import Bulk
+from queue_db.dialects.diagnosis import Diagnosis
 from queue_db.dialects.failures import Failures
 from queue_db.dialects.grouping import Grouping
 from queue_db.dialects.lab import Laboratory
@@ -22,12 +23,13 @@ from queue_db.errors import ConfigurationError
 _REGISTRY: dict[str, type[Dialect]] = {}
 
 
-class Dialect(Bulk, Grouping, Failures, Laboratory, Listing):
+class Dialect(Bulk, Grouping, Failures, Laboratory, Diagnosis, Listing):
     """Everything that differs from one database to the other.
 
     :class:`~queue_db.dialects.seam.ClaimSeam` has what claims, settles and enqueues need. Most dialects override members of it, of
     :class:`~queue_db.dialects.opening.Opening` and of :class:`Failures` alone. :class:`Bulk` is for Spark and streams,
-    :class:`Grouping` for groups, :class:`Laboratory` for comparisons, :class:`Listing` for lists of jobs.
+    :class:`Grouping` for groups, :class:`Laboratory` for comparisons, :class:`Diagnosis` for ``queue-db doctor``, :class:`Listing`
+    for lists of jobs.
     """
 
     def __init_subclass__(cls, **kw: Any) -> None:

@@ -11,6 +11,8 @@ from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from queue_db.errors import PermanentStorageError, StorageError, TransientStorageError
 from queue_db.model import Fault
 
+_MAKE_ROOM = "the database has no room: free space on its disk, or raise the limit of its size"
+
 
 class Failures:
     """The error codes of a database. Errors are judged by their codes, never by their texts."""
@@ -23,6 +25,8 @@ class Failures:
     #: Error codes of a statement that took longer than the server allows. It may be faster later, but not at once: the library does
     #: not run the transaction again by itself.
     expired: ClassVar[frozenset[str]] = frozenset()
+    #: Error codes of a full disk.
+    full: ClassVar[frozenset[str]] = frozenset()
     #: Error codes of collisions between transactions.
     faults: ClassVar[Mapping[str, Fault]] = {}
 
@@ -45,6 +49,8 @@ class Failures:
         away = error.connection_invalidated or (transient if code is None else self.is_away(code))
         kind = TransientStorageError if transient else PermanentStorageError
         detail = (self.detail(error).strip().splitlines() or [type(error.orig).__name__])[0]
+        if code in self.full:
+            detail += f" ({_MAKE_ROOM})"
         return kind(f"{statement_name}: {detail}", sqlstate=code, statement_name=statement_name, server_away=away)
 
     def detail(self, error: DBAPIError) -> str:

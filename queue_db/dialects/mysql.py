@@ -44,6 +44,7 @@ from queue_db.dialects.base import Dialect
 from queue_db.dialects.chunks import FIELDS, Unpacked
 from queue_db.dialects.clock import instant, now_us
 from queue_db.dialects.grouping import Member
+from queue_db.dialects.mysql_diagnosis import MySQLDiagnosis
 from queue_db.dialects.numbering import NumberedMove
 from queue_db.dialects.seam import Rows, Statement
 from queue_db.dialects.statements import Columns, Pairs, insert_into, matching, new, wanted
@@ -73,7 +74,7 @@ def _instant(element: instant, compiler: Any, **kw: Any) -> str:
     return f"TIMESTAMPADD(MICROSECOND, {micros}, TIMESTAMP'1970-01-01 00:00:00')"
 
 
-class MySQL(Dialect):
+class MySQL(MySQLDiagnosis, Dialect):
     """No UPDATE … RETURNING on either server; DELETE … RETURNING on MariaDB."""
 
     names: ClassVar[tuple[str, ...]] = ("mysql", "mariadb")
@@ -99,6 +100,9 @@ class MySQL(Dialect):
     # read_only or super_read_only is on; the same by InnoDB itself. And a node of Galera without its cluster: it refuses
     # statements, or a COMMIT, with the error number of a socket or none.
     read_only: ClassVar[frozenset[str]] = frozenset({"1290", "1836", "1047", "1180", "1180-107"})
+
+    # The disk, a tablespace or a table; the same in the error of an engine and of COMMIT.
+    full: ClassVar[frozenset[str]] = frozenset({"1021", "1114", "1030-28", "1180-28"})
 
     # max_execution_time of MySQL, max_statement_time of MariaDB.
     expired: ClassVar[frozenset[str]] = frozenset({"3024", "1969"})

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
-from sqlalchemy import URL, Connection, Engine, Table
+from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 
 
@@ -42,10 +42,6 @@ class Opening:
     def minimum_for(self, sql: SQLAlchemyDialect) -> tuple[int, ...]:
         """The oldest supported version of this kind of server."""
         return self.minimum
-
-    def closed_sequences(self, connection: Connection, tables: Sequence[Table]) -> list[str]:
-        """The id sequences of these tables that the user has no right to use. Default: ids need no right of their own."""
-        return []
 
     def engine_options(self, url: URL) -> dict[str, Any]:
         """Arguments of ``create_engine`` for the library's own engines: isolation, and a limit on every network wait."""

@@ -33,6 +33,7 @@ from queue_db.dialects.grouping import Member
 from queue_db.dialects.listening import AsyncpgListener, PostgreSQLListener
 from queue_db.dialects.postgresql_bulk import PostgreSQLBulk
 from queue_db.dialects.postgresql_claim import HEAD, TRIED
+from queue_db.dialects.postgresql_diagnosis import PostgreSQLDiagnosis
 from queue_db.dialects.postgresql_opening import PostgreSQLOpening
 from queue_db.dialects.seam import Rows
 from queue_db.dialects.statements import Pairs, copied, wanted
@@ -62,7 +63,7 @@ def _now_after_waiting(element: now_us_after_waiting, compiler: Any, **kw: Any) 
 _NOT_MY_SESSION = frozenset({"26000", "42P05"})
 
 
-class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
+class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, ReturningDialect):
     """One statement for everything: UPDATE … RETURNING in a WITH, arrays for many rows."""
 
     names: ClassVar[tuple[str, ...]] = ("postgresql",)
@@ -83,6 +84,7 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
     )
 
     read_only: ClassVar[frozenset[str]] = frozenset({"25006"})
+    full: ClassVar[frozenset[str]] = frozenset({"53100"})
     # statement_timeout, or an administrator has cancelled it.
     expired: ClassVar[frozenset[str]] = frozenset({"57014"})
 

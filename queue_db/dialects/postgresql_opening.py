@@ -1,8 +1,8 @@
-"""How PostgreSQL is opened: driver options, facts about the server, rights."""
+"""How PostgreSQL is opened: driver options, facts about the server."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from sqlalchemy import URL, Connection, Table, func, select, text
@@ -43,22 +43,15 @@ class PostgreSQLOpening(Opening, Laboratory):
         )
         facts = {row.name: row.setting for row in connection.execute(settings)}
         # A table created without the migration has none of these.
-        options = text("SELECT unnest(reloptions) FROM pg_class WHERE oid = to_regclass(:name)")
-        for option in connection.execute(options, {"name": jobs.fullname}).scalars():
+        options = text(
+            "SELECT unnest(c.reloptions) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE c.relname = :name AND (n.nspname = :schema OR CAST(:schema AS text) IS NULL AND pg_table_is_visible(c.oid))"
+        )
+        for option in connection.execute(options, {"name": jobs.name, "schema": jobs.schema}).scalars():
             name, _, value = option.partition("=")
             if name in ("fillfactor", "autovacuum_vacuum_threshold"):
                 facts[f"{name} of {jobs.name}"] = f"{value} %" if name == "fillfactor" else f"{value} rows"
         return dict(sorted(facts.items()))
-
-    def closed_sequences(self, connection: Connection, tables: Sequence[Table]) -> list[str]:
-        quoted = connection.dialect.identifier_preparer.format_table
-        named = [
-            {"place": quoted(one), "id": one.autoincrement_column.name} for one in tables if one.autoincrement_column is not None
-        ]
-        query = text("SELECT pg_get_serial_sequence(:place, :id)")
-        found = [connection.execute(query, one).scalar_one() for one in named]
-        allowed = text("SELECT has_sequence_privilege(:sequence, 'USAGE')")
-        return [one for one in found if one is not None and not connection.execute(allowed, {"sequence": one}).scalar_one()]
 
     def process(self, connection: Connection) -> int | None:
         # This connection's own; its parent is the postmaster.

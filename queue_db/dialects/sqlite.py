@@ -80,6 +80,10 @@ class SQLite(ReturningDialect):
         str(sqlite3.SQLITE_LOCKED): Fault.LOCK_TIMEOUT,
     }
 
+    full: ClassVar[frozenset[str]] = frozenset({str(sqlite3.SQLITE_FULL)})
+
+    when_read_only: ClassVar[str] = "let this user write to the file and to its folder, and leave out mode=ro in the URL"
+
     _in_memory = False
 
     def capabilities(self, sql: SQLAlchemyDialect) -> frozenset[Capability]:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from sqlalchemy import delete, make_url, text, update
+from sqlalchemy import create_engine, delete, make_url, text, update
 
 from queue_db import Finished, PermanentStorageError, State
 from queue_db.db import QueueDB
@@ -166,7 +166,8 @@ def visitor(kind, fresh_url, ask_at):
     ask_at(fresh_url, "migrate")
     name = f"visitor_{uuid.uuid4().hex[:8]}"
     database = make_url(fresh_url).database
-    user = name if kind == "postgresql" else f"{name}@'%%'"
+    # No account for all hosts, so that a GRANT needs the host.
+    user = name if kind == "postgresql" else f"'{name}'@'%%_'"
     word = "PASSWORD" if kind == "postgresql" else "IDENTIFIED BY"
     execute(fresh_url, f"CREATE USER {user} {word} 'Visitor-7x'")
 
@@ -177,6 +178,7 @@ def visitor(kind, fresh_url, ask_at):
 
     with QueueDB(fresh_url) as db:
         rights.tables = [*db.store.tables.metadata.tables, db.store.tables.version]
+    rights.user = user.replace("%%", "%")
     rights.everything = "ALL TABLES IN SCHEMA public" if kind == "postgresql" else f"{database}.*"
     yield rights
     execute(fresh_url, *([f"DROP OWNED BY {user}"] if kind == "postgresql" else []), f"DROP USER {user}")
@@ -193,8 +195,8 @@ def test_doctor_names_the_rights_that_a_user_lacks(ask_at, visitor, kind, fresh_
     answer = ask_at(url, "doctor", "--json", status=1).record
     (problem,) = answer["problems"]
     assert problem.startswith("no right to DELETE on jobs (")
-    assert f"GRANT DELETE ON jobs TO {make_url(url).username}" in problem
-    visitor("DELETE ON jobs")
+    assert f"GRANT DELETE ON jobs TO {visitor.user}" in problem
+    execute(fresh_url, problem[problem.index("GRANT") :].replace("%", "%%"))
     assert ask_at(url, "doctor", "--json").record["healthy"] is True
 
 
@@ -265,13 +267,45 @@ def test_an_application_that_enqueues_needs_the_rights_in_the_documentation(ask_
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")
-def test_doctor_of_a_server_that_refuses_all_changes(ask_at, fresh_url, kind):
-    ask_at(fresh_url, "migrate")
-    (problem,) = ask_at(fresh_url + "?options=-c%20default_transaction_read_only=on", "doctor", "--json", status=1).record[
-        "problems"
-    ]
-    assert problem.startswith("the database refuses to change anything: ")
-    assert "read-only transaction" in problem
+@pytest.mark.parametrize("schema", [None, "queue"])
+def test_doctor_names_the_schema_that_a_user_may_not_use(ask_at, visitor, kind, fresh_url, schema):
+    name = schema or "public"
+    place = ("--schema", schema) if schema else ()
+    execute(fresh_url, f"CREATE SCHEMA {name}" if schema else "REVOKE USAGE ON SCHEMA public FROM PUBLIC")
+    ask_at(fresh_url, "migrate", *place)
+    url = visitor(f"SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {name}", f"USAGE ON ALL SEQUENCES IN SCHEMA {name}")
+    (problem,) = ask_at(url, "doctor", "--json", *place, status=1).record["problems"]
+    assert problem == f"no right to use the schema {name}: GRANT USAGE ON SCHEMA {name} TO {visitor.user}"
+    execute(fresh_url, problem[problem.index("GRANT") :])
+    assert ask_at(url, "doctor", "--json", *place).record["healthy"] is True
+
+
+@SERVERS
+def test_doctor_lists_transactions_that_are_open_for_long(alone, fresh_url, kind, monkeypatch):
+    monkeypatch.setattr("queue_db.cli.doctor.LONG_OPEN", 0.0)
+    engine = create_engine(fresh_url)
+    with engine.connect() as other:
+        own = "pg_backend_pid" if kind == "postgresql" else "CONNECTION_ID"
+        number = other.exec_driver_sql(f"SELECT {own}()").scalar_one()
+        end = f"; end it: SELECT pg_terminate_backend({number})" if kind == "postgresql" else f"; end it: KILL {number}"
+        other.exec_driver_sql("SELECT * FROM jobs_stripes FOR UPDATE")
+        answer = alone("doctor", "--json").record
+        (warning,) = [one for one in answer["warnings"] if one.endswith(end)]
+        assert re.match(r"a transaction of tester has been open for .* s \((idle in transaction|Sleep)\): ", warning)
+        assert answer["healthy"] is True
+        alone("doctor", "--strict", status=1)
+        other.rollback()
+        assert not any(one.endswith(end) for one in alone("doctor", "--json").record["warnings"])
+    engine.dispose()
+
+
+@SERVERS
+def test_doctor_says_that_a_user_does_not_see_all_transactions(ask_at, visitor, kind, fresh_url):
+    sequences = ["USAGE ON ALL SEQUENCES IN SCHEMA public"] if kind == "postgresql" else []
+    url = visitor(*sequences, *granted(visitor, "SELECT, INSERT, UPDATE, DELETE"))
+    fact = ask_at(url, "doctor", "--strict", "--json").record["facts"]["open transactions"]
+    execute(fresh_url, fact[fact.index("GRANT") :].replace("%", "%%"))
+    assert "open transactions" not in ask_at(url, "doctor", "--json").record["facts"]
 
 
 @SQLITE

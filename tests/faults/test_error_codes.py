@@ -6,7 +6,7 @@ from typing import Any
 
 import pymysql
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import OperationalError
 
 from queue_db import PermanentStorageError, QueueDB, StorageError, TransientStorageError
@@ -57,6 +57,29 @@ def test_a_node_without_its_cluster_is_away_and_its_connections_are_dropped(numb
 def test_a_full_disk_at_commit_stays_permanent() -> None:
     translated = MYSQL.translate(error_of(1180, 'Got error 28 "No space left on device" during COMMIT'), "enqueue")
     assert isinstance(translated, PermanentStorageError)
+    assert "free space on its disk" in str(translated)
+
+
+NO_ROOM = {
+    "postgresql": [
+        "DO $$ BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$"
+    ],
+    "mysql": [
+        "SET SESSION max_heap_table_size = 16384",
+        "CREATE TEMPORARY TABLE small (text CHAR(255)) ENGINE = MEMORY",
+        "INSERT INTO small SELECT column_name FROM information_schema.columns",
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"])
+def test_an_error_of_a_full_disk_names_the_remedy(kind: str, db: QueueDB) -> None:
+    def fill(connection: Connection) -> None:
+        for statement in NO_ROOM.get(kind, NO_ROOM["mysql"]):
+            connection.exec_driver_sql(statement)
+
+    with pytest.raises(PermanentStorageError, match="free space on its disk"):
+        db.database.run(fill, name="fill")
 
 
 @pytest.mark.parametrize("kind", ["mysql", "mariadb"])
