@@ -380,6 +380,7 @@ class Counters:
     serialization_failures: int = 0
     lock_timeouts: int = 0
     other_errors: int = 0
+    discarded: int = 0  #: connections that were closed because an interrupt had left their transactions in doubt
     unregistered: int = 0  #: workers that could not write or read the rows of workers: what they have in hand when killed waits
     condition_errors: int = 0  #: routes that did not act because their condition cannot be evaluated for a message
     loops: int = 0  #: routes that were cut because they lead back to where a message has been, or beyond the limit of forwards

@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -29,13 +29,15 @@ class Connections:
 
     :param keep: how many stay open while idle. 0: each returns to the engine's pool, as it must if the engine is the caller's or
         the pool binds connections to threads.
+    :param count: called for each connection that is discarded because it may not be idle.
     :param made_here: the engine is not the caller's: its pool, too, takes back only connections that are idle.
     """
 
-    def __init__(self, engine: Engine, dialect: Dialect, keep: int, *, made_here: bool = False) -> None:
+    def __init__(self, engine: Engine, dialect: Dialect, keep: int, count: Callable[[], None], *, made_here: bool = False) -> None:
         self._engine = engine
         self._dialect = dialect
         self._keep = keep
+        self._count = count
         # Other pools give a thread the same connection twice, within its own transaction.
         self._alone = isinstance(engine.pool, QueuePool)
         if made_here:
@@ -103,11 +105,13 @@ class Connections:
                 self._drop()
 
     def _recovered(self, driver: Any, info: dict[Any, Any]) -> bool:
-        """Bring a connection in doubt to rest, or log that it will be closed."""
+        """Bring a connection in doubt to rest, or count and log that it will be closed."""
         if self._dialect.recover(driver):
             transactions.forget(info)
             return True
-        log.warning("a connection to %s is closed: an interrupt has left its transaction in doubt", masked(self._engine.url))
+        self._count()
+        what = "a connection to %s is closed: an interrupt has left its transaction in doubt"
+        log.warning(what, masked(self._engine.url), extra={"outcome": "discarded"})
         return False
 
     def _returned(self, _: Any, record: ConnectionPoolEntry | None, state: PoolResetState) -> None:

@@ -117,7 +117,7 @@ class Database:
             with self._errors("connect"):
                 self.engine = self.dialect.prepare(engine, made_here=self.made_here)
                 keep = self._keeps(pool_size)
-                self.connections = Connections(self.engine, self.dialect, keep, made_here=self.made_here)
+                self.connections = Connections(self.engine, self.dialect, keep, self._discarded, made_here=self.made_here)
                 with self.connections.one() as connection:
                     self._meet(connection)
         except StorageError as error:
@@ -154,8 +154,13 @@ class Database:
     def after_fork(self) -> None:
         """The child has one thread, which holds no lock."""
         #: The lock for changes of the counters: a bare ``+=`` can lose the increment of another thread. It is a lock itself, since
-        #: an interrupt in an ``__exit__`` of our own would leave it locked.
-        self.counting = threading.Lock()
+        #: an interrupt in an ``__exit__`` of our own would leave it locked. Reentrant, since the garbage collection may discard a
+        #: connection at any time.
+        self.counting = threading.RLock()
+
+    def _discarded(self) -> None:
+        with self.counting:
+            self.counters.discarded += 1
 
     def _made(self, url: URL, **options: Any) -> Engine:
         try:

@@ -121,6 +121,31 @@ def test_an_interrupt_at_the_end_of_a_block_loses_no_later_enqueue(kind: str, qu
     assert committed(other, queue.name) == 2
 
 
+@pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")
+def test_each_connection_that_is_discarded_is_counted_and_logged_once(
+    kind: str, queue: Queue, db: QueueDB, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails() -> None:
+        with queue.transaction():
+            raise ValueError
+
+    def told() -> list[str]:
+        return [one.levelname for one in caplog.records if getattr(one, "outcome", None) == "discarded"]
+
+    before = db.counters.discarded
+    at_the_entry_of(transactions.OnDemand.__exit__, fails)
+    gc.collect()
+    assert (db.counters.discarded - before, told()) == (1, ["WARNING"])
+    with db.database.counting:  # the garbage collection does not choose its time
+        at_the_entry_of(contextlib._GeneratorContextManager.__exit__, fails)
+        gc.collect()
+    assert (db.counters.discarded - before, told()) == (2, ["WARNING"] * 2)
+    with contextlib.suppress(ValueError):
+        fails()
+    queue.enqueue("k")
+    assert (db.counters.discarded - before, len(told())) == (2, 2)
+
+
 @pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 def test_an_interrupt_while_a_connection_is_closed_is_raised_as_it_is(kind: str, queue: Queue, other: QueueDB) -> None:
     """Ctrl-C must not become an error that a loop would catch: SQLAlchemy fails with an AssertionError there."""

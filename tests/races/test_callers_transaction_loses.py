@@ -175,7 +175,7 @@ class TestSnapshotIsolation:
         ours, theirs = pair
         ours.enqueue("mail")
         engine = theirs.db.database.engine.execution_options(isolation_level="REPEATABLE READ")
-        theirs.db.database.connections = Connections(engine, theirs.db.database.dialect, keep=0)
+        theirs.db.database.connections = Connections(engine, theirs.db.database.dialect, 0, lambda: None)
         with between(engine, "UPDATE", ours.claim) as done:
             assert theirs.claim() == []
         assert done[0]
