@@ -6,7 +6,7 @@ A publisher evaluates them itself: the databases disagree about the equality and
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -16,6 +16,16 @@ from queue_db.store.feeds.messages import NewMessage
 
 #: Longest condition, in characters.
 CONDITION_LENGTH = 2000
+
+#: Most operators within each other: a publisher's own calls need room on the stack, too.
+CONDITION_DEPTH = 100
+
+#: Most steps of one evaluation, and elements of lists that it flattens.
+CONDITION_STEPS = 100_000
+
+# What evaluations raise. JMESPathError is a ValueError; the order of a text and a number a TypeError, the integer of infinity an
+# ArithmeticError.
+_EVALUATION = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 #: A condition, for errors and help.
@@ -48,9 +58,9 @@ def check(where: object) -> str:
     text = arguments.name("where", where, CONDITION_LENGTH)
     try:
         _compiled(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
-        raise ArgumentError(f"where={arguments.shown(text)}: is no JMESPath expression ({reason}); one is: {EXAMPLE}") from None
+        raise ArgumentError(f"where={arguments.shown(text)}: is no JMESPath expression for a condition ({reason}); one is: {EXAMPLE}") from None
     return text
 
 
@@ -61,8 +71,10 @@ def holds(where: str, message: Mapping[str, Any]) -> bool:
     :raises ConfigurationError: the package jmespath is not installed.
     """
     try:
-        found = _compiled(where).search(message)
-    except (ValueError, TypeError) as error:  # JMESPathError is a ValueError; the order of a text and a number a TypeError
+        tree = _compiled(where)
+        _, interpreter = _language()
+        found = interpreter().visit(tree, message)
+    except _EVALUATION as error:
         raise ConditionError(str(error)) from error
     return found is not None and found is not False and found not in ("", [], {})
 
@@ -78,7 +90,7 @@ def content_of(topic: str, message: NewMessage) -> dict[str, Any]:
     """A stored message as conditions see it; a payload that is no JSON, as of another codec, is null."""
     try:
         payload = json.loads(message.payload)
-    except ValueError:
+    except (ValueError, RecursionError):
         payload = None
     headers = json.loads(message.headers) if message.headers else None
     return content(topic, message.kind, payload, message.message_key, message.client, headers)
@@ -86,8 +98,62 @@ def content_of(topic: str, message: NewMessage) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _compiled(where: str) -> Any:
+    """The tree of a condition.
+
+    :raises ValueError: it is no JMESPath expression, or one whose values could be ever larger than the message.
+    """
+    parser, _ = _language()
+    tree = parser().parse(where).parsed
+    _check_growth(tree, 1)
+    return tree
+
+
+@lru_cache(maxsize=1)
+def _language() -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """What makes parsers, and interpreters for one evaluation."""
     try:
-        import jmespath
+        from jmespath.parser import Parser
+        from jmespath.visitor import TreeInterpreter
     except ImportError:
         raise ConfigurationError('a route has a condition, and jmespath is not installed: pip install "queue-db[routes]"') from None
-    return jmespath.compile(where)
+
+    class Interpreter(TreeInterpreter):  # type: ignore[misc]
+        """Filters within filters of long lists would take hours, in each publisher."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._left = CONDITION_STEPS
+
+        def visit(self, node: Any, *args: Any, **options: Any) -> Any:
+            self._spend(1)
+            return super().visit(node, *args, **options)
+
+        def visit_flatten(self, node: Any, value: Any) -> Any:
+            found = super().visit_flatten(node, value)
+            self._spend(len(found or ()))
+            return found
+
+        def _spend(self, steps: int) -> None:
+            self._left -= steps
+            if self._left < 0:
+                raise ValueError(f"it takes more than {CONDITION_STEPS:,} steps for this message")
+
+    return Parser, Interpreter
+
+
+def _check_growth(node: Any, depth: int) -> None:
+    """Refuse what makes one value of several others: repeated, each time it doubles what a publisher has in memory.
+
+    :raises ValueError: it does, or it is nested too deep.
+    """
+    if not isinstance(node, dict):  # a number of a slice
+        return
+    kind, children = node["type"], node["children"]
+    if depth > CONDITION_DEPTH:
+        raise ValueError(f"more than {CONDITION_DEPTH} operators are within each other")
+    if kind == "multi_select_dict" or (kind == "function_expression" and node["value"] == "join"):
+        raise ValueError("conditions cannot make objects, or join texts")
+    if kind == "multi_select_list" and any(child["type"] != "literal" for child in children):
+        raise ValueError("conditions cannot make lists of anything but literals")
+    for child in children:
+        _check_growth(child, depth + 1)

@@ -1,0 +1,62 @@
+"""The cost of a condition is bounded: whoever defines one must not stop those who publish."""
+
+import json
+
+import pytest
+
+from queue_db.errors import ArgumentError
+from queue_db.routes.conditions import CONDITION_DEPTH, ConditionError, check, content, content_of, holds
+from queue_db.store.feeds.messages import NewMessage
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "to_array(payload)" + "|[@,@][]" * 200,  # twice as many elements each time
+        "(payload" + "|[@,@]" * 100 + ") == (payload" + "|[@,@]" * 100 + ")",  # few objects, and 2^100 ways through them
+        "payload | {a: @, b: @}",
+        "join(payload.text, payload.list)",  # as long as one times the other
+        "!" * 1500 + "payload",
+        "(" * 900 + "payload" + ")" * 900,
+        "!" * CONDITION_DEPTH + "payload",
+    ],
+)
+def test_a_condition_whose_values_could_grow_is_refused(where: str) -> None:
+    with pytest.raises(ArgumentError, match="is no JMESPath expression"):
+        check(where)
+
+
+@pytest.mark.parametrize(
+    ("where", "payload"),
+    [
+        ("`[0,0,0,0,0,0,0,0,0,0]`[?" * 60 + "@" + "]" * 60, None),
+        ("payload" + "[?@" * 6 + "]" * 6, [[[[[[0] * 10] * 10] * 10] * 10] * 10] * 10),
+        ("payload" + "[]" * 900, list(range(1000))),
+        ("ceil(to_number('inf')) > `1`", None),
+    ],
+)
+def test_an_evaluation_that_takes_too_long_or_fails_is_an_error_of_the_condition(where: str, payload: object) -> None:
+    with pytest.raises(ConditionError):
+        holds(where, content("t", "k", payload, None, None, None))
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "contains(['paid', 'sent'], kind)",
+        "!" * (CONDITION_DEPTH - 1) + "payload",
+        "payload[?price > `3`] | length(@) > `1000`",
+        " || ".join(f"kind == 'k{number}'" for number in range(80)) + " || payload",
+    ],
+)
+def test_usual_conditions_hold(where: str) -> None:
+    assert holds(check(where), content("t", "paid", [{"price": number} for number in range(5000)], None, None, None)) is not (
+        where.startswith("!")
+    )
+
+
+def test_a_payload_that_is_nested_too_deep_for_this_thread_is_null() -> None:
+    deep = "[" * 100_000 + "]" * 100_000
+    with pytest.raises(RecursionError):
+        json.loads(deep)
+    assert content_of("t", NewMessage("k", deep, None, None, None))["payload"] is None
