@@ -113,17 +113,19 @@ def interrupted(connection: Connection, error: BaseException) -> bool:
     """Whether ``error`` may have come in the middle of a statement: its reply may be outstanding, or its effect unknown.
 
     Errors of the database are replies, and errors of the package come between statements. Another exception is harmless in
-    code of the application, and not in SQLAlchemy or the driver: a signal handler may have raised it there.
+    code of the application, also when it stands for one of these, and not in SQLAlchemy or the driver: a signal handler may have
+    raised it there.
     """
     driver: Any = connection.dialect.loaded_dbapi
+    replies = (SQLAlchemyError, QueueDBError, driver.Error)
     if not isinstance(error, Exception):
         return True
-    if isinstance(error, SQLAlchemyError | QueueDBError | driver.Error):
+    if isinstance(error, replies):
         return False
     packages = ("sqlalchemy.", "queue_db.dialects.", f"{getattr(driver, '__name__', 'sqlalchemy').partition('.')[0]}.")
     seen: list[BaseException] = []
     found: BaseException | None = error
-    while found is not None and found not in seen:
+    while found is not None and found not in seen and not isinstance(found, replies):
         seen.append(found)
         for frame, _ in traceback.walk_tb(found.__traceback__):
             if f"{frame.f_globals.get('__name__', '')}.".startswith(packages):

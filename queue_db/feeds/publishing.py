@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from queue_db import arguments
 from queue_db.concurrency.batching import Batcher
 from queue_db.core import Run
+from queue_db.dialects.transactions import savepoint
 from queue_db.errors import FeedError, StorageError, TransientStorageError
 from queue_db.feeds.building import MessageBuilder
 from queue_db.feeds.position import Position, Unnumbered
@@ -93,13 +94,17 @@ class Publisher:
             return ids
 
         if using is not None:
-            with self._feed.core.joined(using, "publish") as connection:
+            # A savepoint: in a transaction that goes on after an error the key is not used.
+            with self._feed.core.joined(using, "publish") as connection, savepoint(connection):
                 return publish(connection, self._feed.core.store)
         ids = self._feed.core.run(_KEYED, publish)
         self.after_publish()
         if time.monotonic() >= self._forget_at:
             self._forget_at = time.monotonic() + _TRIM_EVERY
-            self._feed.core.write(publishes.prune, KEYS_KEPT, messages.TRIMMED_AT_ONCE)
+            try:
+                self._feed.core.write(publishes.prune, KEYS_KEPT, messages.TRIMMED_AT_ONCE)
+            except StorageError as error:  # what was published is committed
+                log.warning("feed %r: old idempotency keys were not deleted; a later publish does it: %s", self._feed.name, error)
         return ids
 
     def _publish_all(self, parts: Sequence[Sequence[NewMessage]]) -> list[tuple[FeedRow, First | None]]:

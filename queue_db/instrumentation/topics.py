@@ -24,6 +24,9 @@ def publish_events(worker: Worker, topic: str = "jobs", events: Iterable[str] = 
     The kind of a message is the event, and its key the id of the job. Its payload has ``id``, ``queue``, ``kind``, ``attempts``,
     ``seconds`` (of the handler, or null), ``error`` (or null) and ``reason`` (why the job is dead, or null), not the job's payload.
 
+    Events of jobs that such a message has become, by routes or feeds, are not published: a handler that fails would get ever more
+    of them.
+
     It is published after the commit that settles the job, in the thread of the worker that reports it: each event costs a
     transaction there. A process that dies between the two has published nothing, and an event that cannot be published is logged.
 
@@ -43,6 +46,8 @@ def publish_events(worker: Worker, topic: str = "jobs", events: Iterable[str] = 
         if event.type not in chosen:
             return
         job = event.job
+        if str(job.headers.get("topic", "")).startswith(f"{topic}."):
+            return
         worker.db.topic(f"{topic}.{job.queue}.{event.type}"[:TOPIC_LENGTH]).publish(event.type, _content(event), key=str(job.id))
 
     worker.on(publish)

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, select
+from sqlalchemy import create_engine, event, insert, select
 from sqlalchemy.engine.base import RootTransaction
 from sqlalchemy.engine.default import DefaultDialect
+from sqlalchemy.exc import IntegrityError
 
 from queue_db import LeasedJob, Queue, QueueDB
 from queue_db.dialects import direct, transactions
@@ -154,6 +155,27 @@ def test_an_interrupt_while_a_connection_is_closed_is_raised_as_it_is(kind: str,
     at_the_entry_of(RootTransaction._deactivate_from_connection, lambda: queue.release_many(jobs))
     queue.enqueue("k")
     assert committed(other, queue.name) == 3
+
+
+def test_an_error_of_the_application_for_one_of_the_database_is_no_interrupt(
+    kind: str, queue: Queue, other: QueueDB, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.enqueue("k", unique_key="a")
+    (job,) = queue.claim(1)
+    opened: list[object] = []
+    event.listen(queue.db.database.engine, "connect", lambda *given: opened.append(given))
+    row = insert(queue.db.store.tables.queues).values(name=queue.name)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="taken"), queue.transaction() as connection:
+            job.complete(using=connection)
+            connection.execute(row)
+            try:
+                connection.execute(row)
+            except IntegrityError:
+                raise ValueError("taken") from None
+    assert not opened
+    assert not [text for text in caplog.messages if "in doubt" in text]
+    assert committed(other, queue.name) == 1
 
 
 @pytest.mark.parametrize("kind", ["sqlite"], scope="session")

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from queue_db import QueueDB
+from queue_db.errors import FeedError, TransientStorageError
+from queue_db.store.feeds import publishes
 from tests.races.interleaving import Loser
 
 
@@ -27,6 +29,34 @@ def test_a_publish_loses_to_an_open_one_with_its_key(
             raise ZeroDivisionError
     assert (second.result() == mine) is commits
     assert [message.payload for message in feed.read().messages] == [0, 1, 2]
+
+
+def test_a_key_is_not_used_by_a_publish_that_fails_in_a_transaction_that_goes_on(
+    db: QueueDB, make_feed: Callable[[str], str]
+) -> None:
+    feed = db.feed(make_feed("ranked"))
+    message = ("n", 1, {"delay": 5})
+    with db.database.begin() as connection:
+        with pytest.raises(FeedError, match="made without claims"):
+            feed.publish_many([message], idempotency_key="x", using=connection)
+    db.feeds.delete(feed.name)
+    db.feeds.set(feed.name, claims=True)
+    found = feed.publish_many([message], idempotency_key="x")
+    assert feed.publish_many([message], idempotency_key="x") == found
+
+
+def test_a_publish_whose_keys_cannot_be_pruned_is_published(
+    db: QueueDB, make_feed: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    feed = db.feed(make_feed("ranked"))
+
+    def prune(*_: object) -> int:
+        raise TransientStorageError("the table is locked")
+
+    monkeypatch.setattr(publishes, "prune", prune)
+    monkeypatch.setattr(feed._publisher, "_forget_at", 0.0)
+    assert feed.publish("n", 1, idempotency_key="x")
+    assert any("old idempotency keys were not deleted" in text for text in caplog.messages)
 
 
 def test_a_topic_does_what_it_does_once(kind: str, db: QueueDB, open_db: Callable[..., QueueDB], name: str) -> None:

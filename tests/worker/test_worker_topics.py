@@ -50,6 +50,18 @@ def test_failures_and_deaths_are_published_and_nothing_else(db: QueueDB, routed:
 
 
 @pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+def test_jobs_made_of_events_have_no_events(db: QueueDB, name: str, worker: Worker) -> None:
+    publish_events(worker)
+    db.routes.set(name, enqueue=(name, "fails"))
+    db.routes.subscribe("jobs.#", name, "amqp")
+    db.queue(name).enqueue("fails", 7)
+    worker.run(until_empty=True)
+    db.routes.remove(name)
+    # One failed, and one died: two alerts, and none of these.
+    assert db.dead.count(name) == 3
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 def test_an_event_that_cannot_be_published_is_logged_and_changes_nothing(
     db: QueueDB, routed: str, worker: Worker, caplog: pytest.LogCaptureFixture
 ) -> None:
