@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 from queue_db import arguments
@@ -20,8 +21,11 @@ CONDITION_LENGTH = 2000
 #: Most operators within each other: a publisher's own calls need room on the stack, too.
 CONDITION_DEPTH = 100
 
-#: Most steps of one evaluation, and elements of lists that it flattens.
+#: Most steps of one evaluation: operators for one value, elements of lists that it flattens, and texts that it makes.
 CONDITION_STEPS = 100_000
+
+#: Characters of a text that are made in one step.
+CHARACTERS_OF_A_STEP = 100
 
 # What evaluations raise. JMESPathError is a ValueError; the order of a text and a number a TypeError, the integer of infinity an
 # ArithmeticError.
@@ -129,8 +133,17 @@ def _language() -> tuple[Callable[[], Any], Callable[[], Any]]:
             return super().visit(node, *args, **options)
 
         def visit_flatten(self, node: Any, value: Any) -> Any:
-            found = super().visit_flatten(node, value)
-            self._spend(len(found or ()))
+            base = self.visit(node["children"][0], value)
+            if not isinstance(base, list):
+                return None
+            lists = [one if isinstance(one, list) else [one] for one in base]
+            self._spend(sum(map(len, lists)))  # before the long list is made
+            return list(chain.from_iterable(lists))
+
+        def visit_function_expression(self, node: Any, value: Any) -> Any:
+            found = super().visit_function_expression(node, value)
+            if isinstance(found, str):  # to_string of a list with a text doubles its backslashes, each time
+                self._spend(len(found) // CHARACTERS_OF_A_STEP)
             return found
 
         def _spend(self, steps: int) -> None:

@@ -32,6 +32,8 @@ def test_a_condition_whose_values_could_grow_is_refused(where: str) -> None:
         ("`[0,0,0,0,0,0,0,0,0,0]`[?" * 60 + "@" + "]" * 60, None),
         ("payload" + "[?@" * 6 + "]" * 6, [[[[[[0] * 10] * 10] * 10] * 10] * 10] * 10),
         ("payload" + "[]" * 900, list(range(1000))),
+        ("map(&`[" + ",".join("0" * 900) + "]`, payload)[]", list(range(90_000))),
+        ("to_string(to_array(" * 45 + "payload" + "))" * 45, "a" * 1000),  # each doubles the backslashes
         ("ceil(to_number('inf')) > `1`", None),
     ],
 )
@@ -46,10 +48,11 @@ def test_an_evaluation_that_takes_too_long_or_fails_is_an_error_of_the_condition
         "contains(['paid', 'sent'], kind)",
         "!" * (CONDITION_DEPTH - 1) + "payload",
         "payload[?price > `3`] | length(@) > `1000`",
+        "contains(to_string(payload), '4999')",
         " || ".join(f"kind == 'k{number}'" for number in range(80)) + " || payload",
     ],
 )
-def test_usual_conditions_hold(where: str) -> None:
+def test_usual_conditions_are_evaluated(where: str) -> None:
     assert holds(check(where), content("t", "paid", [{"price": number} for number in range(5000)], None, None, None)) is not (
         where.startswith("!")
     )
