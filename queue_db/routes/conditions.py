@@ -64,7 +64,9 @@ def check(where: object) -> str:
         _compiled(text)
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
-        raise ArgumentError(f"where={arguments.shown(text)}: is no JMESPath expression for a condition ({reason}); one is: {EXAMPLE}") from None
+        raise ArgumentError(
+            f"where={arguments.shown(text)}: is no JMESPath expression for a condition ({reason}); one is: {EXAMPLE}"
+        ) from None
     return text
 
 
