@@ -165,14 +165,19 @@ def test_an_error_of_the_application_for_one_of_the_database_is_no_interrupt(
     opened: list[object] = []
     event.listen(queue.db.database.engine, "connect", lambda *given: opened.append(given))
     row = insert(queue.db.store.tables.queues).values(name=queue.name)
-    for _ in range(2):
-        with pytest.raises(ValueError, match="taken"), queue.transaction() as connection:
+
+    def taken() -> None:
+        with queue.transaction() as connection:
             job.complete(using=connection)
             connection.execute(row)
             try:
                 connection.execute(row)
             except IntegrityError:
                 raise ValueError("taken") from None
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="taken"):
+            taken()
     assert not opened
     assert not [text for text in caplog.messages if "in doubt" in text]
     assert committed(other, queue.name) == 1

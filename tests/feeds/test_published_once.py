@@ -36,9 +36,8 @@ def test_a_key_is_not_used_by_a_publish_that_fails_in_a_transaction_that_goes_on
 ) -> None:
     feed = db.feed(make_feed("ranked"))
     message = ("n", 1, {"delay": 5})
-    with db.database.begin() as connection:
-        with pytest.raises(FeedError, match="made without claims"):
-            feed.publish_many([message], idempotency_key="x", using=connection)
+    with db.database.begin() as connection, pytest.raises(FeedError, match="made without claims"):
+        feed.publish_many([message], idempotency_key="x", using=connection)
     db.feeds.delete(feed.name)
     db.feeds.set(feed.name, claims=True)
     found = feed.publish_many([message], idempotency_key="x")
