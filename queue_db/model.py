@@ -58,6 +58,15 @@ OnDuplicate = Literal["raise", "skip", "replace", "debounce"]
 OnTrimmed = Literal["raise", "skip"]
 """What a reader does if messages after its position were trimmed."""
 
+FeedOrdering = Literal["ranked", "counter", "ticks"]
+"""How the messages of a feed get their numbers."""
+
+PatternForm = Literal["exact", "glob", "amqp", "headers"]
+"""The form of a pattern of topics."""
+
+CatchUp = Literal["one", "all", "none"]
+"""Jobs that a schedule enqueues for occurrences while no worker ran."""
+
 PresentState = Literal["available", "scheduled", "running", "blocked", "dead"]
 
 

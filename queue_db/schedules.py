@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, get_args
 
 from sqlalchemy import Connection
 
@@ -15,7 +15,7 @@ from queue_db import arguments
 from queue_db.codecs import decoded_or_text
 from queue_db.core import Core
 from queue_db.errors import ArgumentError, ConfigurationError
-from queue_db.model import NewJob, from_micros, to_micros
+from queue_db.model import CatchUp, NewJob, from_micros, to_micros
 from queue_db.notifications.wakeups import Notifications
 from queue_db.store import Store, enqueue
 from queue_db.store import schedules as stored
@@ -25,7 +25,7 @@ from queue_db.verbs import new_jobs
 from queue_db.verbs.recurrence import Cron, Interval, Rule, rule_of, zone_of
 
 #: What happens to occurrences that passed while no worker ran.
-CATCH_UP = ("one", "all", "none")
+CATCH_UP: tuple[CatchUp, ...] = get_args(CatchUp)
 
 #: With ``catch_up="none"`` an occurrence that is later than this, seconds, is skipped.
 MISSED_AFTER = 60.0
@@ -80,7 +80,7 @@ class Schedules:
         cron: str | None = None,
         every: float | None = None,
         zone: str = "UTC",
-        catch_up: str = "one",
+        catch_up: CatchUp = "one",
         first_at: datetime | None = None,
         priority: int = 0,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,

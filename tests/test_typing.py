@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from queue_db import LeasedJob, Queue, QueueDB, State
 from queue_db.aio import AsyncLeasedJob, AsyncQueue, AsyncQueueDB
 from queue_db.model import OnDuplicate
-from queue_db.worker import Worker
+from queue_db.worker import JobSnapshot, Worker
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
@@ -43,6 +43,14 @@ def enqueues(db: QueueDB, policy: OnDuplicate, text: str) -> None:
     queue.jobs(State.DEAD)
     queue.jobs("deda")  # E: arg-type
     db.feed("f").read(on_trimmed="skpi")  # E: arg-type
+    db.feeds.set("f", ordering="ranked")
+    db.feeds.set("f", ordering="rankd")  # E: arg-type
+    db.routes.subscribe("a.#", "r", form="amqp")
+    db.routes.subscribe("a.#", "r", form="ampq")  # E: arg-type
+    db.schedules.set("s", "q", "k", every=60, catch_up="al")  # E: arg-type
+    Worker(db, "mail", mode="at_most_onec")  # E: arg-type
+    Worker(db, "mail", unknown="died")  # E: arg-type
+    Worker(db, "mail").configure(mode="at_most_onec")  # E: arg-type
     assert_type(db.state(1), State)
 
 async def awaited(db: AsyncQueueDB) -> None:
@@ -60,6 +68,23 @@ def handlers(worker: Worker) -> None:
         job.payload.usre  # E: attr-defined
         with job.transaction() as connection:
             assert_type(connection, Connection)
+
+    @worker.handles("nothing")  # E: type-var
+    def nothing() -> None: ...
+
+    @worker.handles("two")  # E: type-var
+    def two(job: LeasedJob, more: int) -> None: ...
+
+    @worker.handles("text")  # E: type-var
+    def text(job: str) -> None: ...
+
+    @worker.handles("leased", executor="process")  # E: type-var
+    def leased(job: LeasedJob) -> None: ...
+
+    @worker.handles("apart", executor="process")
+    def apart(job: JobSnapshot) -> None: ...
+
+    worker.handles("misspelt", executor="proces")  # E: call-overload
 
     @worker.handles("any")
     def anything(job: LeasedJob) -> None:

@@ -12,7 +12,7 @@ from queue_db.aio.message_claims import AsyncMessageClaim
 from queue_db.concurrency.greenlets import joined, run
 from queue_db.feeds import ClaimInfo, CursorInfo, Feed, FeedInfo, Feeds, FeedStats, Message, Page, SpanInfo
 from queue_db.feeds.registry import Infos
-from queue_db.model import OnTrimmed
+from queue_db.model import FeedOrdering, OnTrimmed
 
 
 class AsyncFeed:
@@ -313,7 +313,7 @@ class AsyncFeeds:
         self,
         name: str,
         *,
-        ordering: str | None = None,
+        ordering: FeedOrdering | None = None,
         keep_for: float | None = None,
         keep_rows: int | None = None,
         keep_unread: int | None = None,

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from queue_db.concurrency.greenlets import joined, run
-from queue_db.model import OnTrimmed
+from queue_db.model import OnTrimmed, PatternForm
 from queue_db.routes import Dry, Routes, Topic
 from queue_db.routes.registry import Definitions, Infos
 
@@ -127,7 +127,7 @@ class AsyncRoutes:
         """
         await run(self._sync.point, name, definition)
 
-    async def subscribe(self, pattern: str, name: str, form: str = "glob") -> bool:
+    async def subscribe(self, pattern: str, name: str, form: PatternForm = "glob") -> bool:
         """Lead the messages of matching topics to a route. False: it has this subscription already.
 
         :param form: ``exact``; ``glob``: ``*``, ``?``, ``[a-z]``, ``[^a]`` and a backslash before what stands for itself; ``amqp``:
@@ -138,7 +138,7 @@ class AsyncRoutes:
         """
         return await run(self._sync.subscribe, pattern, name, form)
 
-    async def unsubscribe(self, pattern: str, name: str, form: str = "glob") -> bool:
+    async def unsubscribe(self, pattern: str, name: str, form: PatternForm = "glob") -> bool:
         """Take a subscription back. False: there is none."""
         return await run(self._sync.unsubscribe, pattern, name, form)
 

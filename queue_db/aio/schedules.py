@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from queue_db.concurrency.greenlets import run
+from queue_db.model import CatchUp
 from queue_db.schedules import Schedule, Schedules
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 
@@ -27,7 +28,7 @@ class AsyncSchedules:
         cron: str | None = None,
         every: float | None = None,
         zone: str = "UTC",
-        catch_up: str = "one",
+        catch_up: CatchUp = "one",
         first_at: datetime | None = None,
         priority: int = 0,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,

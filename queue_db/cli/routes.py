@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -28,6 +28,7 @@ from queue_db.cli.feeds import (
 from queue_db.cli.options import CommonOptions, decoded
 from queue_db.cli.recording import record
 from queue_db.errors import ArgumentError
+from queue_db.model import PatternForm
 from queue_db.routes import Step
 from queue_db.routes.conditions import EXAMPLE
 from queue_db.routes.registry import followed
@@ -189,7 +190,7 @@ def point(
 def subscribe(pattern: PatternArgument, name: NameArgument, *, form: FormOption = "glob", common: CommonOptions) -> None:
     """Lead the messages of matching topics to a route."""
     with common.open() as db:
-        added = db.routes.subscribe(pattern, name, form=form)
+        added = db.routes.subscribe(pattern, name, form=cast("PatternForm", form))
         if added:
             record(db, "subscribe", f"route {name}", detail={"pattern": pattern, "form": form})
     for note in _doubts(pattern, form):
@@ -202,7 +203,7 @@ def subscribe(pattern: PatternArgument, name: NameArgument, *, form: FormOption 
 def unsubscribe(pattern: PatternArgument, name: NameArgument, *, form: FormOption = "glob", common: CommonOptions) -> None:
     """Take a subscription back."""
     with common.open() as db:
-        removed = db.routes.unsubscribe(pattern, name, form=form)
+        removed = db.routes.unsubscribe(pattern, name, form=cast("PatternForm", form))
         if removed:
             record(db, "unsubscribe", f"route {name}", detail={"pattern": pattern, "form": form})
     state = "unsubscribed" if removed else "not found"

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from queue_db import QueueDB, QueueDBError, StorageError, UnsupportedError
 from queue_db.compare.contestant import Target
@@ -18,6 +19,7 @@ from queue_db.compare.results import FeedRow, FeedTurn
 from queue_db.database.database import COUNTED
 from queue_db.database.masking import mask, secrets_in
 from queue_db.feeds import Feed
+from queue_db.model import FeedOrdering
 from queue_db.store.feeds.orderings import ORDERINGS
 
 #: As in the article: 20 requests at a time, 4 queues, one small message each.
@@ -144,7 +146,7 @@ def race(target: Target, ordering: str, *, turns: int, seconds: float, publisher
             failed = f"turn {turn + 1}: "
             try:
                 for name in names:
-                    db.feeds.set(name, ordering=ordering)
+                    db.feeds.set(name, ordering=cast("FeedOrdering", ordering))
             except UnsupportedError as error:
                 return replace(row, refused=mask(str(error), secrets_in(target.url)))
             except QueueDBError as error:

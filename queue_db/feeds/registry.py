@@ -13,7 +13,7 @@ from queue_db.feeds.feed import Feed
 from queue_db.feeds.message import CursorInfo, FeedInfo
 from queue_db.feeds.position import Position
 from queue_db.feeds.settings import defaults
-from queue_db.model import from_micros
+from queue_db.model import FeedOrdering, from_micros
 from queue_db.store.feeds import rows
 from queue_db.store.feeds.orderings import ORDERINGS, Ordering, restored
 from queue_db.store.schema import FEED_LENGTH
@@ -61,7 +61,7 @@ class Feeds:
         self,
         name: str,
         *,
-        ordering: str | None = None,
+        ordering: FeedOrdering | None = None,
         keep_for: float | None = None,
         keep_rows: int | None = None,
         keep_unread: int | None = None,

@@ -20,7 +20,7 @@ from queue_db.errors import ArgumentError, RouteError
 from queue_db.feeds import Message
 from queue_db.feeds.building import MOST
 from queue_db.feeds.settings import defaults
-from queue_db.model import OnTrimmed, from_micros
+from queue_db.model import OnTrimmed, PatternForm, from_micros
 from queue_db.routes import patterns
 from queue_db.routes.conditions import content, options_of
 from queue_db.routes.definition import Definition, group_of, new
@@ -138,7 +138,7 @@ class Routes:
         if not self._core.write(routes.point, name, self._define(found[0])[1], create=False):
             raise self._missing(name)
 
-    def subscribe(self, pattern: str, name: str, form: str = "glob") -> bool:
+    def subscribe(self, pattern: str, name: str, form: PatternForm = "glob") -> bool:
         """Lead the messages of matching topics to a route. False: it has this subscription already.
 
         :param form: ``exact``; ``glob``: ``*``, ``?``, ``[a-z]``, ``[^a]`` and a backslash before what stands for itself; ``amqp``:
@@ -155,7 +155,7 @@ class Routes:
             raise self._missing(name)
         return added
 
-    def unsubscribe(self, pattern: str, name: str, form: str = "glob") -> bool:
+    def unsubscribe(self, pattern: str, name: str, form: PatternForm = "glob") -> bool:
         """Take a subscription back. False: there is none."""
         arguments.name("route", name, ROUTE_LENGTH)
         checked = patterns.pattern(pattern, form)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as f
@@ -41,7 +42,7 @@ def enqueue(
     payload: Sequence[str] | None = None,
     unique_key: str | None = None,
     columns: Mapping[str, str] | None = None,
-    on_duplicate: str = "skip",
+    on_duplicate: Literal["raise", "skip", "replace"] = "skip",
     table: str = "jobs",
     schema: str | None = None,
 ) -> int:

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from queue_db.db import QueueDB
 from queue_db.errors import RouteError
+from queue_db.model import PatternForm
 from queue_db.routes import RouteInfo, Topic
 from queue_db.routes.conditions import CONDITION_LENGTH, EXAMPLE
 from queue_db.routes.definition import WEBHOOKS
@@ -22,7 +23,6 @@ from queue_db.store.schema import KEY_LENGTH, KIND_LENGTH, PATTERN_LENGTH, TOPIC
 
 router = APIRouter(tags=["routes"])
 
-Form = Literal["exact", "glob", "amqp", "headers"]
 Pattern = Annotated[str, Query(min_length=1, max_length=PATTERN_LENGTH, description="A pattern of topics, or of headers.")]
 
 
@@ -83,7 +83,7 @@ class NewSubscription(Body):
     """Topics whose messages a route shall get."""
 
     pattern: Annotated[str, Field(min_length=1, max_length=PATTERN_LENGTH)]
-    form: Form = "glob"
+    form: PatternForm = "glob"
 
 
 class TopicTestStep(BaseModel):
@@ -224,7 +224,9 @@ def subscribe_route(route: Name, to: NewSubscription, request: Request, db: Db, 
 
 
 @router.delete("/routes/{route}/subscriptions", status_code=204)
-def unsubscribe_route(route: Name, pattern: Pattern, request: Request, db: Db, who: Manager, form: Form = "glob") -> Response:
+def unsubscribe_route(
+    route: Name, pattern: Pattern, request: Request, db: Db, who: Manager, form: PatternForm = "glob"
+) -> Response:
     """Take a subscription back."""
     who.check("manage", route)
     if not db.routes.unsubscribe(pattern, route, form):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 from pydantic import AfterValidator, BaseModel, Field
 
 from queue_db.db import QueueDB
+from queue_db.model import CatchUp
 from queue_db.schedules import Schedule
 from queue_db.service import shapes
 from queue_db.service.identity import Identity
@@ -35,7 +36,7 @@ class NewSchedule(shapes.Request):
     every: Annotated[Seconds | None, Field(ge=1, description="Seconds between two occurrences.")] = None
     zone: Annotated[str, Field(max_length=64, description="Time zone of `cron`.", examples=["Europe/Berlin"])] = "UTC"
     catch_up: Annotated[
-        Literal["one", "all", "none"],
+        CatchUp,
         Field(description="For occurrences that passed while no worker ran: a job for the last, all."),
     ] = "one"
     first_at: Annotated[Moment | None, Field(description="The first occurrence.")] = None

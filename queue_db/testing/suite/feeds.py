@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -18,6 +18,7 @@ from queue_db.errors import (
     TrimmedError,
 )
 from queue_db.feeds import Feed, Page
+from queue_db.model import FeedOrdering
 from queue_db.testing.clock import SettableClock
 from queue_db.testing.suite.fixtures import Notes
 
@@ -25,13 +26,13 @@ __all__ = ["TestFeeds", "TestPositions", "TestRetention", "feed", "ordering"]
 
 
 @pytest.fixture(params=["counter", "ranked"])
-def ordering(request: pytest.FixtureRequest) -> str:
+def ordering(request: pytest.FixtureRequest) -> FeedOrdering:
     """How the feed of the test numbers its messages."""
-    return str(request.param)
+    return cast("FeedOrdering", request.param)
 
 
 @pytest.fixture
-def feed(db: QueueDB, name: str, ordering: str) -> Iterator[Feed]:
+def feed(db: QueueDB, name: str, ordering: FeedOrdering) -> Iterator[Feed]:
     """An empty feed."""
     db.feeds.set(name, ordering=ordering)
     yield db.feed(name)
@@ -108,7 +109,7 @@ class TestFeeds:
         assert (payloads(page), page.behind) == ([0, 1, 2, 3], 6)
         assert feed.read(page.messages[1].position, limit=4).messages[0].payload == 2
 
-    def test_a_position_is_returned_where_the_number_is_known(self, feed: Feed, ordering: str) -> None:
+    def test_a_position_is_returned_where_the_number_is_known(self, feed: Feed, ordering: FeedOrdering) -> None:
         position = feed.publish("n", 1)
         (message,) = feed.get(position)
         assert (position == message.position) is (ordering == "counter")
@@ -170,7 +171,7 @@ class TestFeeds:
         assert feed.read().messages == []
 
     def test_a_publisher_that_knows_a_deleted_feed_publishes_to_a_new_one(
-        self, name: str, ordering: str, db: QueueDB, rival: QueueDB, notes: Notes
+        self, name: str, ordering: FeedOrdering, db: QueueDB, rival: QueueDB, notes: Notes
     ) -> None:
         for suffix in ("-own", "-using"):
             db.feeds.set(name + suffix, ordering=ordering)
@@ -343,6 +344,6 @@ class TestRetention:
             db.feeds.set(feed.name, **bad)
         assert before in db.feeds.list()
 
-    def test_the_ordering_of_a_feed_stays(self, feed: Feed, db: QueueDB, ordering: str) -> None:
+    def test_the_ordering_of_a_feed_stays(self, feed: Feed, db: QueueDB, ordering: FeedOrdering) -> None:
         with pytest.raises(FeedError, match="cannot be changed"):
             db.feeds.set(feed.name, ordering="counter" if ordering != "counter" else "ranked")

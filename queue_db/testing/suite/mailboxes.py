@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import func, select
 
 from queue_db.db import QueueDB
-from queue_db.model import Verdict
+from queue_db.model import FeedOrdering, Verdict
 from queue_db.testing.clock import SettableClock
 
 __all__ = ["Group", "TestMailboxes", "group"]
@@ -53,7 +53,7 @@ class Group:
 
 
 @pytest.fixture
-def group(db: QueueDB, name: str, ordering: str) -> Iterator[Group]:
+def group(db: QueueDB, name: str, ordering: FeedOrdering) -> Iterator[Group]:
     """An empty group, whose messages are kept for nobody but the members."""
     db.feeds.set(name, ordering=ordering, keep_for=0.000001, keep_unread=4)
     yield Group(db, name)

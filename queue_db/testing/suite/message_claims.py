@@ -19,6 +19,7 @@ from queue_db.errors import (
     UnknownClaimError,
 )
 from queue_db.feeds import Feed, Message, MessageClaim
+from queue_db.model import FeedOrdering
 from queue_db.testing.clock import SettableClock
 from queue_db.testing.suite.fixtures import Notes
 
@@ -26,7 +27,7 @@ __all__ = ["TestClaimsThatEnd", "TestMessageClaims", "claimable"]
 
 
 @pytest.fixture
-def claimable(db: QueueDB, name: str, ordering: str) -> Iterator[Feed]:
+def claimable(db: QueueDB, name: str, ordering: FeedOrdering) -> Iterator[Feed]:
     """An empty feed with claims."""
     db.feeds.set(name, ordering=ordering, claims=True)
     yield db.feed(name)

@@ -9,6 +9,7 @@ import pytest
 
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError
+from queue_db.model import PatternForm
 from queue_db.testing.suite.routes import payloads
 
 __all__ = ["TestPatterns"]
@@ -46,7 +47,7 @@ class TestPatterns:
         ],
     )
     def test_what_a_pattern_matches(
-        self, db: QueueDB, routed: str, form: str, pattern: str, matching: list[str], others: list[str]
+        self, db: QueueDB, routed: str, form: PatternForm, pattern: str, matching: list[str], others: list[str]
     ) -> None:
         db.routes.set(routed, count=routed)
         db.routes.subscribe(pattern, routed, form=form)
