@@ -31,6 +31,11 @@ CHARACTERS_OF_A_STEP = 100
 # ArithmeticError.
 _EVALUATION = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
+#: What a condition sees of a message.
+FIELDS = ("topic", "kind", "key", "client", "headers", "payload")
+
+#: Nodes of JMESPath whose first part is what the other parts look into.
+_STEPS = {"subexpression", "index_expression", "projection", "value_projection", "filter_projection", "flatten"}
 
 #: A condition, for errors and help.
 EXAMPLE = "payload.celsius > `70` && headers.site == 'north'"
@@ -56,17 +61,16 @@ def options_of(stored: str | None) -> Options:
 def check(where: object) -> str:
     """Check a condition.
 
-    :raises ArgumentError: it is no JMESPath expression.
+    :raises ArgumentError: it is no JMESPath expression, or has a name, function or ``!`` by which it can hold for no message.
     :raises ConfigurationError: the package jmespath is not installed.
     """
     text = arguments.name("where", where, CONDITION_LENGTH)
     try:
-        _compiled(text)
+        wrong = _mistake(_compiled(text), of_message=True)
     except (ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise ArgumentError(
-            f"where={arguments.shown(text)}: is no JMESPath expression for a condition ({reason}); one is: {EXAMPLE}"
-        ) from None
+        wrong = f"is no JMESPath expression for a condition ({' '.join(str(error).split())})"
+    if wrong:
+        raise ArgumentError(f"where={arguments.shown(text)}: {wrong}; one is: {EXAMPLE}")
     return text
 
 
@@ -89,7 +93,7 @@ def content(
     topic: str, kind: str, payload: Any, key: str | None, client: str | None, headers: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """A message as conditions see it."""
-    return {"topic": topic, "kind": kind, "key": key, "client": client, "headers": dict(headers or {}), "payload": payload}
+    return dict(zip(FIELDS, (topic, kind, key, client, dict(headers or {}), payload), strict=True))
 
 
 def content_of(topic: str, message: NewMessage) -> dict[str, Any]:
@@ -172,3 +176,34 @@ def _check_growth(node: Any, depth: int) -> None:
         raise ValueError("conditions cannot make lists of anything but literals")
     for child in children:
         _check_growth(child, depth + 1)
+
+
+def _mistake(node: Mapping[str, Any], *, of_message: bool) -> str | None:
+    """Why a part of an expression is null or an error for each message; None: it is not. JMESPath itself accepts all of these.
+
+    :param of_message: whether the part sees the message, and not what another part has found in it.
+    """
+    kind, parts = node["type"], [part for part in node["children"] if isinstance(part, dict)]
+    if kind == "field" and of_message and node["value"] not in FIELDS:
+        known = ", ".join(FIELDS)
+        return f"a message has no {node['value']!r}, only {known}; a text stands in single quotes, other literals in backticks"
+    if kind in _STEPS and parts[0]["type"] == "not_expression":
+        return "! takes the first name after it alone, and true has no fields: write !(payload.urgent)"
+    if kind == "function_expression" and (wrong := _miscall(node["value"], len(parts))):
+        return wrong
+    for number, part in enumerate(parts):
+        inside = kind == "expref" or (number > 0 and (kind in _STEPS or kind == "pipe"))
+        if wrong := _mistake(part, of_message=of_message and not inside):
+            return wrong
+    return None
+
+
+def _miscall(name: str, given: int) -> str | None:
+    from jmespath.functions import Functions
+
+    if (function := Functions.FUNCTION_TABLE.get(name)) is None:
+        return f"there is no function {name!r}"
+    takes, more = len(function["signature"]), any(one.get("variadic") for one in function["signature"])
+    if given == takes or (more and given > takes):
+        return None
+    return f"{name} takes {takes}{' or more' if more else ''} argument{'s' if more or takes != 1 else ''}, not {given}"

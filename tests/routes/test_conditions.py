@@ -1,11 +1,11 @@
-"""The cost of a condition is bounded: whoever defines one must not stop those who publish."""
+"""The cost of a condition is bounded, as it runs in each publisher. One that can hold for no message is refused."""
 
 import json
 
 import pytest
 
 from queue_db.errors import ArgumentError
-from queue_db.routes.conditions import CONDITION_DEPTH, ConditionError, check, content, content_of, holds
+from queue_db.routes.conditions import CONDITION_DEPTH, EXAMPLE, ConditionError, check, content, content_of, holds
 from queue_db.store.feeds.messages import NewMessage
 
 
@@ -63,3 +63,49 @@ def test_a_payload_that_is_nested_too_deep_for_this_thread_is_null() -> None:
     with pytest.raises(RecursionError):
         json.loads(deep)
     assert content_of("t", NewMessage("k", deep, None, None, None))["payload"] is None
+
+
+NEVER = {
+    'headers.site == "north"': "a message has no 'north'",  # double quotes are a name in JMESPath
+    "payloads.celsius > `70`": "a message has no 'payloads'",
+    "payload.urgent == true": "a message has no 'true'",
+    "celsius > `70`": "a message has no 'celsius'",
+    "payload.a && contains(tags, 'x')": "a message has no 'tags'",
+    "payload.xs[?b == 'x'] && xs[0]": "a message has no 'xs'",
+    "!payload.urgent": "!(payload.urgent)",
+    "kind == 'paid' && !payload.tags[0]": "!(payload.urgent)",
+    "payload.a && !payload[?b]": "!(payload.urgent)",
+    "regex(payload.a, 'b')": "there is no function 'regex'",
+    "payload.xs[?regex(a, 'b')]": "there is no function 'regex'",
+    "contains(payload.tags)": "contains takes 2 arguments, not 1",
+    "merge()": "merge takes 1 or more arguments, not 0",
+}
+
+
+@pytest.mark.parametrize(("where", "reason"), NEVER.items())
+def test_what_can_hold_for_no_message_is_refused_with_the_reason(where: str, reason: str) -> None:
+    with pytest.raises(ArgumentError) as refused:
+        check(where)
+    assert reason in str(refused.value)
+    assert EXAMPLE in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "payload.celsius > `70` && headers.site == 'north'",
+        "topic || kind || key || client",
+        "@",
+        "!payload",
+        "!payload[0]",
+        "!(payload.urgent)",
+        "!headers || payload.items[?price > `3`].name | [0]",
+        "payload.xs[].b || payload.*.x || payload[1:2]",
+        "sort_by(payload.xs, &a)[0].b || map(&foo, payload.xs)[0]",
+        "length(@) && merge(headers, payload, `{}`) && not_null(key, client).x",
+        "@ | payload.a",
+        "headers.\"x-site\" == 'north'",
+    ],
+)
+def test_what_can_hold_is_accepted(where: str) -> None:
+    assert check(where) == where

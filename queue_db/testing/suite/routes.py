@@ -371,7 +371,7 @@ class TestConditions:
         [
             ("payload.celsius > `70`", [71, 70.5]),
             ("payload.celsius == `71`", [71]),
-            ("payload.celsius != null && !(payload.celsius > `70`)", [70, True, 0]),
+            ("payload.celsius != `null` && !(payload.celsius > `70`)", [70, True, 0]),
             ("headers.site == 'north' && payload.celsius", [71, 70.5, 70, True, "71", 0]),
             (
                 "kind == 'reading' && key == 'k' && client == 'probe' && contains(topic, 'sensor')",
