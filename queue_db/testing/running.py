@@ -42,7 +42,10 @@ def drain(worker: Worker, *, raises: bool = True) -> list[LeasedJob]:
     Jobs that are due later stay: advance the clock (:class:`~queue_db.testing.SettableClock`). Functions run in this thread; those
     with a ``timeout``, and coroutines while an event loop runs here, in a thread of their own.
 
-    :param raises: True: raise the exception of a handler, after its job was failed; False: go on.
+    :param raises: True: raise the exception of a handler, after its job was failed, and the reason why none was called: there is
+        none for the kind, or the payload does not fit; False: go on.
+    :raises UnknownKindError: a job has no handler.
+    :raises PayloadError: a payload does not fit the schema of its handler.
     :raises RuntimeError: more than 10,000 jobs ran.
     :raises ConfigurationError: the worker has no handlers.
     """
@@ -52,10 +55,10 @@ def drain(worker: Worker, *, raises: bool = True) -> list[LeasedJob]:
         if len(done) >= MOST:
             raise RuntimeError(f"more than {MOST:,} jobs: does {job!r} enqueue itself?")
         done.append(job)
-        handling, outcome, reason = _call(worker, job)
+        handling, outcome, reason, error = _call(worker, job)
         settle(Done(job, handling, outcome, None, keep=worker.keeps(handling), reason=reason))
-        if raises and isinstance(outcome, BaseException):
-            raise outcome
+        if raises and error is not None:
+            raise error
     return done
 
 
@@ -67,8 +70,8 @@ def inline(worker: Worker, *others: QueueDB | AsyncQueueDB, raises: bool = True)
     of ``session.commit()`` or of ``with engine.begin()``. On an event loop the handlers run in a thread, and the loop goes on.
 
     :param others: more objects of the same database through which jobs are enqueued, such as an open AsyncQueueDB.
-    :param raises: True: ``enqueue`` raises the exception of a handler, after its job was failed; with ``using=`` the end of the
-        block raises the first one. False: neither does.
+    :param raises: True: ``enqueue`` raises what :func:`drain` does, after its job was settled; with ``using=`` the end of the block
+        raises the first one. False: neither does.
     """
     jobs = _Inline(worker, raises=raises)
     places = [one.notifications for one in (worker.db, *others)]
@@ -141,20 +144,21 @@ def _next(worker: Worker) -> LeasedJob | None:
     return None
 
 
-def _call(worker: Worker, job: LeasedJob) -> tuple[Handling | None, Any, DeathReason | None]:
+def _call(worker: Worker, job: LeasedJob) -> tuple[Handling | None, Any, DeathReason | None, Exception | None]:
+    """The handler, its outcome, the reason of a death, and what a test shall see raised."""
     try:
         handling = worker.handlers.of(job)
     except UnknownKindError as error:
         if worker.options.unknown == "wait":
-            return None, Unknown(error, worker.options.unknown_grace), None
-        return None, Dead(f"parked: {error}"), DeathReason.UNKNOWN_KIND
+            return None, Unknown(error, worker.options.unknown_grace), None, error
+        return None, Dead(f"parked: {error}"), DeathReason.UNKNOWN_KIND, error
     try:
         handling.read(job)
-        return handling, _returned(handling, handling.wrapped(worker.wrappers), job), None
+        return handling, _returned(handling, handling.wrapped(worker.wrappers), job), None, None
     except Exception as error:  # noqa: BLE001 - it is the job's
         if error is job.misfit:
-            return handling, Dead(f"parked: {error}"), DeathReason.PAYLOAD
-        return handling, error, None
+            return handling, Dead(f"parked: {error}"), DeathReason.PAYLOAD, error
+        return handling, error, None, error
 
 
 def _returned(handling: Handling, function: Handler, job: LeasedJob) -> Any:

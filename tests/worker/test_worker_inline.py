@@ -9,7 +9,17 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
 
-from queue_db import ConfigurationError, Dead, JobNotFoundError, LeaseLostError, PayloadError, Snooze, State, Verdict
+from queue_db import (
+    ConfigurationError,
+    Dead,
+    JobNotFoundError,
+    LeaseLostError,
+    PayloadError,
+    Snooze,
+    State,
+    UnknownKindError,
+    Verdict,
+)
 from queue_db.aio import AsyncQueueDB
 from queue_db.backoff import constant
 from queue_db.testing import drain, inline
@@ -87,14 +97,25 @@ def test_what_a_handler_raises_is_seen_and_counts(kind, shop, queue_clock):  # n
     assert shop.db.get(job_id).state is State.DEAD
 
 
-def test_strangers_and_misfits_are_parked(kind, shop):
+@pytest.mark.parametrize("unknown", ["wait", "dead"])
+def test_strangers_and_misfits_are_parked_and_seen(kind, shop, unknown):
+    """A test with a mistyped kind, or a payload that does not fit, must not pass."""
+    shop.configure(unknown=unknown)
     mail = shop.db.queue("mail")
     with pytest.raises(PayloadError):
         mail.enqueue("number", "x")
     shop.db.schemas.clear()
-    ids = [mail.enqueue("number", "x"), mail.enqueue("stranger")]
-    drain(shop)
-    assert [shop.db.get(job_id).last_error.split(":")[0] for job_id in ids] == ["parked", "parked"]
+    misfit = mail.enqueue("number", "x")
+    with pytest.raises(PayloadError):
+        drain(shop)
+    stranger = mail.enqueue("stranger")
+    with pytest.raises(UnknownKindError, match="stranger"):
+        drain(shop)
+    assert [shop.db.get(job_id).last_error.split(":")[0] for job_id in (misfit, stranger)] == ["parked", "parked"]
+    with inline(shop), pytest.raises(UnknownKindError, match="strange"):
+        mail.enqueue("strange")
+    mail.enqueue("stranger")
+    assert len(drain(shop, raises=False)) == 1
 
 
 def test_inline_does_a_job_before_enqueue_returns(kind, shop):
