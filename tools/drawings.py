@@ -346,6 +346,7 @@ TABLES: dict[str, list[tuple[str, str, str]]] = {
         ("_routes", "a name for a definition", "routes.set, point, pause, remove"),
         ("_subscriptions", "a pattern that leads to a route", "routes.subscribe, unsubscribe"),
         ("_counts", "a part of a counter", "publish to a topic"),
+        ("_keyed_counts", "a part of a key's count", "publish to a topic"),
     ],
     "Service": [
         ("_metrics", "numbers of a queue over time", "each worker, every 10 s"),

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from queue_db.concurrency.greenlets import joined, run
 from queue_db.model import OnTrimmed, PatternForm
 from queue_db.routes import Dry, Routes, Topic
-from queue_db.routes.registry import Definitions, Infos
+from queue_db.routes.registry import Counted, Definitions, Infos
 
 
 class AsyncTopic:
@@ -82,6 +82,7 @@ class AsyncRoutes:
         group: bool | str = False,
         where: str | None = None,
         matched: bool = False,
+        by: str | None = None,
     ) -> str:
         """Store a definition with one action, and return the SHA-256 of its content, by which :meth:`point` finds it.
 
@@ -91,15 +92,18 @@ class AsyncRoutes:
         :param webhook: an address, ``https://…``: send the message there, by a job of the queue ``webhooks``, for a worker with the
             handler ``queue_db.service.webhooks.deliver``.
         :param count: add 1 to this counter.
+        :param by: with ``count``, a count for each value of this JMESPath expression, such as ``topic`` or ``payload.customer``.
+            :meth:`top` returns them.
         :param drop: do nothing.
         :param group: of the jobs, as in :meth:`Feed.forward <queue_db.Feed.forward>`.
         :param where: act only for messages for which this JMESPath expression holds, over ``topic``, ``kind``, ``key``, ``client``,
             ``headers`` and ``payload``: ``payload.celsius > `70` && headers.site == 'north'``.
         :param matched: write the patterns that led the message here into the header ``matched``.
-        :raises ConfigurationError: there is a condition, and the package jmespath is not installed.
+        :raises ConfigurationError: there is a condition, or ``by`` is more than ``topic``, ``kind``, ``key`` or ``client``, and the
+            package jmespath is not installed.
         """
         given: dict[str, Any] = {"feed": feed, "enqueue": enqueue, "forward": forward, "webhook": webhook, "count": count}
-        return await run(self._sync.define, drop=drop, group=group, where=where, matched=matched, **given)
+        return await run(self._sync.define, drop=drop, group=group, where=where, matched=matched, by=by, **given)
 
     async def set(
         self,
@@ -114,10 +118,11 @@ class AsyncRoutes:
         group: bool | str = False,
         where: str | None = None,
         matched: bool = False,
+        by: str | None = None,
     ) -> str:
         """:meth:`define`, and point the route at the definition; a new route is created. Return the definition's SHA-256."""
         given: dict[str, Any] = {"feed": feed, "enqueue": enqueue, "forward": forward, "webhook": webhook, "count": count}
-        return await run(self._sync.set, name, drop=drop, group=group, where=where, matched=matched, **given)
+        return await run(self._sync.set, name, drop=drop, group=group, where=where, matched=matched, by=by, **given)
 
     async def point(self, name: str, definition: str) -> None:
         """Point a route at a definition that is stored. From then on it does that for each message that is published.
@@ -167,6 +172,20 @@ class AsyncRoutes:
     async def remove(self, name: str) -> bool:
         """Delete a route with its subscriptions; its definition stays. False: there is none."""
         return await run(self._sync.remove, name)
+
+    async def top(self, counter: str, *, limit: int = 10) -> Counted:
+        """The keys that a counter has counted most, with their numbers of messages, the largest first.
+
+        :param counter: of a route with ``count=`` and ``by=``.
+        """
+        return await run(self._sync.top, counter, limit=limit)
+
+    async def reset(self, counter: str, *, key: str | None = None) -> bool:
+        """Delete a counter; it begins at 0 again. False: it has counted nothing.
+
+        :param key: delete the count of this key alone.
+        """
+        return await run(self._sync.reset, counter, key=key)
 
     async def run(
         self,

@@ -25,7 +25,7 @@ from queue_db.cli.feeds import (
     PayloadArgument,
     existing,
 )
-from queue_db.cli.options import CommonOptions, decoded
+from queue_db.cli.options import CommonOptions, YesOption, decoded
 from queue_db.cli.recording import record
 from queue_db.errors import ArgumentError
 from queue_db.model import PatternForm
@@ -38,9 +38,13 @@ from queue_db.store.schema import TOPIC_LENGTH
 NameArgument = Annotated[str, typer.Argument(metavar="ROUTE", help="Name of the route.")]
 PatternArgument = Annotated[str, typer.Argument(metavar="PATTERN", help="Which topics match.")]
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+CounterArgument = Annotated[str, typer.Argument(metavar="COUNTER", help="Name of the counter.")]
 FormOption = Annotated[str, typer.Option("--form", help="Form of the pattern: glob, amqp, exact or headers.")]
 
 _SHOWN = 12
+
+# Options that are arguments of db.routes.set as they are.
+_GIVEN = ("feed", "group", "forward", "webhook", "count", "by", "drop", "where", "matched")
 
 app = typer.Typer(
     name="routes",
@@ -74,6 +78,12 @@ class ActionOptions:
         str | None, typer.Option("--webhook", metavar="URL", help="Send the message to this address.", show_default=False)
     ] = None
     count: Annotated[str | None, typer.Option("--count", help="Add 1 to this counter.", show_default=False)] = None
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by", metavar="JMESPATH", help="With --count: a count for each value of this, such as topic.", show_default=False
+        ),
+    ] = None
     drop: Annotated[bool, typer.Option("--drop", help="Do nothing.")] = False
     where: Annotated[
         str | None,
@@ -89,12 +99,14 @@ class ActionOptions:
         """The arguments of ``db.routes.set``."""
         if self.kind is not None and self.enqueue is None:
             raise ArgumentError("--kind is the kind of jobs: give it with --enqueue")
+        if self.by is not None and self.count is None:
+            raise ArgumentError("--by is what a counter counts by: give it with --count")
         if self.group and self.enqueue is None:
             raise ArgumentError("--group makes groups of jobs: give it with --enqueue")
         enqueue = self.enqueue if self.enqueue is None or self.kind is None else (self.enqueue, self.kind)
         return {
             "enqueue": enqueue,
-            **{name: getattr(self, name) for name in ("feed", "group", "forward", "webhook", "count", "drop", "where", "matched")},
+            **{name: getattr(self, name) for name in _GIVEN},
         }
 
 
@@ -116,7 +128,7 @@ def list_routes(*, common: CommonOptions) -> None:
             (
                 one.name,
                 one.action,
-                one.target,
+                one.target if one.by is None else f"{one.target} by {one.by}",
                 one.kind or "",
                 one.group if isinstance(one.group, str) else "by key" if one.group else "",
                 one.where or "",
@@ -143,7 +155,14 @@ def definitions(*, common: CommonOptions) -> None:
     output.table(
         ("definition", "action", "target", "kind", "where", "created"),
         [
-            (one.sha[:_SHOWN], one.action, one.target, one.kind or "", one.where or "", output.moment(one.created_at))
+            (
+                one.sha[:_SHOWN],
+                one.action,
+                one.target if one.by is None else f"{one.target} by {one.by}",
+                one.kind or "",
+                one.where or "",
+                output.moment(one.created_at),
+            )
             for one in found
         ],
     )
@@ -156,6 +175,7 @@ def definitions(*, common: CommonOptions) -> None:
     "queue-db routes set check --enqueue alarms --kind check --group",
     "queue-db routes set shop --webhook https://shop.example/orders",
     "queue-db routes set hot --enqueue alarms --where 'payload.celsius > `70`'",
+    "queue-db routes set customers --count orders --by payload.customer",
     "queue-db routes set archive --drop",
 )
 def set_route(name: NameArgument, *, action: ActionOptions, common: CommonOptions) -> None:
@@ -241,6 +261,43 @@ def remove(name: NameArgument, *, common: CommonOptions) -> None:
     output.found(removed)
 
 
+@command(app, "top", "queue-db routes top orders", "queue-db routes top orders --limit 100 --json")
+def top(
+    counter: CounterArgument,
+    *,
+    limit: Annotated[int, typer.Option("--limit", help="Most keys.")] = 10,
+    common: CommonOptions,
+) -> None:
+    """Show the keys that a counter has counted most, the largest first."""
+    with common.open() as db:
+        found = db.routes.top(counter, limit=limit)
+    if common.as_json:
+        for key, messages in found:
+            output.record({"key": key, "messages": messages})
+        return
+    output.table(("key", "messages"), found)
+
+
+@command(app, "reset", "queue-db routes reset orders --yes", "queue-db routes reset orders --key eu --yes")
+def reset(
+    counter: CounterArgument,
+    *,
+    key: Annotated[str | None, typer.Option("--key", help="Delete the count of this key alone.", show_default=False)] = None,
+    yes: YesOption = False,
+    common: CommonOptions,
+) -> None:
+    """Delete a counter; it begins at 0 again."""
+    with common.open() as db:
+        what = f"Counter {counter}" if key is None else f"The count of {key} by counter {counter}"
+        output.confirm(f"{what} in {db.url} will be deleted.", yes=yes)
+        done = db.routes.reset(counter, key=key)
+        if done:
+            record(db, "reset", f"counter {counter}", detail=None if key is None else {"key": key})
+    state = "reset" if done else "not found"
+    common.print({"counter": counter, "key": key, "state": state}, f"{counter}: {state}")
+    output.found(done)
+
+
 @command(app, "run", "queue-db routes run archive reading '{\"celsius\": 21}'")
 def run_route(
     name: NameArgument,
@@ -273,8 +330,8 @@ def dry_run(
     """Show what a publish to a topic would do. Nothing is done.
 
     hops: forwards before. cut: why a route does not act: loop (it leads back to where the message has been), hops (the limit of
-    forwards is reached), paused, again (the route has acted on a shorter way), condition (it does not hold), error (it cannot be
-    evaluated for this message).
+    forwards is reached), paused, again (the route has acted on a shorter way), condition (it does not hold, or there is no key),
+    error (it cannot be evaluated for this message).
     """
     content, given = decoded("the payload is", payload), decoded("the headers are", headers)
     with common.open() as db:
@@ -354,4 +411,5 @@ def _doubts(pattern: str, form: str) -> list[str]:
 
 def _line(step: Step) -> tuple[Any, ...]:
     patterns = " ".join(step.patterns)
-    return step.hops, step.topic, step.route, patterns, step.action, step.target, step.cut, step.definition[:_SHOWN]
+    target = step.target if step.counted is None else f"{step.target} {step.counted}"
+    return step.hops, step.topic, step.route, patterns, step.action, target, step.cut, step.definition[:_SHOWN]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from queue_db import arguments
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.store.feeds.messages import NewMessage
+from queue_db.store.schema import COUNTED_KEY_LENGTH
 
 #: Longest condition, in characters.
 CONDITION_LENGTH = 2000
@@ -40,9 +41,12 @@ _STEPS = {"subexpression", "index_expression", "projection", "value_projection",
 #: A condition, for errors and help.
 EXAMPLE = "payload.celsius > `70` && headers.site == 'north'"
 
+# Expressions that need no package: names of fields of a message.
+_PLAIN = frozenset({"topic", "kind", "key", "client"})
+
 
 class ConditionError(Exception):
-    """A condition cannot be evaluated for a message: a function got a value of the wrong type."""
+    """A condition cannot be evaluated for a message, as a function got a value of the wrong type; or a key is none."""
 
 
 class Options(NamedTuple):
@@ -50,27 +54,28 @@ class Options(NamedTuple):
 
     where: str | None = None  #: the condition under which the route acts
     matched: bool = False  #: whether what the route makes has the header ``matched``
+    by: str | None = None  #: what the route counts by
 
 
 def options_of(stored: str | None) -> Options:
     """The options of a stored definition."""
     found = json.loads(stored) if stored else {}
-    return Options(found.get("where"), found.get("matched", False))
+    return Options(found.get("where"), found.get("matched", False), found.get("by"))
 
 
-def check(where: object) -> str:
-    """Check a condition.
+def check(where: object, what: str = "where", example: str = EXAMPLE) -> str:
+    """Check a condition, or another expression.
 
     :raises ArgumentError: it is no JMESPath expression, or has a name, function or ``!`` by which it can hold for no message.
     :raises ConfigurationError: the package jmespath is not installed.
     """
-    text = arguments.name("where", where, CONDITION_LENGTH)
+    text = arguments.name(what, where, CONDITION_LENGTH)
     try:
-        wrong = _mistake(_compiled(text), of_message=True)
+        wrong = None if text in _PLAIN else _mistake(_compiled(text), of_message=True)
     except (ValueError, RecursionError) as error:
-        wrong = f"is no JMESPath expression for a condition ({' '.join(str(error).split())})"
+        wrong = f"is no JMESPath expression for a route ({' '.join(str(error).split())})"
     if wrong:
-        raise ArgumentError(f"where={arguments.shown(text)}: {wrong}; one is: {EXAMPLE}")
+        raise ArgumentError(f"{what}={arguments.shown(text)}: {wrong}; one is: {example}")
     return text
 
 
@@ -80,13 +85,25 @@ def holds(where: str, message: Mapping[str, Any]) -> bool:
     :raises ConditionError: it cannot be evaluated.
     :raises ConfigurationError: the package jmespath is not installed.
     """
-    try:
-        tree = _compiled(where)
-        _, interpreter = _language()
-        found = interpreter().visit(tree, message)
-    except _EVALUATION as error:
-        raise ConditionError(str(error)) from error
+    found = _search(where, message)
     return found is not None and found is not False and found not in ("", [], {})
+
+
+def counted_key(by: str, message: Mapping[str, Any]) -> str | None:
+    """The key by which a message is counted; None: the expression gives null.
+
+    :raises ConditionError: the expression cannot be evaluated, or gives no text, number or boolean, or one that is no key.
+    :raises ConfigurationError: the package jmespath is not installed.
+    """
+    found = _search(by, message)
+    if found is None:
+        return None
+    if not isinstance(found, str | int | float):
+        raise ConditionError(f"by={arguments.shown(by)} gives {arguments.shown(found)}: a key is a text, a number or a boolean")
+    try:
+        return arguments.name("key", found if isinstance(found, str) else json.dumps(found), COUNTED_KEY_LENGTH)
+    except (ArgumentError, ValueError) as error:  # an integer of thousands of digits is a ValueError
+        raise ConditionError(str(error)) from error
 
 
 def content(
@@ -104,6 +121,21 @@ def content_of(topic: str, message: NewMessage) -> dict[str, Any]:
         payload = None
     headers = json.loads(message.headers) if message.headers else None
     return content(topic, message.kind, payload, message.message_key, message.client, headers)
+
+
+def _search(expression: str, message: Mapping[str, Any]) -> Any:
+    """What an expression gives.
+
+    :raises ConditionError: it cannot be evaluated.
+    """
+    if expression in _PLAIN:
+        return message.get(expression)
+    try:
+        tree = _compiled(expression)
+        _, interpreter = _language()
+        return interpreter().visit(tree, message)
+    except _EVALUATION as error:
+        raise ConditionError(str(error)) from error
 
 
 @lru_cache(maxsize=1024)
@@ -125,7 +157,9 @@ def _language() -> tuple[Callable[[], Any], Callable[[], Any]]:
         from jmespath.parser import Parser
         from jmespath.visitor import TreeInterpreter
     except ImportError:
-        raise ConfigurationError('a route has a condition, and jmespath is not installed: pip install "queue-db[routes]"') from None
+        raise ConfigurationError(
+            'a route has an expression, and jmespath is not installed: pip install "queue-db[routes]"'
+        ) from None
 
     class Interpreter(TreeInterpreter):  # type: ignore[misc]
         """Filters within filters of long lists would take hours, in each publisher."""
@@ -171,9 +205,9 @@ def _check_growth(node: Any, depth: int) -> None:
     if depth > CONDITION_DEPTH:
         raise ValueError(f"more than {CONDITION_DEPTH} operators are within each other")
     if kind == "multi_select_dict" or (kind == "function_expression" and node["value"] == "join"):
-        raise ValueError("conditions cannot make objects, or join texts")
+        raise ValueError("routes cannot make objects, or join texts")
     if kind == "multi_select_list" and any(child["type"] != "literal" for child in children):
-        raise ValueError("conditions cannot make lists of anything but literals")
+        raise ValueError("routes cannot make lists of anything but literals")
     for child in children:
         _check_growth(child, depth + 1)
 

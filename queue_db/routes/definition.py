@@ -13,7 +13,7 @@ from queue_db import arguments
 from queue_db.errors import ArgumentError
 from queue_db.feeds.forwarding import JobTemplate
 from queue_db.routes import conditions
-from queue_db.store.routes import CONDITIONAL, DefinitionRow
+from queue_db.store.routes import CONDITIONAL, COUNT_BY, DefinitionRow
 from queue_db.store.schema import COUNTER_LENGTH, FEED_LENGTH, TOPIC_LENGTH
 
 ACTIONS = ("feed", "enqueue", "forward", "webhook", "count", "drop")
@@ -36,6 +36,7 @@ class Definition:
     created_at: datetime
     where: str | None = None  #: the condition under which it acts; None: always
     matched: bool = False  #: whether what it makes has the header ``matched``
+    by: str | None = None  #: what it counts by: a JMESPath expression; None: it counts all messages together
 
 
 def new(
@@ -49,10 +50,11 @@ def new(
     group: bool | str,
     where: str | None = None,
     matched: bool = False,
+    by: str | None = None,
 ) -> DefinitionRow:
     """Check and name the definition with this one action.
 
-    :raises ArgumentError: none, or several; or the condition is no JMESPath expression.
+    :raises ArgumentError: none, or several; or an expression is none of JMESPath.
     """
     if not isinstance(drop, bool):
         raise arguments.wrong("drop", drop, ": must be True or False")
@@ -64,11 +66,15 @@ def new(
         raise ArgumentError(f"matched={arguments.shown(matched)}: must be True or False")
     if group is not False and enqueue is None:
         raise ArgumentError("group= is the group of jobs: give it with enqueue=")
+    if by is not None and count is None:
+        raise ArgumentError("by= is what a counter counts by: give it with count=")
     action = chosen[0]
     target, kind, options = _aim(given, enqueue, group)
     if action == "webhook":
         # Code that does not know webhooks makes the job, too, and in its group the handler finds the address.
         action = "enqueue"
+    if by is not None:
+        action, options["by"] = COUNT_BY, conditions.check(by, "by", "payload.customer")
     if matched:
         options["matched"] = True
     if where is not None:

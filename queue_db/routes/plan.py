@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from queue_db.routes.conditions import ConditionError, holds, options_of
+from queue_db.routes.conditions import ConditionError, counted_key, holds, options_of
 from queue_db.routes.patterns import matches
 from queue_db.store.routes import HOPS, WalkRow
 
@@ -33,9 +33,10 @@ class Step:
     target: str
     kind: str | None
     #: Why it does nothing: ``loop`` (it leads back to where the message has been), ``hops`` (the limit is reached), ``paused``,
-    #: ``again`` (the route has acted, or its topic was reached, on a shorter way), ``condition`` (its condition does not hold),
-    #: ``error`` (its condition cannot be evaluated for this message). Empty: it acts.
+    #: ``again`` (the route has acted, or its topic was reached, on a shorter way), ``condition`` (its condition does not hold, or
+    #: there is no key), ``error`` (its condition or key cannot be evaluated for this message). Empty: it acts.
     cut: str = ""
+    counted: str | None = None  #: the key that it counts; None: it counts no keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def plan(
     :param hops: forwards behind the message.
     :param closed: the feeds from which a router brings the message: it must not get back to them.
     :param headers: of the message.
-    :param message: its content, for conditions; None: no route has one.
+    :param message: its content, for conditions and keys; None: no route has one.
     """
     if hops > HOPS:
         return Plan([], {})
@@ -89,7 +90,7 @@ def plan(
         here, behind = coming.popleft()
         for route, (row, patterns) in sorted(matching.get(here, {}).items()):
             step = Step(behind, here, route, patterns, row.sha, row.version, row.action, row.target, row.kind)
-            cut = PAUSED if row.paused else _condition(row, here, message)
+            cut, counted = (PAUSED, None) if row.paused else _condition(row, here, message)
             if not cut and row.action == "forward":
                 leads[here].add(row.target)
                 cut = AGAIN if row.target in seen else HOP_LIMIT if behind >= HOPS else ""
@@ -99,19 +100,23 @@ def plan(
             elif not cut:
                 cut = LOOP if row.action == "feed" and row.target in closed else AGAIN if route in acted else ""
                 acted.add(route)
-            steps.append(replace(step, cut=cut) if cut else step)
+            steps.append(replace(step, cut=cut) if cut else replace(step, counted=counted))
     return Plan([_looping(step, leads) for step in steps], {row.route: row for row in rows})
 
 
-def _condition(row: WalkRow, topic: str, message: Mapping[str, Any] | None) -> str:
-    """Why a route does not act for a message, by its condition; empty: it acts."""
-    where = options_of(row.options).where
-    if where is None:
-        return ""
+def _condition(row: WalkRow, topic: str, message: Mapping[str, Any] | None) -> tuple[str, str | None]:
+    """Why a route does not act for a message, by its condition, and the key that it counts; empty: it acts."""
+    options = options_of(row.options)
+    if options.where is None and options.by is None:
+        return "", None
+    seen = {**(message or {}), "topic": topic}
     try:
-        return "" if holds(where, {**(message or {}), "topic": topic}) else CONDITION
+        if options.where is not None and not holds(options.where, seen):
+            return CONDITION, None
+        counted = None if options.by is None else counted_key(options.by, seen)
     except ConditionError:
-        return ERROR
+        return ERROR, None
+    return (CONDITION if options.by is not None and counted is None else ""), counted
 
 
 def _matching(rows: Sequence[WalkRow], headers: Mapping[str, Any] | None) -> dict[str, dict[str, tuple[WalkRow, tuple[str, ...]]]]:

@@ -31,7 +31,7 @@ from queue_db.store import routes
 from queue_db.store.feeds import rows
 from queue_db.store.feeds.messages import NewMessage
 from queue_db.store.routes import DefinitionRow
-from queue_db.store.schema import ROUTE_LENGTH, TOPIC_LENGTH
+from queue_db.store.schema import COUNTED_KEY_LENGTH, COUNTER_LENGTH, ROUTE_LENGTH, TOPIC_LENGTH
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -57,11 +57,13 @@ class RouteInfo:
     changed_at: datetime
     where: str | None = None  #: the condition under which it acts; None: always
     matched: bool = False  #: whether what it makes has the header ``matched``
+    by: str | None = None  #: what it counts by; None: it counts all messages together
 
 
 #: The class below has a method called ``list``.
 Infos = list[RouteInfo]
 Definitions = list[Definition]
+Counted = list[tuple[str, int]]
 
 
 class Routes:
@@ -83,6 +85,7 @@ class Routes:
         group: bool | str = False,
         where: str | None = None,
         matched: bool = False,
+        by: str | None = None,
     ) -> str:
         """Store a definition with one action, and return the SHA-256 of its content, by which :meth:`point` finds it.
 
@@ -92,14 +95,17 @@ class Routes:
         :param webhook: an address, ``https://…``: send the message there, by a job of the queue ``webhooks``, for a worker with the
             handler ``queue_db.service.webhooks.deliver``.
         :param count: add 1 to this counter.
+        :param by: with ``count``, a count for each value of this JMESPath expression, such as ``topic`` or ``payload.customer``.
+            :meth:`top` returns them.
         :param drop: do nothing.
         :param group: of the jobs, as in :meth:`Feed.forward <queue_db.Feed.forward>`.
         :param where: act only for messages for which this JMESPath expression holds, over ``topic``, ``kind``, ``key``, ``client``,
             ``headers`` and ``payload``: ``payload.celsius > `70` && headers.site == 'north'``.
         :param matched: write the patterns that led the message here into the header ``matched``.
-        :raises ConfigurationError: there is a condition, and the package jmespath is not installed.
+        :raises ConfigurationError: there is a condition, or ``by`` is more than ``topic``, ``kind``, ``key`` or ``client``, and the
+            package jmespath is not installed.
         """
-        given = {"feed": feed, "forward": forward, "webhook": webhook, "count": count, "where": where}
+        given = {"feed": feed, "forward": forward, "webhook": webhook, "count": count, "where": where, "by": by}
         return self._define(new(enqueue=enqueue, drop=drop, group=group, matched=matched, **given))[0]
 
     def set(
@@ -115,10 +121,11 @@ class Routes:
         group: bool | str = False,
         where: str | None = None,
         matched: bool = False,
+        by: str | None = None,
     ) -> str:
         """:meth:`define`, and point the route at the definition; a new route is created. Return the definition's SHA-256."""
         arguments.name("route", name, ROUTE_LENGTH)
-        given = {"feed": feed, "forward": forward, "webhook": webhook, "count": count, "where": where}
+        given = {"feed": feed, "forward": forward, "webhook": webhook, "count": count, "where": where, "by": by}
         sha, definition = self._define(new(enqueue=enqueue, drop=drop, group=group, matched=matched, **given))
         self._core.put(routes.point, name, definition, create=True)
         return sha
@@ -181,6 +188,7 @@ class Routes:
                 changed_at=from_micros(row.changed_at),
                 where=options_of(does.options).where,
                 matched=options_of(does.options).matched,
+                by=options_of(does.options).by,
             )
             for row in self._core.read(routes.every)
             for does in [routes.meaning(row.action, row.target, row.kind, row.options)]
@@ -215,6 +223,25 @@ class Routes:
         """Delete a route with its subscriptions; its definition stays. False: there is none."""
         arguments.name("route", name, ROUTE_LENGTH)
         return self._core.write(routes.remove, name)
+
+    def top(self, counter: str, *, limit: int = 10) -> Counted:
+        """The keys that a counter has counted most, with their numbers of messages, the largest first.
+
+        :param counter: of a route with ``count=`` and ``by=``.
+        """
+        arguments.name("counter", counter, COUNTER_LENGTH)
+        arguments.whole("limit", limit, 1, MOST)
+        return self._core.read(routes.top, counter, limit)
+
+    def reset(self, counter: str, *, key: str | None = None) -> bool:
+        """Delete a counter; it begins at 0 again. False: it has counted nothing.
+
+        :param key: delete the count of this key alone.
+        """
+        arguments.name("counter", counter, COUNTER_LENGTH)
+        if key is not None:
+            arguments.name("key", key, COUNTED_KEY_LENGTH)
+        return self._core.write(routes.reset, counter, key)
 
     def run(
         self,

@@ -1,7 +1,7 @@
 """Routing: read where messages go, and bring them there, in one transaction.
 
-Locks are taken in one order, whatever the order of the messages: stripes of groups by number, feeds by id, counters by name. So two
-transactions that route once each do not wait for each other in a circle.
+Locks are taken in one order, whatever the order of the messages: stripes of groups by number, feeds by id, counters by name, keys
+of counters by name and key. So two transactions that route once each do not wait for each other in a circle.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -44,7 +44,7 @@ _ENCODER = JSONCodec()
 _REPORTED = {
     LOOP: "leads back to where the message has been",
     HOP_LIMIT: f"is beyond {routes.HOPS} forwards",
-    ERROR: "has a condition that cannot be evaluated for the message",
+    ERROR: "has a condition or a key that cannot be evaluated for the message",
 }
 
 # Seconds between two log lines about the cuts of one route.
@@ -85,6 +85,7 @@ class _Effects:
     jobs: list[NewJob] = field(default_factory=list)
     feeds: dict[str, tuple[WalkRow, list[NewMessage]]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
+    keyed: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
 
 class Router:
@@ -158,7 +159,8 @@ class Router:
             found = [first._replace(topic=topic, pattern=topic), *further]
         elif hops <= routes.HOPS:
             found = routes.walk(connection, store, topic, hops)
-        by_content = any(options_of(row.options).where is not None for row in found)
+        options = [options_of(row.options) for row in found]
+        by_content = any(one.where is not None or one.by not in {None, "topic"} for one in options)
         return found, any(row.form == HEADERS for row in found), by_content
 
     def report(self, done: Done) -> None:
@@ -198,6 +200,8 @@ class Router:
             self._append(connection, store, feed, messages)
         for name in sorted(effects.counts):
             routes.count(connection, store, name, effects.counts[name])
+        for name in sorted(effects.keyed):
+            routes.count_keys(connection, store, name, effects.keyed[name])
 
     def _append(self, connection: Connection, store: Store, feed: FeedRow, messages: Sequence[NewMessage]) -> None:
         for _ in range(2):
@@ -230,7 +234,10 @@ def _collect(effects: _Effects, step: Step, row: WalkRow, message: NewMessage) -
     elif step.action == "feed":
         effects.feeds.setdefault(row.target, (row, []))[1].append(message)
     elif step.action == "count":
-        effects.counts[row.target] += 1
+        if step.counted is None:
+            effects.counts[row.target] += 1
+        else:
+            effects.keyed[row.target][step.counted] += 1
     elif step.action not in {"forward", "drop"}:
         raise UnsupportedError(f"route {step.route!r} has the action {step.action!r}, which this version does not know: upgrade it")
 

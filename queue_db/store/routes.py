@@ -1,6 +1,7 @@
 """Routes: definitions, names that stand for them, subscriptions, and what a topic leads to.
 
-A transaction that routes locks in this order: the stripes of groups by number, feeds by id, counters by name; a cursor last.
+A transaction that routes locks in this order: the stripes of groups by number, feeds by id, counters by name, keys of counters by
+name and key; a cursor last.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from sqlalchemy import (
     Integer,
     Row,
     Select,
+    Table,
     bindparam,
+    case,
     delete,
     func,
     insert,
@@ -39,19 +42,26 @@ from queue_db.store.schema import TOPIC_LENGTH, FeedTables
 #: Ends the stored action of a definition with a condition.
 CONDITIONAL = "?"
 
+#: The stored action of a definition that counts by key: code that does not know it refuses to publish, and counts nothing wrong.
+COUNT_BY = "count_by"
+
 #: Most forwards from topic to topic on the way of one message.
 HOPS = 8
 
 # Written into the statement: those that go to the driver directly have no values beside the caller's.
 _NO_TEXT: ColumnElement[str] = literal_column("''")
 _FORWARDS: list[ColumnElement[str]] = [literal_column("'forward'"), literal_column("'forward?'")]
+_KEYED = [COUNT_BY, f"{COUNT_BY}{CONDITIONAL}"]
 _FEEDS: list[ColumnElement[str]] = [literal_column("'feed'"), literal_column("'feed?'")]
 _MOST: ColumnElement[int] = literal_column(str(HOPS))
 _ONE: ColumnElement[int] = literal_column("1")
 _GOING: ColumnElement[int] = literal_column("0")
 
-# Rows of a counter.
+# Rows of a counter, and of each of its keys.
 _SLOTS = 16
+
+# Most keys in one statement.
+_KEYS = 500
 
 
 class DefinitionRow(NamedTuple):
@@ -98,6 +108,8 @@ def meaning(action: str, target: str, kind: str | None, options: str | None) -> 
         if found.pop("webhook", False):
             address = found.pop("group")
             return Meaning("webhook", address, None, json.dumps(found) if found else None)
+    if action == COUNT_BY:
+        action = "count"
     return Meaning(action, target, kind, options)
 
 
@@ -186,11 +198,14 @@ def every(connection: Connection, store: Store) -> list[Row[Any]]:
     tables = store.tables.feeds
     routes, definitions = tables.routes, tables.definitions
     total = select(func.sum(tables.counts.c.messages)).where(tables.counts.c.name == definitions.c.target)
+    by_key = select(func.sum(tables.keyed_counts.c.messages)).where(tables.keyed_counts.c.name == definitions.c.target)
     query = (
         select(
             *(routes.c[name] for name in ("name", "version", "paused", "changed_at")),
             *(definitions.c[name] for name in DefinitionRow._fields),
-            func.coalesce(total.scalar_subquery(), 0).label("messages"),
+            func.coalesce(
+                case((definitions.c.action.in_(_KEYED), by_key.scalar_subquery()), else_=total.scalar_subquery()), 0
+            ).label("messages"),
         )
         .join(definitions, definitions.c.id == routes.c.definition)
         .order_by(routes.c.name)
@@ -317,16 +332,58 @@ def named(connection: Connection, store: Store, route: str) -> WalkRow | None:
 def count(connection: Connection, store: Store, name: str, messages: int) -> None:
     """Add to a counter, in one of its rows."""
     counts = store.tables.feeds.counts
-    slot = random.randrange(_SLOTS)
-    more = update(counts).where(counts.c.name == name, counts.c.slot == slot).values(messages=counts.c.messages + messages)
-    if connection.execute(more).rowcount:
+    _add(connection, counts, {"name": name, "slot": random.randrange(_SLOTS)}, messages)
+
+
+def count_keys(connection: Connection, store: Store, name: str, messages: Mapping[str, int]) -> None:
+    """Add to keys of a counter, in one row of each, in the order of the keys."""
+    counts = store.tables.feeds.keyed_counts
+    keys = sorted(messages)
+    for first in range(0, len(keys), _KEYS):
+        slots = {key: random.randrange(_SLOTS) for key in keys[first : first + _KEYS]}
+        # Asked without a lock: at REPEATABLE READ an UPDATE of a missing row locks the gap where others insert theirs.
+        query = select(counts.c.counted_key, counts.c.slot).where(counts.c.name == name, counts.c.counted_key.in_(list(slots)))
+        there = {(row.counted_key, row.slot) for row in connection.execute(query)}
+        for key, slot in slots.items():
+            place = {"name": name, "counted_key": key, "slot": slot}
+            _add(connection, counts, place, messages[key], missing=(key, slot) not in there)
+
+
+def _add(connection: Connection, counts: Table, place: Mapping[str, Any], messages: int, *, missing: bool = False) -> None:
+    """Add to a row, or insert it; ``missing``: it was not there a moment ago."""
+    same = [counts.c[name] == value for name, value in place.items()]
+    more = update(counts).where(*same).values(messages=counts.c.messages + messages)
+    if not missing and connection.execute(more).rowcount:
         return
     try:
         with savepoint(connection):
-            connection.execute(insert(counts).values(name=name, slot=slot, messages=messages))
+            connection.execute(insert(counts).values(**place, messages=messages))
     except IntegrityError:
         # Another transaction has inserted it meanwhile.
         if not connection.execute(more).rowcount:
             raise TransientStorageError(
-                f"counter {name!r} was first used after this transaction had begun, and its isolation level hides it: run it again"
+                f"counter {place['name']!r} was first used after this transaction had begun, and its isolation level hides it: "
+                "run it again"
             ) from None
+
+
+def top(connection: Connection, store: Store, name: str, limit: int) -> list[tuple[str, int]]:
+    """The keys of a counter that have counted most."""
+    counts = store.tables.feeds.keyed_counts
+    total = func.sum(counts.c.messages)
+    query = select(counts.c.counted_key, total).where(counts.c.name == name).group_by(counts.c.counted_key)
+    rows = connection.execute(query.order_by(total.desc(), counts.c.counted_key).limit(limit))
+    return [(key, int(messages)) for key, messages in rows]
+
+
+def reset(connection: Connection, store: Store, name: str, key: str | None) -> bool:
+    """Delete the rows of a counter, or of one of its keys; False: there are none."""
+    tables = store.tables.feeds
+    store.dialect.begin(connection)
+    if key is not None:
+        one = tables.keyed_counts.c.name == name, tables.keyed_counts.c.counted_key == key
+        return bool(connection.execute(delete(tables.keyed_counts).where(*one)).rowcount)
+    found = [
+        connection.execute(delete(table).where(table.c.name == name)).rowcount for table in (tables.counts, tables.keyed_counts)
+    ]
+    return any(found)

@@ -50,6 +50,7 @@ CHANGES = {
     ("routes pause", "archive"): ("pause", "route archive", None),
     ("routes resume", "archive"): ("resume", "route archive", None),
     ("routes remove", "archive"): ("remove", "route archive", None),
+    ("routes reset", "seen --yes"): ("reset", "counter seen", None),
     ("streams complete", "etl --yes"): ("complete", "stream etl", 1),
     ("streams release", "etl --yes"): ("release", "stream etl", 1),
     ("streams release", "--expired --yes"): ("release", "expired streams", 1),
@@ -64,6 +65,7 @@ FINDS_NOTHING = {
     ("routes subscribe", "sensor.* archive"): 0,
     ("routes unsubscribe", "nothing archive"): 1,
     ("routes remove", "nobody"): 1,
+    ("routes reset", "seen --key unknown --yes"): 1,
     ("cancel", "999999"): 1,
     ("limit", "mail"): 0,
     ("repair-groups", "mail"): 0,
@@ -95,6 +97,7 @@ LOOKS = {
     "routes list": "",
     "routes definitions": "",
     "routes test": "sensor.7",
+    "routes top": "seen",
     "streams list": "",
     "top": "--once",
     "metrics": "mail",
@@ -144,6 +147,8 @@ def prepared(tmp_path_factory):
         db.feeds.purge("claimable")
         definition = db.routes.set("archive", feed="archived")
         db.routes.subscribe("sensor.*", "archive")
+        db.routes.set("seen", count="seen", by="topic")
+        assert db.routes.run("seen", "reading") == 1
         db.tokens.create("known", ["read"])
         db.queue("events").enqueue("k")
         _hold(db, "etl", "events", 10**12)

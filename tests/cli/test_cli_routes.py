@@ -33,6 +33,25 @@ def test_what_is_published_goes_where_routes_lead(ask, db, route):
     assert "--group" in ask("routes", "set", route, "--feed", route, "--group", status=2).err
 
 
+def test_a_counter_counts_by_key(ask, db, route):
+    ask("routes", "set", route, "--count", route, "--by", "key")
+    ask("routes", "subscribe", route, route, "--form", "exact")
+    for key in "aab":
+        ask("topics", "publish", route, "n", "--key", key)
+    assert ask("routes", "top", route, "--json").records == [{"key": "a", "messages": 2}, {"key": "b", "messages": 1}]
+    assert "a" in ask("routes", "top", route, "--limit", "1").out
+    assert any(f"{route} by key" in line for line in ask("routes", "list").out.splitlines())
+    assert any(f"{route} by key" in line for line in ask("routes", "definitions").out.splitlines())
+    (step,) = ask("routes", "test", route, "--key", "b", "--json").records
+    assert (step["counted"], step["cut"]) == ("b", "")
+    assert f"{route} b" in ask("routes", "test", route, "--key", "b").out
+    assert "reset" in ask("routes", "reset", route, "--key", "a", "--yes").out
+    assert db.routes.top(route) == [("b", 1)]
+    assert ask("routes", "reset", route, "--yes", "--json").record["state"] == "reset"
+    assert "not found" in ask("routes", "reset", route, "--yes", status=1).out
+    assert "--by" in ask("routes", "set", route, "--feed", route, "--by", "topic", status=2).err
+
+
 def test_a_route_is_pointed_paused_and_removed(ask, db, route):
     first = ask("routes", "set", route, "--enqueue", route, "--kind", "check", "--group", "--json").record["definition"]
     ask("routes", "set", route, "--count", route)

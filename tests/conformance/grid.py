@@ -52,6 +52,7 @@ DEPENDS: dict[str, Axes] = {
     "TestSharedCursors": Axes.DATABASE,
     "TestSpans": Axes.DATABASE,
     "TestConditions": Axes.DATABASE,
+    "TestKeyedCounts": Axes.DATABASE,
     "TestLoops": Axes.DATABASE,
     "TestPatterns": Axes.DATABASE,
     "TestPositions": Axes.DATABASE,

@@ -125,17 +125,17 @@ def downgrade():
     op.drop_table("customers")
 """
 
-SECOND = """
+SECOND = f"""
 from alembic import op
 from queue_db.database.migrate import include_migration
 
 revision, down_revision = "a2", "a1"
 
 def upgrade():
-    include_migration(op, "0009", "0011")
+    include_migration(op, "0009", "{HEAD}")
 
 def downgrade():
-    include_migration(op, "0011", "0009")
+    include_migration(op, "{HEAD}", "0009")
 """
 
 
@@ -199,6 +199,6 @@ def test_as_a_step_without_a_server(application: Config, fresh_url: str, capsys:
 @pytest.mark.parametrize(("start", "to"), [("base", "head"), ("0042", "base"), ("0009", "0009")])
 def test_a_step_names_two_revisions(application: Config, start: str, to: str) -> None:
     path = Path(str(application.get_main_option("script_location"))) / "versions" / "a2.py"
-    path.write_text(SECOND.replace('"0009", "0011"', f'"{start}", "{to}"'))
+    path.write_text(SECOND.replace(f'"0009", "{HEAD}"', f'"{start}", "{to}"'))
     with pytest.raises(ConfigurationError, match="give base or one of 0001, .*, two different ones"):
         command.upgrade(application, "head")

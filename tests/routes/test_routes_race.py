@@ -138,6 +138,41 @@ def test_a_first_count_that_an_old_snapshot_hides_is_not_lost(
     assert [info.messages for info in db.routes.list() if info.name == routed] == [counted]
 
 
+def test_two_publishers_count_the_same_new_keys(db: QueueDB, routed: str, open_db: OpenDB) -> None:
+    """In opposite orders, from the first message of each key on: none is lost, and neither waits for the other in a circle."""
+    each, keys = 40, [f"k{number}" for number in range(20)]
+    db.routes.set(routed, count=routed, by="payload")
+    db.routes.subscribe(routed, routed, "exact")
+    opened = [open_db() for _ in range(2)]
+    begin = threading.Barrier(len(opened))
+
+    def publish(number: int) -> None:
+        begin.wait()
+        order = keys if number else keys[::-1]
+        for turn in range(each):
+            some = order[turn % 18 : turn % 18 + 3]
+            assert opened[number].topic(routed).publish_many(("n", key) for key in [*some, "hot"]) == 4
+
+    with ThreadPoolExecutor(len(opened)) as threads:
+        for one in [threads.submit(publish, number) for number in range(len(opened))]:
+            one.result()
+    counted = dict(db.routes.top(routed, limit=100))
+    assert counted.pop("hot") == 2 * each
+    assert sum(counted.values()) == 2 * each * 3
+    assert set(counted) == set(keys)
+
+
+@pytest.mark.parametrize("by", [None, "key"])
+def test_the_counts_of_open_transactions_hide_nothing(db: QueueDB, routed: str, open_db: OpenDB, by: str | None) -> None:
+    """A counter that is reset while others count begins at 0: what commits later is there."""
+    db.routes.set(routed, count=routed, by=by)
+    db.routes.subscribe(routed, routed, "exact")
+    db.topic(routed).publish("n", key="a")
+    assert open_db().routes.reset(routed)
+    db.topic(routed).publish_many([("n", 1, {"key": "a"}), ("n", 2, {"key": "a"})])
+    assert [info.messages for info in db.routes.list() if info.name == routed] == [2]
+
+
 # --- the publisher's transaction ------------------------------------------------------------------------------------
 
 

@@ -37,6 +37,28 @@ def test_a_message_goes_where_its_topic_leads(client: httpx2.Client, route: str,
     assert client.get(f"{route}/subscriptions").json() == []
 
 
+def test_a_counter_counts_by_key(client: httpx2.Client, name: str) -> None:
+    path, topic = f"/api/v1/routes/{name}", f"/api/v1/topics/{name}"
+    made = client.put(path, json={"action": "count", "target": name, "by": "payload.site"}).json()
+    assert (made["by"], made["messages"]) == ("payload.site", "0")
+    client.post(f"{path}/subscriptions", json={"pattern": name, "form": "exact"})
+    sites = [{"payload": {"site": site}} for site in ("north", "south", "north")]
+    assert client.post(f"{topic}/messages", json={"messages": sites}).json() == {"acted": 3}
+    counter = f"/api/v1/counters/{name}"
+    keys = [{"key": "north", "messages": "2"}, {"key": "south", "messages": "1"}]
+    assert client.get(f"{counter}/keys").json() == {"keys": keys}
+    assert client.get(f"{counter}/keys", params={"limit": 1}).json() == {"keys": keys[:1]}
+    (step,) = client.post(f"{topic}/test", json={"payload": {"site": "south"}}).json()["steps"]
+    assert (step["counted"], step["cut"]) == ("south", "")
+    assert "by payload.site" in client.get("/routes").text
+    assert [client.delete(counter, params={"key": "north"}).status_code for _ in range(2)] == [204, 404]
+    assert client.get(f"{counter}/keys").json() == {"keys": keys[1:]}
+    assert [client.delete(counter).status_code for _ in range(2)] == [204, 404]
+    assert client.put(path, json={"action": "feed", "target": name, "by": "topic"}).status_code == 422
+    assert client.put(path, json={"action": "count", "target": name, "by": "payload."}).status_code == 422
+    client.delete(path)
+
+
 def test_a_route_is_pointed_back(client: httpx2.Client, route: str, name: str) -> None:
     before = client.get(route).json()
     changed = client.put(route, json={"action": "count", "target": name}).json()

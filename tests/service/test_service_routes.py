@@ -215,6 +215,8 @@ def test_a_route_leads_only_to_what_its_token_is_for(db: QueueDB, name: str, clo
     db.routes.set(mine, count=mine)
     _only(db, closed, name, mine)
     route = f"/api/v1/routes/{mine}"
+    assert [closed.get(f"/api/v1/counters/{one}/keys").status_code for one in (mine, theirs)] == [200, 403]
+    assert [closed.delete(f"/api/v1/counters/{one}").status_code for one in (mine, theirs)] == [404, 403]
     unknown = closed.post(f"{route}/point", json={"definition": "0" * 64})
     for sha in definitions:
         answer = closed.post(f"{route}/point", json={"definition": sha[:20]})

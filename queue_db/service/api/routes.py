@@ -19,11 +19,15 @@ from queue_db.service.pressure import Admission
 from queue_db.service.refusals import invalid, missing
 from queue_db.service.requests import Db, Enqueuer, Manager, Reader, record
 from queue_db.service.times import Time
-from queue_db.store.schema import KEY_LENGTH, KIND_LENGTH, PATTERN_LENGTH, TOPIC_LENGTH
+from queue_db.store.schema import COUNTED_KEY_LENGTH, KEY_LENGTH, KIND_LENGTH, PATTERN_LENGTH, TOPIC_LENGTH
 
 router = APIRouter(tags=["routes"])
 
 Pattern = Annotated[str, Query(min_length=1, max_length=PATTERN_LENGTH, description="A pattern of topics, or of headers.")]
+
+KeyToReset = Annotated[
+    str | None, Query(min_length=1, max_length=COUNTED_KEY_LENGTH, description="Delete the count of this key alone.")
+]
 
 
 class Subscription(BaseModel):
@@ -48,6 +52,7 @@ class RouteView(BaseModel):
     paused: bool
     subscriptions: list[Subscription]
     messages: str | None = Field(description="Counted by the action `count`.")
+    by: str | None = Field(description="What the action `count` counts by. Null: all messages together.")
     changed_at: Time
 
 
@@ -68,6 +73,17 @@ class RouteAction(Body):
     group: bool | Annotated[str, Field(min_length=1, max_length=KEY_LENGTH)] = False
     where: (
         Annotated[str, Field(min_length=1, max_length=CONDITION_LENGTH, description=f"Act only where this holds, as `{EXAMPLE}`.")]
+        | None
+    ) = None
+    by: (
+        Annotated[
+            str,
+            Field(
+                min_length=1,
+                max_length=CONDITION_LENGTH,
+                description="A count for each value of this JMESPath expression, such as `topic` (`count`).",
+            ),
+        ]
         | None
     ) = None
     matched: Annotated[bool, Field(description="Write the patterns that matched into the header `matched`.")] = False
@@ -99,6 +115,7 @@ class TopicTestStep(BaseModel):
     target: str
     kind: str | None
     cut: str = Field(description="Why it does nothing: `loop`, `hops`, `paused`, `again`, `condition`, `error`. Empty: it acts.")
+    counted: str | None = Field(description="The key that it counts.")
 
 
 class TopicTestResult(BaseModel):
@@ -115,6 +132,19 @@ class TopicTest(Body):
     payload: Any = None
     key: Annotated[str, Field(min_length=1, max_length=KEY_LENGTH)] | None = None
     headers: dict[str, Any] | None = None
+
+
+class CountedKey(BaseModel):
+    """A key of a counter."""
+
+    key: str
+    messages: str
+
+
+class CountedKeys(BaseModel):
+    """Keys of a counter, the largest count first."""
+
+    keys: list[CountedKey]
 
 
 class PublishedToTopic(BaseModel):
@@ -148,7 +178,7 @@ def set_route(route: NewName, does: RouteAction, request: Request, db: Db, who: 
         raise invalid("kind and group are for the action enqueue")
     if all(one.name != route for one in db.routes.list()):
         response.status_code = 201
-    db.routes.set(route, **arguments, where=does.where, matched=does.matched)
+    db.routes.set(route, **arguments, where=does.where, matched=does.matched, by=does.by)
     record(request, who, "set", f"route {route}", detail=does.model_dump(exclude_none=True))
     return _find(db, route)
 
@@ -235,6 +265,23 @@ def unsubscribe_route(
     return Response(status_code=204)
 
 
+@router.get("/counters/{counter}/keys")
+def list_counted_keys(counter: Name, db: Db, who: Reader, limit: Annotated[int, Query(ge=1, le=1000)] = 10) -> CountedKeys:
+    """List the keys that a counter has counted most, the largest first."""
+    who.check("read", counter)
+    return CountedKeys(keys=[CountedKey(key=key, messages=str(messages)) for key, messages in db.routes.top(counter, limit=limit)])
+
+
+@router.delete("/counters/{counter}", status_code=204)
+def reset_counter(counter: Name, request: Request, db: Db, who: Manager, key: KeyToReset = None) -> Response:
+    """Delete a counter, or the count of one of its keys; it begins at 0 again."""
+    who.check("manage", counter)
+    if not db.routes.reset(counter, key=key):
+        raise missing("counter", f"counter {counter!r} has counted nothing")
+    record(request, who, "reset", f"counter {counter}", detail=None if key is None else {"key": key})
+    return Response(status_code=204)
+
+
 @router.post("/topics/{topic}/messages", status_code=201)
 def publish_to_topic(
     topic: NewName,
@@ -290,7 +337,7 @@ def _find(db: QueueDB, name: str) -> RouteView:
 
 
 def _view(info: RouteInfo) -> RouteView:
-    plain = ("name", "definition", "action", "target", "kind", "group", "where", "matched", "paused", "changed_at")
+    plain = ("name", "definition", "action", "target", "kind", "group", "where", "matched", "by", "paused", "changed_at")
     return RouteView(
         **{name: getattr(info, name) for name in plain},
         version=str(info.version),

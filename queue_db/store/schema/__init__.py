@@ -19,6 +19,7 @@ from queue_db.store.schema.columns import (
     BLOCKED,
     CLASS_LENGTH,
     CLIENT_LENGTH,
+    COUNTED_KEY_LENGTH,
     COUNTER_LENGTH,
     CURSOR_LENGTH,
     DEFAULT_KIND,
@@ -57,6 +58,7 @@ __all__ = [
     "BLOCKED",
     "CLASS_LENGTH",
     "CLIENT_LENGTH",
+    "COUNTED_KEY_LENGTH",
     "COUNTER_LENGTH",
     "COUNTS",
     "CURSOR_LENGTH",
@@ -95,7 +97,7 @@ __all__ = [
 ]
 
 #: The migration that this version of the package works with.
-HEAD = "0011"
+HEAD = "0012"
 
 
 @dataclass(frozen=True, slots=True)

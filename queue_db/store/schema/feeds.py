@@ -45,6 +45,7 @@ class FeedTables:
     routes: Table
     subscriptions: Table
     counts: Table
+    keyed_counts: Table
     claims: Table
     ticked: Table
     ticks: Table
@@ -63,6 +64,7 @@ def feed_tables(name: str, metadata: MetaData) -> FeedTables:
         routes.routes(name, metadata),
         routes.subscriptions(name, metadata),
         routes.counts(name, metadata),
+        routes.keyed_counts(name, metadata),
         _claims(name, metadata),
         _ticked(name, metadata),
         _ticks(name, metadata),
@@ -155,7 +157,7 @@ def _messages(name: str, metadata: MetaData) -> Table:
 
 def _cursors(name: str, metadata: MetaData) -> Table:
     """Durable positions: how far a reader has acknowledged a feed."""
-    return Table(
+    table = Table(
         f"{name}_cursors",
         metadata,
         Column("feed", BigInteger, primary_key=True, autoincrement=False),
@@ -173,6 +175,9 @@ def _cursors(name: str, metadata: MetaData) -> Table:
         Column("handed", BigInteger),
         **MYSQL,
     )
+    # SELECT … FROM jobs_cursors WHERE name = ? ORDER BY feed
+    Index(f"{name}_cursors_name", table.c.name, table.c.feed)
+    return table
 
 
 def _spans(name: str, metadata: MetaData) -> Table:

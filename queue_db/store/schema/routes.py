@@ -8,6 +8,7 @@ from queue_db.dialects.clock import now_us
 from queue_db.store.schema.columns import (
     ACTION_LENGTH,
     BIG_ID,
+    COUNTED_KEY_LENGTH,
     COUNTER_LENGTH,
     FORM_LENGTH,
     KIND_LENGTH,
@@ -84,6 +85,20 @@ def counts(name: str, metadata: MetaData) -> Table:
         f"{name}_counts",
         metadata,
         Column("name", String(COUNTER_LENGTH), primary_key=True),
+        Column("slot", Integer, primary_key=True, autoincrement=False),
+        Column("messages", BigInteger, nullable=False),
+        **MYSQL,
+    )
+
+
+def keyed_counts(name: str, metadata: MetaData) -> Table:
+    """Messages counted by key, such as their topic. A key has several rows, as a counter has."""
+    # SELECT counted_key, sum(messages) FROM jobs_keyed_counts WHERE name = ? GROUP BY counted_key
+    return Table(
+        f"{name}_keyed_counts",
+        metadata,
+        Column("name", String(COUNTER_LENGTH), primary_key=True),
+        Column("counted_key", String(COUNTED_KEY_LENGTH), primary_key=True),
         Column("slot", Integer, primary_key=True, autoincrement=False),
         Column("messages", BigInteger, nullable=False),
         **MYSQL,

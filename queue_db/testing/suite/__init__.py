@@ -58,7 +58,7 @@ from queue_db.testing.suite.metrics import TestMetrics
 from queue_db.testing.suite.patterns import TestPatterns
 from queue_db.testing.suite.reading import TestPurge, TestRead, TestSweep
 from queue_db.testing.suite.rescheduling import TestReschedule
-from queue_db.testing.suite.routes import TestConditions, TestLoops, TestRoutes, TestTopics, routed
+from queue_db.testing.suite.routes import TestConditions, TestKeyedCounts, TestLoops, TestRoutes, TestTopics, routed
 from queue_db.testing.suite.settling import TestCancel, TestFail, TestFence, TestGiveBack, TestOutcomes, TestSettleMany
 from queue_db.testing.suite.spans import TestFailedMessages, TestSharedCursors, TestSpans
 from queue_db.testing.suite.tables import TestTables
@@ -98,6 +98,7 @@ __all__ = [
     "TestHandles",
     "TestHiddenMessages",
     "TestJobs",
+    "TestKeyedCounts",
     "TestLease",
     "TestLoops",
     "TestMailboxes",

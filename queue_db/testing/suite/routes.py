@@ -15,7 +15,7 @@ from queue_db.routes import Step
 from queue_db.testing.clock import SettableClock
 from queue_db.testing.suite.fixtures import Notes
 
-__all__ = ["TestConditions", "TestLoops", "TestRoutes", "TestTopics", "routed"]
+__all__ = ["TestConditions", "TestKeyedCounts", "TestLoops", "TestRoutes", "TestTopics", "routed"]
 
 
 @pytest.fixture
@@ -456,3 +456,65 @@ class TestConditions:
             db.routes.run(f"{routed}-none", "n")
         db.routes.pause(f"{routed}-job")
         assert db.routes.run(f"{routed}-job", "n", 9) == 0
+
+
+class TestKeyedCounts:
+    """Counts for each key."""
+
+    def test_messages_are_counted_by_topic(self, db: QueueDB, routed: str) -> None:
+        db.routes.set(routed, count=routed, by="topic")
+        db.routes.subscribe(f"{routed}.*", routed)
+        topics = [f"{routed}.{name}" for name in "aab"]
+        for topic in topics:
+            assert db.topic(topic).publish("n") == 1
+        assert db.topic(topics[0]).publish_many([("n", 1), ("n", 2)]) == 2
+        assert db.routes.top(routed) == [(topics[0], 4), (topics[2], 1)]
+        assert db.routes.top(routed, limit=1) == [(topics[0], 4)]
+        (info,) = [one for one in db.routes.list() if one.name == routed]
+        assert (info.action, info.target, info.by, info.messages) == ("count", routed, "topic", 5)
+        (step,) = [one for one in db.routes.test(topics[2]).steps if one.route == routed]
+        assert (step.cut, step.counted) == ("", topics[2])
+        assert (db.routes.reset(routed, key=topics[0]), db.routes.reset(routed, key=topics[0])) == (True, False)
+        assert db.routes.top(routed) == [(topics[2], 1)]
+        assert (db.routes.reset(routed), db.routes.reset(routed), db.routes.top(routed)) == (True, False, [])
+
+    def test_messages_are_counted_by_what_they_contain(self, db: QueueDB, routed: str, caplog: pytest.LogCaptureFixture) -> None:
+        db.routes.set(routed, count=routed, by="payload.customer", where="kind != 'test'")
+        db.routes.subscribe(routed, routed, "exact")
+        given = ["eu", "eu", "EU", "e\N{LATIN SMALL LETTER U WITH DIAERESIS}", 7, 7, 7, True, None, "é" * 255]
+        wrong = [{"a": 1}, [], "", "eu ", "x" * 256, "a\0b"]
+        before = db.counters.condition_errors
+        with caplog.at_level(logging.WARNING, "queue_db.routes"):
+            acted = db.topic(routed).publish_many(("n", {"customer": one}) for one in [*given, *wrong])
+        assert acted == len(given) - 1
+        assert db.topic(routed).publish_many([("test", {"customer": "eu"}), ("n", None)]) == 0
+        counted = db.routes.top(routed)
+        assert counted[:2] == [("7", 3), ("eu", 2)]
+        assert set(counted[2:]) == {("EU", 1), ("eü", 1), ("true", 1), ("é" * 255, 1)}
+        assert db.counters.condition_errors - before == len(wrong)
+        assert [message for message in caplog.messages if "cannot be evaluated" in message]
+        cuts = [step.cut for step in db.routes.test(routed, payload={}).steps if step.route == routed]
+        assert cuts == ["condition"]
+
+    def test_a_count_is_part_of_the_transaction(self, db: QueueDB, routed: str, notes: Notes) -> None:
+        db.routes.set(routed, count=routed, by="key")
+        db.routes.subscribe(routed, routed, "exact")
+        with notes.engine.connect() as connection:
+            assert db.topic(routed).publish("n", key="a", using=connection) == 1
+            notes.write(connection, "no")
+            connection.rollback()
+        assert db.routes.top(routed) == []
+        with notes.engine.begin() as connection:
+            db.topic(routed).publish("n", key="a", using=connection)
+            notes.write(connection, "yes")
+        assert (db.routes.top(routed), notes.read()) == ([("a", 1)], ["yes"])
+
+    def test_what_a_counter_counts_by_is_checked(self, db: QueueDB, routed: str) -> None:
+        with pytest.raises(ArgumentError, match="is no JMESPath expression"):
+            db.routes.define(count=routed, by="payload.")
+        with pytest.raises(ArgumentError, match="give it with count="):
+            db.routes.define(feed=routed, by="topic")
+        assert db.routes.define(count=routed) != db.routes.define(count=routed, by="topic")
+        for call in (lambda: db.routes.top(""), lambda: db.routes.top(routed, limit=0), lambda: db.routes.reset(routed, key="")):
+            with pytest.raises(ArgumentError):
+                call()
