@@ -123,7 +123,20 @@ def list_routes(*, common: CommonOptions) -> None:
             output.record(asdict(one) | {"changed_at": one.changed_at.isoformat()})
         return
     output.table(
-        ("route", "action", "target", "kind", "group", "where", "patterns", "state", "version", "messages", "definition"),
+        (
+            "route",
+            "action",
+            "target",
+            "kind",
+            "group",
+            "where",
+            "matched",
+            "patterns",
+            "state",
+            "version",
+            "messages",
+            "definition",
+        ),
         [
             (
                 one.name,
@@ -132,6 +145,7 @@ def list_routes(*, common: CommonOptions) -> None:
                 one.kind or "",
                 one.group if isinstance(one.group, str) else "by key" if one.group else "",
                 one.where or "",
+                "yes" if one.matched else "",
                 " ".join(text if form == "glob" else f"{form}:{text}" for form, text in one.patterns),
                 "paused" if one.paused else "",
                 one.version,
@@ -153,7 +167,7 @@ def definitions(*, common: CommonOptions) -> None:
             output.record(asdict(one) | {"created_at": one.created_at.isoformat()})
         return
     output.table(
-        ("definition", "action", "target", "kind", "where", "created"),
+        ("definition", "action", "target", "kind", "where", "matched", "created"),
         [
             (
                 one.sha[:_SHOWN],
@@ -161,6 +175,7 @@ def definitions(*, common: CommonOptions) -> None:
                 one.target if one.by is None else f"{one.target} by {one.by}",
                 one.kind or "",
                 one.where or "",
+                "yes" if one.matched else "",
                 output.moment(one.created_at),
             )
             for one in found

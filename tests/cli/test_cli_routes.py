@@ -113,6 +113,15 @@ def test_groups_and_clients_are_shown(ask, db, route):
     assert [one.client for one in db.feed(route).read().messages] == ["me"]
 
 
+def test_a_condition_and_the_header_of_patterns_are_shown(ask, route):
+    where = f"kind == '{route}'"
+    ask("routes", "set", route, "--feed", route, "--where", where, "--matched")
+    for listing in ("list", "definitions"):
+        head, *lines = ask("routes", listing).out.splitlines()
+        (line,) = [line for line in lines if where in line]
+        assert line[head.index("matched") :].startswith("yes")
+
+
 def test_headers_decide(ask, db, route):
     ask("routes", "set", route, "--count", route)
     ask("routes", "subscribe", f'{{"topic": "{route}", "format": "pdf"}}', route, "--form", "headers")

@@ -269,13 +269,16 @@ def test_a_test_of_a_topic_shows_only_routes_that_may_be_read(db: QueueDB, name:
 
 def test_pages_and_api_show_the_same_routes(db: QueueDB, name: str, closed: httpx2.Client) -> None:
     mine, theirs = f"{name}-mine", f"{name}-theirs"
-    db.routes.set(mine, enqueue=theirs)
+    db.routes.set(mine, enqueue=theirs, where="payload.cents > `70`", matched=True)
     db.routes.set(theirs, enqueue=mine)
     _only(db, closed, name, mine)
     assert [one["name"] for one in closed.get("/api/v1/routes").json()["routes"]] == [mine]
     secret = closed.headers.pop("Authorization").removeprefix("Bearer ")
     assert closed.post("/login", data={"token": secret}).status_code == 303
-    assert re.findall('data-row="([^"]+)"', closed.get("/routes").text) == [mine]
+    page = closed.get("/routes").text
+    assert re.findall('data-row="([^"]+)"', page) == [mine]
+    assert "payload.cents &gt; `70`" in page  # why it does not act for a message
+    assert "with the header matched" in page
     done = [closed.post("/routes/pause", data={"csrf": _csrf(db, closed), "name": one}).status_code for one in (mine, theirs)]
     assert done == [303, 403]
     assert {one.name: one.paused for one in db.routes.list() if one.name in {mine, theirs}} == {mine: True, theirs: False}
