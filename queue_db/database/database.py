@@ -19,10 +19,14 @@ from sqlalchemy.exc import ArgumentError as SQLAlchemyArgumentError
 from sqlalchemy.exc import (
     DBAPIError,
     InvalidRequestError,
+    MultipleResultsFound,
+    NoResultFound,
+    ObjectNotExecutableError,
     OperationalError,
     PendingRollbackError,
     ResourceClosedError,
     SQLAlchemyError,
+    StatementError,
     UnboundExecutionError,
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -76,6 +80,10 @@ COUNTED = {
 _REMEDIES: dict[type[SQLAlchemyError], str] = {
     UnboundExecutionError: "the session has no engine: Session(engine)",
     PendingRollbackError: "an earlier statement of this transaction failed: roll it back first",
+    ObjectNotExecutableError: "SQL is given as sqlalchemy.text(…)",
+    StatementError: "a parameter has no value, or one that its type does not take",
+    NoResultFound: "the result has no row, and one is required",
+    MultipleResultsFound: "the result has several rows, and one is required",
 }
 
 #: The same for classes that say this only of a caller's connection at the start of a verb; elsewhere they have many causes.

@@ -193,3 +193,22 @@ def test_another_name_of_the_file_is_taken(queue: Queue, url: str, tmp_path: Pat
 def test_a_database_in_memory_is_not_a_file(queue: Queue) -> None:
     with create_engine("sqlite://").connect() as connection, pytest.raises(ConfigurationError, match="a database in memory"):
         queue.enqueue("k", using=connection)
+
+
+MISTAKES: dict[str, Callable[[Connection], Any]] = {
+    "sqlalchemy.text": lambda connection: connection.execute("SELECT 'secret'"),  # type: ignore[call-overload]
+    "a parameter has no value": lambda connection: connection.execute(text("SELECT :a, 'secret'")),
+    "the result has no row": lambda connection: connection.execute(text("SELECT 'secret' FROM jobs WHERE 1 = 2")).one(),
+    "the result has several rows": lambda connection: connection.execute(text("SELECT 'secret' UNION SELECT 'b'")).one(),
+}
+
+
+@pytest.mark.parametrize(("remedy", "mistake"), MISTAKES.items())
+def test_a_mistake_in_a_transaction_of_ours_has_its_remedy_and_no_data(
+    queue: Queue, remedy: str, mistake: Callable[[Connection], Any]
+) -> None:
+    """The message is what a failed attempt keeps, where the cause is not seen."""
+    with pytest.raises(PermanentStorageError, match=remedy) as raised, queue.transaction() as connection:
+        mistake(connection)
+    assert "secret" not in str(raised.value)
+    assert type(raised.value.__cause__).__name__ in str(raised.value)
