@@ -65,6 +65,7 @@ _environment.filters.update(
     millis=words.millis,
     exact=words.exact,
     iso=words.iso,
+    minute=words.minute,
 )
 _environment.globals.update(sparkline=sparkline, menu=MENU, product_version=__version__)
 

@@ -81,6 +81,11 @@ def exact(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
 
 
+def minute(moment: datetime) -> str:
+    """A time in UTC, to the minute."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
 def iso(moment: datetime) -> str:
     """A time for machines."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds")

@@ -1,5 +1,6 @@
-// What every page has: the live parts, the keys, and the switch between light and dark.
+// What every page has: the live parts, the keys, and the switch between light and dark; and the pointer in charts.
 import { follow } from "./live.js";
+import { point } from "./chart.js";
 import { listen } from "./keys.js";
 import { switchTheme } from "./theme.js";
 
@@ -9,3 +10,4 @@ theme.addEventListener("click", switchTheme);
 
 const live = follow(document.getElementById("live"));
 listen({ live, theme: switchTheme });
+point();
