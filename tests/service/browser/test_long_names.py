@@ -1,4 +1,4 @@
-"""The overview with long names and large numbers: every column is in sight on a screen, and a phone scrolls inside the table."""
+"""Long names and large numbers: a screen shows every column, a phone scrolls inside the table, and shows what was changed."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ def base(tmp_path: Path) -> Iterator[str]:
             for job in jobs[4:]:
                 job.bury("no")
         db.metrics.take()
+        for name in NAMES:
+            db.actions.add("cli:deployment-user@build-machine-7.example.com", "redrive", f"dead jobs: queue {name}", 12_345)
         with serving(db, Settings(closed=False)) as url:
             yield url
 
@@ -48,3 +50,13 @@ def test_every_column_is_in_sight_and_a_phone_scrolls_inside_the_table(base: str
     phone = watched.page(base, "phone")
     phone.goto("/")
     assert not too_wide(phone)
+
+
+def test_a_phone_shows_what_was_changed(base: str, watched: Watched) -> None:
+    page = watched.page(base, "phone")
+    page.goto("/actions")
+    for name in NAMES:
+        changed = page.get_by_text(f"dead jobs: queue {name}", exact=True)
+        changed.evaluate("element => element.scrollIntoView({block: 'center', inline: 'nearest'})")
+        expect(changed).to_be_in_viewport(ratio=1)
+    assert page.locator("#actions .scroll").evaluate("box => box.scrollLeft") == 0
