@@ -172,6 +172,7 @@ class LeasedJob(JobData, Generic[Payload_co]):
         "id",
         "lease_ends",
         "misfit",
+        "ran",
         "settled",
         "settled_by",
         "source",
@@ -216,6 +217,8 @@ class LeasedJob(JobData, Generic[Payload_co]):
         self.dead = False
         #: Why its payload could not be read: the codec cannot decode it, or it does not fit the handler's schema. None: it could.
         self.misfit: PayloadError | None = None
+        #: How long its handler ran, seconds; None: it was not called, or still runs.
+        self.ran: float | None = None
         #: The worker run that claimed it; None: a program without a worker.
         self.claimant = _claimant.get()
 

@@ -42,6 +42,8 @@ class Death:
     reason: DeathReason
     #: The error text that the dead table shows.
     error: str
+    #: What became the error text; the traceback of an exception is logged.
+    cause: BaseException | str | None = None
 
 
 Listener = Callable[[Death], None]
@@ -94,6 +96,8 @@ class Deaths:
                 job.max_attempts,
                 death.reason,
                 error,
+                # What was never raised, such as a timeout, has no traceback: the line says it all.
+                exc_info=death.cause if isinstance(death.cause, BaseException) and death.cause.__traceback__ else None,
                 extra=fields,
             )
             for listener in self._listeners:
@@ -116,6 +120,7 @@ class Deaths:
         job = death.job
         # The claim that found an exhausted job counts as no attempt.
         no_attempt = kept and death.reason is DeathReason.EXHAUSTED
+        ran = job.ran if isinstance(job, LeasedJob) else None
         return {
             "job_id": job.id,
             "queue": job.queue,
@@ -125,4 +130,5 @@ class Deaths:
             "worker": self._worker(),
             "outcome": "dead",
             "reason": death.reason.value,
+            **({} if ran is None else {"seconds": round(ran, 6)}),
         }

@@ -55,6 +55,7 @@ class _Failure(NamedTuple):
     """The records of one failed attempt."""
 
     text: str
+    error: BaseException | str
     #: For the table of failed attempts.
     row: dict[str, Any]
     #: Microseconds until the next attempt; None: it was the last.
@@ -125,7 +126,7 @@ class Settle:
         :param last: whether this was the last attempt, for each job; default: by its ``max_attempts``.
         """
         jobs = self.checked(jobs)
-        texts = _error_texts(error, len(jobs))
+        errors = _errors(error, len(jobs))
         given = retry_in if isinstance(retry_in, Sequence) else [retry_in]
         fixed = [None if wait is None else arguments.seconds("retry_in", wait) for wait in given]
         waits = fixed if isinstance(retry_in, Sequence) else fixed * len(jobs)
@@ -133,10 +134,9 @@ class Settle:
         ends = ends or [job.attempts >= job.max_attempts for job in jobs]
         if not len(waits) == len(ends) == len(jobs):
             raise ArgumentError(f"{len(waits)} waits and {len(ends)} ends for {len(jobs)} jobs: give one for each")
-        reasons = error if isinstance(error, Sequence) and not isinstance(error, str) else [error] * len(jobs)
         failures = {
-            job.id: _Failure(text, self._failure(job, reason), None if end else self._backoff(job) if wait is None else wait)
-            for job, (text, reason, wait, end) in _current(jobs, list(zip(texts, reasons, waits, ends, strict=True)))
+            job.id: _Failure(text, one, self._failure(job, one), None if end else self._backoff(job) if wait is None else wait)
+            for job, (text, one, wait, end) in _current(jobs, list(zip(map(error_text, errors), errors, waits, ends, strict=True)))
         }
         limits = _limits(jobs)
 
@@ -163,7 +163,8 @@ class Settle:
             return done
 
         def death(job: LeasedJob) -> Death | None:
-            return Death(job, DeathReason.FAILED, failures[job.id].text) if is_last(job.id) else None
+            failure = failures[job.id]
+            return Death(job, DeathReason.FAILED, failure.text, failure.error) if is_last(job.id) else None
 
         def departure(job_id: int) -> Departure | None:
             return Departure.DEAD if is_last(job_id) else None
@@ -259,14 +260,15 @@ class Settle:
     ) -> list[Verdict]:
         """They go to the dead table."""
         jobs = self.checked(jobs)
-        errors = {job.id: text for job, text in _current(jobs, _error_texts(error, len(jobs)))}
+        given = {job.id: one for job, one in _current(jobs, _errors(error, len(jobs)))}
+        errors = {job_id: error_text(one) for job_id, one in given.items()}
 
         def bury(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
             attempted = reason is not DeathReason.EXHAUSTED
             return settle.bury(connection, store, pairs, _of(errors, pairs), _limits(jobs), attempted=attempted)
 
         def death(job: LeasedJob) -> Death:
-            return Death(job, reason, errors[job.id])
+            return Death(job, reason, errors[job.id], given[job.id])
 
         return self._settle(jobs, bury, settle.Change.DEAD, lambda _: Departure.DEAD, death=death)
 
@@ -421,14 +423,13 @@ def _settled(
             job.dead = death(job) is not None
 
 
-def _error_texts(error: BaseException | str | Sequence[BaseException | str], jobs: int) -> list[str]:
-    """One error text for each job."""
+def _errors(error: BaseException | str | Sequence[BaseException | str], jobs: int) -> list[BaseException | str]:
+    """One error for each job."""
     if not isinstance(error, Sequence) or isinstance(error, str):
-        return [error_text(error)] * jobs
-    texts = [error_text(one) for one in error]
-    if len(texts) != jobs:
-        raise ArgumentError(f"{len(texts)} errors for {jobs} jobs: give one for all, or one for each")
-    return texts
+        return [error] * jobs
+    if len(error) != jobs:
+        raise ArgumentError(f"{len(error)} errors for {jobs} jobs: give one for all, or one for each")
+    return list(error)
 
 
 def backoff_of(core: Core, attempts: int, job: object) -> int:

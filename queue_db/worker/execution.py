@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from queue_db.errors import text_of
 from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason
 from queue_db.outcomes import Dead, checked
@@ -22,8 +21,8 @@ from queue_db.worker.in_flight import InFlight
 from queue_db.worker.lease_check import LeaseCheck
 from queue_db.worker.logs import about, current
 from queue_db.worker.process_pool import ProcessPool
-from queue_db.worker.results import Results
-from queue_db.worker.settling import Done, LeaseLost
+from queue_db.worker.results import Results, log_failure
+from queue_db.worker.settling import Done, LeaseLost, is_last
 
 if TYPE_CHECKING:
     from queue_db.worker.worker import Worker
@@ -197,21 +196,15 @@ class Execution:
         :param began: when the handler was called, by ``time.monotonic``; None: it was not.
         :param reason: why the job is dead, if it is and its handler has not decided that.
         """
-        seconds = None if began is None else time.monotonic() - began
+        seconds = job.ran = None if began is None else time.monotonic() - began
         if outcome is not None and outcome is job.misfit:
             outcome, reason = Dead(f"parked: {outcome}"), DeathReason.PAYLOAD
         ticket = self._acknowledger.expect()
         if self._in_flight.remove(job):
             done = Done(job, handling, outcome, ticket, seconds, self._worker.keeps(handling), reason)
             verb = job.settled_by  # read before the report, which settles the job
-            if self._at_most_once:
-                try:
-                    self._results.ended_at_most_once(done)
-                finally:
-                    self._acknowledger.withdraw(ticket)
-            else:
-                self._report(done)
-            if isinstance(outcome, BaseException):
+            self._report(done)
+            if isinstance(outcome, BaseException) and (verb is not None or not self._is_last(job)):
                 log_failure(job, outcome, verb, seconds)
         else:
             self._acknowledger.withdraw(ticket)
@@ -238,23 +231,33 @@ class Execution:
             for job, (until, handling) in list(self._deadlines.items()):
                 if now < until or self._deadlines.pop(job, None) is None:
                     continue
-                if self._end_early(job, handling, timeout_error(handling)):
+                if self._end_early(job, handling, timeout_error(handling), handling.timeout) and not self._is_last(job):
                     message = "%r: no result after %g s; its thread keeps a slot until it returns"
                     log.warning(message, job, handling.timeout, extra=about(job, EventType.FAILED, handling.timeout))
 
-    def _end_early(self, job: LeasedJob, handling: Handling | None, outcome: object) -> bool:
+    def _end_early(self, job: LeasedJob, handling: Handling | None, outcome: object, seconds: float | None = None) -> bool:
         """Abandon a job whose handler runs, and report this outcome; False: the job was removed before."""
         ticket = self._acknowledger.expect()
         if not self._in_flight.abandon(job):
             self._acknowledger.withdraw(ticket)
             return False
+        job.ran = seconds
         self.cancel(job)
         self._report(Done(job, handling, outcome, ticket))
         return True
 
+    def _is_last(self, job: LeasedJob) -> bool:
+        return self._at_most_once or is_last(job)
+
     def _report(self, done: Done) -> None:
-        self._results.ended(done)
-        self._acknowledger.put(done)
+        if self._at_most_once:
+            try:
+                self._results.ended_at_most_once(done)
+            finally:
+                self._acknowledger.withdraw(done.ticket)
+        else:
+            self._results.ended(done)
+            self._acknowledger.put(done)
 
     def cancel(self, job: LeasedJob) -> None:
         """Let the handler of an abandoned job end, as far as that is possible."""
@@ -275,10 +278,3 @@ async def within_timeout(handling: Handling, function: Handler, job: LeasedJob) 
         if clock.expired():
             raise timeout_error(handling) from error
         raise
-
-
-def log_failure(job: LeasedJob, error: BaseException, verb: str | None, seconds: float | None) -> None:
-    """Log what a handler has raised; ``verb``: which it had called on its job before."""
-    what = "failed" if verb is None else f"raised after {verb}(), which counts if it was committed"
-    extra = about(job, EventType.FAILED if verb is None else None, seconds)
-    log.warning("%r %s: %s: %s", job, what, type(error).__name__, text_of(error), exc_info=error, extra=extra)

@@ -25,7 +25,7 @@ from queue_db.worker.lookout import Lookout
 from queue_db.worker.messages import MessageSource
 from queue_db.worker.outages import Activity
 from queue_db.worker.results import Results
-from queue_db.worker.settling import Done, LeaseLost, Unknown
+from queue_db.worker.settling import Done, LeaseLost, Unknown, reason_of
 from queue_db.worker.span_work import SpanWork
 
 if TYPE_CHECKING:
@@ -289,11 +289,10 @@ class FeedSlots:
     def _settled(self, done: Done, verdict: Verdict | None, *, dead: bool) -> None:
         if dead and verdict is not None:
             done.job.dead = True
-            outcome = done.outcome
-            error = error_text(outcome if isinstance(outcome, BaseException) else str(getattr(outcome, "reason", outcome)))
-            rejected = DeathReason.REJECTED if isinstance(outcome, Dead) else DeathReason.FAILED
+            error = reason_of(done.outcome)
+            rejected = DeathReason.REJECTED if isinstance(done.outcome, Dead) else DeathReason.FAILED
             self.results.ended(done)
-            self.db.deaths.record([Death(done.job, done.reason or rejected, error)])
+            self.db.deaths.record([Death(done.job, done.reason or rejected, error_text(error), error)])
         self.results.settled(done, verdict)
 
     def released(self, done: Done, verdict: Verdict | None) -> None:

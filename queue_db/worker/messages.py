@@ -64,6 +64,7 @@ class LeasedMessage(LeasedJob):
         self.settled_by = None
         self.dead = False
         self.misfit = None
+        self.ran = None
         self.claimant = source.claimant
 
 

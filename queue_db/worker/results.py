@@ -17,7 +17,7 @@ from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.worker.events import EventType, JobEvent
 from queue_db.worker.logs import about
 from queue_db.worker.process_main import LostResult
-from queue_db.worker.settling import Done, LeaseLost, Unknown
+from queue_db.worker.settling import Done, LeaseLost, Unknown, is_last, reason_of
 
 if TYPE_CHECKING:
     from queue_db.worker.worker import Worker
@@ -67,6 +67,8 @@ class Results:
         self._ended.pop(job, None)
         if job.dead:
             return  # counted by died()
+        if isinstance(done.outcome, BaseException) and is_last(job) and job.settled_by in {None, "fail"}:
+            log_failure(job, done.outcome, None, done.seconds)  # nothing has logged it, for want of its death
         event = _event_of(done, verdict)
         if event is EventType.LOST and verdict is not None:
             message = "%r: the lease was lost before the handler ended; the result does not count"
@@ -105,7 +107,7 @@ class Results:
         if error is not None:
             reason = done.reason or (DeathReason.REJECTED if isinstance(done.outcome, Dead) else DeathReason.FAILED)
             done.job.dead = True
-            self._worker.db.deaths.record([Death(done.job, reason, error)], kept=False)
+            self._worker.db.deaths.record([Death(done.job, reason, error, reason_of(done.outcome))], kept=False)
         self.settled(done, Verdict.APPLIED)
 
     def release(self, jobs: list[LeasedJob]) -> None:
@@ -151,6 +153,13 @@ class Results:
                 arguments.done("the hook", hook(event))
             except BaseException:  # SystemExit too: the thread goes on
                 log.exception("the hook %r failed at %s of %r", hook, event.type, event.job, extra=about(event.job, event.type))
+
+
+def log_failure(job: LeasedJob, error: BaseException, verb: str | None, seconds: float | None) -> None:
+    """Log what a handler has raised; ``verb``: which it had called on its job before."""
+    what = "failed" if verb is None else f"raised after {verb}(), which counts if it was committed"
+    extra = about(job, EventType.FAILED if verb is None else None, seconds)
+    log.warning("%r %s: %s: %s", job, what, type(error).__name__, text_of(error), exc_info=error, extra=extra)
 
 
 def _event_of(done: Done, verdict: Verdict | None) -> EventType:

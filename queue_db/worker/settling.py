@@ -21,6 +21,11 @@ from queue_db.worker.process_main import LostResult
 log = logging.getLogger("queue_db.worker")
 
 
+def is_last(job: LeasedJob) -> bool:
+    """Whether the job is dead if this attempt fails: its death is logged then, in place of the failure."""
+    return job.attempts >= job.max_attempts
+
+
 class Unknown(NamedTuple):
     """The outcome of a job of a kind without a handler: it waits for a worker that has one."""
 
@@ -85,7 +90,8 @@ def name_of_verb(one: Done) -> tuple[Done, str, Any]:
         case Unknown():
             name, detail = "defer", (f"parked: {outcome.error}", outcome.grace)
         case Snooze() | Retry() if (wrong := _wrong_seconds(outcome)) is not None:
-            log.warning("%r failed: %s", one.job, wrong, extra=about(one.job, EventType.FAILED, one.seconds))
+            if not is_last(one.job):
+                log.warning("%r failed: %s", one.job, wrong, extra=about(one.job, EventType.FAILED, one.seconds))
             one, name = one._replace(outcome=wrong), "fail"
         case Snooze():
             name, detail = "snooze", float(outcome.seconds)
@@ -127,7 +133,7 @@ def _wrong_seconds(outcome: Snooze | Retry) -> Exception | None:
     try:
         arguments.seconds(f"{type(outcome).__name__}.seconds", 0 if outcome.seconds is None else outcome.seconds)
     except Exception as error:  # noqa: BLE001 - whatever a handler returns fails its own job only
-        return error
+        return error.with_traceback(None)  # ours: no help to the author of the handler
     return None
 
 

@@ -15,11 +15,11 @@ from queue_db.feeds.shared import Failure
 from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason, Verdict
 from queue_db.outcomes import Dead
-from queue_db.worker.execution import log_failure
 from queue_db.worker.handlers import Handling, timeout_error
 from queue_db.worker.messages import MessageSource
 from queue_db.worker.outages import Activity
-from queue_db.worker.settling import Done, LeaseLost, Ticket
+from queue_db.worker.results import log_failure
+from queue_db.worker.settling import Done, LeaseLost, Ticket, is_last
 
 if TYPE_CHECKING:
     from queue_db.worker.feed_slots import FeedSlots
@@ -111,7 +111,8 @@ class SpanWork:
         if self.results.setdefault(job.id, done) is not done:
             log.warning("%r: the handler ended after its span was lost or released; the result does not count", job)
             return False
-        if isinstance(outcome, BaseException):
+        job.ran = done.seconds
+        if isinstance(outcome, BaseException) and (job.settled_by is not None or not is_last(job)):
             log_failure(job, outcome, job.settled_by, done.seconds)
         return True
 
@@ -148,7 +149,8 @@ class SpanWork:
         if handling.timeout is None or not handling.watched or time.monotonic() < began + handling.timeout:
             return
         if self._decide(call, timeout_error(handling)):
-            log.warning("%r: no result after %g s; its thread keeps a slot until it returns", job, handling.timeout)
+            if not is_last(job):
+                log.warning("%r: no result after %g s; its thread keeps a slot until it returns", job, handling.timeout)
             # In a thread of its own: it may wait for a lock, or for a database that does not answer, and other spans have timeouts.
             name = "queue_db timeout in a span"
             threading.Thread(target=self._settle, kwargs={"last": True}, name=name, daemon=True).start()

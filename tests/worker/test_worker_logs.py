@@ -1,10 +1,12 @@
 """What log records about jobs carry, and lines of JSON."""
 
+import asyncio
 import io
 import json
 import logging
 import os
 import sys
+import threading
 from datetime import UTC, datetime
 
 import pytest
@@ -14,7 +16,9 @@ from queue_db.backoff import constant
 from queue_db.cli.logs import MaskedFormatter
 from queue_db.instrumentation.logging import JSONFormatter
 from queue_db.worker import Worker
+from queue_db.worker.events import EventType
 from queue_db.worker.logs import current
+from tests.patience import PATIENCE
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
@@ -58,6 +62,95 @@ def test_records_about_a_job_say_which_and_what_became_of_it(queue, db, lines):
     assert failed["exception"].startswith("Traceback")
     assert "in bad" in failed["exception"]
     assert "hunter2" not in json.dumps(lines())
+
+
+# How a handler fails, and whether that has a traceback.
+FAILURES = {"thread": True, "loop": True, "process": True, "timeout": False, "late loop": False, "snooze": False}
+
+
+@SQLITE
+@pytest.mark.parametrize(
+    ("how", "mode"),
+    # At most once a snooze is not granted.
+    [(how, mode) for how in FAILURES for mode in ("at_least_once", "at_most_once") if (how, mode) != ("snooze", "at_most_once")],
+)
+def test_the_last_failure_of_a_job_is_one_line_with_all_that_is_known(queue, db, lines, how, mode):
+    go = threading.Event()
+
+    def breaks(job):
+        raise ValueError("broken")
+
+    async def breaks_there(job):
+        raise ValueError("broken")
+
+    async def waits(job):
+        await asyncio.sleep(PATIENCE)
+
+    handler, options = {
+        "thread": (breaks, {}),
+        "loop": (breaks_there, {}),
+        "process": (broken, {"executor": "process"}),
+        "timeout": (lambda job: go.wait(PATIENCE), {"timeout": 0.05}),
+        "late loop": (waits, {"timeout": 0.05}),
+        "snooze": (lambda job: Snooze(-1), {}),
+    }[how]
+    worker, events = Worker(db, queue.name, mode=mode), []
+    worker.on(lambda event: (events.append(event), go.set() if event.type is EventType.DEAD else None))
+    worker.handles("n", max_attempts=2, backoff=constant(0), **options)(handler)
+    job_id = queue.enqueue("n", max_attempts=2)
+    summary = worker.run(until_empty=True)
+    late = "the handler ended after its job was abandoned"  # of the thread, not of the attempt
+    logged = [line for line in lines() if line.get("job_id") == job_id and line["level"] != "DEBUG" and late not in line["message"]]
+    outcomes = ["dead"] if mode == "at_most_once" else ["failed", "dead"]
+    assert [line["outcome"] for line in logged] == outcomes
+    assert [line["attempt"] for line in logged] == list(range(1, len(outcomes) + 1))
+    death = logged[-1]
+    assert f"after attempt {len(outcomes)}/2 (failed): " in death["message"]
+    about = {"job_id", "queue", "kind", "attempt", "max_attempts", "worker", "outcome", "seconds", "reason"}
+    assert about <= death.keys()
+    assert ("exception" in death) == FAILURES[how]
+    assert not FAILURES[how] or "broken" in death["exception"]
+    dead = [event for event in events if event.type is EventType.DEAD]
+    assert len(dead) == summary.dead == 1
+    assert summary.failed == len(outcomes) - 1
+    assert db.counters.dead == len(db.dead.list(queue.name)) == (mode == "at_least_once")
+
+
+def broken(job):
+    raise ValueError("broken")
+
+
+@SQLITE
+def test_the_last_failure_of_a_message_is_one_line(db, name, lines):
+    feed = db.feed(f"f-{name}"[:40])
+    feed.shared("c")
+    worker = Worker(db, feeds={f"{feed.name}:c": 1})
+    worker.handles("n", max_attempts=1)(broken)
+    feed.publish("n")
+    assert worker.run(until_empty=True).dead == 1
+    (death,) = [line for line in lines() if line["level"] == "WARNING"]
+    assert (death["outcome"], death["attempt"], death["max_attempts"]) == ("dead", 1, 1)
+    assert "ValueError: broken" in death["exception"]
+    assert death["seconds"] >= 0
+
+
+@SQLITE
+def test_a_last_failure_that_is_no_death_has_its_traceback_too(queue, db, open_db, lines):
+    """The lease was lost meanwhile."""
+
+    def late(job):
+        if job.attempts == 1:
+            open_db().rescue(db.worker)
+            job.limit_attempts(1)
+            raise ValueError("broken")
+
+    worker = Worker(db, queue.name)
+    worker.handles("n")(late)
+    queue.enqueue("n", max_attempts=2)
+    assert worker.run(until_empty=True).dead == 0
+    failed, lost = [line for line in lines() if line["level"] == "WARNING" and "job_id" in line]
+    assert (failed["outcome"], lost["outcome"]) == ("failed", "lost")
+    assert "ValueError: broken" in failed["exception"]
 
 
 @SQLITE
