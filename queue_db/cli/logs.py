@@ -1,4 +1,4 @@
-"""The log of ``queue-db work``: text or JSON on standard error, without passwords."""
+"""The log of ``queue-db work`` and ``queue-db serve``: text or JSON on standard error, without passwords."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import typer
+
 from queue_db.cli import output
 from queue_db.database.masking import mask, secrets_in
-from queue_db.errors import ArgumentError
+from queue_db.errors import ArgumentError, QueueDBError
 from queue_db.instrumentation.logging import JSONFormatter
 from queue_db.worker.child_process import PROCESS_NUMBER
 from queue_db.worker.logs import current
+
+log = logging.getLogger("queue_db.cli")
 
 
 class MaskedFormatter(logging.Formatter):
@@ -21,8 +25,8 @@ class MaskedFormatter(logging.Formatter):
 
     def __init__(self, url: str | None) -> None:
         number = os.environ.get(PROCESS_NUMBER)
-        self._process = f"{number}/%(process)d " if number else ""
-        super().__init__(f"%(asctime)s %(levelname)s {self._process}%(threadName)s: %(message)s")
+        process = f"{number}/%(process)d" if number else "%(process)d"
+        super().__init__(f"%(asctime)s %(levelname)s {process} %(threadName)s: %(message)s")
         self._secrets = secrets_in(url)
 
     def format(self, record: logging.LogRecord) -> str:
@@ -46,7 +50,14 @@ class MaskedJSONFormatter(JSONFormatter):
         return {name: self._masked(value) for name, value in super().fields(record).items()}
 
     def _masked(self, value: object) -> object:
-        return value if isinstance(value, int | float) else mask(str(value), self._secrets)
+        match value:
+            case None | int() | float():
+                return value
+            case list() | tuple():
+                return [self._masked(one) for one in value]
+            case dict():
+                return {mask(str(key), self._secrets): self._masked(one) for key, one in value.items()}
+        return mask(str(value), self._secrets)
 
 
 @contextmanager
@@ -69,6 +80,11 @@ def log_to_stderr(url: str | None, log_format: str, *, verbose: bool) -> Iterato
         logging.getLogger(name).setLevel(level)
     try:
         yield
+    except Exception as error:
+        if log_format == "json" and not isinstance(error, typer.Exit):  # in text, the line with which the command ends has it
+            bug = None if isinstance(error, QueueDBError) else error
+            log.error("ended by an error: %s", error, exc_info=bug, extra={"error": type(error).__name__})  # noqa: TRY400
+        raise
     finally:
         logging.getLogger().removeHandler(handler)
         for name, level in before.items():

@@ -13,6 +13,7 @@ from queue_db.cli import statuses
 from queue_db.core import process_name
 from queue_db.worker import Summary, Supervisor, Worker
 from queue_db.worker.child_process import PARENT_PIPE, PROCESS_NUMBER
+from queue_db.worker.logs import described
 from queue_db.worker.supervisor import SupervisorLink
 
 log = logging.getLogger("queue_db.worker")
@@ -57,6 +58,8 @@ def _supervise(worker: Worker, processes: int) -> int:
     def return_jobs(name: str) -> None:
         log.info("returned %d jobs and spans of %s", worker.db.rescue(name), name)
 
+    text, fields = described(worker)
+    log.info("supervising %d processes on %s", processes, text, extra=fields | {"processes": processes})
     status = Supervisor(command, processes, environment=os.environ, return_jobs=return_jobs).run()
     return statuses.INTERRUPTED if status == -signal.SIGINT else status
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import socket
 import sys
-from contextlib import AbstractContextManager, suppress
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -14,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from queue_db import __version__
 from queue_db.cli import output, panels, statuses
 from queue_db.cli.commands import command
 from queue_db.cli.logs import log_to_stderr
@@ -27,7 +31,11 @@ from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.tokens import SCOPES
 
 if TYPE_CHECKING:
+    from queue_db.service import Settings
     from queue_db.service.requests import Service
+    from queue_db.service.server import Server
+
+log = logging.getLogger("queue_db.service")
 
 #: The name of the token that the first start makes.
 FIRST_TOKEN = "first"  # noqa: S105 - a name
@@ -254,9 +262,34 @@ def serve(
             sys.stdout.flush()
             running = server(application, root_path=root, trusted=trusted)
             collect_less()
-            running.run(sockets=[listening])
+            with _told(db, settings, place, running):
+                running.run(sockets=[listening])
     if running.interrupted:
         raise typer.Exit(statuses.INTERRUPTED)
+
+
+@contextmanager
+def _told(db: QueueDB, settings: Settings, place: str, running: Server) -> Iterator[None]:
+    """Log the start and the end of the service."""
+    fields = {
+        "version": __version__,
+        "database": db.url,
+        "url": place,
+        "strategy": db.strategy.name,
+        "read_only": settings.read_only,
+        "open": not settings.closed,
+    }
+    how = "".join(f"{text}, " for text, holds in (("read-only", settings.read_only), ("open", not settings.closed)) if holds)
+    message = "serving %s at %s: %sstrategy %s, queue_db %s, pid %d"
+    log.info(message, db.url, place, how, db.strategy.name, __version__, os.getpid(), extra=fields)
+    began, why = time.monotonic(), "an error"
+    try:
+        yield
+        why = running.ended_by or why
+    finally:
+        ran, requests = time.monotonic() - began, running.server_state.total_requests
+        fields = {"why": why, "uptime": round(ran, 3), "requests": requests}
+        log.info("stopped serving after %.1f s (%s): %d requests", ran, why, requests, extra=fields)
 
 
 def _open(common: CommonOptions) -> AbstractContextManager[QueueDB]:

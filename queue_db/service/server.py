@@ -144,6 +144,11 @@ class Server(uvicorn.Server):
         """Whether it was ended by Ctrl-C."""
         return signal.SIGINT in self._captured_signals
 
+    @property
+    def ended_by(self) -> str | None:
+        """The signal that ended it; None: there was none."""
+        return signal.Signals(self._captured_signals[0]).name if self._captured_signals else None
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         if threading.current_thread() is not threading.main_thread():

@@ -155,6 +155,10 @@ class Handlers:
         """The kinds that have a handler."""
         return sorted(kind for kind in self._by_kind if kind is not None)
 
+    def shown(self) -> list[str]:
+        """The kinds for people; ``*`` stands for all others."""
+        return [*self.kinds(), *(["*"] if None in self._by_kind else [])]
+
     def all(self) -> list[Handling]:
         """All handlers."""
         return list(self._by_kind.values())

@@ -25,6 +25,7 @@ from queue_db.worker.feed_slots import FeedSlots
 from queue_db.worker.heartbeat import Heartbeat
 from queue_db.worker.in_flight import InFlight
 from queue_db.worker.lease_check import CHECK_EVERY
+from queue_db.worker.logs import described
 from queue_db.worker.maintenance import (
     METRICS_EVERY,
     PRUNE_EVERY,
@@ -81,6 +82,9 @@ class Run:
         self._at_most_once = options.at_most_once
         self._activities: list[Activity] = []
         self._helpers: list[threading.Thread] = []
+        self._began = time.monotonic()
+        # Why it ends.
+        self._why = "an error"
         self._left = threading.Event()
         self._ended = threading.Event()
         self.in_flight = InFlight(worker.shares.queues)
@@ -129,6 +133,9 @@ class Run:
         :param started: called before the claimer starts.
         """
         worker = self._worker
+        if until_empty:
+            self._why = "no job is due"
+        self._log_start()
         worker.db.deaths.add(self._results.died)
         self._execution.start()
         self._reporting = self._thread("acknowledger", self._acknowledger.run)
@@ -151,8 +158,10 @@ class Run:
         if started is not None:
             started()
         self._claiming = self._thread("claimer", self._claim, until_empty)
-        message = "working on %s: %d at once, %s, lease %g s"
-        log.info(message, worker.names, worker.shares.total, worker.options.mode.replace("_", " "), worker.options.lease)
+
+    def _log_start(self) -> None:
+        text, fields = described(self._worker)
+        log.info("working on %s", text, extra=fields)
 
     def _maintenance(self) -> list[tuple[float, PeriodicTask]]:
         tasks: list[tuple[float, PeriodicTask]] = [(0.0, self._registration.report)]
@@ -221,6 +230,7 @@ class Run:
 
     def _stop(self, command: Stop) -> float:
         """Stop claiming; return the grace time, seconds."""
+        first = not self._claimer.stopping.is_set()
         # Before the log line: a program that reads it may let the handlers go on.
         self._claimer.stop()
         self._registration.decided.set()
@@ -231,8 +241,13 @@ class Run:
             if summary.signal is not None and not is_hangup(command.signal):
                 grace = 0.0
             summary.signal = command.signal
+            name = signal.Signals(command.signal).name
             how = f"up to {grace:g} s for running jobs, a second signal releases them at once" if grace else "releasing all jobs"
-            log.info("%s: no more claims, %s", signal.Signals(command.signal).name, how)
+            log.info("%s: no more claims, %s", name, how)
+        else:
+            name = "exit_when_stuck" if self._worker.summary.stuck else "stop()"
+        if first:
+            self._why = name
         return grace
 
     def _quiet(self, *, on: bool) -> None:
@@ -275,6 +290,15 @@ class Run:
             self._worker.db.metrics.flush()
         self._registration.deregister()
         self._worker.db.deaths.remove(self._results.died)
+        self._log_end()
+
+    def _log_end(self) -> None:
+        worker, ran = self._worker, time.monotonic() - self._began
+        with self._lock:
+            counts = {name: number for name, number in asdict(worker.summary).items() if name != "signal"}
+        told = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number) or "no jobs"
+        fields = {"worker": worker.db.worker, "why": self._why, "uptime": round(ran, 3), **counts}
+        log.info("stopped working on %s after %.1f s (%s): %s", worker.names, ran, self._why, told, extra=fields)
 
     def _release_unstarted(self) -> None:
         """Release the jobs that wait for a slot: other workers need not wait for the handlers before them."""

@@ -119,9 +119,11 @@ class Supervisor:
         self._stopping: int | None = None
         self._failed: int | None = None
         self._any_claimed = False
+        self._replaced = 0
 
     def run(self) -> int:
         """Run until all have ended; return the exit status: 0, that of a process that could not start, or -2 after SIGINT."""
+        began = time.monotonic()
         with self._signals_queued():
             self._slots = [_Slot(number, self._start(number)) for number in range(1, self._count + 1)]
             while running := [slot for slot in self._slots if slot.exit_status is None]:
@@ -133,9 +135,19 @@ class Supervisor:
         for slot in self._slots:
             if slot.returning is not None:
                 slot.returning.join(max(0.0, until - time.monotonic()))
+        ran, why = time.monotonic() - began, self._why()
+        fields = {"why": why, "uptime": round(ran, 3), "replaced": self._replaced}
+        log.info(
+            "all %d processes have ended after %.1f s (%s): %d were replaced", self._count, ran, why, self._replaced, extra=fields
+        )
         if self._failed is not None:
             return self._failed
         return -signal.SIGINT if self._stopping == signal.SIGINT else 0
+
+    def _why(self) -> str:
+        if self._failed is not None:
+            return "they cannot start"
+        return "no job is due" if self._stopping is None else signal.Signals(self._stopping).name
 
     @contextmanager
     def _signals_queued(self) -> Iterator[None]:
@@ -201,6 +213,7 @@ class Supervisor:
             slot.exit_status = 0
         elif time.monotonic() >= restart_at and not (slot.returning and slot.returning.is_alive()):
             slot.process, slot.restart_at = self._start(slot.number), None
+            self._replaced += 1
 
     def _start_returning(self, process: _WorkerProcess) -> threading.Thread:
         def return_jobs() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +28,6 @@ from queue_db.worker.shares import Shares
 from queue_db.worker.signals import Commands, Quiet, Stop, signals_queued
 from queue_db.worker.snapshot import JobSnapshot
 from queue_db.worker.summary import Summary
-
-log = logging.getLogger("queue_db.worker")
 
 _Handler = TypeVar("_Handler", bound=Handler)
 _ProcessHandler = TypeVar("_ProcessHandler", bound=Callable[[JobSnapshot], Any])
@@ -300,7 +297,6 @@ class Worker:
                 self._discard_commands()
         finally:
             self._runs_in = None
-        log.info("stopped working on %s: %s", self.names, self.summary)
         return self.summary
 
     def stop(self, grace: float | None = None) -> None:

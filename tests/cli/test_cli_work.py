@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from queue_db import State
+from queue_db import State, __version__
 from queue_db.cli.logs import MaskedJSONFormatter
-from tests.patience import PATIENCE
+from tests.patience import HOURS, PATIENCE
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
@@ -101,13 +101,66 @@ def test_the_log_as_json(ask, queue, handlers, monkeypatch):
     assert "must be one of text, json" in refused.err
 
 
+@SQLITE
+def test_the_log_says_how_a_worker_started_and_why_it_ended(ask, queue, db, handlers):
+    """In the fields of JSON, and in words."""
+    queue.enqueue_many([("n", "good"), ("n", "good"), ("n", "bad")])
+    arguments = ("work", queue.name, "--handler", f"{handlers}:by_kind", "--until-empty", "--concurrency", 3)
+    lines = [json.loads(line) for line in ask(*arguments, "--log-format", "json").err.splitlines()]
+    start, end = lines[0], lines[-1]
+    told = {"version": __version__, "database": db.url, "queues": {queue.name: 3}, "feeds": {}, "kinds": ["n"], "slots": 3}
+    told |= {"mode": "at_least_once", "lease": 60, "strategy": "adaptive", "pid": os.getpid(), "process": "1"}
+    assert told.items() <= start.items()
+    assert {"why": "no job is due", "completed": 2, "failed": 1, "dead": 0}.items() <= end.items()
+    assert end["uptime"] > 0
+    assert start["worker"] == end["worker"]
+    words = ask(*arguments).err.splitlines()
+    assert f"working on '{queue.name}': 3 at once, at least once, lease 60 s, strategy adaptive, kinds n; {db.url}, " in words[0]
+    assert words[0].endswith(f"queue_db {__version__}, pid {os.getpid()}")
+    assert f"stopped working on '{queue.name}' after " in words[-1]
+    assert words[-1].endswith(" s (no job is due): no jobs")
+
+
+@SQLITE
+def test_the_log_says_why_a_worker_could_not_start(ask, queue, tmp_path, handlers):
+    arguments = ("work", queue.name, "--handler", f"{handlers}:work", "--url", f"sqlite:///{tmp_path}/other.db")
+    shown = ask(*arguments, "--log-format", "json", status=2).err.splitlines()
+    logged, message = json.loads(shown[0]), shown[-1]
+    assert (logged["level"], logged["error"]) == ("ERROR", "SchemaOutOfDateError")
+    assert logged["message"].removeprefix("ended by an error: ") == message.removeprefix("queue-db: ")
+    assert len(ask(*arguments, status=2).err.splitlines()) == 1
+
+
+@SQLITE
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_the_lines_of_a_supervisor_have_its_pid_and_say_how_it_started_and_ended(url, queue, log_format):
+    command = [sys.executable, "-m", "queue_db", "work", queue.name, "--exec", "true", "--processes", "2", "--until-empty"]
+    command += ["--log-format", log_format]
+    with subprocess.Popen(command, env=os.environ | {"QUEUE_DB_URL": url}, stderr=subprocess.PIPE, text=True) as process:
+        _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, err
+    lines = err.splitlines()
+    if log_format == "text":
+        own = [line for line in lines if f" INFO {process.pid} " in line]
+        assert f"supervising 2 processes on '{queue.name}': 10 at once, " in own[0]
+        assert " INFO 1/" in err
+        assert " INFO 2/" in err
+        assert own[-1].endswith(" s (no job is due): 0 were replaced")
+        assert len(own) == 4
+    else:
+        own = [line for line in map(json.loads, lines) if line["pid"] == process.pid]
+        assert (own[0]["processes"], own[0]["queues"], own[0]["kinds"]) == (2, {queue.name: 10}, ["*"])
+        assert (own[-1]["why"], own[-1]["replaced"]) == ("no job is due", 0)
+
+
 def test_no_password_in_a_line_of_json():
     made = MaskedJSONFormatter('postgresql://me:hunt"2@host/db')
-    extra = {"url": 'postgresql://me:hunt"2@host/db', "said": ValueError('hunt"2')}
+    extra = {"url": 'postgresql://me:hunt"2@host/db', "said": ValueError('hunt"2'), "more": [{"of": 'hunt"2'}, None, 1.5]}
     record = logging.getLogger("x").makeRecord("x", logging.INFO, "x", 1, 'no login with hunt"2', (), None, extra=extra)
     line = made.format(record)
     assert "hunt" not in line
     assert json.loads(line)["said"] == "***"
+    assert json.loads(line)["more"] == [{"of": "***"}, None, 1.5]
 
 
 def test_a_program_on_every_database(queue, url, tmp_path):
@@ -277,11 +330,12 @@ def test_the_worker_of_the_module_is_the_one_that_runs(ask, queue, url, tmp_path
 
 
 @SQLITE
-def test_kinds_without_a_handler_wait_or_are_dead(ask, queue, handlers):
+def test_kinds_without_a_handler_wait_or_are_dead(ask, queue, handlers, monkeypatch):
+    monkeypatch.setattr("queue_db.verbs.settle._UNKNOWN_WAITS", (HOURS, HOURS))  # or a slow run finds them due again
     arguments = ["work", queue.name, "--handler", f"{handlers}:by_kind", "--until-empty", "--json"]
-    waits, dies = queue.enqueue("stranger"), queue.enqueue("stranger", delay=0.001)
+    waiting = [queue.enqueue("stranger") for _ in range(2)]
     assert ask(*arguments).record["snoozed"] == 2
-    assert {queue.get(job_id).state for job_id in (waits, dies)} == {State.SCHEDULED}
+    assert {queue.get(job_id).state for job_id in waiting} == {State.SCHEDULED}
     other = queue.enqueue("stranger")
     answer = ask(*arguments, "--unknown", "dead")
     assert answer.record["dead"] == 1

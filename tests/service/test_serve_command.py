@@ -20,7 +20,7 @@ import pytest
 from sqlalchemy import make_url
 from typer.testing import CliRunner
 
-from queue_db import QueueDB
+from queue_db import QueueDB, __version__
 from queue_db.cli.app import app
 from queue_db.cli.serve import _note_access
 from queue_db.service import Settings
@@ -46,6 +46,7 @@ class Served:
         assert line, self.end(signal.SIGTERM)
         self.printed = json.loads(line)
         self.url: str = self.printed["url"]
+        self.pid = self._process.pid
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
         """Exit status and standard error."""
@@ -110,6 +111,26 @@ def test_open_and_read_only(start: Callable[..., Served], tmp_path: Path) -> Non
     _, err = served.end()
     assert "the service is open" in err
     assert "qdb_" not in err
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_the_log_says_how_it_started_and_why_it_ended(start: Callable[..., Served], tmp_path: Path, log_format: str) -> None:
+    url = f"sqlite:///{tmp_path}/queue.db"
+    with QueueDB(url) as db:
+        db.migrate()
+    served = start(url, "--open", "--log-format", log_format)
+    assert get(served.url, "api/v1/queues").status_code == 200
+    _, err = served.end()
+    lines = [line for line in err.splitlines() if "the service is open" not in line]
+    if log_format == "text":
+        assert f" INFO {served.pid} MainThread: serving {url} at {served.url}: open, strategy adaptive, queue_db " in lines[0]
+        assert lines[-1].endswith(" s (SIGTERM): 1 requests")
+    else:
+        first, last = json.loads(lines[0]), json.loads(lines[-1])
+        told = {"database": url, "url": served.url, "version": __version__, "strategy": "adaptive", "pid": served.pid}
+        assert (told | {"open": True, "read_only": False}).items() <= first.items()
+        assert {"why": "SIGTERM", "requests": 1}.items() <= last.items()
+        assert last["uptime"] > 0
 
 
 def test_several_processes_behind_one_proxy(start: Callable[..., Served], tmp_path: Path) -> None:
