@@ -86,6 +86,9 @@ def compare(
     places = [urls] if isinstance(urls, str | URL) else list(urls)
     if not places:
         raise ArgumentError("urls: give at least one database")
+    for name, given in (("strategies", strategies), ("removals", removals)):
+        if isinstance(given, str):
+            raise ArgumentError(f"{name}={given!r}: must be a list, such as [{given!r}]")
     pairs = [(strategy, removal_for(removal)) for strategy in strategies for removal in removals]
     if not pairs:
         raise ArgumentError("strategies and removals: give at least one of each")

@@ -89,6 +89,8 @@ def test_a_strategy_that_gives_a_job_to_two_workers_is_seen(tmp_path):
         ({"strategies": [Pessimistic()]}, ArgumentError, r"functools.partial\(Pessimistic\), not an object"),
         ({"strategies": [lambda: Optimistic(window=2)]}, ArgumentError, "cannot be sent to a worker process"),
         ({"removals": ["shred"]}, ConfigurationError, "unknown removal 'shred'"),
+        ({"removals": "delete"}, ArgumentError, r"removals='delete': must be a list, such as \['delete'\]"),
+        ({"strategies": "adaptive"}, ArgumentError, r"strategies='adaptive': must be a list, such as \['adaptive'\]"),
         ({"removals": []}, ArgumentError, "at least one"),
         ({"urls": []}, ArgumentError, "at least one database"),
         ({"workers": 0}, ArgumentError, "workers"),
