@@ -438,7 +438,7 @@ class QueueDB:
 def _not_finished(job_id: int, state: State) -> JobNotFoundError:
     """Why a job in this state has no result."""
     if state is State.DEAD:
-        return JobDeadError(job_id, "the dead table")
+        return JobDeadError(job_id)
     if state not in (State.COMPLETED, State.UNKNOWN):
         return JobNotFinishedError(job_id, state.value)
     kept = "it was completed, and its result was not retained (handles(…, keep=seconds)) or has expired"

@@ -144,10 +144,11 @@ class JobNotFoundError(QueueDBError):
 class JobDeadError(JobNotFoundError):
     """The job is dead."""
 
-    def __init__(self, job_id: int, where: str) -> None:
-        dead = f"job {job_id} in {where} is dead: "
-        wire = f"{dead}POST /api/v1/dead/redrive or /api/v1/dead/purge changes it"
-        super().__init__(job_id, where, message=f"{dead}db.dead redrives or purges it", wire=wire)
+    def __init__(self, job_id: int) -> None:
+        message = f"job {job_id} is dead: db.errors({job_id}) has the reasons, db.dead redrives or purges it"
+        reasons = f"GET /api/v1/jobs/{job_id}/errors has the reasons"
+        wire = f"job {job_id} is dead: {reasons}, POST /api/v1/dead/redrive or /api/v1/dead/purge changes it"
+        super().__init__(job_id, "the live jobs", message=message, wire=wire)
 
 
 class JobNotFinishedError(JobNotFoundError):

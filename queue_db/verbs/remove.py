@@ -25,7 +25,7 @@ def cancel_job(core: Core, queue: str, job_id: int, *, version: int | None) -> V
     for _ in range(CHANGE_ATTEMPTS):
         job = find_job(core, job_id, queue)
         if job.state is State.DEAD:
-            raise JobDeadError(job_id, f"queue {queue!r}")
+            raise JobDeadError(job_id)
         if version is not None and job.version != version:
             return Verdict.LOST
         gone, woken_queues = core.write(_cancel, job, core.notifications)

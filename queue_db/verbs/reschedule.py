@@ -60,7 +60,7 @@ def _due(run_at: datetime | None, delay: float | None) -> Due | None:
 
 def _check(job: Job, due: Due | None) -> None:
     if job.state is State.DEAD:
-        raise JobDeadError(job.id, f"queue {job.queue!r}")
+        raise JobDeadError(job.id)
     if job.state is State.RUNNING or to_micros(job.available_at) == NEVER:
         raise JobStateError(job.id, State.RUNNING, f"job {job.id} is running: its worker settles it; or cancel it")
     if job.state is State.BLOCKED and due is not None:
