@@ -11,7 +11,7 @@ from queue_db.aio.cursors import AsyncCursor, AsyncSharedCursor
 from queue_db.aio.message_claims import AsyncMessageClaim
 from queue_db.concurrency.greenlets import joined, run
 from queue_db.feeds import ClaimInfo, CursorInfo, Feed, FeedInfo, Feeds, FeedStats, Message, Page, SpanInfo
-from queue_db.feeds.registry import Infos
+from queue_db.feeds.registry import Infos, Verdicts
 from queue_db.model import FeedOrdering, OnTrimmed
 
 
@@ -346,9 +346,22 @@ class AsyncFeeds:
         limits: dict[str, Any] = {"max_attempts": max_attempts, "delay": delay, "expires_in": expires_in}
         await run(self._sync.set, name, ordering=ordering, claims=claims, **keep, **limits)
 
-    async def cursors(self) -> Infos:
-        """The cursors of all feeds, by feed and name."""
-        return await run(self._sync.cursors)
+    async def cursors(self, name: str | None = None) -> Infos:
+        """The cursors of all feeds, by feed and name.
+
+        :param name: only those with this name, such as all of a member of several chats.
+        """
+        return await run(self._sync.cursors, name)
+
+    async def ack(self, name: str, upto: Iterable[Message | str]) -> Verdicts:
+        """Acknowledge messages of several feeds at once, each with all before it, whoever holds the cursors; none moves back.
+
+        :param name: of the cursors, one in each of the feeds.
+        :param upto: messages or positions; of those of one feed the last one counts.
+        :return: for each of them, APPLIED or LOST: its feed has no such cursor, a shared one, or other messages since a purge.
+        :raises PositionError: one is ahead of its feed; nothing was changed.
+        """
+        return await run(self._sync.ack, name, upto)
 
     async def purge(self, name: str) -> int:
         """Delete all messages of a feed; return how many. Cursors go on after them and lose their holders; positions are refused.

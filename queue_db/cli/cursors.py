@@ -23,14 +23,20 @@ app = typer.Typer(
 )
 
 
-@command(app, "list", "queue-db cursors list", "queue-db cursors list --json | jq .behind")
-def list_cursors(*, common: CommonOptions) -> None:
+@command(app, "list", "queue-db cursors list", "queue-db cursors list --name ann", "queue-db cursors list --json | jq .behind")
+def list_cursors(
+    *,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="CURSOR", help="Only those with this name.", show_default=False)
+    ] = None,
+    common: CommonOptions,
+) -> None:
     """List the cursors of all feeds, with how many messages they are behind.
 
     trimmed: messages that retention has deleted before the cursor acknowledged them. spans: open ones of a shared cursor.
     """
     with common.open() as db:
-        found = db.feeds.cursors()
+        found = db.feeds.cursors(name)
     if common.as_json:
         for one in found:
             output.record(asdict(one) | {"seen_at": one.seen_at.isoformat(), "created_at": one.created_at.isoformat()})

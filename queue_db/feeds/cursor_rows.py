@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from sqlalchemy import Connection
+
 from queue_db.core import Core
 from queue_db.errors import FeedError
-from queue_db.feeds.message import CursorInfo, SpanInfo
-from queue_db.feeds.position import Position
-from queue_db.model import from_micros
+from queue_db.feeds.message import CursorInfo, Message, SpanInfo
+from queue_db.feeds.position import Position, not_ahead
+from queue_db.model import Verdict, from_micros
+from queue_db.store import Store
 from queue_db.store.feeds import cursors, span_claims, spans
 from queue_db.store.feeds.rows import FeedRow
 
 
-def infos(core: Core, feed: int | None) -> list[CursorInfo]:
-    """The cursors of one feed, or of all."""
-    found, waiting = core.read(cursors.with_waiting, feed)
+def infos(core: Core, feed: int | None, name: str | None = None) -> list[CursorInfo]:
+    """The cursors of one feed or of all, of one name or of all."""
+    found, waiting = core.read(cursors.with_waiting, feed, name)
     return [
         CursorInfo(
             feed=row.feed_name,
@@ -29,6 +34,27 @@ def infos(core: Core, feed: int | None) -> list[CursorInfo]:
         )
         for row in found
     ]
+
+
+def ack(core: Core, name: str, upto: Iterable[Message | str]) -> list[Verdict]:
+    """Acknowledge messages of several feeds, all in one transaction."""
+    positions = [Position.parse(one.position if isinstance(one, Message) else one) for one in upto]
+
+    def change(connection: Connection, store: Store) -> list[Verdict]:
+        found, feeds = cursors.named(connection, store, name)
+        own = {row.feed for row in found if row.handed is None}
+        current = {(row.token, row.epoch): row for row in feeds if row.id in own}
+        highest: dict[int, int] = {}
+        for one in positions:
+            row = current.get((one.token, one.epoch))
+            if row is not None:
+                not_ahead(one, row)
+                highest[row.id] = max(one.seq, highest.get(row.id, 0))
+        if highest:
+            cursors.move(connection, store, name, highest)
+        return [Verdict.APPLIED if (one.token, one.epoch) in current else Verdict.LOST for one in positions]
+
+    return core.write(change) if positions else []
 
 
 def spans_of(core: Core, feed: FeedRow, cursor: str) -> list[SpanInfo]:

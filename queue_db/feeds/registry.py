@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from queue_db import arguments
 from queue_db.concurrency.named import Named
 from queue_db.core import Core
 from queue_db.errors import ArgumentError, FeedError
-from queue_db.feeds.cursor_rows import infos
+from queue_db.feeds.cursor_rows import ack, infos
 from queue_db.feeds.feed import Feed
-from queue_db.feeds.message import CursorInfo, FeedInfo
+from queue_db.feeds.message import CursorInfo, FeedInfo, Message
 from queue_db.feeds.position import Position
 from queue_db.feeds.settings import defaults
-from queue_db.model import FeedOrdering, from_micros
+from queue_db.model import FeedOrdering, Verdict, from_micros
 from queue_db.store.feeds import rows
 from queue_db.store.feeds.orderings import ORDERINGS, Ordering, restored
-from queue_db.store.schema import FEED_LENGTH
+from queue_db.store.schema import CURSOR_LENGTH, FEED_LENGTH
 
 _MOST_ROWS = 2**53
 
@@ -25,6 +26,7 @@ _NAMES = {"max_attempts": "max_attempts", "delay": "delay", "lifetime": "expires
 
 #: The class below has a method called ``list``.
 Infos = list[CursorInfo]
+Verdicts = list[Verdict]
 
 
 class Feeds:
@@ -125,9 +127,22 @@ class Feeds:
             none = f": a feed with the ordering {ordering.name!r} has none, use {able}"
             raise ArgumentError(f"claims=True{none}", wire=f'"claims": true{none}')
 
-    def cursors(self) -> Infos:
-        """The cursors of all feeds, by feed and name."""
-        return infos(self._core, None)
+    def cursors(self, name: str | None = None) -> Infos:
+        """The cursors of all feeds, by feed and name.
+
+        :param name: only those with this name, such as all of a member of several chats.
+        """
+        return infos(self._core, None, None if name is None else arguments.name("cursor", name, CURSOR_LENGTH))
+
+    def ack(self, name: str, upto: Iterable[Message | str]) -> Verdicts:
+        """Acknowledge messages of several feeds at once, each with all before it, whoever holds the cursors; none moves back.
+
+        :param name: of the cursors, one in each of the feeds.
+        :param upto: messages or positions; of those of one feed the last one counts.
+        :return: for each of them, APPLIED or LOST: its feed has no such cursor, a shared one, or other messages since a purge.
+        :raises PositionError: one is ahead of its feed; nothing was changed.
+        """
+        return ack(self._core, arguments.name("cursor", name, CURSOR_LENGTH), upto)
 
     def purge(self, name: str) -> int:
         """Delete all messages of a feed; return how many. Cursors go on after them and lose their holders; positions are refused.

@@ -105,6 +105,13 @@ def group(db: QueueDB, name: str, ordering: str) -> Iterator[Group]:
 
 
 @pytest.fixture
+def groups(db: QueueDB, name: str, ordering: str) -> Iterator[list[Group]]:
+    within = fixtures_of_mailboxes.groups.__wrapped__(db, name, ordering)
+    yield spawned(lambda: next(within))
+    spawned(lambda: next(within, None))
+
+
+@pytest.fixture
 def notes(db: QueueDB, name: str) -> Iterator[Notes]:
     found = spawned(lambda: Notes(db, name))
     yield found

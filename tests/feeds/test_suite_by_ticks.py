@@ -18,6 +18,7 @@ from queue_db.testing.suite import (  # noqa: F401 - classes and fixtures that p
     db,
     feed,
     group,
+    groups,
     name,
     notes,
     rival,

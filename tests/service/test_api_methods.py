@@ -62,6 +62,7 @@ def body_of(operation: dict[str, Any]) -> Any:
 
 BODIES: dict[str, Any] = {
     "Acknowledgement": {"upto": "x.0.1"},
+    "Acknowledgements": {"upto": ["x.0.1"]},
     "CursorSeek": {"position": "start"},
     "FeedChange": {"keep_rows": 1},
     "RouteDefinition": {"definition": "abcdef"},
@@ -85,6 +86,7 @@ def test_no_method_says_whether_somebody_elses_thing_exists(
     batch, _ = queue.enqueue_batch([("mail", None)], ("report", None))
     db.schedules.set(other, queue=other, kind="mail", every=3600)
     db.feeds.set(other, claims=True)
+    db.feed(other).cursor("c").close()
     db.routes.set(other, count=other)
     queue.enqueue("kept")
     there = {"job_id": str(job_id), "batch_id": str(batch), "name": other, "queue": other, "feed": other, "route": other}
@@ -104,7 +106,10 @@ def test_no_method_says_whether_somebody_elses_thing_exists(
             query = {"pattern": "x"} if operation["operationId"] == "unsubscribe_route" else {}
             answer = client.request(method, path_of(template, **names), params=query, json=body_of(operation), headers=headers)
             found.append((answer.status_code, re.sub(r"\d+", "", answer.text.replace(names["name"], ""))))
-        if found[0] != found[1] or found[0][0] not in {403, 404, 412}:
+        # A name of cursors is of no feed: the answer leaves out those of others' feeds.
+        if found[0] != found[1] or found[0][0] not in (
+            {200} if "/cursors/" in template and "{feed}" not in template else {403, 404, 412}
+        ):
             told[line] = found
     assert told == {}, told.keys()
     new = {"queue": "mine", "kind": "mail", "every": 60}

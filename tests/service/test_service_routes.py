@@ -226,6 +226,26 @@ def test_a_route_leads_only_to_what_its_token_is_for(db: QueueDB, name: str, clo
         assert closed.post(f"{route}/point", json={"definition": sha}).json()["definition"] == sha
 
 
+def test_the_cursors_of_one_name_are_those_of_feeds_that_a_token_is_for(db: QueueDB, name: str, closed: httpx2.Client) -> None:
+    mine, theirs = f"{name}-mine", f"{name}-theirs"
+    positions = []
+    for feed in (mine, theirs):
+        db.feed(feed).cursor(name).close()
+        db.feed(feed).publish("n")
+        positions.append(db.feed(feed).read().messages[0].position)
+    _only(db, closed, name, mine)
+    path = f"/api/v1/cursors/{name}"
+    assert [(one["feed"], one["behind"]) for one in closed.get(path).json()["cursors"]] == [(mine, 1)]
+    answer = closed.post(f"{path}/ack", json={"upto": [*reversed(positions), positions[0]]})
+    assert answer.json() == {"verdicts": ["lost", "applied", "applied"]}
+    assert [(one.feed, one.behind) for one in db.feeds.cursors(name)] == [(mine, 0), (theirs, 1)]
+    token, epoch, number = positions[0].split(".")
+    assert closed.post(f"{path}/ack", json={"upto": [f"{token}.{epoch}.{int(number) + 9}"]}).status_code == 422
+    assert closed.post(f"{path}/ack", json={"upto": ["x"]}).status_code == 422
+    for feed in (mine, theirs):
+        db.feeds.delete(feed)
+
+
 def test_a_route_gets_only_topics_that_its_token_is_for(db: QueueDB, name: str, closed: httpx2.Client) -> None:
     mine = f"{name}-mine"
     db.routes.set(mine, count=mine)

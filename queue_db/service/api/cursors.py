@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, Field
@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 from queue_db.feeds import Feed
 from queue_db.feeds.cursor import Cursor
 from queue_db.feeds.message import CursorInfo
+from queue_db.feeds.position import Position
 from queue_db.service.feed_shapes import Body, Lease, PositionText, feed_of
 from queue_db.service.paths import Name, NewName
 from queue_db.service.refusals import RefusedError, missing, unconditional
@@ -44,7 +45,7 @@ class CursorView(BaseModel):
 
 
 class CursorList(BaseModel):
-    """The cursors of a feed by name."""
+    """Cursors by feed and name."""
 
     cursors: list[CursorView]
 
@@ -64,10 +65,40 @@ class Acknowledgement(Body):
     upto: PositionText
 
 
+class Acknowledgements(Body):
+    """What is done in several feeds."""
+
+    upto: Annotated[list[PositionText], Field(min_length=1, max_length=1000)]
+
+
+class CursorVerdicts(BaseModel):
+    """A verdict for each position, in their order."""
+
+    verdicts: list[Literal["applied", "lost"]]
+
+
 class CursorSeek(Body):
     """Where to go."""
 
     position: Annotated[str, Field(min_length=1, max_length=60, description="`start`, `end` or a position.")]
+
+
+@router.get("/cursors/{cursor}")
+def list_cursors_of_name(cursor: Name, db: Db, who: Reader) -> CursorList:
+    """List the cursors of one name in all feeds, such as all groups of a member."""
+    return CursorList(cursors=[_view(one) for one in db.feeds.cursors(cursor) if who.allows("read", one.feed)])
+
+
+@router.post("/cursors/{cursor}/ack")
+def acknowledge_cursors(cursor: Name, done: Acknowledgements, db: Db, who: WorkerClient) -> CursorVerdicts:
+    """Acknowledge positions in several feeds for the cursors of one name, whoever holds them; none moves back.
+
+    `lost`: the feed has no such cursor, a shared one, or other messages since a purge.
+    """
+    own = {Position.parse(one.position).token for one in db.feeds.cursors(cursor) if who.allows("work", one.feed)}
+    mine = [one for one in done.upto if Position.parse(one).token in own]
+    verdicts = dict(zip(mine, db.feeds.ack(cursor, mine), strict=True))
+    return CursorVerdicts(verdicts=["applied" if verdicts.get(one) else "lost" for one in done.upto])
 
 
 @router.get("/feeds/{feed}/cursors")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, case, delete, func, insert, select, update
+from sqlalchemy import BigInteger, ColumnElement, Connection, Row, and_, case, delete, func, insert, literal, select, update
 from sqlalchemy.exc import IntegrityError
 
 from queue_db.dialects.clock import moment
 from queue_db.dialects.transactions import savepoint
 from queue_db.store.base import Store
 from queue_db.store.feeds import rows, spans
-from queue_db.store.feeds.rows import moved_to
+from queue_db.store.feeds.rows import FeedRow, moved_to
 
 
 def take(
@@ -92,16 +93,39 @@ def remove(connection: Connection, store: Store, feed: int, name: str) -> bool:
     return True
 
 
-def feeds(connection: Connection, store: Store, feed: int | None) -> list[tuple[int, str]]:
-    """The feeds that have cursors, of one feed or of all, with their orderings."""
+def named(connection: Connection, store: Store, name: str) -> tuple[list[Row[Any]], list[FeedRow]]:
+    """The cursors of one name in all feeds, locked, and then their feeds as they are."""
+    cursors, feeds = store.tables.feeds.cursors, store.tables.feeds.feeds
+    store.dialect.begin(connection)
+    query = select(cursors.c.feed, cursors.c.handed).where(cursors.c.name == name).order_by(cursors.c.feed)
+    found = list(connection.execute(store.dialect.lock_rows(query, skip=False)))
+    # After the locks: who raises an epoch waits for them, or has committed.
+    of = select(*(feeds.c[column] for column in FeedRow._fields)).where(feeds.c.id.in_([row.feed for row in found]))
+    return found, [FeedRow(*row) for row in connection.execute(of)] if found else []
+
+
+def move(connection: Connection, store: Store, name: str, seqs: Mapping[int, int]) -> None:
+    """Move the cursors of one name to these numbers, never back.
+
+    :param seqs: feed → number.
+    """
+    cursors = store.tables.feeds.cursors
+    to = case({feed: literal(seq, BigInteger) for feed, seq in seqs.items()}, value=cursors.c.feed)
+    values = {"acked": case((cursors.c.acked < to, to), else_=cursors.c.acked), "seen_at": moment(store.clock is not None)}
+    mine = update(cursors).where(cursors.c.name == name, cursors.c.feed.in_(list(seqs)))
+    connection.execute(mine.values(values), store.time())
+
+
+def feeds(connection: Connection, store: Store, feed: int | None, name: str | None = None) -> dict[int, str]:
+    """The feeds that have cursors, of one feed or of all, and of one name or of all, with their orderings."""
     cursors, feeds = store.tables.feeds.cursors, store.tables.feeds.feeds
     query = select(feeds.c.id, feeds.c.ordering).join(cursors, cursors.c.feed == feeds.c.id).distinct()
-    found = connection.execute(query if feed is None else query.where(cursors.c.feed == feed))
-    return [(row.id, row.ordering) for row in found]
+    found = connection.execute(query.where(*_these(store, feed, name)))
+    return {row.id: row.ordering for row in found}
 
 
-def every(connection: Connection, store: Store, feed: int | None) -> list[Row[Any]]:
-    """The cursors of one feed or of all, by feed and name, with the feed's columns and the time."""
+def every(connection: Connection, store: Store, feed: int | None, name: str | None = None) -> list[Row[Any]]:
+    """The cursors of one feed or of all, of one name or of all, by feed and name, with the feed's columns and the time."""
     cursors, feeds, spans = store.tables.feeds.cursors, store.tables.feeds.feeds, store.tables.feeds.spans
     mine = and_(spans.c.feed == cursors.c.feed, spans.c.cursor_name == cursors.c.name)
     lowest = select(func.min(spans.c.low)).where(mine).scalar_subquery()
@@ -117,9 +141,8 @@ def every(connection: Connection, store: Store, feed: int | None) -> list[Row[An
         feeds.c.epoch,
         moment(store.clock is not None).label("now"),
     ).join(feeds, feeds.c.id == cursors.c.feed)
-    if feed is not None:
-        query = query.where(cursors.c.feed == feed)
-    return list(connection.execute(query.order_by(feeds.c.name, cursors.c.name), store.time()))
+    query = query.where(*_these(store, feed, name)).order_by(feeds.c.name, cursors.c.name)
+    return list(connection.execute(query, store.time()))
 
 
 def _locked(connection: Connection, store: Store, feed: int, name: str) -> Row[Any] | None:
@@ -127,13 +150,20 @@ def _locked(connection: Connection, store: Store, feed: int, name: str) -> Row[A
     return connection.execute(store.dialect.lock_rows(query, skip=False)).first()
 
 
+def _these(store: Store, feed: int | None, name: str | None) -> list[ColumnElement[bool]]:
+    cursors = store.tables.feeds.cursors
+    return [column == value for column, value in ((cursors.c.feed, feed), (cursors.c.name, name)) if value is not None]
+
+
 def _is(store: Store, feed: int, name: str) -> Any:
     cursors = store.tables.feeds.cursors
     return and_(cursors.c.feed == feed, cursors.c.name == name)
 
 
-def with_waiting(connection: Connection, store: Store, feed: int | None) -> tuple[list[Row[Any]], dict[int, int]]:
-    """The cursors of a feed or of all, and how many messages of each of their feeds wait for a number."""
+def with_waiting(
+    connection: Connection, store: Store, feed: int | None, name: str | None = None
+) -> tuple[list[Row[Any]], dict[int, int]]:
+    """The cursors of a feed or of all, of a name or of all, and how many messages of each of their feeds wait for a number."""
     # In this order: what gets its number in between is counted twice, and not left out.
-    waiting = {one: rows.waiting(connection, store, one, of) for one, of in feeds(connection, store, feed)}
-    return [row for row in every(connection, store, feed) if row.feed in waiting], waiting
+    waiting = rows.waiting(connection, store, feeds(connection, store, feed, name))
+    return [row for row in every(connection, store, feed, name) if row.feed in waiting], waiting

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from sqlalchemy import ColumnElement, Connection, FromClause, Table, delete, exists, func, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, FromClause, Table, delete, exists, func, literal, select, union_all
 
 from queue_db.store.base import Store
 from queue_db.store.schema.feeds import FeedTables
+
+# Most feeds whose messages are counted in one statement.
+_COUNTED_AT_ONCE = 100
 
 #: A value, or the parameter of a statement.
 Value = int | ColumnElement[int]
@@ -46,8 +49,8 @@ class Numbers(Protocol):
         """
         ...
 
-    def waiting(self, connection: Connection, store: Store, feed: int, most: int) -> int:
-        """How many messages have no number yet, counted up to ``most``."""
+    def waiting(self, connection: Connection, store: Store, feeds: Sequence[int], most: int) -> dict[int, int]:
+        """How many messages of each of these feeds have no number yet, counted up to ``most``."""
         ...
 
     def last_waiting(self, connection: Connection, store: Store, feed: int, upto: int | None = None) -> int | None:
@@ -85,10 +88,19 @@ class Stored:
         mine = (messages.c.feed == feed, messages.c.seq >= first, messages.c.seq < end)
         return connection.execute(delete(messages).where(*mine)).rowcount
 
-    def waiting(self, connection: Connection, store: Store, feed: int, most: int) -> int:
+    def waiting(self, connection: Connection, store: Store, feeds: Sequence[int], most: int) -> dict[int, int]:
         inbox = store.tables.feeds.inbox
-        some = select(inbox.c.id).where(inbox.c.feed == feed).limit(most).subquery()
-        return connection.execute(select(func.count()).select_from(some)).scalar_one()
+        found: dict[int, int] = {}
+        for first in range(0, len(feeds), _COUNTED_AT_ONCE):
+            # Each in a query of its own: only a LIMIT bounds what a count reads.
+            each = [
+                select(literal(feed, BigInteger).label("feed"), func.count().label("messages")).select_from(
+                    select(inbox.c.id).where(inbox.c.feed == feed).limit(most).subquery()
+                )
+                for feed in feeds[first : first + _COUNTED_AT_ONCE]
+            ]
+            found.update((row.feed, row.messages) for row in connection.execute(union_all(*each)))
+        return found
 
     def last_waiting(self, connection: Connection, store: Store, feed: int, upto: int | None = None) -> int | None:
         inbox = store.tables.feeds.inbox

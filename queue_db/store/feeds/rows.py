@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, bindparam, case, delete, func, insert, select, update
@@ -126,12 +127,19 @@ def every(connection: Connection, store: Store) -> list[tuple[FeedRow, int, int]
     counted = {row.feed: row.messages for row in connection.execute(query)}
     found = by_name(connection, store)
     numbered = {row.id: row.next_seq - row.first_seq if row.max_attempts is None else counted.get(row.id, 0) for row in found}
-    return [(row, numbered[row.id], waiting(connection, store, row.id, row.ordering)) for row in found]
+    unnumbered = waiting(connection, store, {row.id: row.ordering for row in found})
+    return [(row, numbered[row.id], unnumbered[row.id]) for row in found]
 
 
-def waiting(connection: Connection, store: Store, feed: int, ordering: str) -> int:
-    """How many messages of a feed have no number, counted up to 10,000."""
-    return numbers_of(ordering).waiting(connection, store, feed, _COUNTED)
+def waiting(connection: Connection, store: Store, feeds: Mapping[int, str]) -> dict[int, int]:
+    """How many messages of each feed have no number, counted up to 10,000.
+
+    :param feeds: id → ordering.
+    """
+    found: dict[int, int] = {}
+    for numbers, group in groupby(sorted(feeds, key=feeds.__getitem__), key=lambda feed: numbers_of(feeds[feed])):
+        found |= numbers.waiting(connection, store, list(group), _COUNTED)
+    return found
 
 
 def change(connection: Connection, store: Store, feed: int, values: Mapping[str, Any], check: Callable[[FeedRow], None]) -> bool:

@@ -257,11 +257,12 @@ class Ticked:
             connection.execute(rest.values(first_seq=end, low_id=pivot))
         return gone
 
-    def waiting(self, connection: Connection, store: Store, feed: int, most: int) -> int:
-        seen = glance(connection, store, feed)
-        if seen is None:
-            return 0
-        return min(most, len(unnumbered(connection, store, feed, seen.state._replace(target=None), most)))
+    def waiting(self, connection: Connection, store: Store, feeds: Sequence[int], most: int) -> dict[int, int]:
+        seen = {feed: glance(connection, store, feed) for feed in feeds}
+        return {
+            feed: 0 if one is None else min(most, len(unnumbered(connection, store, feed, one.state._replace(target=None), most)))
+            for feed, one in seen.items()
+        }
 
     def last_waiting(self, connection: Connection, store: Store, feed: int, upto: int | None = None) -> int | None:
         seen = glance(connection, store, feed)

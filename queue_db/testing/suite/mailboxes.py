@@ -9,10 +9,15 @@ import pytest
 from sqlalchemy import func, select
 
 from queue_db.db import QueueDB
+from queue_db.errors import PositionError
 from queue_db.model import FeedOrdering, Verdict
 from queue_db.testing.clock import SettableClock
+from queue_db.testing.statements import counted_statements
 
-__all__ = ["Group", "TestMailboxes", "group"]
+__all__ = ["Group", "TestMailboxes", "group", "groups"]
+
+# Lock the cursors, read their feeds, move the cursors.
+_ACKNOWLEDGED = 3
 
 
 class Group:
@@ -58,6 +63,17 @@ def group(db: QueueDB, name: str, ordering: FeedOrdering) -> Iterator[Group]:
     db.feeds.set(name, ordering=ordering, keep_for=0.000001, keep_unread=4)
     yield Group(db, name)
     db.feeds.delete(name)
+
+
+@pytest.fixture
+def groups(db: QueueDB, name: str, ordering: FeedOrdering) -> Iterator[list[Group]]:
+    """Several groups, by name."""
+    names = [f"{name}-{number}" for number in range(6)]
+    for one in names:
+        db.feeds.set(one, ordering=ordering, keep_unread=4)
+    yield [Group(db, one) for one in names]
+    for one in names:
+        db.feeds.delete(one)
 
 
 def rows(db: QueueDB, feed: int) -> dict[str, int]:
@@ -151,3 +167,63 @@ class TestMailboxes:
         members = {info.name: info for info in group.feed.cursors()}
         assert (members["ann"].behind, members["ben"].behind) == (0, 1)
         assert (members["ann"].seen_at - members["ben"].seen_at).total_seconds() == 5
+
+    def test_all_groups_of_a_member_are_seen_and_acknowledged_at_once(
+        self, groups: list[Group], db: QueueDB, ordering: str
+    ) -> None:
+        member = groups[0].name
+        one, *others = groups
+        for each in groups:
+            each.join(member)
+            each.join("ben")
+            each.send("ben", "hello")
+        for each in others:
+            each.send("ben", "again")
+        with counted_statements(db.database.engine) as few:
+            assert [info.behind for info in db.feeds.cursors("nobody")] == []
+        with counted_statements(db.database.engine) as sent:
+            unread = db.feeds.cursors(member)
+        assert [(info.feed, info.behind) for info in unread] == [(each.name, 1 if each is one else 2) for each in groups]
+        # One for all messages without a number; a feed with the ordering ticks has a snapshot of its own.
+        assert len(sent) <= len(few) + (2 * len(groups) if ordering == "ticks" else 1)
+        read = [db.feed(info.feed).read(info.position).messages for info in unread]
+        with counted_statements(db.database.engine) as sent:
+            verdicts = db.feeds.ack(member, [messages[0] for messages in read] + [messages[-1].position for messages in read])
+        assert verdicts == [Verdict.APPLIED] * 2 * len(groups)
+        assert len(sent) <= _ACKNOWLEDGED
+        assert [info.behind for info in db.feeds.cursors(member)] == [0] * len(groups)
+        assert [info.behind for info in db.feeds.cursors("ben") if info.feed == others[0].name] == [2]
+        assert db.feeds.ack(member, [messages[0] for messages in read]) == [Verdict.APPLIED] * len(groups)
+        assert [info.behind for info in db.feeds.cursors(member)] == [0] * len(groups), "it never moves back"
+
+    def test_only_a_position_of_a_group_of_the_member_is_acknowledged(
+        self, groups: list[Group], db: QueueDB, rival: QueueDB
+    ) -> None:
+        member = groups[0].name
+        for each in groups:
+            each.join(member)
+            each.send("ben", "hello")
+        left, purged, shared, ok = groups[:4]
+        left.leave(member)
+        positions = [info.position for each in (purged, ok) for info in each.feed.cursors()]
+        (old,) = purged.feed.read(positions[0]).messages
+        (message,) = ok.feed.read(positions[1]).messages
+        db.feeds.purge(purged.name)
+        (other,) = shared.feed.read(shared.feed.start()).messages
+        shared.feed.remove_cursor(member)
+        shared.feed.shared(member).claim(1)
+        gone = str(message.position).replace(".", "0.", 1)
+        assert db.feeds.ack(member, [old, gone, other, message]) == [Verdict.LOST, Verdict.LOST, Verdict.LOST, Verdict.APPLIED]
+        token, epoch, number = message.position.split(".")
+        with pytest.raises(PositionError, match="ahead"):
+            db.feeds.ack(member, [f"{token}.{epoch}.{int(number) + 1}"])
+        assert db.feeds.ack(member, []) == []
+        # The holder goes on, and its older acknowledgements move nothing back.
+        ok.send("ben", "two")
+        ok.send("ben", "three")
+        with Group(rival, ok.name).feed.cursor(member) as held:
+            two, three = held.read()
+            assert db.feeds.ack(member, [three]) == [Verdict.APPLIED]
+            assert held.ack(two) is Verdict.APPLIED
+            (info,) = [one for one in db.feeds.cursors(member) if one.feed == ok.name]
+            assert (info.position, info.behind) == (three.position, 0)
