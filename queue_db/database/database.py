@@ -93,6 +93,13 @@ _REMEDIES_AT_START: dict[type[SQLAlchemyError], str] = _REMEDIES | {
 }
 
 
+# Only callers' transactions are at another isolation level than READ COMMITTED.
+_OLD_SNAPSHOT = (
+    "another transaction has changed the row since this one first read: roll back and run the transaction again. At READ COMMITTED "
+    "the database does not refuse it"
+)
+
+
 class Database:
     """An engine, its dialect, and transactions on it."""
 
@@ -415,8 +422,14 @@ class Database:
         """
         self.check_open()
         connection = self._callers(using, name)
-        with self._errors(name):
-            yield connection
+        try:
+            with self._errors(name):
+                yield connection
+        except StorageError as error:
+            cause = error.__cause__
+            if isinstance(cause, SQLAlchemyError) and self.dialect.fault(cause) is Fault.SERIALIZATION:
+                error.add_note(_OLD_SNAPSHOT)
+            raise
 
     def _callers(self, using: Connection | Session, name: str) -> Connection:
         """The caller's connection, checked, in a transaction."""
