@@ -13,6 +13,7 @@ from queue_db.cli.options import CommonOptions, ErrorClassOption, KindOption, Li
 from queue_db.cli.recording import record
 from queue_db.dead import MOST_COUNTED
 from queue_db.errors import ArgumentError
+from queue_db.monitoring.actions import dead_jobs
 
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Change nothing; print what would be changed.")]
 
@@ -83,7 +84,7 @@ def redrive(
         redriven = db.dead.redrive(ids or None, queue=queue, kind=kind, error_class=error_class, limit=limit, dry_run=dry_run)
         detail = {"ids": ids[:_MOST_IDS] if ids else None, "limit": limit}
         if redriven and not dry_run:
-            record(db, "redrive", _target(queue, kind, error_class), len(redriven), detail)
+            record(db, "redrive", dead_jobs(queue, kind, error_class), len(redriven), detail)
     for job_id in redriven:
         common.print({"id": job_id}, job_id)
     output.note(f"{'would redrive' if dry_run else 'redrove'} {len(redriven):,} jobs")
@@ -122,12 +123,6 @@ def purge(
             chosen: dict[str, Any] = {"kind": kind, "error_class": error_class, "older_than": older_than, "keep": keep}
             deleted = db.dead.purge(queue, **chosen, dry_run=dry_run)
         if deleted and not dry_run:
-            record(db, "purge", _target(queue, kind, error_class), deleted, {"older_than": older_than, "keep": keep})
+            record(db, "purge", dead_jobs(queue, kind, error_class), deleted, {"older_than": older_than, "keep": keep})
     found: dict[str, Any] = {"deleted": deleted} | ({"dry_run": True} if dry_run else {})
     common.print(found, f"{'would delete' if dry_run else 'deleted'} {deleted:,} dead jobs")
-
-
-def _target(queue: str | None, kind: str | None, error_class: str | None) -> str:
-    """Which jobs, for the action log."""
-    chosen = {"queue": queue, "kind": kind, "error class": error_class}
-    return " ".join(["dead jobs", *(f"{name} {value}" for name, value in chosen.items() if value is not None)])

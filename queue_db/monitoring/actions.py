@@ -86,6 +86,12 @@ class Actions:
         return [_action(row) for row in self._core.read(actions.page, below=below, limit=limit)]
 
 
+def dead_jobs(queue: str | None, kind: str | None, error_class: str | None) -> str:
+    """The target of an action on the dead jobs of this queue, kind and error class; None: of all."""
+    chosen = {"queue": queue, "kind": kind, "error class": error_class}
+    return " ".join(["dead jobs", *(f"{name} {value}" for name, value in chosen.items() if value is not None)])[:TARGET_LENGTH]
+
+
 def _action(row: Row[Any]) -> Action:
     detail = None if row.detail is None else json.loads(row.detail)
     return Action(row.id, from_micros(row.at), row.who, row.action, row.target, row.number, detail)

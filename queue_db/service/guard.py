@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
@@ -13,7 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from queue_db.service import errors, refusals, session
-from queue_db.service.incidents import IncidentType, described
+from queue_db.service.incidents import REQUEST_ID, IncidentType, described
 from queue_db.service.requests import HEAD, LOOKING, Service, count
 
 #: What asks for these knows no host name; the answers have no data.
@@ -24,6 +25,12 @@ MOST_OF_LOGIN = 4096
 
 #: Largest body of a form, which is read before anybody asks who sends it.
 MOST_OF_FORM = 64 * 1024
+
+#: A header of requests and answers: one line of a log is found by it, also in those of a proxy.
+ID_HEADER = "X-Request-ID"
+
+# Others are not taken from a client: they would stand in log lines.
+_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 
@@ -61,6 +68,7 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
             return
+        scope = {**scope, REQUEST_ID: _id(Headers(scope=scope).get(ID_HEADER, ""))}
         if scope["method"] == "HEAD":
             # Whatever answers GET answers this.
             await self._answer({**scope, "method": "GET", HEAD: True}, receive, _without_body(send))
@@ -74,7 +82,7 @@ class Guard:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                _complete(message)
+                _complete(message, scope[REQUEST_ID])
             await send(message)
 
         refusal = self._unsafe(scope) or self._refusal(scope)
@@ -155,9 +163,15 @@ def _without_body(send: Send) -> Send:
     return sending
 
 
-def _complete(message: Message) -> None:
+def _id(given: str) -> str:
+    """The id of a request: the one that its client or a proxy gives, or a new one."""
+    return given if _ID.fullmatch(given) else secrets.token_hex(8)
+
+
+def _complete(message: Message, request_id: str) -> None:
     """Add what every response carries."""
     headers = MutableHeaders(scope=message)
+    headers[ID_HEADER] = request_id
     for name, value in HEADERS.items():
         headers[name] = value
     headers.setdefault("Cache-Control", "no-store")

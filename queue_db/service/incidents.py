@@ -28,6 +28,10 @@ _MOST, _PERIOD = 10, 10.0
 _LONGEST = 300
 
 
+#: Where the scope of a request has its id.
+REQUEST_ID = "queue_db.request_id"
+
+
 class IncidentType(StrEnum):
     """The type of an incident."""
 
@@ -196,7 +200,8 @@ def _clean(text: str) -> str:
 def described(scope: Mapping[str, Any]) -> str:
     """A request, without its query and headers: these may have secrets."""
     client = scope.get("client")
-    return f"{scope.get('method', '')} {scope.get('path', '')} from {client[0] if client else 'an unknown address'}"
+    whence = client[0] if client else "an unknown address"
+    return f"{scope.get('method', '')} {scope.get('path', '')} from {whence}, request {scope.get(REQUEST_ID, 'unknown')}"
 
 
 class Counted(Collector):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -18,7 +19,7 @@ from queue_db.errors import StorageError
 from queue_db.service import identity as identities
 from queue_db.service import session
 from queue_db.service.identity import ANYBODY, FoundTokens, Identity, UnauthorizedError
-from queue_db.service.incidents import Incidents, IncidentType
+from queue_db.service.incidents import REQUEST_ID, Incidents, IncidentType, described
 from queue_db.service.kept import Clock
 from queue_db.service.leases import Leases
 from queue_db.service.outage import Outage
@@ -27,6 +28,8 @@ from queue_db.service.settings import Settings
 
 if TYPE_CHECKING:
     from queue_db.service.pressure import Pressure
+
+log = logging.getLogger("queue_db.service")
 
 #: Methods that change nothing.
 LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -303,6 +306,11 @@ def record(
     :param number: how many jobs or rows.
     """
     service = to if isinstance(to, Service) else of(to)
+    scope: Mapping[str, Any] = {} if isinstance(to, Service) else to.scope
+    fields = {"who": who.name, "action": action, "target": target, "number": number, "request": scope.get(REQUEST_ID)}
+    log.info(
+        "%s: %s %s%s (%s)", who.name, action, target, "" if number is None else f": {number:,}", described(scope), extra=fields
+    )
     try:
         service.db.actions.add(who.name, action, target, number, detail)
     except StorageError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -303,6 +305,24 @@ def test_where_nothing_changes_there_is_no_action(db: QueueDB, client: httpx2.Cl
     assert answer.is_success
     assert answer.status_code == 204 or answer.json()["count"] == 0
     assert db.actions.list() == before
+
+
+def test_an_action_is_one_log_line_with_the_id_of_its_request(
+    name: str, client: httpx2.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="queue_db.service")
+    path = f"/api/v1/queues/{name}/pause"
+    answered = client.post(path, headers={"X-Request-ID": "proxy-17"})
+    assert answered.headers["X-Request-ID"] == "proxy-17"
+    (line,) = [record for record in caplog.records if getattr(record, "action", "") == "pause"]
+    assert (line.levelname, line.target, line.request) == ("INFO", f"queue {name}", "proxy-17")
+    assert re.fullmatch(rf".*: pause queue {name} \(POST {path} from .*, request proxy-17\)", line.getMessage())
+
+
+@pytest.mark.parametrize("given", [None, "two words", "é".encode(), "a" * 65, ""])
+def test_a_request_without_a_usable_id_gets_one(client: httpx2.Client, given: str | bytes | None) -> None:
+    answered = client.get("/healthz", headers={} if given is None else {"X-Request-ID": given})
+    assert re.fullmatch("[0-9a-f]{16}", answered.headers["X-Request-ID"])
 
 
 def test_finished_jobs_are_listed(db: QueueDB, name: str, client: httpx2.Client) -> None:

@@ -15,6 +15,7 @@ from queue_db.db import QueueDB
 from queue_db.dead import MOST_COUNTED
 from queue_db.errors import JobNotFoundError
 from queue_db.model import Job, State, from_micros, to_micros
+from queue_db.monitoring.actions import dead_jobs
 from queue_db.service import everywhere, shapes
 from queue_db.service.openapi import problems
 from queue_db.service.paging import json_bytes, not_of_this_list, opened, paged, sealed
@@ -132,7 +133,7 @@ def redrive_dead_jobs(body: RedriveDeadJobs, db: Db, who: Manager, request: Requ
     if not body.dry_run:
         admission.count()
         if back:
-            record(request, who, "redrive", _target(body), len(back))
+            record(request, who, "redrive", dead_jobs(body.queue, body.kind, body.error_class), len(back))
     count, more = _counted(body, len(back))
     return RedrivenJobs(count=count, ids=[str(one) for one in back[:1000]], dry_run=body.dry_run, more=more)
 
@@ -144,7 +145,7 @@ def purge_dead_jobs(body: PurgeDeadJobs, db: Db, who: Manager, request: Request)
     bounds: dict[str, Any] = {"older_than": body.older_than, "keep": body.keep, "limit": _limit(body)}
     found = db.dead.purge(**bounds, dry_run=body.dry_run, **_filter(body))
     if found and not body.dry_run:
-        record(request, who, "purge", _target(body), found)
+        record(request, who, "purge", dead_jobs(body.queue, body.kind, body.error_class), found)
     count, more = _counted(body, found)
     return PurgedJobs(count=count, dry_run=body.dry_run, more=more)
 
@@ -174,11 +175,6 @@ def _by_limited_queue(db: QueueDB, body: RedriveDeadJobs, admission: Admission) 
         with suppress(JobNotFoundError):  # then none of them returns
             found[db.get(int(job_id)).queue] += 1
     return {queue: number for queue, number in found.items() if queue in limited}
-
-
-def _target(body: DeadFilter) -> str:
-    which = [f"{name} {value}" for name, value in _filter(body).items() if value is not None]
-    return " ".join(["dead jobs", *which])[:250]
 
 
 def _after(text: str) -> Job:

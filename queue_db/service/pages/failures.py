@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from queue_db.errors import ArgumentError
+from queue_db.monitoring.actions import dead_jobs
 from queue_db.monitoring.failures import SCANNED
 from queue_db.service.pages.board import board
 from queue_db.service.pages.dead import check
@@ -92,7 +91,7 @@ def change(request: Request, db: Db, who: Person, fields: Fields) -> RedirectRes
     else:
         number = db.dead.purge(queue or None, kind=kind or None, error_class=error_class)
     if number:
-        record(request, who, action, _target(fields), number, {"queue": queue, "kind": kind, "error_class": error_class})
+        record(request, who, action, dead_jobs(queue or None, kind or None, error_class), number)
     return back(request, "dead", f"{action}_all", {"queue": queue or None, "number": number})
 
 
@@ -100,8 +99,3 @@ def _known(action: str) -> str:
     if action not in ACTIONS:
         raise ArgumentError("action: must be redrive or purge")
     return action
-
-
-def _target(fields: Mapping[str, str]) -> str:
-    parts = [f"{name} {fields[name]}" for name in ("queue", "kind", "error_class") if fields.get(name)]
-    return f"dead jobs: {', '.join(parts) or 'all'}"[:250]
