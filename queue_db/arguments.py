@@ -7,7 +7,7 @@ import inspect
 import math
 import reprlib
 import unicodedata
-from collections.abc import AsyncGenerator, Awaitable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -198,6 +198,24 @@ def not_run(function: object) -> str | None:
     if inspect.isgeneratorfunction(called):
         return "is a generator function, whose code does not run when it is called: remove yield"
     return None
+
+
+def takes(what: str, function: Callable[..., object], *described: str) -> None:
+    """A function that can be called with these arguments. What decorators have changed, and what has no signature, is not judged.
+
+    :param described: an argument each, for the message.
+    :raises ArgumentError: it has another number of arguments.
+    """
+    if hasattr(function, "__signature__"):  # set by a decorator: what the function takes for people, not what its wrapper does
+        return
+    try:
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*described)
+    except TypeError as error:
+        raise ArgumentError(f"{what} must be a function of {' and of '.join(described)}: {error}") from None
 
 
 def plain(what: str, function: object) -> None:

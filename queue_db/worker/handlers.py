@@ -125,6 +125,7 @@ class Handlers:
         check_runs(f"the handler of {of_kind}", function)
         asynchronous = arguments.asynchronous(function)
         apart = _apart(of_kind, function, executor, asynchronous)
+        arguments.takes(f"the handler of {of_kind}", function, "one job")
         self._by_kind[kind] = Handling(function, max_attempts, backoff, timeout, schema, keep, asynchronous, apart)
 
     def of(self, job: LeasedJob) -> Handling:

@@ -245,6 +245,7 @@ class Worker:
         if not callable(hook):
             raise ArgumentError(f"hook={hook!r}: must be a function of one JobEvent")
         arguments.plain("hook", hook)
+        arguments.takes("what @worker.on got", hook, "one JobEvent")
         self.hooks.append(hook)
         return hook
 
@@ -256,6 +257,7 @@ class Worker:
         if not callable(wrapper):
             raise ArgumentError(f"wrapper={wrapper!r}: must be a function of a job and of the function to call with it")
         check_runs("what @worker.around got", wrapper)
+        arguments.takes("what @worker.around got", wrapper, "a job", "the function to call with it")
         self.wrappers.append(wrapper)
         return wrapper
 

@@ -457,6 +457,22 @@ _SINGLE: dict[str, tuple[Act, str]] = {
         lambda world: Worker(world.db, "q", prefetch=5, mode="at_most_once"),
         "exclude each other",
     ),
+    "handler without a job": (
+        lambda world: Worker(world.db, "q").handles("k")(lambda: None),  # type: ignore[type-var]
+        "the handler of kind 'k' must be a function of one job: too many positional arguments",
+    ),
+    "handler of more than a job": (
+        lambda world: Worker(world.db, "q").handles("k")(lambda job, mailer: None),  # type: ignore[type-var]
+        "must be a function of one job: missing a required argument: 'mailer'",
+    ),
+    "wrapper without a call": (
+        lambda world: Worker(world.db, "q").around(lambda job: None),  # type: ignore[type-var]
+        "must be a function of a job and of the function to call with it: too many positional arguments",
+    ),
+    "hook without an event": (
+        lambda world: Worker(world.db, "q").on(lambda: None),  # type: ignore[arg-type]
+        "must be a function of one JobEvent: too many positional arguments",
+    ),
     "handler that cannot be called": (lambda world: Worker(world.db, "q").handles("k")(5), "must be a function of one job"),  # type: ignore[type-var]
     "handler's backoff": (lambda world: Worker(world.db, "q").handles("k", backoff=5)(print), "must be a function of the attempt"),  # type: ignore[arg-type]
     "handler's executor": (
