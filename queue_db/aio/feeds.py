@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
@@ -305,9 +305,15 @@ class AsyncFeeds:
     def __init__(self, feeds: Feeds) -> None:
         self._sync = feeds
 
-    async def list(self) -> list[FeedInfo]:
-        """All feeds by name."""
-        return await run(self._sync.list)
+    async def list(
+        self, feeds: Sequence[str] | None = None, *, after: str | None = None, limit: int | None = None
+    ) -> list[FeedInfo]:
+        """The feeds by name, of these or of all.
+
+        :param after: the name of the last feed of the previous page.
+        :param limit: most feeds.
+        """
+        return await run(self._sync.list, feeds, after=after, limit=limit)
 
     async def set(
         self,
@@ -346,12 +352,13 @@ class AsyncFeeds:
         limits: dict[str, Any] = {"max_attempts": max_attempts, "delay": delay, "expires_in": expires_in}
         await run(self._sync.set, name, ordering=ordering, claims=claims, **keep, **limits)
 
-    async def cursors(self, name: str | None = None) -> Infos:
+    async def cursors(self, name: str | None = None, *, feeds: Sequence[str] | None = None) -> Infos:
         """The cursors of all feeds, by feed and name.
 
         :param name: only those with this name, such as all of a member of several chats.
+        :param feeds: only those of these feeds.
         """
-        return await run(self._sync.cursors, name)
+        return await run(self._sync.cursors, name, feeds=feeds)
 
     async def ack(self, name: str, upto: Iterable[Message | str]) -> Verdicts:
         """Acknowledge messages of several feeds at once, each with all before it, whoever holds the cursors; none moves back.

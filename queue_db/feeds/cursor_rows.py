@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy import Connection
 
@@ -16,9 +16,9 @@ from queue_db.store.feeds import cursors, span_claims, spans
 from queue_db.store.feeds.rows import FeedRow
 
 
-def infos(core: Core, feed: int | None, name: str | None = None) -> list[CursorInfo]:
-    """The cursors of one feed or of all, of one name or of all."""
-    found, waiting = core.read(cursors.with_waiting, feed, name)
+def infos(core: Core, feeds: Sequence[int] | None, name: str | None = None) -> list[CursorInfo]:
+    """The cursors of these feeds or of all, of one name or of all."""
+    found, waiting = core.read(cursors.with_waiting, feeds, name)
     return [
         CursorInfo(
             feed=row.feed_name,

@@ -381,7 +381,7 @@ class Feed:
 
     def cursors(self) -> list[CursorInfo]:
         """The cursors of this feed, by name."""
-        return cursor_rows.infos(self.core, self.row().id)
+        return cursor_rows.infos(self.core, [self.row().id])
 
     def spans(self, cursor: str) -> list[SpanInfo]:
         """The open spans of a shared cursor, by number.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from queue_db import arguments
@@ -36,8 +36,17 @@ class Feeds:
         self._core = core
         self._known = known
 
-    def list(self) -> list[FeedInfo]:
-        """All feeds by name."""
+    def list(self, feeds: Sequence[str] | None = None, *, after: str | None = None, limit: int | None = None) -> list[FeedInfo]:
+        """The feeds by name, of these or of all.
+
+        :param after: the name of the last feed of the previous page.
+        :param limit: most feeds.
+        """
+        names = None if feeds is None else _names(feeds)
+        if after is not None:
+            arguments.name("after", after, FEED_LENGTH)
+        if limit is not None:
+            arguments.whole("limit", limit, 1)
         return [
             FeedInfo(
                 name=row.name,
@@ -56,7 +65,7 @@ class Feeds:
                 delay=(row.delay or 0) / 1_000_000,
                 expires_in=None if row.lifetime is None else row.lifetime / 1_000_000,
             )
-            for row, messages, waiting in self._core.read(rows.every)
+            for row, messages, waiting in self._core.read(rows.counted, names, after, limit)
         ]
 
     def set(
@@ -127,12 +136,15 @@ class Feeds:
             none = f": a feed with the ordering {ordering.name!r} has none, use {able}"
             raise ArgumentError(f"claims=True{none}", wire=f'"claims": true{none}')
 
-    def cursors(self, name: str | None = None) -> Infos:
+    def cursors(self, name: str | None = None, *, feeds: Sequence[str] | None = None) -> Infos:
         """The cursors of all feeds, by feed and name.
 
         :param name: only those with this name, such as all of a member of several chats.
+        :param feeds: only those of these feeds.
         """
-        return infos(self._core, None, None if name is None else arguments.name("cursor", name, CURSOR_LENGTH))
+        wanted = None if name is None else arguments.name("cursor", name, CURSOR_LENGTH)
+        some = None if feeds is None else [row.id for row in self._core.read(rows.by_name, _names(feeds))]
+        return infos(self._core, some, wanted)
 
     def ack(self, name: str, upto: Iterable[Message | str]) -> Verdicts:
         """Acknowledge messages of several feeds at once, each with all before it, whoever holds the cursors; none moves back.
@@ -205,3 +217,7 @@ def _check_times(name: str, delay: int | None, lifetime: int | None) -> None:
         raise ArgumentError(
             f"messages of feed {name!r} would expire before their delay is over: delay must be less than expires_in"
         )
+
+
+def _names(feeds: Sequence[str]) -> Sequence[str]:
+    return [arguments.name("feed", name, FEED_LENGTH) for name in arguments.members("feeds", feeds, "names")]

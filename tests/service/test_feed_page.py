@@ -14,6 +14,7 @@ from queue_db.feeds import Feed
 from queue_db.feeds.position import Position
 from queue_db.service import Settings, paging
 from queue_db.service.pages import newest
+from queue_db.service.pages.feeds import MOST, MOST_CURSORS
 from tests.service.test_service_other_pages import logged_in
 from tests.service.test_service_pages import look
 
@@ -42,6 +43,24 @@ def test_the_last_messages_newest_first(db: QueueDB, name: str, client: httpx2.C
     for text in ("paid", "order-119", '{"order": 119}', "The last 50 of 120 messages"):
         assert text in page, text
     assert f"/feeds/{name}" in {link["href"] for link in look(client, "/feeds").all("a")}
+
+
+def test_the_list_of_feeds_has_pages(db: QueueDB, name: str, client: httpx2.Client) -> None:
+    names = [f"{name}-{number:02}" for number in range(MOST + 5)]
+    for one in names:
+        db.feeds.set(one)
+        db.feed(one).cursor("reader").close()
+    for number in range(MOST_CURSORS):
+        db.feed(names[0]).cursor(f"member-{number}").close()
+    first = look(client, "/feeds")
+    assert f"The {MOST_CURSORS} of {MOST + MOST_CURSORS} cursors" in first
+    (more,) = [link["href"] for link in first.all("a") if link.get("rel") == "next"]
+    second = look(client, more)
+    shown = [re.findall(rf'data-row="({name}-\d\d)"', client.get(path).text) for path in ("/feeds", more)]
+    assert shown == [names[:MOST], names[MOST:]]
+    assert [link["href"] for link in second.all("a") if link.get("rel") == "next"] == []
+    client.get("/feeds", params={"after": names[-1]}).raise_for_status()
+    assert client.get("/feeds", params={"after": "a\0"}).status_code in (400, 422)
 
 
 def test_a_feed_without_messages_and_one_that_is_not_there(db: QueueDB, name: str, client: httpx2.Client) -> None:

@@ -109,7 +109,7 @@ def set_feed(feed: NewName, settings: FeedSettings, request: Request, db: Db, wh
     """Create a feed with these settings, or replace all of them."""
     who.check("manage", feed)
     given = settings.model_dump(exclude_none=True)
-    before = next((one for one in db.feeds.list() if one.name == feed), None)
+    before = next(iter(db.feeds.list([feed])), None)
     claims = given.get("claims", before is not None and before.claims)
     settled: dict[str, Any] = {**_DEFAULTS, **(_OF_CLAIMS if claims else {}), **given}
     db.feeds.set(feed, **settled)
@@ -165,9 +165,8 @@ def purge_feed(feed: Name, request: Request, db: Db, who: Manager) -> PurgedMess
 
 
 def _info(db: QueueDB, name: str) -> FeedInfo:
-    for one in db.feeds.list():
-        if one.name == name:
-            return one
+    for one in db.feeds.list([name]):
+        return one
     raise missing("feed", f"no feed {name!r}")
 
 

@@ -36,11 +36,11 @@ class Shown:
 def show(request: Request, db: Db, who: Person, name: Name) -> HTMLResponse:
     """A feed. Its messages are for those who may read it over REST."""
     who.check("read", name)
-    info = next((one for one in db.feeds.list() if one.name == name), None)
+    info = next(iter(db.feeds.list([name])), None)
     if info is None:
         raise HTTPException(404, "There is no such feed")
     found = newest(db, info, LIMIT)
-    cursors = [one for one in db.feeds.cursors() if one.feed == name]
+    cursors = db.feeds.cursors(feeds=[name])
     return page(
         request,
         "feed.html.jinja",

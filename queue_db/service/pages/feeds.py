@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
+from typing import Annotated
 
-from fastapi import Request
+from fastapi import Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
-from queue_db.feeds import CursorInfo
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.routing import page_router
 from queue_db.service.requests import Db, Fields, Person, record
+from queue_db.store.schema import FEED_LENGTH
 
 router = page_router()
 
+#: Feeds on one page, and cursors of these.
+MOST, MOST_CURSORS = 50, 100
+
 
 @router.get("/feeds", name="feeds", response_class=HTMLResponse)
-def show(request: Request, db: Db, who: Person) -> HTMLResponse:
-    """The feeds by name, each with its cursors."""
+def show(
+    request: Request, db: Db, who: Person, after: Annotated[str | None, Query(min_length=1, max_length=FEED_LENGTH)] = None
+) -> HTMLResponse:
+    """The feeds by name, with their cursors. ``after``: the name of the last feed of the previous page."""
     who.check("read")
-    cursors = defaultdict[str, list[CursorInfo]](list)
-    for cursor in db.feeds.cursors():
-        cursors[cursor.feed].append(cursor)
-    feeds = [one for one in db.feeds.list() if who.allows("read", one.name)]
-    return page(request, "feeds.html.jinja", who, here="feeds", feeds=[(one, cursors[one.name]) for one in feeds])
+    found = db.feeds.list(after=after, limit=MOST + 1)
+    feeds = [one for one in found[:MOST] if who.allows("read", one.name)]
+    cursors = sorted(db.feeds.cursors(feeds=[one.name for one in feeds]), key=lambda one: -one.behind)
+    return page(
+        request,
+        "feeds.html.jinja",
+        who,
+        here="feeds",
+        feeds=feeds,
+        numbers=Counter(one.feed for one in cursors),
+        cursors=cursors[:MOST_CURSORS],
+        number_of_cursors=len(cursors),
+        after=after,
+        next=found[MOST - 1].name if len(found) > MOST else None,
+    )
 
 
 @router.post("/feeds/cursors/remove", name="remove_cursor")
@@ -32,7 +48,7 @@ def remove_cursor(request: Request, db: Db, who: Person, fields: Fields) -> Redi
     """Delete a cursor, so that the feed keeps no messages for it."""
     feed, name = fields.get("feed", ""), fields.get("name", "")
     who.check("manage", feed)
-    if all(one.name != feed for one in db.feeds.list()):
+    if not db.feeds.list([feed]):
         raise HTTPException(404, "There is no such feed")
     if db.feed(feed).remove_cursor(name):
         record(request, who, "remove", f"cursor {name} of feed {feed}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, Row, and_, case, delete, func, insert, literal, select, update
@@ -116,16 +116,16 @@ def move(connection: Connection, store: Store, name: str, seqs: Mapping[int, int
     connection.execute(mine.values(values), store.time())
 
 
-def feeds(connection: Connection, store: Store, feed: int | None, name: str | None = None) -> dict[int, str]:
-    """The feeds that have cursors, of one feed or of all, and of one name or of all, with their orderings."""
+def feeds(connection: Connection, store: Store, some: Sequence[int] | None, name: str | None = None) -> dict[int, str]:
+    """Those of some feeds, or of all, that have cursors of one name or of any, with their orderings."""
     cursors, feeds = store.tables.feeds.cursors, store.tables.feeds.feeds
     query = select(feeds.c.id, feeds.c.ordering).join(cursors, cursors.c.feed == feeds.c.id).distinct()
-    found = connection.execute(query.where(*_these(store, feed, name)))
+    found = connection.execute(query.where(*_these(store, some, name)))
     return {row.id: row.ordering for row in found}
 
 
-def every(connection: Connection, store: Store, feed: int | None, name: str | None = None) -> list[Row[Any]]:
-    """The cursors of one feed or of all, of one name or of all, by feed and name, with the feed's columns and the time."""
+def every(connection: Connection, store: Store, some: Sequence[int] | None, name: str | None = None) -> list[Row[Any]]:
+    """The cursors of some feeds or of all, of one name or of all, by feed and name, with the feed's columns and the time."""
     cursors, feeds, spans = store.tables.feeds.cursors, store.tables.feeds.feeds, store.tables.feeds.spans
     mine = and_(spans.c.feed == cursors.c.feed, spans.c.cursor_name == cursors.c.name)
     lowest = select(func.min(spans.c.low)).where(mine).scalar_subquery()
@@ -141,7 +141,7 @@ def every(connection: Connection, store: Store, feed: int | None, name: str | No
         feeds.c.epoch,
         moment(store.clock is not None).label("now"),
     ).join(feeds, feeds.c.id == cursors.c.feed)
-    query = query.where(*_these(store, feed, name)).order_by(feeds.c.name, cursors.c.name)
+    query = query.where(*_these(store, some, name)).order_by(feeds.c.name, cursors.c.name)
     return list(connection.execute(query, store.time()))
 
 
@@ -150,9 +150,10 @@ def _locked(connection: Connection, store: Store, feed: int, name: str) -> Row[A
     return connection.execute(store.dialect.lock_rows(query, skip=False)).first()
 
 
-def _these(store: Store, feed: int | None, name: str | None) -> list[ColumnElement[bool]]:
+def _these(store: Store, some: Sequence[int] | None, name: str | None) -> list[ColumnElement[bool]]:
     cursors = store.tables.feeds.cursors
-    return [column == value for column, value in ((cursors.c.feed, feed), (cursors.c.name, name)) if value is not None]
+    found = [] if some is None else [cursors.c.feed.in_(some)]
+    return found if name is None else [*found, cursors.c.name == name]
 
 
 def _is(store: Store, feed: int, name: str) -> Any:
@@ -161,9 +162,9 @@ def _is(store: Store, feed: int, name: str) -> Any:
 
 
 def with_waiting(
-    connection: Connection, store: Store, feed: int | None, name: str | None = None
+    connection: Connection, store: Store, some: Sequence[int] | None, name: str | None = None
 ) -> tuple[list[Row[Any]], dict[int, int]]:
-    """The cursors of a feed or of all, of a name or of all, and how many messages of each of their feeds wait for a number."""
+    """The cursors of some feeds or of all, of a name or of all, and how many messages of each of their feeds wait for a number."""
     # In this order: what gets its number in between is counted twice, and not left out.
-    waiting = rows.waiting(connection, store, feeds(connection, store, feed, name))
-    return [row for row in every(connection, store, feed, name) if row.feed in waiting], waiting
+    waiting = rows.waiting(connection, store, feeds(connection, store, some, name))
+    return [row for row in every(connection, store, some, name) if row.feed in waiting], waiting

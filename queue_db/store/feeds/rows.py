@@ -111,22 +111,31 @@ def locked(connection: Connection, store: Store, feed: int, *, skip: bool = Fals
     return None if row is None else FeedRow(*row)
 
 
-def by_name(connection: Connection, store: Store) -> list[FeedRow]:
-    """All feeds by name."""
+def by_name(
+    connection: Connection, store: Store, names: Sequence[str] | None = None, after: str | None = None, limit: int | None = None
+) -> list[FeedRow]:
+    """These feeds, or all, by name; ``limit``: the first so many after the name ``after``."""
     feeds = store.tables.feeds.feeds
-    return [
-        FeedRow(*row) for row in connection.execute(select(*(feeds.c[name] for name in FeedRow._fields)).order_by(feeds.c.name))
-    ]
+    query = select(*(feeds.c[name] for name in FeedRow._fields)).order_by(feeds.c.name).limit(limit)
+    if names is not None:
+        query = query.where(feeds.c.name.in_(names))
+    if after is not None:
+        query = query.where(feeds.c.name > after)
+    return [FeedRow(*row) for row in connection.execute(query)]
 
 
-def every(connection: Connection, store: Store) -> list[tuple[FeedRow, int, int]]:
-    """All feeds by name, each with how many messages have a number, and how many have none, counted up to 10,000."""
+def counted(
+    connection: Connection, store: Store, names: Sequence[str] | None, after: str | None, limit: int | None
+) -> list[tuple[FeedRow, int, int]]:
+    """:func:`by_name`, each with how many messages have a number, and how many have none, counted up to 10,000."""
     claims = store.tables.feeds.claims
+    found = by_name(connection, store, names, after, limit)
     # What was deleted under a claim has left gaps.
     query = select(claims.c.feed, func.count().label("messages")).group_by(claims.c.feed)
-    counted = {row.feed: row.messages for row in connection.execute(query)}
-    found = by_name(connection, store)
-    numbered = {row.id: row.next_seq - row.first_seq if row.max_attempts is None else counted.get(row.id, 0) for row in found}
+    if names is not None or limit is not None:
+        query = query.where(claims.c.feed.in_([row.id for row in found if row.max_attempts is not None]))
+    left = {row.feed: row.messages for row in connection.execute(query)}
+    numbered = {row.id: row.next_seq - row.first_seq if row.max_attempts is None else left.get(row.id, 0) for row in found}
     unnumbered = waiting(connection, store, {row.id: row.ordering for row in found})
     return [(row, numbered[row.id], unnumbered[row.id]) for row in found]
 

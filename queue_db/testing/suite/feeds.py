@@ -344,6 +344,26 @@ class TestRetention:
             db.feeds.set(feed.name, **bad)
         assert before in db.feeds.list()
 
+    def test_feeds_and_their_cursors_are_listed_by_name(self, db: QueueDB, name: str, ordering: FeedOrdering) -> None:
+        names = [f"{name}-{letter}" for letter in "abc"]
+        for one in names:
+            db.feeds.set(one, ordering=ordering, claims=one.endswith("b"))
+            db.feed(one).publish_many([("n", 1), ("n", 2)])
+            db.feed(one).cursor("reader", start="start").close()
+        assert [info.name for info in db.feeds.list(after=names[0], limit=2)][:2] == names[1:]
+        assert [info.name for info in db.feeds.list([*names[::-1], f"{name}-d"])] == names
+        assert [info.name for info in db.feeds.list(names, after=names[0], limit=1)] == names[1:2]
+        assert [info for info in db.feeds.list() if info.name in names] == db.feeds.list(names)
+        assert {info.messages + info.waiting for info in db.feeds.list(names)} == {2}
+        found = db.feeds.cursors(feeds=names[:2])
+        assert [(one.feed, one.name, one.behind) for one in found] == [(one, "reader", 2) for one in names[:2]]
+        assert (db.feeds.list([]), db.feeds.cursors(feeds=[])) == ([], [])
+        for wrong in ({"limit": 0}, {"after": ""}, {"feeds": name}):
+            with pytest.raises(ArgumentError):
+                db.feeds.list(**wrong)
+        for one in names:
+            db.feeds.delete(one)
+
     def test_the_ordering_of_a_feed_stays(self, feed: Feed, db: QueueDB, ordering: FeedOrdering) -> None:
         with pytest.raises(FeedError, match="cannot be changed"):
             db.feeds.set(feed.name, ordering="counter" if ordering != "counter" else "ranked")
