@@ -152,7 +152,7 @@ def _locked(connection: Connection, store: Store, feed: int, name: str) -> Row[A
 
 def _these(store: Store, some: Sequence[int] | None, name: str | None) -> list[ColumnElement[bool]]:
     cursors = store.tables.feeds.cursors
-    found = [] if some is None else [cursors.c.feed.in_(some)]
+    found: list[ColumnElement[bool]] = [] if some is None else [cursors.c.feed.in_(some)]
     return found if name is None else [*found, cursors.c.name == name]
 
 
