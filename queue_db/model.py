@@ -42,7 +42,7 @@ class State(StrEnum):
 
     AVAILABLE = "available"  #: due: the next claim may take it (also when its lease has run out)
     SCHEDULED = "scheduled"  #: not due yet: delayed, snoozed, or waiting for its retry
-    RUNNING = "running"  #: leased by a worker
+    RUNNING = "running"  #: leased: a worker has it in hand, from the claim until it is settled
     BLOCKED = "blocked"  #: waiting for jobs before it in its group
     DEAD = "dead"  #: in the dead table; ``db.dead.redrive`` brings it back
     COMPLETED = "completed"  #: its result is retained; of ``db.state`` only
@@ -510,7 +510,7 @@ class QueueStats:
     queue: str
     available: int
     scheduled: int
-    running: int
+    running: int  #: in hand: with handlers of milliseconds more than run at once, as some are prefetched or not settled yet
     dead: int
     oldest_available_age: float | None  #: seconds since the longest waiting due job became due; None: nothing is due
     by_kind: Mapping[str, KindStats]
