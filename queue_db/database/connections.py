@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -66,10 +67,15 @@ class Connections:
     def take(self) -> Connection:
         """A connection for the caller alone, until :meth:`put_back`."""
         self.forget_parents()
-        try:
+        with suppress(IndexError):
             return self._idle.pop()
-        except IndexError:
+        try:
             return self._engine.connect()
+        except SQLAlchemyError:
+            raise
+        except BaseException as error:
+            _discard_half_open(error)
+            raise
 
     def forget_parents(self) -> None:
         """In a fork: use the parent's connections no more, nor those of the engine's pool."""
@@ -160,3 +166,17 @@ def _close(connection: Connection) -> None:
     except AssertionError as error:
         # SQLAlchemy's, of a transaction that is still active: the caller is told of the interrupt that has come there.
         raise (error.__context__ or error) from None
+
+
+def _discard_half_open(error: BaseException) -> None:
+    """Close what SQLAlchemy had checked out of the pool.
+
+    On an application's engine it sends the isolation level then. If the connection returned to the pool with that reply unread, the
+    next statement would take it for its own.
+    """
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        half_open = frame.f_locals.get("self")
+        if isinstance(half_open, Connection):
+            with suppress(AttributeError):  # nothing was checked out yet
+                half_open.invalidate()
+            return

@@ -105,8 +105,8 @@ def group(db: QueueDB, name: str, ordering: str) -> Iterator[Group]:
 
 
 @pytest.fixture
-def groups(db: QueueDB, name: str, ordering: str) -> Iterator[list[Group]]:
-    within = fixtures_of_mailboxes.groups.__wrapped__(db, name, ordering)
+def several_groups(db: QueueDB, name: str, ordering: str) -> Iterator[list[Group]]:
+    within = fixtures_of_mailboxes.several_groups.__wrapped__(db, name, ordering)
     yield spawned(lambda: next(within))
     spawned(lambda: next(within, None))
 

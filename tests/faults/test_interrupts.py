@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pymysql
 import pytest
 from sqlalchemy import create_engine, event, insert, select
 from sqlalchemy.engine.base import RootTransaction
@@ -247,6 +248,40 @@ def test_an_interrupt_between_a_change_and_its_rows_holds_no_lock(
         other.queue(queue.name).enqueue("k")  # it would wait for the lock, and fail
         assert kept.traceback  # as a log or a debugger keeps it, or a cycle
         assert committed(other, queue.name) == 3
+
+
+@pytest.mark.parametrize("kind", ["mysql", "mariadb"], scope="session")
+def test_an_interrupt_while_a_connection_is_checked_out_leaves_no_reply_to_the_next_statement(
+    kind: str, url: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The id of the next job would be that of another statement: 0."""
+    read = pymysql.connections.Connection._read_query_result
+    interrupted: list[object] = []
+
+    def reading(self: Any, unbuffered: bool = False) -> Any:
+        if self._executed_with_isolation and not interrupted:
+            interrupted.append(self)
+            raise InterruptError
+        return read(self, unbuffered=unbuffered)
+
+    def executing(self: Any, command: int, sql: Any) -> None:
+        execute(self, command, sql)
+        self._executed_with_isolation = b"ISOLATION LEVEL" in (sql.encode() if isinstance(sql, str) else bytes(sql))
+
+    execute = pymysql.connections.Connection._execute_command
+    engine = create_engine(url, pool_size=1, max_overflow=0)
+    with QueueDB(engine) as db:
+        of = db.queue(queue.name)
+        of.enqueue("k")
+        monkeypatch.setattr(pymysql.connections.Connection, "_execute_command", executing)
+        monkeypatch.setattr(pymysql.connections.Connection, "_read_query_result", reading)
+        with pytest.raises(InterruptError):
+            of.enqueue("k")
+        gc.collect()
+        assert interrupted
+        job_id = of.enqueue("k", {"n": 1})
+        assert of.get(job_id).payload == {"n": 1}
+    engine.dispose()
 
 
 def test_a_connection_that_nobody_gave_back_is_not_used_again(kind: str, queue: Queue, other: QueueDB) -> None:

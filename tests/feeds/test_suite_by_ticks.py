@@ -18,10 +18,10 @@ from queue_db.testing.suite import (  # noqa: F401 - classes and fixtures that p
     db,
     feed,
     group,
-    groups,
     name,
     notes,
     rival,
+    several_groups,
 )
 
 pytestmark = pytest.mark.parametrize("kind", ["postgresql"], scope="session")

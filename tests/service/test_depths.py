@@ -73,7 +73,7 @@ OTHERS = {
     *("set_schedule", "remove_schedule", "pause_schedule", "resume_schedule"),
     *("set_feed", "change_feed", "delete_feed", "purge_feed", "publish_messages", "delete_messages", "delete_message"),
     *("claim_messages", "extend_message_claim", "release_message_claim"),
-    *("open_cursor", "acknowledge_cursor", "close_cursor", "seek_cursor", "delete_cursor"),
+    *("open_cursor", "acknowledge_cursor", "acknowledge_cursors", "close_cursor", "seek_cursor", "delete_cursor", "reset_counter"),
     *(
         "set_route",
         "point_route",

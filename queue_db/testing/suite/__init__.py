@@ -51,7 +51,7 @@ from queue_db.testing.suite.groups import TestGroups, TestGroupsAndKeys
 from queue_db.testing.suite.handles import TestHandles
 from queue_db.testing.suite.leases import TestExtend, TestLease, TestVanishedWorkers, TestVersions
 from queue_db.testing.suite.listing import TestJobs
-from queue_db.testing.suite.mailboxes import Group, TestMailboxes, group, groups
+from queue_db.testing.suite.mailboxes import Group, TestMailboxes, group, several_groups
 from queue_db.testing.suite.message_claims import TestClaimsThatEnd, TestMessageClaims, claimable
 from queue_db.testing.suite.message_times import TestHiddenMessages, TestRetentionWithClaims, TestTimesOfTheFeed
 from queue_db.testing.suite.metrics import TestMetrics
@@ -135,7 +135,6 @@ __all__ = [
     "displacement",
     "feed",
     "group",
-    "groups",
     "most_statements",
     "name",
     "notes",
@@ -144,4 +143,5 @@ __all__ = [
     "rival",
     "rival_queue",
     "routed",
+    "several_groups",
 ]

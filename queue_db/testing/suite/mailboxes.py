@@ -14,7 +14,7 @@ from queue_db.model import FeedOrdering, Verdict
 from queue_db.testing.clock import SettableClock
 from queue_db.testing.statements import counted_statements
 
-__all__ = ["Group", "TestMailboxes", "group", "groups"]
+__all__ = ["Group", "TestMailboxes", "group", "several_groups"]
 
 # Lock the cursors, read their feeds, move the cursors.
 _ACKNOWLEDGED = 3
@@ -66,7 +66,7 @@ def group(db: QueueDB, name: str, ordering: FeedOrdering) -> Iterator[Group]:
 
 
 @pytest.fixture
-def groups(db: QueueDB, name: str, ordering: FeedOrdering) -> Iterator[list[Group]]:
+def several_groups(db: QueueDB, name: str, ordering: FeedOrdering) -> Iterator[list[Group]]:
     """Several groups, by name."""
     names = [f"{name}-{number}" for number in range(6)]
     for one in names:
@@ -169,11 +169,11 @@ class TestMailboxes:
         assert (members["ann"].seen_at - members["ben"].seen_at).total_seconds() == 5
 
     def test_all_groups_of_a_member_are_seen_and_acknowledged_at_once(
-        self, groups: list[Group], db: QueueDB, ordering: str
+        self, several_groups: list[Group], db: QueueDB, ordering: str
     ) -> None:
-        member = groups[0].name
-        one, *others = groups
-        for each in groups:
+        member = several_groups[0].name
+        one, *others = several_groups
+        for each in several_groups:
             each.join(member)
             each.join("ben")
             each.send("ben", "hello")
@@ -183,27 +183,27 @@ class TestMailboxes:
             assert [info.behind for info in db.feeds.cursors("nobody")] == []
         with counted_statements(db.database.engine) as sent:
             unread = db.feeds.cursors(member)
-        assert [(info.feed, info.behind) for info in unread] == [(each.name, 1 if each is one else 2) for each in groups]
+        assert [(info.feed, info.behind) for info in unread] == [(each.name, 1 if each is one else 2) for each in several_groups]
         # One for all messages without a number; a feed with the ordering ticks has a snapshot of its own.
-        assert len(sent) <= len(few) + (2 * len(groups) if ordering == "ticks" else 1)
+        assert len(sent) <= len(few) + (2 * len(several_groups) if ordering == "ticks" else 1)
         read = [db.feed(info.feed).read(info.position).messages for info in unread]
         with counted_statements(db.database.engine) as sent:
             verdicts = db.feeds.ack(member, [messages[0] for messages in read] + [messages[-1].position for messages in read])
-        assert verdicts == [Verdict.APPLIED] * 2 * len(groups)
+        assert verdicts == [Verdict.APPLIED] * 2 * len(several_groups)
         assert len(sent) <= _ACKNOWLEDGED
-        assert [info.behind for info in db.feeds.cursors(member)] == [0] * len(groups)
+        assert [info.behind for info in db.feeds.cursors(member)] == [0] * len(several_groups)
         assert [info.behind for info in db.feeds.cursors("ben") if info.feed == others[0].name] == [2]
-        assert db.feeds.ack(member, [messages[0] for messages in read]) == [Verdict.APPLIED] * len(groups)
-        assert [info.behind for info in db.feeds.cursors(member)] == [0] * len(groups), "it never moves back"
+        assert db.feeds.ack(member, [messages[0] for messages in read]) == [Verdict.APPLIED] * len(several_groups)
+        assert [info.behind for info in db.feeds.cursors(member)] == [0] * len(several_groups), "it never moves back"
 
     def test_only_a_position_of_a_group_of_the_member_is_acknowledged(
-        self, groups: list[Group], db: QueueDB, rival: QueueDB
+        self, several_groups: list[Group], db: QueueDB, rival: QueueDB
     ) -> None:
-        member = groups[0].name
-        for each in groups:
+        member = several_groups[0].name
+        for each in several_groups:
             each.join(member)
             each.send("ben", "hello")
-        left, purged, shared, ok = groups[:4]
+        left, purged, shared, ok = several_groups[:4]
         left.leave(member)
         positions = [info.position for each in (purged, ok) for info in each.feed.cursors()]
         (old,) = purged.feed.read(positions[0]).messages
