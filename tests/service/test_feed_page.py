@@ -63,6 +63,21 @@ def test_the_list_of_feeds_has_pages(db: QueueDB, name: str, client: httpx2.Clie
     assert client.get("/feeds", params={"after": "a\0"}).status_code in (400, 422)
 
 
+def test_a_narrow_token_meets_no_name_of_other_feeds(db: QueueDB, name: str, serve: Serve) -> None:
+    mine = [f"{name}-mine-{number:03}" for number in range(MOST + 5)]
+    for number, one in enumerate(mine):
+        db.feeds.set(one)
+        for other in range(4):
+            db.feeds.set(f"{name}-mine-{number:03}-secret-{other:02}")
+    client = logged_in(db, serve(Settings()), name, "read", queues=tuple(mine))
+    first = client.get("/feeds")
+    (more,) = re.findall(r'href="([^"]+)" rel="next"', first.text)
+    second = client.get(more.replace("&amp;", "&"))
+    assert [re.findall(r'data-row="([^"]+)"', page.text) for page in (first, second)] == [mine[:MOST], mine[MOST:]]
+    assert "secret" not in first.text + second.text
+    assert 'rel="next"' not in second.text
+
+
 def test_a_feed_without_messages_and_one_that_is_not_there(db: QueueDB, name: str, client: httpx2.Client) -> None:
     db.feeds.set(name)
     assert "No messages" in look(client, f"/feeds/{name}")

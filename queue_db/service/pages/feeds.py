@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
 from typing import Annotated
 
 from fastapi import Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
+from queue_db.feeds import FeedInfo
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.routing import page_router
 from queue_db.service.requests import Db, Fields, Person, record
@@ -26,8 +29,8 @@ def show(
 ) -> HTMLResponse:
     """The feeds by name, with their cursors. ``after``: the name of the last feed of the previous page."""
     who.check("read")
-    found = db.feeds.list(after=after, limit=MOST + 1)
-    feeds = [one for one in found[:MOST] if who.allows("read", one.name)]
+    readable = list(islice(_readable(db, who, after), MOST + 1))
+    feeds = readable[:MOST]
     cursors = sorted(db.feeds.cursors(feeds=[one.name for one in feeds]), key=lambda one: -one.behind)
     return page(
         request,
@@ -39,8 +42,15 @@ def show(
         cursors=cursors[:MOST_CURSORS],
         number_of_cursors=len(cursors),
         after=after,
-        next=found[MOST - 1].name if len(found) > MOST else None,
+        next=feeds[-1].name if len(readable) > MOST else None,
     )
+
+
+def _readable(db: Db, who: Person, after: str | None) -> Iterator[FeedInfo]:
+    """The feeds that the token may read, by name: those between them are not shown, counted or named in a link."""
+    while found := db.feeds.list(after=after, limit=MOST + 1):
+        yield from (one for one in found if who.allows("read", one.name))
+        after = found[-1].name
 
 
 @router.post("/feeds/cursors/remove", name="remove_cursor")
