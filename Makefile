@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WITH_JAVA = java_home=$$($(PY) tools/java.py) && JAVA_HOME="$$java_home"
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo compare gallery test test-all docs lint golden format lock servers clean
+.PHONY: help environment demo compare gallery check test test-rest test-nightly docs lint golden format lock servers clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -34,11 +34,17 @@ compare: environment ## Compare the locking strategies on every server that can 
 gallery: environment ## Measure every server that can be started here, shortly, and write docs/gallery.md with its pictures
 	@$(PY) -m tools.gallery
 
-test: lint ## Check and test everything, on real servers: ARGS="tests/races -k postgresql"
-	@$(WITH_JAVA) $(PYTEST) $(ARGS)
+check: lint ## Check what needs no server, and the default strategy on SQLite: for the loop while writing: ARGS="tests/feeds"
+	@$(PYTEST) --part check $(ARGS)
 
-test-all: lint ## The same, with the whole conformance suite on every database with every strategy and removal: ARGS="…"
-	@$(WITH_JAVA) $(PYTEST) --grid full $(ARGS)
+test: lint ## Check and test everything, on real servers: ARGS="tests/races -k postgresql"
+	@$(WITH_JAVA) $(PYTEST) --part test $(ARGS)
+
+test-rest: environment ## What make test leaves: the other databases and strategies, kills, old servers, chaos: ARGS="…"
+	@$(WITH_JAVA) $(PYTEST) --part rest $(ARGS)
+
+test-nightly: environment ## The conformance suite in the cells that a class does not depend on: ARGS="…"
+	@$(PYTEST) --part nightly $(ARGS)
 
 docs: environment ## Build the documentation as a site into build/site; dead links end it
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict

@@ -25,10 +25,11 @@ from sqlalchemy.pool import ConnectionPoolEntry, Pool
 
 from queue_db import Queue, QueueDB
 from queue_db.testing import SettableClock
-from tests import lean_java
+from tests import lean_java, parts
 from tests.databases import FILES, KINDS
 from tests.handles import Handles
 from tests.known_differences import DIFFERENCES
+from tests.parts import Part
 from tests.servers import Server, provide
 
 #: A session of Spark takes long to start and to warm up: the files of each line share one, in one process.
@@ -70,6 +71,7 @@ LONGEST = (
 
 _SERVERS: dict[tuple[str, ...], Server] = {}
 _DESCRIBED: list[str] = []
+_LEFT = pytest.StashKey[dict[str, int]]()
 
 
 @event.listens_for(Pool, "checkout")
@@ -85,11 +87,11 @@ def _do_not_wait_for_the_disk(connection: object, record: ConnectionPoolEntry, _
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--grid",
-        choices=("cut", "full", "rest"),
-        default="cut",
-        help="cut: each class of the conformance suite with the strategies and removals that it depends on"
-        " (tests/conformance/grid.py); full: with all of them; rest: with those that cut leaves out",
+        "--part",
+        type=Part,
+        choices=list(Part),
+        default=None,
+        help="the part of the suite to run (tests/parts.py); without it test and rest",
     )
     parser.addoption(
         "--compare-report",
@@ -102,7 +104,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     lean_java.everywhere()
-    config.addinivalue_line("markers", "test_all: a case that others stand for; only make test-all runs it")
+    for mark in parts.MARKS.values():
+        config.addinivalue_line("markers", mark)
     # Started by nohup this process ignores hang-ups, and every program that tests start would inherit that. A handler that does
     # nothing is the same here and is not inherited.
     if threading.current_thread() is threading.main_thread():
@@ -142,10 +145,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--grid") == "cut":
-        left_out = [item for item in items if item.get_closest_marker("test_all")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("test_all")]
+    items[:], left = parts.divided(items, config.getoption("--part"))
+    if left:
+        config.hook.pytest_deselected(items=left)
+        config.stash[_LEFT] = parts.left_out(left)
     rank = {path: number for number, path in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(LONGEST)))
 
@@ -266,12 +269,6 @@ def queue(db: QueueDB, name: str) -> Queue:
 
 
 @pytest.fixture
-def whole_grid(pytestconfig: pytest.Config) -> bool:
-    """Whether ``make test-all`` runs."""
-    return bool(pytestconfig.getoption("--grid") == "full")
-
-
-@pytest.fixture
 def differs(kind: str) -> Callable[[str], None]:
     """Skip for a listed reason: ``differs("no row locks")`` skips where ``tests/known_differences.py`` says so."""
 
@@ -287,23 +284,21 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     described = [server.describe() for server in _SERVERS.values()]
     if hasattr(session.config, "workeroutput"):  # one of several test processes: the controller prints the summary
         session.config.workeroutput["servers"] = described
+        session.config.workeroutput["left"] = session.config.stash.get(_LEFT, {})
     else:
         _DESCRIBED.extend(described)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    _DESCRIBED.extend(getattr(node, "workeroutput", {}).get("servers", ()))
+    output = getattr(node, "workeroutput", {})
+    _DESCRIBED.extend(output.get("servers", ()))
+    node.config.stash[_LEFT] = output.get("left", {})  # each process has collected the same
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    seconds: Counter[str] = Counter()
-    for report in (one for reports in terminalreporter.stats.values() for one in reports if hasattr(one, "duration")):
-        seconds[report.nodeid.partition("::")[0]] += report.duration
-    if len(seconds) > 1:
-        terminalreporter.section("slowest files")
-        for path, duration in seconds.most_common(10):
-            terminalreporter.write_line(f"{duration:7.1f} s  {path}")
+    _say_where_the_time_went(terminalreporter)
+    _say_what_is_left(terminalreporter)
     if _DESCRIBED:
         terminalreporter.section("databases")
         for described in sorted(_DESCRIBED):
@@ -313,3 +308,22 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("known differences")
         for reason, count in sorted(skipped.items()):
             terminalreporter.write_line(f"{count:4d}  {reason}")
+
+
+def _say_where_the_time_went(terminalreporter: pytest.TerminalReporter) -> None:
+    seconds: Counter[str] = Counter()
+    for report in (one for reports in terminalreporter.stats.values() for one in reports if hasattr(one, "duration")):
+        seconds[report.nodeid.partition("::")[0]] += report.duration
+    if len(seconds) > 1:
+        terminalreporter.section("slowest files")
+        for path, duration in seconds.most_common(10):
+            terminalreporter.write_line(f"{duration:7.1f} s  {path}")
+
+
+def _say_what_is_left(terminalreporter: pytest.TerminalReporter) -> None:
+    left = terminalreporter.config.stash.get(_LEFT, {})
+    for part in (Part.TEST, Part.REST, Part.NIGHTLY):
+        if number := sum(count for name, count in left.items() if name.startswith(part)):
+            terminalreporter.section(f"left to make {part.command}: {number:,} tests")
+            for line in parts.table_of(left, part):
+                terminalreporter.write_line(line)

@@ -1,19 +1,20 @@
 """Which part of databases × strategies × removals each class of the conformance suite runs on.
 
-A strategy changes the claim and a removal changes the completion. A test that depends on neither runs once for each database, and a
-test runs in every cell only where claim and completion meet. ``--grid full`` (``make test-all``) ignores the table.
-``tests/mutants`` checks the cut: a change of the code that the whole grid detects is detected by the part too.
+A strategy changes the claim and a removal changes the completion. A test that depends on neither runs once for each database, and
+a test runs in every cell only where claim and completion meet. ``make test`` has the strategies of ``IN_TEST`` with the default
+removal, and the other removals with the default strategy; ``make test-rest`` has the other cells that a class depends on, and
+``make test-nightly`` those that it does not depend on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any
 
 import pytest
 
 from tests.conformance.combinations import REMOVALS, STRATEGIES, Combination
+from tests.parts import Part
 
 
 class Axes(Enum):
@@ -100,6 +101,9 @@ DEPENDS: dict[str, Axes] = {
 #: The strategy and the removal of the tests that do not depend on them.
 STRATEGY, REMOVAL = next(iter(STRATEGIES)), REMOVALS[0]
 
+#: One strategy of each kind: the other ways to pick within the window differ from it in one expression, which tests/sql shows.
+IN_TEST = ("adaptive", "optimistic_geometric", "skip_locked", "pessimistic")
+
 Choice = Callable[[Axes, Combination], bool]
 
 
@@ -131,11 +135,32 @@ def axes_of(subject: str) -> Axes:
     return DEPENDS[subject]
 
 
+def part_of(axes: Axes, cell: Combination, chosen: Choice = on_its_axes) -> Part:
+    """The part of the suite in which a class with these axes runs in a cell."""
+    if not chosen(axes, cell):
+        return Part.NIGHTLY
+    if cell.strategy != STRATEGY and (cell.removal != REMOVAL or cell.strategy not in IN_TEST):
+        return Part.REST
+    return Part.TEST
+
+
+_MARKS = {
+    Part.TEST: (),
+    Part.REST: pytest.mark.rest("make test has each kind of strategy, and each removal, of which this is one more pair"),
+    Part.NIGHTLY: pytest.mark.nightly("the class does not depend on what differs in this cell"),
+}
+
+
 def parametrize(metafunc: pytest.Metafunc, cells: Sequence[Combination], chosen: Choice = on_its_axes) -> None:
-    """Run a test that uses ``combination`` on those of ``cells`` that its class depends on, or as ``--grid`` says."""
+    """Run a test that uses ``combination`` on those of ``cells`` that its class depends on; nightly on the others, too."""
     if "combination" not in metafunc.fixturenames:
         return
     axes = axes_of(subject_of(metafunc))
-    part = metafunc.config.getoption("--grid")
-    params: list[Any] = [cell for cell in cells if part == "full" or chosen(axes, cell) is (part == "cut")]
-    metafunc.parametrize("combination", params, ids=str, scope="session")
+    wanted = metafunc.config.getoption("--part")
+    parts = [(cell, part_of(axes, cell, chosen)) for cell in cells]
+    params = [
+        pytest.param(cell, marks=_MARKS[part], id=str(cell))
+        for cell, part in parts
+        if part is not Part.NIGHTLY or wanted in {Part.NIGHTLY, Part.ALL}
+    ]
+    metafunc.parametrize("combination", params, scope="session")

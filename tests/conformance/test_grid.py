@@ -14,6 +14,7 @@ from tests.conformance import grid, test_third_party_dialect, test_third_party_s
 from tests.conformance.combinations import LACKING, REMOVALS, SERVED, STRATEGIES, Combination
 from tests.conformance.grid import Axes
 from tests.databases import KINDS
+from tests.parts import Part
 
 CLASSES = sorted(name for name, one in vars(suite).items() if inspect.isclass(one) and name.startswith("Test"))
 
@@ -34,8 +35,8 @@ def test_every_class_in_the_modules_of_the_suite_is_exported() -> None:
     assert set(CLASSES) <= set(suite.__all__)
 
 
-def generated(subject: str, option: str = "cut") -> list[Combination]:
-    """The cells on which a test of that class runs."""
+def generated(subject: str, option: Part | None = None) -> dict[Part, list[Combination]]:
+    """The cells on which a test of that class runs, by part."""
     given: list[Any] = []
     metafunc: Any = SimpleNamespace(
         fixturenames=["combination"],
@@ -44,7 +45,10 @@ def generated(subject: str, option: str = "cut") -> list[Combination]:
         parametrize=lambda name, params, **_: given.extend(params),
     )
     grid.parametrize(metafunc, SERVED)
-    return given
+    found: dict[Part, list[Combination]] = {Part.TEST: [], Part.REST: [], Part.NIGHTLY: []}
+    for one in given:
+        found[Part(one.marks[0].name) if one.marks else Part.TEST].append(one.values[0])
+    return found
 
 
 def test_a_class_without_an_entry_fails() -> None:
@@ -64,23 +68,31 @@ def test_the_number_of_cells() -> None:
     }
 
 
-def test_what_a_class_depends_on_is_tested_with_each() -> None:
+def test_make_test_has_each_kind_of_strategy_and_each_removal_that_a_class_depends_on() -> None:
     for name in CLASSES:
-        axes, on = grid.DEPENDS[name], generated(name)
+        axes, on = grid.DEPENDS[name], generated(name)[Part.TEST]
         assert {cell.kind for cell in on} == set(KINDS)
-        assert ({cell.strategy for cell in on} == set(STRATEGIES)) is grid.claims(axes), name
+        assert ({cell.strategy for cell in on} == set(grid.IN_TEST)) is grid.claims(axes), name
         assert ({cell.removal for cell in on} == set(REMOVALS)) is (axes not in {Axes.DATABASE, Axes.STRATEGY}), name
 
 
-def test_the_full_grid_ignores_the_table() -> None:
+def test_the_kinds_of_strategy_that_make_test_has_are_all_classes_of_strategies() -> None:
+    made = {name: type(Combination("postgresql", name, grid.REMOVAL).new_strategy()) for name in STRATEGIES}
+    assert {made[name] for name in grid.IN_TEST} == set(made.values())
+
+
+def test_each_cell_belongs_to_one_part_and_the_nightly_ones_to_none_that_a_class_depends_on() -> None:
     for name in CLASSES:
-        assert generated(name, "full") == SERVED
-        assert sorted([*generated(name), *generated(name, "rest")], key=SERVED.index) == SERVED
+        all_of_it, without = generated(name, Part.ALL), generated(name)
+        assert sorted((cell for found in all_of_it.values() for cell in found), key=SERVED.index) == SERVED
+        assert without == all_of_it | {Part.NIGHTLY: []}
+        assert sorted(without[Part.TEST] + without[Part.REST], key=SERVED.index) == cells(grid.DEPENDS[name])
 
 
-def test_where_claim_and_completion_meet_every_cell_is_tested() -> None:
+def test_where_claim_and_completion_meet_no_cell_is_left_to_the_night() -> None:
     assert Counter(grid.DEPENDS.values())[Axes.BOTH] == 3
-    assert generated("TestVersions") == generated("TestStatements") == generated("TestExchange") == SERVED
+    for name in ("TestVersions", "TestStatements", "TestExchange"):
+        assert generated(name, Part.ALL)[Part.NIGHTLY] == []
 
 
 def test_third_parties_run_every_class_on_one_database_at_least() -> None:

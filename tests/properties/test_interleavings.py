@@ -10,17 +10,14 @@ from hypothesis.stateful import run_state_machine_as_test
 from queue_db import QueueDB
 from tests.properties.machine import STRATEGIES, QueueMachine
 
-#: Each run draws others. ``make test-all`` draws twice as many.
+#: Each run draws others.
 EXAMPLES = {"sqlite": 60, "postgresql": 12, "mysql": 10, "mariadb": 10}
 
 
-def test_the_queue_does_as_the_model(kind: str, open_db: Callable[..., QueueDB], whole_grid: bool) -> None:
+def test_the_queue_does_as_the_model(kind: str, open_db: Callable[..., QueueDB]) -> None:
     pool = open_db()
     only = [name for name in STRATEGIES if (kind, name) != ("sqlite", "skip_locked")]
     run_state_machine_as_test(
         lambda: QueueMachine(pool, only),
-        settings=settings(
-            max_examples=EXAMPLES[kind] * (2 if whole_grid else 1),
-            stateful_step_count=40,
-        ),
+        settings=settings(max_examples=EXAMPLES[kind], stateful_step_count=40),
     )
