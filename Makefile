@@ -9,6 +9,9 @@ KINDS ?= postgresql mysql mariadb
 WORKERS ?= 4
 PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 1
 
+# What an older server may do differently.
+ON_THE_OLDEST = tests/conformance tests/migrations tests/races tests/faults/test_error_codes.py tests/test_servers.py
+
 # The tests start thousands of Pythons: each would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -42,6 +45,8 @@ test: lint ## Check and test everything, on real servers: ARGS="tests/races -k p
 
 test-rest: environment ## What make test leaves: the other databases and strategies, kills, old servers, chaos: ARGS="…"
 	@$(WITH_JAVA) $(PYTEST) --part rest $(ARGS)
+	@$(PY) -m tests.servers oldest postgresql mariadb -- $(PYTEST) --part test $(ON_THE_OLDEST)
+	@$(PY) -m tests.chaos --kinds sqlite postgresql mysql mariadb --seconds 20 --rounds 1 --parallel 2
 
 test-nightly: environment ## The conformance suite in the cells that a class does not depend on: ARGS="…"
 	@$(PYTEST) --part nightly $(ARGS)

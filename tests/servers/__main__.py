@@ -4,6 +4,8 @@ python -m tests.servers start postgresql [mysql] [mariadb]
     Print a URL of a fresh database on each, and keep them until Ctrl-C or SIGTERM.
 python -m tests.servers compare sqlite [postgresql] [mysql] [mariadb] [-- OPTION …]
     Run ``queue-db compare`` with these options on each server that can be started here; sqlite is a file in a temporary folder.
+python -m tests.servers oldest [postgresql] [mariadb] -- COMMAND …
+    Run pytest, as the command says, on the oldest release of each kind that can be installed here.
 """
 
 import os
@@ -14,7 +16,7 @@ import tempfile
 import threading
 from types import FrameType
 
-from tests.servers import NotPrivate, Server, ServerFailed, ServerMissing, provide
+from tests.servers import NotPrivate, Server, ServerFailed, ServerMissing, lookup, provide, releases
 from tests.servers.lookup import PROGRAMS
 
 
@@ -23,12 +25,14 @@ def main(arguments: list[str]) -> int:
     command, rest = arguments[:1], arguments[1:]
     kinds, _, options = _cut(rest, "--")
     known = PROGRAMS.keys() | ({"sqlite"} if command == ["compare"] else set())
-    if command not in (["start"], ["compare"]) or not kinds or not set(kinds) <= known:
+    if command not in (["start"], ["compare"], ["oldest"]) or not kinds or not set(kinds) <= known:
         print(__doc__, file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, _leave)
     try:
-        return _compare(kinds, options) if command == ["compare"] else _start(kinds)
+        if command == ["compare"]:
+            return _compare(kinds, options)
+        return _on_the_oldest(kinds, options) if command == ["oldest"] else _start(kinds)
     except KeyboardInterrupt:
         return 0
 
@@ -69,6 +73,24 @@ def _compare(kinds: list[str], options: list[str]) -> int:
         command = [sys.executable, "-m", "queue_db", "compare", *options]
         # The variable takes several URLs, and keeps the passwords out of the process list.
         return subprocess.run(command, env=os.environ | {"QUEUE_DB_URL": " ".join(urls)}, check=False).returncode
+
+
+def _on_the_oldest(kinds: list[str], command: list[str]) -> int:
+    found = {}
+    for kind in kinds:
+        release = releases.known(kind)[0]
+        variable = lookup.variable(kind, "RELEASE")
+        os.environ[variable] = release
+        try:
+            provide(kind).remove()
+        except (ServerMissing, ServerFailed) as error:
+            print(f"Not tested on {kind} {release}: {error}", file=sys.stderr)
+            continue
+        found[kind] = release
+    if not found:
+        return 0
+    print(f"The oldest releases: {', '.join(f'{kind} {release}' for kind, release in found.items())}", flush=True)
+    return subprocess.run([*command, "-k", " or ".join(found)], check=False).returncode
 
 
 def _leave(signum: int, frame: FrameType | None) -> None:

@@ -80,7 +80,7 @@ def provide(kind: str, options: Sequence[str] = (), *, durable: bool = True) -> 
     """
     if kind not in PROGRAMS:
         raise ValueError(f"There is no kind of server named {kind!r}, only {', '.join(PROGRAMS)}.")
-    prefix = f"QUEUE_DB_TEST_{'POSTGRES' if kind == 'postgresql' else kind.upper()}"
+    prefix = variable(kind)
     if url := os.environ.get(f"{prefix}_URL"):
         return _running(kind, f"{prefix}_URL", url, options)
     if named := os.environ.get(f"{prefix}_BIN"):
@@ -103,6 +103,11 @@ def provide(kind: str, options: Sequence[str] = (), *, durable: bool = True) -> 
     if os.environ.get("QUEUE_DB_TEST_DOCKER") == "1":
         return _from_docker(kind, options)
     raise ServerMissing(_advice(kind, prefix, closed))
+
+
+def variable(kind: str, end: str = "") -> str:
+    """The name of an environment variable of this kind, or what such names begin with: QUEUE_DB_TEST_POSTGRES."""
+    return "_".join(filter(None, ("QUEUE_DB_TEST", "POSTGRES" if kind == "postgresql" else kind.upper(), end)))
 
 
 def _running(kind: str, source: str, url: str, options: Sequence[str]) -> Server:
