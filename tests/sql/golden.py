@@ -18,6 +18,11 @@ DOCS = FOLDER.parents[1] / "docs"
 # A block of SQL in the docs that is one of the files: <!-- tests/sql/sqlite/complete.sql --> stands before it.
 _SHOWN = re.compile(r"(<!-- tests/sql/(\S+\.sql) -->\n+```sql\n)(.*?)(^```)", re.MULTILINE | re.DOTALL)
 
+#: These get nearly the same. A file is in the folder of the first that gets it, and names those after that one that do not.
+ALIKE = ("mysql", "mariadb", *OLDER)
+
+_NOT_TO = "-- Not sent to: "
+
 _TABLE = re.compile(r"\b(?:DELETE|FROM|INTO|UPDATE|JOIN)\s+(?!FROM\b)(?:jobs_)?([a-z]\w+)")
 
 
@@ -76,13 +81,18 @@ def recorded(database: str) -> dict[str, Golden]:
     return found
 
 
-def files(folder: str) -> dict[str, Golden]:
-    """The golden files of a folder: of an older server only those of statements that a newer one does not get."""
-    found = recorded(folder)
-    if folder not in OLDER:
-        return found
-    newer = {one.sent.text for one in recorded(OLDER[folder][0]).values()}
-    return {name: one for name, one in found.items() if one.sent.text not in newer}
+def files() -> dict[Path, str]:
+    """All golden files: what stands in each."""
+    found = {}
+    for family in [(database,) for database in DATABASES if database not in ALIKE] + [ALIKE]:
+        receivers: dict[tuple[str, str], list[str]] = {}
+        for database in family:
+            for name, one in recorded(database).items():
+                receivers.setdefault((name, one.text), []).append(database)
+        for (name, text), to in receivers.items():
+            others = ", ".join(later for later in family[family.index(to[0]) :] if later not in to)
+            found[FOLDER / to[0] / f"{name}.sql"] = (f"{_NOT_TO}{others}\n" if others else "") + text
+    return found
 
 
 def _names(scenario: Scenario, sent: Sequence[Sent]) -> list[str]:
@@ -112,19 +122,19 @@ def _free(name: str, taken: dict[str, Golden]) -> str:
 
 def write() -> list[Path]:
     """Write all files, remove those of statements that are not sent any more; return what has changed."""
-    changed = []
-    for database in (*DATABASES, *OLDER):
-        folder = FOLDER / database
-        folder.mkdir(exist_ok=True)
-        texts = {folder / f"{name}.sql": one.text for name, one in files(database).items()}
-        for path in sorted(set(folder.glob("*.sql")) - set(texts)):
+    fresh, there = files(), _there()
+    changed = sorted(path for path in fresh.keys() | there.keys() if fresh.get(path) != there.get(path))
+    for path in changed:
+        if path in fresh:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(fresh[path])
+        else:
             path.unlink()
-            changed.append(path)
-        for path, text in texts.items():
-            if not path.exists() or path.read_text() != text:
-                path.write_text(text)
-                changed.append(path)
     return changed
+
+
+def _there() -> dict[Path, str]:
+    return {path: path.read_text() for path in FOLDER.glob("*/*.sql")}
 
 
 def write_docs() -> list[Path]:
@@ -151,16 +161,11 @@ def _bare(path: Path) -> str:
 
 def differences() -> Iterator[str]:
     """What a check has to complain about."""
-    for database in (*DATABASES, *OLDER):
-        there = {path.name: path.read_text() for path in (FOLDER / database).glob("*.sql")}
-        sent = {f"{name}.sql": one.text for name, one in files(database).items()}
-        for name in sorted(there.keys() | sent.keys()):
-            if name not in sent:
-                yield f"tests/sql/{database}/{name}: nothing sends this any more"
-            elif name not in there:
-                yield f"tests/sql/{database}/{name}: there is no such file"
-            elif there[name] != sent[name]:
-                yield f"tests/sql/{database}/{name}: is not what is sent"
+    there, sent = _there(), files()
+    for path in sorted(there.keys() | sent.keys()):
+        if there.get(path) != sent.get(path):
+            why = "is not what is sent, or not who gets it" if path in sent and path in there else "there is no such file"
+            yield f"{path.relative_to(FOLDER.parents[1])}: {why if path in sent else 'nothing sends this any more'}"
     for page in sorted(DOCS.rglob("*.md")):
         for path, text in shown_in(page):
             if not (FOLDER / path).exists() or text != _bare(FOLDER / path):
@@ -168,7 +173,17 @@ def differences() -> Iterator[str]:
 
 
 def known_statements(database: str, version: tuple[int, ...]) -> dict[str, str]:
-    """Fingerprint → name of the file, for all files of a database; on an older server than that of the files also its own."""
-    older = version < DATABASES[database][1]
-    folders = [database, *(folder for folder, (newer, _) in OLDER.items() if older and newer == database)]
-    return {fingerprint(path.read_text()): path.stem for folder in folders for path in sorted((FOLDER / folder).glob("*.sql"))}
+    """Fingerprint → name of the file, for all that a database gets; on an older server than that of the files also what it gets."""
+    servers = {database, *(older for older, (newer, _) in OLDER.items() if newer == database and version < DATABASES[database][1])}
+    return {
+        fingerprint(path.read_text()): path.stem
+        for path in sorted(FOLDER.glob("*/*.sql"))
+        if not servers.isdisjoint(receivers(path))
+    }
+
+
+def receivers(path: Path) -> set[str]:
+    """Who gets the statement of a file."""
+    folder, first = path.parent.name, path.read_text().partition("\n")[0]
+    family = ALIKE[ALIKE.index(folder) :] if folder in ALIKE else (folder,)
+    return set(family).difference(first.removeprefix(_NOT_TO).split(", ") if first.startswith(_NOT_TO) else ())

@@ -31,7 +31,7 @@ DATABASES: Mapping[str, tuple[str, tuple[int, ...]]] = {
     "sqlite": ("sqlite://", (3, 40, 0)),
 }
 
-#: Folder of the statements that only an older server gets → its database and version. It gets the others too.
+#: An older server that gets other statements → its database and version.
 OLDER: Mapping[str, tuple[str, tuple[int, ...]]] = {"mariadb_10.11": ("mariadb", (10, 11, 0))}
 
 # Begin and end transactions, and prepare: not statements of a path.

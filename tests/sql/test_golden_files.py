@@ -53,18 +53,16 @@ def unknown(db: QueueDB, kind: str, statements: list[str]) -> list[str]:
     return [statement for statement in dict.fromkeys(statements) if fingerprint(statement) not in known]
 
 
-@pytest.mark.parametrize("kind", [*golden.DATABASES, *golden.OLDER])
-def test_the_files_are_what_the_code_sends(kind: str) -> None:
-    assert [line for line in golden.differences() if line.startswith((f"tests/sql/{kind}/", "docs/"))] == []
+def test_the_files_are_what_the_code_sends() -> None:
+    assert list(golden.differences()) == []
 
 
 def test_the_docs_show_the_claim_of_each_database() -> None:
     shown = dict(golden.shown_in(golden.DOCS / "explanation.md"))
-    # MariaDB gets what MySQL gets.
     assert {path.partition("/")[0] for path in shown if "/claim_" in path} == {"postgresql", "mysql", "sqlite"}
     for path in shown:
         if path.startswith("mysql/"):
-            assert (golden.FOLDER / path).read_text() == (golden.FOLDER / path.replace("mysql/", "mariadb/")).read_text()
+            assert golden.receivers(golden.FOLDER / path) >= {"mysql", "mariadb"}
 
 
 def test_only_whitespace_is_laid_out() -> None:

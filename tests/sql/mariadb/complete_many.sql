@@ -1,3 +1,4 @@
+-- Not sent to: mariadb_10.11
 -- complete_many: Queue.complete_many, removal="delete"
 -- Also: complete_lock_then_delete_many_delete, complete_grouped_delete_jobs, bury_delete_jobs, bury_many_delete_jobs,
 --   bury_exhausted_delete_jobs, pop_fast_path_many_delete, pop_fast_path_slice_many_delete,

@@ -1,3 +1,4 @@
+-- Not sent to: mariadb_10.11
 -- enqueue_many_grouped_select_jobs: Queue.enqueue_many with groups, delayed: the due times of jobs that wait are kept
 -- Also: admit_many_select_jobs
 -- Transaction: within BEGIN … COMMIT

@@ -1,3 +1,4 @@
+-- Not sent to: mariadb, mariadb_10.11
 -- complete: LeasedJob.complete, removal="delete"
 -- Also: complete_lock_then_delete_delete, complete_grouped_delete_jobs, pop_fast_path_delete,
 --   pop_fast_path_slice_delete, pop_fast_path_skip_locked_delete, stream_complete_keyed_delete_jobs

@@ -1,3 +1,4 @@
+-- Not sent to: mariadb
 -- complete_many_lock: Queue.complete_many, removal="delete"
 -- Also: complete_lock_then_delete_many_lock, complete_lock_then_delete_many_lock_again,
 --   complete_delete_mark_many_lock, complete_grouped_lock_jobs, admit_many_lock_jobs, fail_many_lock,

@@ -1,3 +1,4 @@
+-- Not sent to: mariadb, mariadb_10.11
 -- enqueue_many_grouped_insert_jobs: Queue.enqueue_many with groups, delayed: the due times of jobs that wait are kept
 -- Also: enqueue_many_blocked_insert_jobs
 -- Transaction: within BEGIN … COMMIT

@@ -1,3 +1,4 @@
+-- Not sent to: mariadb, mariadb_10.11
 -- enqueue_many_insert_jobs: Queue.enqueue_many
 -- Also: enqueue_shared_insert_jobs, enqueue_many_delayed_insert_jobs, enqueue_many_loaded_insert_jobs
 -- Transaction: within BEGIN … COMMIT

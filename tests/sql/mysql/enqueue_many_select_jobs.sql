@@ -1,3 +1,4 @@
+-- Not sent to: mariadb, mariadb_10.11
 -- enqueue_many_select_jobs: Queue.enqueue_many
 -- Also: enqueue_shared_select_jobs, enqueue_many_delayed_select_jobs, enqueue_many_loaded_select_jobs,
 --   enqueue_many_grouped_select_jobs, enqueue_many_blocked_select_jobs

@@ -1,9 +1,0 @@
--- extend_unlocked_one_lock_jobs: a worker's heartbeat, one job
--- Transaction: within BEGIN … COMMIT
--- Sent by: store.settle.extend_unlocked
-SELECT jobs.id, jobs.version
-FROM jobs FORCE INDEX (PRIMARY)
-WHERE jobs.id = :of_id
-  AND jobs.version = :of_version
-ORDER BY jobs.id
-FOR UPDATE SKIP LOCKED;

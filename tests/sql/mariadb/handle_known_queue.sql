@@ -1,7 +1,0 @@
--- handle_known_queue: Queue.handle, Queue.handles: whether a queue without these jobs has numbers
--- Transaction: none has begun, the statement commits by itself
--- Sent by: store.metrics.has_numbers
-SELECT jobs_metrics.at
-FROM jobs_metrics
-WHERE jobs_metrics.queue = :queue_1
-LIMIT :param_1;

@@ -1,7 +1,0 @@
--- progress: LeasedJob.progress
--- Transaction: within BEGIN … COMMIT
--- Sent by: store.progress.write
-UPDATE jobs FORCE INDEX (PRIMARY)
-SET progress = :progress, progress_note = :progress_note
-WHERE jobs.id = :of_id
-  AND jobs.version = :of_version;

@@ -1,8 +1,0 @@
--- publish_counter_keep_rows_select_cursors: Feed.publish, ordering="counter", more messages than keep_rows, and a
---   cursor
--- Transaction: within BEGIN … COMMIT
--- Sent by: store.feeds.messages.append > store.feeds.messages.keep > store.feeds.messages.cut >
---   store.feeds.messages._read_by_all > store.feeds.spans.slowest
-SELECT min(coalesce(jobs_cursors.handed, jobs_cursors.acked)) AS min_1
-FROM jobs_cursors
-WHERE jobs_cursors.feed = :feed_1;

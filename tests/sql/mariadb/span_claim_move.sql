@@ -1,7 +1,0 @@
--- span_claim_move: SharedCursor.claim: the next messages
--- Transaction: within BEGIN … COMMIT
--- Sent by: store.feeds.span_claims.claim > store.feeds.span_claims._hand_out
-UPDATE jobs_cursors
-SET seen_at = (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))), handed = :upto
-WHERE jobs_cursors.feed = :of
-  AND jobs_cursors.name = :called;

@@ -1,8 +1,0 @@
--- stream_expired: the maintenance looks for streams without a reader
--- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.releases.expired
-SELECT jobs_streams.name
-FROM jobs_streams
-WHERE jobs_streams.allocated > jobs_streams.acked
-  AND jobs_streams.seen_at + jobs_streams.retention < (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))
-ORDER BY jobs_streams.name;
