@@ -64,7 +64,11 @@ def database_of(item: pytest.Item) -> str | None:
 def part_of(item: pytest.Item) -> Part:
     """The part that a test belongs to."""
     for part in (Part.NIGHTLY, Part.REST):
-        if item.get_closest_marker(part):
+        if mark := item.get_closest_marker(part):
+            if not mark.args or not mark.args[0]:
+                pytest.fail(
+                    f"{item.nodeid}: the mark {part} needs a reason: what in make test stands for this test?", pytrace=False
+                )
             return part
     database = database_of(item)
     if database is not None and database not in _longest(DATABASES, item.nodeid):
