@@ -1,7 +1,7 @@
-"""A worker process to be killed: ``python -m tests.crash.drainer URL QUEUE BATCH LEASE EXECUTIONS``.
+"""A worker process to be killed: ``python -m tests.crash.drainer URL QUEUE BATCH LEASE EXECUTIONS ENDED``.
 
 It notes every job that it begins in a file, before it does anything, and writes one effect for each job in the transaction that
-completes it. It ends when the queue is empty.
+completes it. It ends when the queue is empty and the file ENDED is there.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from pathlib import Path
 
 from sqlalchemy import BigInteger, Column, MetaData, Table, insert
 
@@ -18,7 +19,7 @@ from queue_db import QueueDB
 EFFECTS = Table("effects", MetaData(), Column("job_id", BigInteger))
 
 
-def main(url: str, queue_name: str, batch: int, lease: float, executions: str) -> None:
+def main(url: str, queue_name: str, batch: int, lease: float, executions: str, ended: str) -> None:
     """Drain the queue."""
     notes = os.open(executions, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     with QueueDB(url, strategy="optimistic") as db:
@@ -27,7 +28,7 @@ def main(url: str, queue_name: str, batch: int, lease: float, executions: str) -
             jobs = queue.claim(batch, lease=lease)
             if not jobs:
                 stats = queue.stats()
-                if not stats.available + stats.running + stats.scheduled:
+                if Path(ended).exists() and not stats.available + stats.running + stats.scheduled:
                     return
                 time.sleep(0.05)  # the jobs of killed workers come back when their leases run out
                 continue
@@ -40,5 +41,5 @@ def main(url: str, queue_name: str, batch: int, lease: float, executions: str) -
 
 
 if __name__ == "__main__":
-    _, url, queue_name, batch, lease, executions = sys.argv
-    main(url, queue_name, int(batch), float(lease), executions)
+    _, url, queue_name, batch, lease, executions, ended = sys.argv
+    main(url, queue_name, int(batch), float(lease), executions, ended)

@@ -18,7 +18,7 @@ from tests.feeds.accounts import everything
 from tests.patience import PATIENCE
 
 #: Processes of each sort that are started and killed, one after the other.
-LIVES = 3
+LIVES = 2
 
 
 def live_and_die(work: str, url: str, feed: str, who: str, steps: int) -> list[str]:

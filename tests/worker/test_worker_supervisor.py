@@ -77,6 +77,7 @@ class Supervisor:
         self.process.wait()
 
 
+@SQLITE
 def test_a_job_that_ends_its_process_ends_no_other_and_dies_after_its_attempts(queue, url, tmp_path):
     ends_its_process(queue, url, tmp_path, 1)
 
@@ -173,7 +174,8 @@ print(db.worker, job.id, flush=True)
 """
 
 
-def test_two_processes_of_one_host_name_and_one_process_id_have_two_names(kind, queue, db, url):
+@SQLITE
+def test_two_processes_of_one_host_name_and_one_process_id_have_two_names(queue, db, url):
     ids = queue.enqueue_many([("n", None)] * 2)
     names, jobs = [], []
     for _ in range(2):
@@ -249,7 +251,7 @@ def bad(job):
 """
 
 
-@pytest.mark.parametrize("concurrency", [1, 5])
+@pytest.mark.parametrize("concurrency", [pytest.param(1, marks=pytest.mark.rest("five at once lose what one does, and more")), 5])
 @SQLITE
 def test_a_job_that_ends_its_process_takes_no_other_with_it(queue, url, tmp_path, concurrency):
     (tmp_path / "handlers.py").write_text(TOGETHER.format(concurrency=concurrency))
