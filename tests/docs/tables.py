@@ -9,6 +9,7 @@ from queue_db import QueueDB
 from queue_db.dialects import registered
 from queue_db.model import Capability
 from queue_db.testing import counted_statements
+from tests.sql.recording import DATABASES, OLDER
 
 TITLES = {"sqlite": "SQLite", "postgresql": "PostgreSQL", "mysql": "MySQL", "mariadb": "MariaDB"}
 
@@ -26,7 +27,11 @@ def statement_row(kind: str, db: QueueDB, name: str) -> str:
     """Statements of each verb on one database, counted: what is the same for 2, 10 and 100 jobs."""
     counts = [statements(db, f"{name}-{number}", number) for number in (2, 10, 100)]
     assert counts[0] == counts[1] == counts[2], f"the count depends on the number of jobs: {counts}"
-    return f"| {TITLES[kind]} | " + " | ".join(str(count) for count in counts[0]) + " |"
+    version, written_for = db.database.engine.dialect.server_version_info or (), DATABASES[kind][1]
+    # The golden files have statements of their own for it.
+    older = any(newer == kind for newer, _ in OLDER.values()) and version < written_for
+    title = TITLES[kind] + (f" before {written_for[0]}.{written_for[1]}" if older else "")
+    return f"| {title} | " + " | ".join(str(count) for count in counts[0]) + " |"
 
 
 def statements(db: QueueDB, name: str, number: int) -> list[int]:
