@@ -383,37 +383,6 @@ def test_jobs_that_enqueue_others_end_and_are_counted(kind: str, shared_urls: Ca
     assert (run.left, run.executions, run.unique) == (30 + run.added, 30, 30)
 
 
-def test_every_product_row_executes_each_job_once(kind: str, shared_urls: Callable[[str], str]) -> None:
-    (bench,) = compare([shared_urls(kind)], plan("product", jobs=20, workers=3, batches=(1, 10))).benches
-    names = ["pessimistic", "skip_locked", "optimistic", "adaptive", "exchange", "at_most_once"]
-    assert [(row.name, row.batch) for row in bench.rows] == [(name, batch) for name in names for batch in (1, 10)]
-    for row in bench.rows:
-        if kind == "sqlite" and row.name == "skip_locked":
-            assert row.refused is not None
-            assert "SKIP LOCKED" in row.refused
-            assert row.runs == []
-            continue
-        jobs = 20 if row.batch == 1 else 100
-        (run,) = row.runs
-        assert run.finished, row.name
-        assert (run.jobs, run.left, run.executions, run.unique) == (jobs, jobs, jobs, jobs), row.name
-        assert (run.duplicates, run.lost, run.won) == ({}, 0, jobs), row.name
-        assert run.candidates >= run.won
-        assert sum(run.per_worker) == jobs
-        assert run.statements > 0
-        assert run.latency is not None
-        assert run.latency.count <= jobs
-        tunes = row.name in ("adaptive", "exchange", "at_most_once")
-        # On PostgreSQL it begins with SKIP LOCKED; so few claims change nothing. On SQLite there is one way.
-        assert (run.window is not None) == (tunes and kind != "postgresql"), row.name
-        assert (run.ways is not None) == (tunes and kind != "sqlite"), row.name
-        if run.ways is not None:
-            way = "skip_locked" if kind == "postgresql" else "window"
-            assert (run.ways.most, run.ways.ended[way]) == (way, 3)
-        assert row.window == (3 * row.batch if row.name == "optimistic" else None)
-        assert row.removal == ("with the claim" if row.name == "at_most_once" else "fenced DELETE")
-
-
 def test_the_facts_of_the_bench_hold_where_the_rows_run(house: House) -> None:
     """Durability and journal are printed with every table: they must be those of the tables that were measured."""
     (bench,) = compare([house.url], plan("inspecting"), more=[Inspecting("inspecting")]).benches
