@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import NullPool, create_engine, make_url, text
+from sqlalchemy import make_url
 
 from benchmarks import __main__ as program
 from benchmarks.bars import BARS, bars
@@ -30,22 +30,14 @@ from benchmarks.recording import Spot, Template, record
 from benchmarks.sqlite_peers import BulkDelete
 from benchmarks.steady import steady
 from queue_db.compare.laboratory import contestants
-from queue_db.compare.scratch import PREFIX
+from tests.compare.house import House
 from tests.patience import PATIENCE
+
+#: A benchmark is no part of the package: it calls verbs that tests/conformance proves.
+measures = pytest.mark.rest("the program runs a bar below, and tests of figures and of arguments are there too")
 
 #: Two consumers and a producer are the largest pool.
 WORKERS = 2
-
-
-def places(kind: str, url: str) -> list[str]:
-    """What the laboratory has made beside the user's tables."""
-    if kind == "sqlite":
-        folder = Path(make_url(url).database or "").parent
-        return sorted(path.name for path in folder.iterdir() if path.name.startswith(PREFIX))
-    query = {"postgresql": "SELECT nspname FROM pg_namespace"}.get(kind, "SHOW DATABASES")
-    engine = create_engine(url, poolclass=NullPool)
-    with engine.connect() as connection:
-        return sorted(name for (name,) in connection.execute(text(query)) if name.startswith(PREFIX))
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +50,14 @@ def pools() -> Iterator[Pools]:
 
 @pytest.fixture
 def lab(kind: str, fresh_url: str, pools: Pools) -> Iterator[Lab]:
-    before = places(kind, fresh_url)
+    before = House(kind, fresh_url).places()
     with lab_at(fresh_url, repeat=1, scale=0.001, workers=WORKERS, limit=PATIENCE, pools=pools) as lab:
         yield lab
     # Other tests may run on the same server: only what is new since then, and still there, is ours.
     mine = lab.target.schema or make_url(lab.target.url).database
-    assert Path(str(mine)).name not in places(kind, fresh_url)
+    assert Path(str(mine)).name not in House(kind, fresh_url).places()
     if kind == "sqlite":
-        assert places(kind, fresh_url) == before
+        assert House(kind, fresh_url).places() == before
 
 
 def assert_sound(lines: list[Line], number: int) -> None:
@@ -82,24 +74,21 @@ def assert_sound(lines: list[Line], number: int) -> None:
             assert side.misses is None or 0 <= side.misses < 1
 
 
-def test_our_strategies_take_turns_with_a_rival(lab: Lab, kind: str):
+@measures
+def test_our_strategies_take_turns_with_rivals_and_one_that_cannot_run_is_reported(lab: Lab, kind: str):
     rival = "skip_locked" if kind != "sqlite" else "pessimistic"
-    lines = list(against(lab, 1, [Rival(rival, 0.95)]))
+    *lines, absent = against(lab, 1, [Rival(rival, 0.95), Rival("unknown", 4.0, peer=True)])
     assert_sound(lines, 3)
     assert [line.bound for line in lines] == [0.95, None, None]
+    assert (absent.missing, absent.bound, absent.met) == ("unknown: no such row in benchmarks.peers", 4.0, None)
 
 
-def test_a_rival_that_cannot_run_here_is_reported(lab: Lab, kind: str):
-    rivals = [Rival("unknown", 4.0, peer=True)]
-    lines = list(against(lab, 10, rivals))
-    assert [(line.missing, line.bound, line.met) for line in lines] == [("unknown: no such row in benchmarks.peers", 4.0, None)]
+@measures
+def test_the_bare_loop_runs_every_job_once(lab: Lab):
+    assert_sound(list(overhead(lab, [(1, 0.5), (5, 0.5)])), 2)
 
 
-@pytest.mark.parametrize("batch", [1, 5])
-def test_the_bare_loop_runs_every_job_once(lab: Lab, batch: int):
-    assert_sound(list(overhead(lab, [(batch, 0.5)])), 1)
-
-
+@measures
 def test_what_the_bare_loop_sends_is_what_the_api_sends(lab: Lab, kind: str):
     recorded = record(replace(lab.target, workers=3), 5)
     assert len(recorded.claims) == 160
@@ -121,36 +110,43 @@ def test_a_template_is_filled_for_any_number_of_jobs():
     assert sent == ("DELETE WHERE id IN (?, ?) AND (id, v) IN ((?, ?), (?, ?))", [7, 1, 2, 1, 5, 2, 6, "t"])
 
 
+@measures
 def test_steady_work_is_done_from_any_start(lab: Lab):
     assert_sound(list(steady(lab, jobs=60, consumers=2, batch=5)), 3)
 
 
+@measures
 def test_enqueue_many_and_the_fastest_way_leave_as_many_jobs(lab: Lab, kind: str):
     assert_sound(list(enqueue(lab, jobs=1200)), 3 if kind == "postgresql" else 1)
 
 
+@measures
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 def test_jobs_of_many_threads_are_all_there_in_shared_and_own_inserts(lab: Lab):
     assert_sound(list(threads(lab)), 1)
 
 
+@measures
 def test_claims_at_two_depths(lab: Lab):
     lines = list(depth(lab, depths=(60, 300), batches=(1, 5), claims=3))
     assert_sound(lines[:2], 2)
     assert "only with --scale 1" in str(lines[2].missing)
 
 
+@measures
 def test_claims_under_an_old_snapshot(lab: Lab, kind: str):
     if kind != "sqlite":  # one writer, and a reader retains no dead rows in the index
         assert_sound(list(bloat(lab, churned=300, live=60, claims=3)), 2)
 
 
+@measures
 def test_the_memory_of_a_process_that_drains(lab: Lab):
     lines = list(memory(lab, jobs=150, worker_jobs=20))
     assert_sound(lines, 2)
     assert all(10 < line.figure < 1000 for line in lines if line.figure is not None)
 
 
+@measures
 def test_deleting_in_bulk_runs_every_job_once(lab: Lab, kind: str):
     (filler,) = contestants(["adaptive"], [5])
     limit = BulkDelete(like=filler)
@@ -226,7 +222,7 @@ def test_the_program_prints_a_table_and_writes_json(tmp_path: Path, capsys: pyte
     assert "enqueue_many" in printed.out
     assert "SQLite" in printed.out
     assert "3 of 3" in printed.err
-    assert places("sqlite", url) == []
+    assert House("sqlite", url).places() == []
 
 
 @pytest.mark.parametrize(
@@ -279,14 +275,14 @@ def test_a_signal_leaves_nothing_behind(number: int, tmp_path: Path):
     command = [sys.executable, "-m", "benchmarks", "--url", url, "--only", "enqueue", "--repeat", "1000", "--scale", "0.01"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as run:
         try:
-            until(lambda: bool(places("sqlite", url)), run)
+            until(lambda: bool(House("sqlite", url).places()), run)
             os.kill(run.pid, number)
             _, errors = run.communicate(timeout=PATIENCE)
         finally:
             run.kill()
     assert run.returncode == 130, errors
     assert "stopped" in errors
-    assert places("sqlite", url) == []
+    assert House("sqlite", url).places() == []
 
 
 def until(condition: Callable[[], bool], run: subprocess.Popen[str]) -> None:

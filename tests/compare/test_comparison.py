@@ -1,8 +1,7 @@
-"""The comparison as part of the suite: every row on every database, small; ``--compare-report DIR`` writes the report of it."""
+"""A small comparison on every database; ``--compare-report DIR`` writes the report of it."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -11,14 +10,18 @@ from typer.testing import CliRunner
 
 from queue_db.cli.app import app
 from queue_db.compare import report
-from queue_db.compare.article import ARTICLE
-from queue_db.compare.laboratory import compare, short_name
+from queue_db.compare.laboratory import compare
 from queue_db.compare.plan import Plan
 from queue_db.compare.results import Bench, Comparison
 from tests.compare import hand_made
 
+#: Of the article's rows one of each kind: test_article_rows.py runs all.
+OF_ARTICLE = ("DBP-0-1-1", "DBP-noindex", "DBO-0", "DBO-1")
+
 #: Measured once for each database, looked at by several tests.
-PLAN = Plan(jobs=12, workers=2, repeat=1, batches=(1, 10), limit=60.0, lease=2.0)
+PLAN = Plan(
+    strategies=("product", *OF_ARTICLE), jobs=12, workers=2, repeat=1, batches=(1, 10), limit=60.0, lease=2.0, kind="threads"
+)
 
 
 @pytest.fixture(scope="session")
@@ -68,15 +71,6 @@ def test_every_product_row_executes_each_job_once(kind: str, bench: Bench) -> No
             assert (run.ways.most, run.ways.ended[way]) == (way, PLAN.workers)
         assert row.window == (PLAN.workers * row.batch if row.name == "optimistic" else None)
         assert row.removal == ("with the claim" if row.name == "at_most_once" else "fenced DELETE")
-
-
-def test_optimistic_rows_execute_each_job_once(fresh_url: str) -> None:
-    """With a lease that is longer than the run: on a busy machine the two seconds of the other rows end before a job does."""
-    names = tuple(name for name in map(short_name, ARTICLE) if name.startswith("DBO"))
-    assert names
-    plan = dataclasses.replace(PLAN, strategies=names, batches=(1,), kind="threads", lease=600.0)
-    rows = compare([fresh_url], plan).benches[0].rows
-    assert [(row.repeats, row.runs[0].unique) for row in rows] == [(0, PLAN.jobs)] * len(names)
 
 
 def test_what_was_measured_is_complete(kind: str, bench: Bench, benches: dict[str, Comparison], tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ def _controls_are_forgotten() -> Iterator[None]:
     ORDERINGS.update(before)
 
 
+@pytest.mark.rest("the verdict is tested below; tests/feeds and tests/chaos prove what the soak looks for")
 @pytest.mark.parametrize("kind", ["postgresql", "sqlite"], scope="session")
 def test_a_short_soak_keeps_the_promises(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--seconds", "0.2", "--publishers", "3", "--observers", "2", "--pause", "0.005", "--hold", "0"]
@@ -40,6 +41,7 @@ def test_a_soak_counts_what_is_missed() -> None:
     }
 
 
+@pytest.mark.rest("tests/compare/test_feed_race.py measures every ordering")
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 def test_rates_have_a_row_for_each_ordering(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--seconds", "0.2", "--publishers", "2", "--feeds", "1", "--batches", "2", "--repeat", "1"]

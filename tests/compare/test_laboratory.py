@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import NullPool, create_engine, make_url, text
+from sqlalchemy import NullPool, create_engine, make_url
 
 from queue_db import ArgumentError, ConfigurationError, QueueDB
 from queue_db.compare import laboratory
@@ -25,6 +25,7 @@ from queue_db.compare.protocol import Protocol
 from queue_db.compare.results import Comparison, Row, Run
 from queue_db.compare.scratch import PREFIX, scratch_target
 from queue_db.compare.worker_pool import Assignment, WorkerPool, WorkerPoolError
+from tests.compare.house import House
 from tests.compare.stand_ins import Dealt, Failing
 from tests.servers import over_tls
 
@@ -41,32 +42,6 @@ def row_of(name: str) -> Article:
 
 
 # --- nothing is left ------------------------------------------------------------------------------------------------
-
-
-class House:
-    """A user's database: what is in it, and which places of the laboratory stand beside it."""
-
-    def __init__(self, kind: str, url: str) -> None:
-        self.kind, self.url = kind, url
-
-    def places(self) -> list[str]:
-        if self.kind == "sqlite":
-            folder = Path(make_url(self.url).database or "").parent
-            return sorted(path.name for path in folder.iterdir() if path.name.startswith(PREFIX))
-        query = {"postgresql": "SELECT nspname FROM pg_namespace"}.get(self.kind, "SHOW DATABASES")
-        return sorted(name for (name,) in self.ask(query) if name.startswith(PREFIX))
-
-    def tables(self) -> list[str]:
-        query = {
-            "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table'",
-            "postgresql": "SELECT tablename FROM pg_tables WHERE schemaname = 'public'",
-        }.get(self.kind, "SHOW TABLES")
-        return sorted(name for (name,) in self.ask(query))
-
-    def ask(self, query: str) -> list[Any]:
-        engine = create_engine(self.url, poolclass=NullPool)
-        with engine.connect() as connection:
-            return list(connection.execute(text(query)))
 
 
 class Watcher(NoProgress):

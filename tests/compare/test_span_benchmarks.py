@@ -11,6 +11,8 @@ from benchmarks import drains, spans
 from benchmarks.drains import Spans, drain
 from benchmarks.running import own_tables
 
+pytestmark = pytest.mark.rest("a benchmark promises nothing: tests/feeds proves that spans are claimed, acknowledged and trimmed")
+
 
 def test_sections_print_what_they_measured(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     url = f"sqlite:///{tmp_path}/queue.db"
