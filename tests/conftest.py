@@ -145,10 +145,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    items[:], left = parts.divided(items, config.getoption("--part"))
-    if left:
-        config.hook.pytest_deselected(items=left)
-        config.stash[_LEFT] = parts.left_out(left)
+    collected = list(items)
+    items[:], config.stash[_LEFT] = parts.divided(collected, config.getoption("--part"))
+    runs = set(items)
+    config.hook.pytest_deselected(items=[item for item in collected if item not in runs])
     rank = {path: number for number, path in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(LONGEST)))
 

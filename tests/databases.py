@@ -5,5 +5,7 @@ from __future__ import annotations
 #: Those that are a file; ``tests/servers`` starts the others.
 FILES = ("sqlite",)
 
+SERVERS = ("postgresql", "mysql", "mariadb")
+
 #: Every test that uses ``kind`` runs on each of them.
-KINDS = (*FILES, "postgresql", "mysql", "mariadb")
+KINDS = (*FILES, *SERVERS)

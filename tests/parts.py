@@ -1,14 +1,14 @@
 """Which command runs a test: ``make check``, ``make test``, ``make test-rest``, or only ``make test-nightly``.
 
-Each test belongs to one part. ``make test`` runs on the databases of ``DATABASES``. The others, and tests with the mark ``rest``,
-are left to ``make test-rest``; the end of ``make test`` says how many those are. CI runs both. ``pytest FILE`` runs both parts of
-a file.
+Each test belongs to one part. ``make test`` runs on the databases of ``DATABASES``; a test for others alone runs on one of these.
+What is left, and tests with the mark ``rest``, is for ``make test-rest``; the end of ``make test`` says how many those are. CI runs
+both. ``pytest FILE`` runs both parts of a file.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 
 import pytest
@@ -43,7 +43,12 @@ DATABASES: dict[str, Sequence[str]] = {
     "tests/aio/test_conformance_in_greenlets.py": ("postgresql",),
     # A command calls a verb, which tests/conformance runs on each database.
     "tests/cli": ("sqlite",),
+    # What goes to processes and comes back does not depend on the database.
+    "tests/worker/test_worker_executor.py": ("sqlite",),
 }
+
+#: Of a test that is for none of these, the first.
+INSTEAD = ("postgresql", "mariadb", "mysql", "sqlite")
 
 #: Folders and files that are not for the loop while writing: they start a JVM, a browser, or many processes.
 NOT_IN_CHECK = ("tests/chaos", "tests/compare", "tests/crash", "tests/packaging", "tests/spark")
@@ -61,8 +66,8 @@ def database_of(item: pytest.Item) -> str | None:
     return next((kind for kind in found if isinstance(kind, str) and kind in KINDS), None)
 
 
-def part_of(item: pytest.Item) -> Part:
-    """The part that a test belongs to."""
+def part_of(item: pytest.Item, databases: Collection[str]) -> Part:
+    """The part that a test belongs to. ``databases``: those of the same function."""
     for part in (Part.NIGHTLY, Part.REST):
         if mark := item.get_closest_marker(part):
             if not mark.args or not mark.args[0]:
@@ -71,9 +76,10 @@ def part_of(item: pytest.Item) -> Part:
                 )
             return part
     database = database_of(item)
-    if database is not None and database not in _longest(DATABASES, item.nodeid):
-        return Part.REST
-    return Part.TEST
+    wanted = _longest(DATABASES, item.nodeid)
+    if not any(name in databases for name in wanted):
+        wanted = [next((name for name in INSTEAD if name in databases), "")]
+    return Part.TEST if database is None or database in wanted else Part.REST
 
 
 def in_check(item: pytest.Item) -> bool:
@@ -85,25 +91,30 @@ def _longest(table: dict[str, Sequence[str]], path: str) -> Sequence[str]:
     return table[max((name for name in table if path.startswith(name)), key=len)]
 
 
-def divided(items: Iterable[pytest.Item], chosen: Part | None) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """The tests to run and those to leave out. None: all but the nightly ones."""
-    runs: list[pytest.Item] = []
-    left: list[pytest.Item] = []
+def divided(items: Sequence[pytest.Item], chosen: Part | None) -> tuple[list[pytest.Item], dict[str, int]]:
+    """The tests to run, and what is left to others, counted: part, folder and database → number. None: all but the nightly ones."""
+    databases: dict[str, set[str]] = {}
     for item in items:
-        part = part_of(item)
+        databases.setdefault(_function(item), set()).add(database_of(item) or "")
+    runs: list[pytest.Item] = []
+    left: Counter[str] = Counter()
+    for item in items:
+        part = part_of(item, databases[_function(item)])
         wanted = {
             None: part is not Part.NIGHTLY,
             Part.ALL: True,
             Part.CHECK: part is Part.TEST and in_check(item),
         }.get(chosen, part is chosen)
-        (runs if wanted else left).append(item)
-    return runs, left
+        if wanted:
+            runs.append(item)
+        else:
+            folder = "/".join(item.nodeid.partition("::")[0].split("/")[:2])
+            left[f"{part} {folder} {database_of(item) or _NONE}"] += 1
+    return runs, dict(left)
 
 
-def left_out(items: Iterable[pytest.Item]) -> dict[str, int]:
-    """What a run leaves to others, counted: part, folder and database → number of tests."""
-    folders = ((item, "/".join(item.nodeid.partition("::")[0].split("/")[:2])) for item in items)
-    return dict(Counter(f"{part_of(item)} {folder} {database_of(item) or _NONE}" for item, folder in folders))
+def _function(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
 
 
 _NONE = "none"

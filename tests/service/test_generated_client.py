@@ -18,6 +18,7 @@ from tests.service.node_client import _locked, _run
 JOBS = 400
 
 
+@pytest.mark.rest("test_api_settlements.py has the fence, test_api_contract.py the document, and tests/crash the kills")
 @pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 def test_jobs_are_drained_over_rest_while_client_and_service_are_killed(db: QueueDB, name: str, tmp_path: Path) -> None:
     run = drain(db, name, JOBS, tmp_path)
