@@ -33,10 +33,7 @@ from tests.parts import Part
 from tests.servers import Server, provide
 
 #: A session of Spark takes long to start and to warm up: the files of each line share one, in one process.
-SPARK_SESSIONS = (
-    ("streams", "stream_ends", "drain", "jobs", "feeds"),
-    ("source", "enqueue", "python", "drain_elsewhere", "docs"),
-)
+SPARK_SESSIONS = (("streams", "stream_ends", "drain", "jobs", "feeds", "source", "enqueue", "python", "drain_elsewhere", "docs"),)
 _SESSION_OF = {f"tests/spark/test_spark_{name}.py": number for number, names in enumerate(SPARK_SESSIONS) for name in names}
 
 #: The tests of these files on one database run in one process.

@@ -39,21 +39,22 @@ def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(java_home: str, event_log: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    python = str(preloaded.python_in(tmp_path_factory.mktemp("python")))
-    os.environ |= {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    session = (
-        SparkSession.builder.master("local[2,4]")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.eventLog.enabled", "true")
-        .config("spark.eventLog.compress", "false")
-        .config("spark.eventLog.dir", event_log.as_uri())
-        .config("spark.log.level", "OFF")  # these tests kill tasks
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
+    with preloaded.python_in(tmp_path_factory.mktemp("python")) as python:
+        os.environ |= {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        session = (
+            SparkSession.builder.master("local[2,4]")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.eventLog.enabled", "true")
+            .config("spark.eventLog.compress", "false")
+            .config("spark.eventLog.dir", event_log.as_uri())
+            .config("spark.python.authenticate.socketTimeout", "10m")  # a loaded machine takes longer than the 15 s
+            .config("spark.log.level", "OFF")  # these tests kill tasks
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+            .getOrCreate()
+        )
+        yield session
+        session.stop()
