@@ -43,8 +43,9 @@ DATABASES: dict[str, Sequence[str]] = {
     "tests/aio/test_conformance_in_greenlets.py": ("postgresql",),
     # A command calls a verb, which tests/conformance runs on each database.
     "tests/cli": ("sqlite",),
-    # What goes to processes and comes back does not depend on the database.
+    # What goes to processes and comes back, and what they do at a signal, does not depend on the database.
     "tests/worker/test_worker_executor.py": ("sqlite",),
+    "tests/worker/test_worker_process.py": ("sqlite",),
 }
 
 #: Of a test that is for none of these, the first.

@@ -203,16 +203,31 @@ def interrupt_everywhere(stage: Stage, verb: Verb, classes: int) -> None:
             assert job_id in stage.versions(), f"{at}: a later enqueue was not committed"
 
 
-#: Those that all classes of exceptions interrupt, on SQLite; the others take turns from line to line.
+#: Those that the rest of the suite interrupts with all classes of exceptions; otherwise they take turns from line to line.
 THOROUGHLY = ("enqueue with a group", "a block")
 
+#: What stands for the lines on servers: the lines are the same, a statement that is under way is theirs.
+ON_SERVERS = pytest.mark.rest("every verb is interrupted on SQLite, and an enqueue on PostgreSQL")
+
 #: MySQL has the driver and the dialect of MariaDB.
-CASES = [(kind, verb) for kind in KINDS for verb in VERBS if kind != "mysql" or verb in THOROUGHLY]
+CASES = [
+    pytest.param(kind, verb, marks=() if kind == "sqlite" or verb == "enqueue" else ON_SERVERS)
+    for kind in KINDS
+    for verb in VERBS
+    if kind != "mysql" or verb in THOROUGHLY
+]
 
 
 @pytest.mark.parametrize("kind, verb", CASES)  # noqa: PT006 - the fixtures look for the name
 def test_an_interrupt_at_every_line(kind: str, verb: str, stage: Stage) -> None:
-    interrupt_everywhere(stage, VERBS[verb], len(CLASSES) if kind == "sqlite" and verb in THOROUGHLY else 1)
+    interrupt_everywhere(stage, VERBS[verb], 1)
+
+
+@pytest.mark.rest("the classes take turns from line to line")
+@pytest.mark.parametrize("kind", ["sqlite"])
+@pytest.mark.parametrize("verb", THOROUGHLY)
+def test_an_interrupt_of_each_class_at_every_line(kind: str, verb: str, stage: Stage) -> None:
+    interrupt_everywhere(stage, VERBS[verb], len(CLASSES))
 
 
 @pytest.mark.parametrize("kind", ["postgresql"])

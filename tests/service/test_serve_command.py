@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 
 from queue_db import QueueDB, __version__
 from queue_db.cli.app import app
+from queue_db.cli.lasting import started
 from queue_db.cli.serve import _note_access
 from queue_db.service import Settings
 from queue_db.service.requests import Service
@@ -276,7 +277,8 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
         assert f"port {port}" in refused(f"sqlite:///{tmp_path}/queue.db", "--port", str(port), status=2)
 
 
-def test_a_database_that_is_away_is_named_without_its_password() -> None:
+def test_a_database_that_is_away_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(started, "__defaults__", (0.0,))  # serve waits for a minute
     with closing(socket.socket()) as silent:
         silent.bind(("127.0.0.1", 0))  # and it does not listen
         port = silent.getsockname()[1]
