@@ -1,4 +1,4 @@
-"""A table of a million jobs for each database, and what each verb touched in it while there were only ten thousand."""
+"""A table of many jobs for each database, and what each verb touched in it while there were only ten thousand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlalchemy import select
 from queue_db import QueueDB
 from queue_db.dialects.clock import now_us
 from tests.plans import planner
-from tests.plans.filling import MILLION, fill
+from tests.plans.filling import MANY, fill
 from tests.plans.touched import Touched
 from tests.plans.verbs import VERBS
 
@@ -73,7 +73,7 @@ def crowded(crowd: Crowd) -> Crowd:
         fill(db, "crowd", FEW, due_in=DAY)
     crowd.before = {name: verb(crowd.open_then, "crowd") for name, verb in VERBS.items()}
     with crowd.open() as db:
-        fill(db, "crowd", MILLION - FEW, due_in=DAY + 1)
+        fill(db, "crowd", MANY - FEW, due_in=DAY + 1)
     return crowd
 
 
@@ -91,14 +91,11 @@ def stale_crowd(make_table: Callable[[], Crowd]) -> Crowd:
 
 
 @pytest.fixture(scope="module")
-def crowd(kind: str, state: str, make_table: Callable[[], Crowd], request: pytest.FixtureRequest) -> Crowd:
+def crowd(state: str, stale_crowd: Crowd) -> Crowd:
     """The full table, with what the planner knows of it in ``state``."""
-    if state == "never analysed" and kind in ("sqlite", "postgresql"):
-        return crowded(make_table())
-    stale: Crowd = request.getfixturevalue("stale_crowd")
-    with stale.open() as db:
+    with stale_crowd.open() as db:
         if state == "never analysed":
             planner.forget(db)
         elif state == "analysed":
             planner.analyse(db)
-    return stale
+    return stale_crowd

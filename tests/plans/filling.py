@@ -5,9 +5,10 @@ from sqlalchemy import text
 from queue_db import QueueDB
 from queue_db.dialects.clock import now_us
 
-MILLION = 1_000_000
+#: Jobs of a full table: a plan that reads more where more waits touches thousands of rows more.
+MANY = 200_000
 
-#: Jobs of one statement: a million can take longer than the time limits of a connection.
+#: Jobs of one statement: all at once can take longer than the time limits of a connection.
 CHUNK = 100_000
 
 DIGITS = " UNION ALL ".join(f"SELECT {digit} AS digit" for digit in range(10))

@@ -22,9 +22,14 @@ def analyse(db: QueueDB, *tables: Table) -> None:
 
 
 def forget(db: QueueDB, *tables: Table) -> None:
-    """Throw away what an ANALYZE found: InnoDB then looks at a few pages by itself, as it does for a table never analysed."""
+    """Throw away what an ANALYZE found: the planner then looks at the size, as it does for a table never analysed."""
+    own = "SELECT '{t}'::regclass::oid UNION SELECT indexrelid FROM pg_index WHERE indrelid = '{t}'::regclass"
+    catalog = "DELETE FROM pg_statistic WHERE starelid = '{t}'::regclass"
+    sizes = f"UPDATE pg_class SET relpages = 0, reltuples = -1 WHERE oid IN ({own})"
     transient = "ALTER TABLE {t} STATS_PERSISTENT = 0"
-    _run(db, {"mysql": transient, "mariadb": transient}, tables)
+    # The ANALYZE makes the table of statistics, where there is none yet.
+    whole = "ANALYZE {t}; DELETE FROM sqlite_stat1 WHERE tbl = '{t}'"
+    _run(db, {"postgresql": f"{catalog}; {sizes}", "sqlite": whole, "mysql": transient, "mariadb": transient}, tables)
 
 
 def _run(db: QueueDB, statements: dict[str, str], tables: tuple[Table, ...]) -> None:
@@ -35,5 +40,6 @@ def _run(db: QueueDB, statements: dict[str, str], tables: tuple[Table, ...]) -> 
         return
     with engine.begin() as connection:
         for table in tables or (db.store.tables.jobs,):
-            connection.execute(text(statement.format(t=table))).close()
+            for part in statement.format(t=table).split("; "):
+                connection.execute(text(part)).close()
     engine.dispose()  # SQLite reads its statistics when a connection is opened

@@ -1,4 +1,4 @@
-"""Each verb touches the same few rows whether ten thousand jobs wait or a million, whatever the planner knows of the table."""
+"""Each verb touches the same few rows whether ten thousand jobs wait or many, whatever the planner knows of the table."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def same(kind: str, one: Touched, other: Touched) -> bool:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_verb_touches_as_much_of_a_million_as_of_ten_thousand(crowd: Crowd, kind: str, verb: str) -> None:
+def test_a_verb_touches_as_much_of_many_jobs_as_of_ten_thousand(crowd: Crowd, kind: str, verb: str) -> None:
     if kind == "sqlite" and "skip_locked" in verb:
         return  # refused when the database is opened, which tests/faults shows
     before = crowd.before[verb]
@@ -50,7 +50,7 @@ def test_a_verb_touches_as_much_of_a_million_as_of_ten_thousand(crowd: Crowd, ki
 
 
 @pytest.mark.parametrize("strategy", known_strategies())
-def test_a_million_delayed_jobs_ahead_of_ten_ready_ones_cost_nothing(crowd: Crowd, kind: str, state: str, strategy: str) -> None:
+def test_many_delayed_jobs_ahead_of_ten_ready_ones_cost_nothing(crowd: Crowd, kind: str, state: str, strategy: str) -> None:
     if kind == "sqlite" and Capability.SKIP_LOCKED in strategy_for(strategy).needs:
         return
     alone = f"{state} {strategy}"
@@ -75,7 +75,7 @@ def test_a_million_delayed_jobs_ahead_of_ten_ready_ones_cost_nothing(crowd: Crow
         assert none_in_crowd.rows <= none_alone.rows + MOST[kind] // 100
 
 
-def test_a_million_delayed_jobs_of_a_higher_rank_cost_nothing(crowd: Crowd, kind: str) -> None:
+def test_many_delayed_jobs_of_a_higher_rank_cost_nothing(crowd: Crowd, kind: str) -> None:
     with crowd.open() as db:
         fill(db, "crowd", 20, due_in=-60, priority="5")
         queue = db.queue("crowd")

@@ -11,11 +11,11 @@ from queue_db.store import LowWaterMarks
 from queue_db.store.low_water_marks import BEGINNING, LONGEST_RESCAN_INTERVAL, MOST_RANGES, REMEMBERED
 from queue_db.verbs import next_due
 from tests.plans.conftest import FEW, Crowd
-from tests.plans.filling import MILLION, fill
+from tests.plans.filling import MANY, fill
 from tests.plans.touched import watch
 
 #: Jobs that come and go while somebody's snapshot is open. Deleting is slow on InnoDB.
-CHURN = {"sqlite": 100_000, "postgresql": MILLION, "mysql": 150_000, "mariadb": 300_000}
+CHURN = {"sqlite": 100_000, "postgresql": MANY, "mysql": 150_000, "mariadb": 300_000}
 
 #: By how much the dead entries must weigh less. PostgreSQL goes to the row of each, InnoDB steps over those of a page together.
 GAIN = {"postgresql": 1_000, "mysql": 5, "mariadb": 5}

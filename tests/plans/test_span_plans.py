@@ -14,7 +14,7 @@ from tests.plans.conftest import DAY, Crowd
 from tests.plans.planner import STATES
 from tests.plans.touched import Touched, watch
 
-FEW, MANY = 1_000, 100_000
+FEW, MANY = 1_000, 20_000
 
 #: The most that a claim of 10 may touch: rows on servers, steps of the virtual machine on SQLite.
 MOST = {"sqlite": 2_000}

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 import pytest
-from sqlalchemy import func, insert, literal, select, update
+from sqlalchemy import Table, func, insert, literal, select, update
 
 from queue_db import QueueDB
 from queue_db.feeds import Feed
@@ -61,6 +61,18 @@ def fill(db: QueueDB, feed: Feed, upto: int, each: int) -> None:
         connection.execute(changed.values(next_seq=upto + 1, tick_state=state.dump()))
 
 
+def prepared(db: QueueDB, state: str) -> tuple[Table, Table]:
+    """The tables to watch, whose statistics know another feed, and none of the messages of this one."""
+    tables = db.store.tables.feeds
+    watched = (tables.ticked, tables.ticks)
+    planner.keep_still(db, *watched)
+    db.feeds.set("known", ordering="ticks", keep_for=0)
+    fill(db, db.feed("known"), FEW, 1)
+    if state == "analysed while empty":
+        planner.analyse(db, *watched)
+    return watched
+
+
 def acts(db: QueueDB, feed: Feed) -> dict[str, Callable[[], object]]:
     """What is done near the beginning of the feed."""
     core, row = db.core, feed.row(fresh=True)
@@ -96,14 +108,7 @@ def test_reading_and_trimming_touch_no_more_of_many_ticks_than_of_few(
 ) -> None:
     monkeypatch.setattr(messages, "TRIMMED_AT_ONCE", TRIMMED)
     with make_table().open() as db:
-        tables = db.store.tables.feeds
-        watched = (tables.ticked, tables.ticks)
-        planner.keep_still(db, *watched)
-        # The statistics know another feed, and none of the messages of this one.
-        db.feeds.set("known", ordering="ticks", keep_for=0)
-        fill(db, db.feed("known"), FEW, 1)
-        if state == "analysed while empty":
-            planner.analyse(db, *watched)
+        watched = prepared(db, state)
         db.feeds.set("orders", ordering="ticks", keep_for=DAY * 30)
         feed = db.feed("orders")
 
@@ -131,13 +136,7 @@ def test_reading_and_trimming_touch_no_more_of_many_ticks_than_of_few(
 @pytest.mark.parametrize("shape", SHAPES, ids=["one message a tick", "full ticks"])
 def test_a_tick_touches_no_more_after_many_than_after_few(make_table: Callable[[], Crowd], state: str, shape: Shape) -> None:
     with make_table().open() as db:
-        tables = db.store.tables.feeds
-        watched = (tables.ticked, tables.ticks)
-        planner.keep_still(db, *watched)
-        db.feeds.set("known", ordering="ticks", keep_for=0)
-        fill(db, db.feed("known"), FEW, 1)
-        if state == "analysed while empty":
-            planner.analyse(db, *watched)
+        watched = prepared(db, state)
         db.feeds.set("orders", ordering="ticks", keep_for=0)
         feed = db.feed("orders")
 
