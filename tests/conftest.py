@@ -32,6 +32,9 @@ from tests.known_differences import DIFFERENCES
 from tests.parts import Part
 from tests.servers import Server, provide
 
+#: Fixtures that tests of several folders use.
+pytest_plugins = ("tests.aio.harness", "tests.cli.harness", "tests.plans.harness", "tests.worker.harness")
+
 #: A session of Spark takes long to start and to warm up: the files of each line share one, in one process.
 SPARK_SESSIONS = (("streams", "stream_ends", "drain", "jobs", "feeds", "source", "enqueue", "python", "drain_elsewhere", "docs"),)
 _SESSION_OF = {f"tests/spark/test_spark_{name}.py": number for number, names in enumerate(SPARK_SESSIONS) for name in names}
@@ -57,7 +60,7 @@ LONGEST = (
     "tests/races/test_settle_loses.py",
     "tests/races/test_claim_loses.py",
     "tests/aio/test_conformance_in_greenlets.py",
-    "tests/migrations/test_jdbc.py",
+    "tests/spark/test_jdbc.py",
     "tests/properties/test_interleavings.py",
     "tests/crash/test_killed_workers.py",
     "tests/docs/test_docs.py",

@@ -43,6 +43,10 @@ DATABASES: dict[str, Sequence[str]] = {
     "tests/aio/test_conformance_in_greenlets.py": ("postgresql",),
     # A command calls a verb, which tests/conformance runs on each database.
     "tests/cli": ("sqlite",),
+    "tests/feeds/test_cli_claims.py": ("sqlite",),
+    "tests/feeds/test_cli_feeds.py": ("sqlite",),
+    "tests/routes/test_cli_routes.py": ("sqlite",),
+    "tests/spark/test_cli_streams.py": ("sqlite",),
     # What goes to processes and comes back, and what they do at a signal, does not depend on the database.
     "tests/worker/test_worker_executor.py": ("sqlite",),
     "tests/worker/test_worker_process.py": ("sqlite",),

@@ -12,7 +12,7 @@ from sqlalchemy import text
 from queue_db import State, TransientStorageError, Verdict
 from queue_db.aio import AsyncLeasedJob, AsyncQueue, AsyncQueueDB
 from queue_db.testing import SettableClock
-from tests.aio.conftest import OpenAsync
+from tests.aio.harness import OpenAsync
 
 
 class CancelledAt:

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engin
 from queue_db import ConfigurationError, DuplicateJobError, LeaseLostError, QueueDB, Verdict
 from queue_db.aio import AsyncQueue, AsyncQueueDB
 from queue_db.testing import SettableClock
-from tests.aio.conftest import OpenAsync
+from tests.aio.harness import OpenAsync
 
 NOTES = Table("async_notes", MetaData(), Column("owner", String(100)), Column("text", String(100)))
 

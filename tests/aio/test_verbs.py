@@ -25,7 +25,7 @@ from queue_db.aio import AsyncLeasedJob, AsyncQueue, AsyncQueueDB
 from queue_db.errors import ArgumentError, LeaseLostError, StreamError
 from queue_db.model import RetainedResult
 from queue_db.testing import SettableClock
-from tests.aio.conftest import OpenAsync
+from tests.aio.harness import OpenAsync
 from tests.aio.loop import for_asyncio
 
 

@@ -17,7 +17,7 @@ from queue_db.concurrency.greenlets import run
 from queue_db.model import ClaimResult, RetainedResult
 from queue_db.strategies import Adaptive
 from queue_db.strategies.optimistic import Slots
-from tests.aio.conftest import OpenAsync
+from tests.aio.harness import OpenAsync
 
 
 async def ticks_during(verb: Awaitable[Any]) -> int:

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import create_engine, make_url
 
 from queue_db import QueueDB
-from tests.cli.conftest import Ask
+from tests.cli.harness import Ask
 from tests.servers import Server, over_tls, provide
 
 REFUSES = "the database refuses to change anything: "

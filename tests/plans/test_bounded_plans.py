@@ -6,8 +6,8 @@ import pytest
 
 from queue_db import Capability, LeasedJob, Optimistic
 from queue_db.strategies import known_strategies, strategy_for
-from tests.plans.conftest import Crowd
 from tests.plans.filling import fill
+from tests.plans.harness import Crowd
 from tests.plans.planner import STATES
 from tests.plans.touched import Touched, watch
 from tests.plans.verbs import VERBS

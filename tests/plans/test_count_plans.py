@@ -12,8 +12,8 @@ from queue_db.dialects.clock import now_us
 from queue_db.monitoring.sampling import Sampling
 from queue_db.store.schema import BLOCKED, NEVER
 from tests.plans import planner
-from tests.plans.conftest import Crowd
 from tests.plans.filling import numbers
+from tests.plans.harness import Crowd
 from tests.plans.touched import Touched, watch
 
 MANY = 20_000

@@ -10,8 +10,8 @@ from queue_db import LeasedJob, Queue, QueueDB
 from queue_db.store import LowWaterMarks
 from queue_db.store.low_water_marks import BEGINNING, LONGEST_RESCAN_INTERVAL, MOST_RANGES, REMEMBERED
 from queue_db.verbs import next_due
-from tests.plans.conftest import FEW, Crowd
 from tests.plans.filling import MANY, fill
+from tests.plans.harness import FEW, Crowd
 from tests.plans.touched import watch
 
 #: Jobs that come and go while somebody's snapshot is open. Deleting is slow on InnoDB.

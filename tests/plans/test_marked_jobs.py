@@ -8,8 +8,8 @@ import pytest
 
 from queue_db import LeasedJob, QueueDB
 from queue_db.store import LowWaterMarks
-from tests.plans.conftest import FEW, Crowd
 from tests.plans.filling import fill
+from tests.plans.harness import FEW, Crowd
 from tests.plans.test_bounded_plans import MOST
 from tests.plans.touched import watch
 

@@ -8,8 +8,8 @@ import pytest
 
 from queue_db.store import ranges
 from tests.plans import planner
-from tests.plans.conftest import DAY, Crowd
 from tests.plans.filling import fill
+from tests.plans.harness import DAY, Crowd
 from tests.plans.touched import watch
 
 OTHERS = 50_000

@@ -1,4 +1,4 @@
-"""Options of Spark's own JDBC source; tests/migrations/test_jdbc.py uses them, with real drivers and real servers."""
+"""Options of Spark's own JDBC source; tests/spark/test_jdbc.py uses them, with real drivers and real servers."""
 
 import pytest
 from sqlalchemy import make_url

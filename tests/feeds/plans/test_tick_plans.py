@@ -13,7 +13,7 @@ from queue_db import QueueDB
 from queue_db.feeds import Feed
 from queue_db.store.feeds import messages, ranges, ticked, ticking
 from tests.plans import planner
-from tests.plans.conftest import DAY, Crowd
+from tests.plans.harness import DAY, Crowd
 from tests.plans.planner import STATES
 from tests.plans.touched import Touched, watch
 

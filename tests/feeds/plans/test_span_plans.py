@@ -10,7 +10,7 @@ from sqlalchemy import insert, literal, select, update
 from queue_db import QueueDB
 from queue_db.feeds import Span
 from tests.plans import planner
-from tests.plans.conftest import DAY, Crowd
+from tests.plans.harness import DAY, Crowd
 from tests.plans.planner import STATES
 from tests.plans.touched import Touched, watch
 
