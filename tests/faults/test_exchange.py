@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from sqlalchemy import Connection, make_url, text
@@ -11,27 +11,15 @@ from sqlalchemy import Connection, make_url, text
 from queue_db import Adaptive, LeasedJob, PermanentStorageError, Queue, QueueDB, State, StorageError, TransientStorageError, Verdict
 from queue_db.model import ClaimRequest, ClaimResult
 from queue_db.store import Store
+from tests.faults.conftest import WAITS
 from tests.faults.once import Once
-from tests.faults.test_network import WAITS, rows
+from tests.faults.test_network import rows
 from tests.servers.proxy import Proxy
 
 SERVERS = pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")
 
 #: How the statement begins with which a completion is over; on PostgreSQL it is the claim too.
 COMPLETES = {"postgresql": "EXECUTE", "mysql": "DELETE", "mariadb": "DELETE"}
-
-
-@pytest.fixture
-def proxy(url: str) -> Iterator[Proxy]:
-    with Proxy.before(url) as between:
-        yield between
-
-
-@pytest.fixture
-def far(kind: str, url: str, proxy: Proxy, db: QueueDB, name: str) -> Iterator[Queue]:
-    with QueueDB(make_url(proxy.url(url)).update_query_dict(WAITS[kind])) as remote:
-        remote.check()
-        yield remote.queue(name)
 
 
 def one_in_hand(queue: Queue) -> tuple[LeasedJob, int]:

@@ -16,7 +16,7 @@ from queue_db.model import ClaimRequest, ClaimResult
 from queue_db.removal import Delete
 from queue_db.store import Store
 from queue_db.strategies import Strategy
-from tests.faults.test_network import WAITS
+from tests.faults.conftest import WAITS
 from tests.patience import PATIENCE
 from tests.races.interleaving import open_transaction
 from tests.servers.proxy import Proxy

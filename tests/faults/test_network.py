@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,34 +12,12 @@ from sqlalchemy import Connection, create_engine, event, make_url, text
 
 from queue_db import LeasedJob, Queue, QueueDB, State, StorageError, TransientStorageError, Verdict
 from queue_db.dialects import direct, loading
+from tests.faults.conftest import WAITS
 from tests.faults.once import Once
 from tests.patience import PATIENCE
 from tests.servers.proxy import Proxy
 
 pytestmark = pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")
-
-#: Short waits, so that a dead network shows soon, but longer than a busy machine takes. TLS off: the proxy must be able to read
-#: COMMIT.
-WAITS = {
-    "postgresql": {"connect_timeout": "2", "sslmode": "disable"},
-    "mysql": {"connect_timeout": "2", "read_timeout": "3", "ssl_disabled": "true"},
-    "mariadb": {"connect_timeout": "2", "read_timeout": "3", "ssl_disabled": "true"},
-}
-
-
-@pytest.fixture
-def proxy(url: str) -> Iterator[Proxy]:
-    with Proxy.before(url) as between:
-        yield between
-
-
-@pytest.fixture
-def far(kind: str, url: str, proxy: Proxy, db: QueueDB, name: str) -> Iterator[Queue]:
-    """A queue at the other end of a network that breaks."""
-    # `db` is there first: MySQL lets a password in without TLS only once it has seen it with TLS.
-    with QueueDB(make_url(proxy.url(url)).update_query_dict(WAITS[kind])) as remote:
-        remote.check()
-        yield remote.queue(name)
 
 
 def rows(db: QueueDB, queue: str) -> list[Any]:

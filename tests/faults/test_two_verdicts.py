@@ -11,8 +11,8 @@ from sqlalchemy import event, make_url
 from queue_db import LeasedJob, QueueDB, State, StorageError, Verdict
 from queue_db.testing import SettableClock
 from queue_db.verbs import fenced_change
+from tests.faults.conftest import WAITS
 from tests.faults.once import Once
-from tests.faults.test_network import WAITS
 from tests.patience import wait_for
 from tests.servers.proxy import Proxy
 
@@ -29,12 +29,6 @@ REMOVED: dict[str, tuple[Settle, dict[str, Any], str, str]] = {
     "bury": (lambda job: job.bury("no use"), {}, "delete", "COMMIT"),
     "fail for good": (lambda job: job.fail("no luck"), {"max_attempts": 1}, "delete", "COMMIT"),
 }
-
-
-@pytest.fixture
-def proxy(url: str) -> Iterator[Proxy]:
-    with Proxy.before(url) as between:
-        yield between
 
 
 class Two:

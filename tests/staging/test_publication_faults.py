@@ -10,7 +10,7 @@ from sqlalchemy import event, make_url, text
 from queue_db import QueueDB, StorageError
 from queue_db.errors import StagingError
 from queue_db.store.staging import Published
-from tests.faults.test_network import WAITS
+from tests.faults.conftest import WAITS
 from tests.servers import Server, provide
 from tests.servers.proxy import Proxy
 from tests.staging.conftest import Attempt, ledger, load, payloads, publish, stage, staged
