@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
+from tests.type_checking import complaints
 
-pytest.importorskip("mypy")
+ERROR = re.compile(r"program\.py:(\d+): error: .*\[([a-z-]+)\]$")
 
 #: Each line that ends with a comment ``# E: code`` is an error, and no other is.
 PROGRAM = """
@@ -103,21 +101,8 @@ def claimed(job: AsyncLeasedJob[Welcome]) -> int:
 
 
 def test_the_types_of_the_public_names(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(PROGRAM)
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--strict",
-        "--config-file=",
-        "--no-error-summary",
-        f"--cache-dir={tmp_path}",
-        "program.py",
-    ]
-    root = Path(__file__).parents[1]
-    done = subprocess.run(
-        command, cwd=tmp_path, env={"MYPYPATH": str(root), "PATH": ""}, capture_output=True, text=True, check=False
-    )
-    found = set(re.findall(r"^program\.py:(\d+): error: .*\[([a-z-]+)\]$", done.stdout, re.MULTILINE))
-    expected = {(str(number), line.partition("# E: ")[2]) for number, line in enumerate(PROGRAM.split("\n"), 1) if "# E: " in line}
-    assert found == expected, done.stdout + done.stderr
+    lines = complaints(PROGRAM, tmp_path)
+    found = {line.groups() for line in map(ERROR.match, lines) if line}
+    program = PROGRAM.removeprefix("\n").split("\n")
+    expected = {(str(number), line.partition("# E: ")[2]) for number, line in enumerate(program, 1) if "# E: " in line}
+    assert found == expected, lines

@@ -1,10 +1,10 @@
 """What type checkers accept of a program with a worker."""
 
 import pytest
-from mypy import api
 
 from queue_db import ArgumentError, QueueDB
 from queue_db.worker import Worker
+from tests.type_checking import complaints
 
 PROGRAM = """
 from queue_db import LeasedJob, QueueDB
@@ -46,10 +46,7 @@ kind: str = a(worker.db.queue("mail").claim()[0])
 
 def test_mistakes_are_seen_by_a_type_checker(tmp_path):
     """The comments are counted too: one that is not needed is an error."""
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    found, problems, status = api.run(["--strict", str(program)])
-    assert (status, problems) == (0, ""), found
+    assert complaints(PROGRAM, tmp_path) == []
 
 
 def test_and_an_option_that_is_none_is_refused_when_it_runs():
