@@ -138,6 +138,18 @@ def test_no_password_is_printed(ask_at, closed_port, url, status, monkeypatch):
             assert SECRET not in answer.out + answer.err or url.startswith("sqlite")
 
 
+def test_ctrl_c_while_a_worker_waits_for_the_server(ask_at, closed_port, monkeypatch):
+    """And what it logs meanwhile has no password."""
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("queue_db.cli.lasting.time.sleep", interrupted)
+    answer = ask_at(f"postgresql://user:{SECRET}@127.0.0.1:{closed_port}/db", "work", "q", "--exec", "true", status=130)
+    assert "trying again" in answer.err
+    assert SECRET not in answer.out + answer.err
+
+
 @ON_SERVERS
 def test_no_password_is_printed_when_all_is_well(ask_at, fresh_url, name):
     password = make_url(fresh_url).password
