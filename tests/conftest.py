@@ -37,7 +37,9 @@ from tests.servers import Server, provide
 pytest_plugins = ("tests.aio.harness", "tests.cli.harness", "tests.plans.harness", "tests.worker.harness")
 
 #: A session of Spark takes long to start and to warm up: the files of each line share one, in one process.
-SPARK_SESSIONS = (("streams", "stream_ends", "drain", "jobs", "feeds", "source", "enqueue", "python", "drain_elsewhere", "docs"),)
+SPARK_SESSIONS = (
+    ("streams", "stream_ends", "drain", "jobs", "feeds", "source", "enqueue", "python", "drain_elsewhere", "docs", "demo"),
+)
 _SESSION_OF = {f"tests/spark/test_spark_{name}.py": number for number, names in enumerate(SPARK_SESSIONS) for name in names}
 
 #: The tests of these files on one database run in one process.
@@ -55,7 +57,6 @@ LONGEST = (
     "tests/compare/test_benchmarks.py",
     "tests/migrations/test_migrate.py",
     "tests/worker/test_worker_storms.py",
-    "tests/spark/test_spark_demo.py",
     "tests/negative/test_what_the_checks_notice.py",
     "tests/plans/test_bounded_plans.py",
     "tests/races/test_settle_loses.py",

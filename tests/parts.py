@@ -47,6 +47,12 @@ DATABASES: dict[str, Sequence[str]] = {
     "tests/feeds/test_cli_feeds.py": ("sqlite",),
     "tests/routes/test_cli_routes.py": ("sqlite",),
     "tests/spark/test_cli_streams.py": ("sqlite",),
+    # Below Spark only the SQL differs between databases; what needs no JVM runs it on more.
+    "tests/spark": ("postgresql",),
+    "tests/spark/test_drain_loop.py": ("sqlite", "postgresql"),
+    "tests/spark/test_spark_feed_steps.py": ("sqlite", "postgresql"),
+    "tests/spark/test_spark_steps.py": ("sqlite", "postgresql"),
+    "tests/spark/test_spark_tidying.py": ("sqlite", "postgresql"),
     # What goes to processes and comes back, and what they do at a signal, does not depend on the database.
     "tests/worker/test_worker_executor.py": ("sqlite",),
     "tests/worker/test_worker_process.py": ("sqlite",),

@@ -14,6 +14,10 @@ from tests.spark.cluster import START_LIMIT, bare_python, connect_server, standa
 ROOT = Path(__file__).parents[2]
 HOSTS = ["127.0.0.1", "127.0.0.2"]
 MISSING = "No module named 'queue_db'"
+pytestmark = pytest.mark.rest(
+    "test_spark_code_bundle.py has a Python without the package, and each use of WORK is tested on the local Spark"
+)
+
 # Each task reports where it runs and whether it finds the package, and ends when it may.
 CLIENT = """
 import json, os, sys, time

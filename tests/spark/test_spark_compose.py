@@ -15,20 +15,25 @@ from tests.spark.cluster import START_LIMIT, standalone
 URL = "spark://spark-master:7077"
 
 
+MASTER, WORKER, DRIVER = (SERVICES[name] for name in ("spark-master", "spark-worker", "driver"))
+
+
+def test_one_image_is_master_worker_and_driver() -> None:
+    assert [one["image"] for one in (MASTER, WORKER, DRIVER)] == ["queue-db-spark"] * 3, "one Python, one Spark"
+    assert (MASTER["command"][0], WORKER["command"][0], WORKER["command"][-1]) == ("spark-class", "spark-class", URL)
+    assert URL in DRIVER["entrypoint"]
+
+
+@pytest.mark.rest("test_spark_demo.py runs the application, and the services of the file are compared above")
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 def test_the_driver_and_the_executors_reach_one_database_by_one_url(java_home: str, url: str, name: str, tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     for number in range(3):
         (tmp_path / "files" / str(number)).write_text("text")
-    master, worker, driver = (
-        SERVICES[f"spark-{name}"] if name != "driver" else SERVICES[name] for name in ("master", "worker", "driver")
-    )
-    assert [one["image"] for one in (master, worker, driver)] == ["queue-db-spark"] * 3, "one Python, one Spark"
-    program, *of_master = (word.replace("spark-master", "127.0.0.1") for word in master["command"])
-    assert (program, worker["command"][0], worker["command"][-1]) == ("spark-class", "spark-class", URL)
+    of_master = [word.replace("spark-master", "127.0.0.1") for word in MASTER["command"][1:]]
     python = Path(sys.executable)
-    with standalone(tmp_path, python, ["127.0.0.1"], master=of_master, worker=worker["command"][1:-1]) as cluster:
-        submit, *of_driver = (word.replace(URL, cluster.url) for word in driver["entrypoint"])
+    with standalone(tmp_path, python, ["127.0.0.1"], master=of_master, worker=WORKER["command"][1:-1]) as cluster:
+        submit, *of_driver = (word.replace(URL, cluster.url) for word in DRIVER["entrypoint"])
         conf = [word for option in cluster.options.items() for word in ("--conf", "=".join(option))]
         application = ["spark_jobs/enqueue_files.py", "--queue", name, "--dir", tmp_path / "files"]
         done = subprocess.run(

@@ -9,12 +9,7 @@ from queue_db import QueueDB
 from queue_db.spark import register
 from queue_db.spark.rows import MESSAGES
 
-# Below Spark only the SQL differs between databases, and test_spark_feed_steps.py runs that on all of them.
-TWO = pytest.mark.parametrize(
-    "kind",
-    [pytest.param("sqlite", marks=pytest.mark.rest("tests/streams runs the SQL below Spark on each database")), "postgresql"],
-    scope="session",
-)
+TWO = pytest.mark.parametrize("kind", ["sqlite", "postgresql"], scope="session")
 ONE = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 
 

@@ -8,6 +8,11 @@ from tests.spark.kills.programs import Count
 from tests.spark.kills.rounds import play
 from tests.spark.kills.world import World
 
+pytestmark = pytest.mark.rest(
+    "on the local Spark tasks die in test_spark_source.py and test_spark_drain.py, and batches are repeated as after the death of"
+    " a driver in test_spark_streams.py and test_spark_feeds.py; connections and databases fail in the tests of streams and staging"
+)
+
 # Most of the time goes into drivers, so they live on from test to test until one is killed; the tests that kill one come last.
 # Those that come after it have no executors and run the tasks by themselves, in the same Python without the package: they start
 # sooner.

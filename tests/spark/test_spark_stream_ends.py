@@ -11,12 +11,7 @@ from sqlalchemy import update
 from queue_db import QueueDB
 from queue_db.spark import complete_on_commit, register
 
-# Below Spark only the SQL differs between databases, and tests/streams runs that on all of them.
-TWO = pytest.mark.parametrize(
-    "kind",
-    [pytest.param("sqlite", marks=pytest.mark.rest("tests/streams runs the SQL below Spark on each database")), "postgresql"],
-    scope="session",
-)
+TWO = pytest.mark.parametrize("kind", ["sqlite", "postgresql"], scope="session")
 ONE = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 
 

@@ -11,13 +11,8 @@ from pyspark.sql import functions as f
 from queue_db import QueueDB
 from queue_db.spark import dead_letter, register
 
-# Below Spark only the SQL differs between databases, and tests/streams runs that on all of them.
-REST = {
-    kind: pytest.param(kind, marks=pytest.mark.rest("tests/streams runs the SQL below Spark on each database"))
-    for kind in ("sqlite", "mariadb")
-}
-TWO = pytest.mark.parametrize("kind", [REST["sqlite"], "postgresql"], scope="session")
-ALL = pytest.mark.parametrize("kind", ["sqlite", "postgresql", REST["mariadb"]], scope="session")
+TWO = pytest.mark.parametrize("kind", ["sqlite", "postgresql"], scope="session")
+ALL = pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mariadb"], scope="session")
 ONE = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 
 
