@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from argparse import Namespace
+from functools import partial
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -29,7 +32,14 @@ def alembic(*arguments: str, url: str | None = None) -> subprocess.CompletedProc
     return subprocess.run([ALEMBIC, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_up_and_down_in_a_checkout(fresh_url: str) -> None:
+def in_checkout(monkeypatch: pytest.MonkeyPatch, *settings: str) -> tuple[Config, StringIO]:
+    """What the command hands over for its ``-x``, and where it prints, in this process."""
+    monkeypatch.chdir(ROOT)
+    printed = StringIO()
+    return Config(toml_file="pyproject.toml", stdout=printed, output_buffer=printed, cmd_opts=Namespace(x=list(settings))), printed
+
+
+def test_up_and_down_in_a_checkout(fresh_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     raised = alembic("upgrade", "head", url=fresh_url)
     assert raised.returncode == 0, raised.stderr
     assert f"-> {HEAD}, " in raised.stderr, "each step is reported"
@@ -37,19 +47,23 @@ def test_up_and_down_in_a_checkout(fresh_url: str) -> None:
         db.check()
         assert db.queue("q").enqueue("k") is not None
         assert ask(db, "SELECT works_since FROM jobs_schema_version") is not None
-    assert f"{HEAD} (head)" in alembic("current", url=fresh_url).stdout
-    assert "No new upgrade operations detected" in alembic("check", url=fresh_url).stdout
-    lowered = alembic("downgrade", "base", url=fresh_url)
-    assert lowered.returncode == 0, lowered.stderr
+    for act, expected in {
+        command.current: f"{HEAD} (head)",
+        command.check: "No new upgrade operations detected",
+        partial(command.downgrade, revision="base"): "",
+    }.items():
+        config, printed = in_checkout(monkeypatch, f"url={fresh_url}")
+        act(config)
+        assert expected in printed.getvalue()
     with QueueDB(fresh_url) as db, db.database.engine.connect() as connection:
         assert set(inspect(connection).get_table_names()) - {"sqlite_sequence"} == {"jobs_schema_version"}
 
 
-def test_the_statements_without_a_server(fresh_url: str) -> None:
-    printed = alembic("-x", f"url={fresh_url}", "-x", "table=mail", "upgrade", "head", "--sql")
-    assert printed.returncode == 0, printed.stderr
+def test_the_statements_without_a_server(fresh_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, printed = in_checkout(monkeypatch, f"url={fresh_url}", "table=mail")
+    command.upgrade(config, "head", sql=True)
     with QueueDB(fresh_url, table="mail") as db:
-        assert printed.stdout == db.migration_sql()
+        assert printed.getvalue() == db.migration_sql()
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")

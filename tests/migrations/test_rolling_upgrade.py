@@ -84,13 +84,11 @@ def test_code_works_on_newer_tables_that_only_have_additions(
     caplog.set_level(logging.INFO, "queue_db")
     with QueueDB(fresh_url) as db:
         _use_every_table(db)
+        # Once, whatever is done.
+        (line,) = [record.getMessage() for record in caplog.records if "was written for" in record.getMessage()]
         db.check()
         db.migrate()  # programs do this when they start: it neither fails nor changes anything
-    lines = [
-        record.getMessage() for record in caplog.records if "were written" in record.getMessage() or "written for" in record.msg
-    ]
-    assert lines
-    assert f"are at revision 9002; this queue-db was written for {HEAD} and works with them" in lines[0]
+    assert f"are at revision 9002; this queue-db was written for {HEAD} and works with them" in line
     assert ask(empty, "SELECT version_num FROM jobs_schema_version") == "9002"
     assert ask(empty, "SELECT works_since FROM jobs_schema_version") == works_since(directory(), HEAD)
 
@@ -118,26 +116,11 @@ def test_a_process_that_is_running_goes_on_over_the_migration(empty: QueueDB, fr
         rounds()
 
 
-def test_the_log_says_it_once_for_an_open_database(
-    empty: QueueDB, fresh_url: str, later: Upgrade, caplog: pytest.LogCaptureFixture
-) -> None:
-    later(empty, r9001=True)
-    caplog.set_level(logging.INFO, "queue_db")
-    with QueueDB(fresh_url) as db:
-        for _ in range(3):
-            db.queue("q").enqueue("k")
-    assert len([record for record in caplog.records if record.name == "queue_db"]) == 1
-
-
-@pytest.mark.parametrize("steps", [{"r9001": False}, {"r9001": True, "r9002": False}, {"r9001": False, "r9002": True}], ids=str)
-def test_code_is_refused_by_newer_tables_that_have_other_changes(
-    empty: QueueDB, fresh_url: str, later: Upgrade, steps: dict[str, bool]
-) -> None:
-    later(empty, **steps)
-    needed = max(name for name, additive in steps.items() if not additive).removeprefix("r")
+def test_code_is_refused_by_newer_tables_that_have_other_changes(empty: QueueDB, fresh_url: str, later: Upgrade) -> None:
+    later(empty, r9001=False, r9002=True)
     with QueueDB(fresh_url) as db:
         for verb in (db.check, db.queue("q").claim, db.migrate):
-            with pytest.raises(SchemaOutOfDateError, match=f"newer queue-db, works with {needed} or later.*upgrade the package"):
+            with pytest.raises(SchemaOutOfDateError, match="newer queue-db, works with 9001 or later.*upgrade the package"):
                 verb()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
-from queue_db import QueueDB
+from queue_db import Queue, QueueDB
 from tests.migrations.conftest import ask, run
 
 INNODB = pytest.mark.parametrize("kind", ["mysql", "mariadb"], scope="session")
@@ -89,9 +89,7 @@ def test_names_and_keys_keep_their_case_and_accents(db: QueueDB, name: str) -> N
     assert [queue.enqueue("k", unique_key=key, on_duplicate="skip") for key in keys] == [None] * len(keys)
 
 
-def test_an_id_is_never_used_again(empty: QueueDB) -> None:
-    empty.migrate()
-    queue = empty.queue("q")
+def test_an_id_is_never_used_again(queue: Queue) -> None:
     last = 0
     for _ in range(3):
         job_id = queue.enqueue("k")
@@ -101,10 +99,9 @@ def test_an_id_is_never_used_again(empty: QueueDB) -> None:
         queue.claim()[0].complete().require()
 
 
-def test_an_insert_by_hand_needs_a_queue_and_a_payload_and_no_more(empty: QueueDB) -> None:
-    empty.migrate()
-    run(empty, "INSERT INTO jobs (queue, payload) VALUES ('q', 'null'), ('q', '7')")
-    first, second = empty.queue("q").claim(10)
+def test_an_insert_by_hand_needs_a_queue_and_a_payload_and_no_more(queue: Queue) -> None:
+    run(queue.db, f"INSERT INTO jobs (queue, payload) VALUES ('{queue.name}', 'null'), ('{queue.name}', '7')")
+    first, second = queue.claim(10)
     assert (first.payload, second.payload) == (None, 7)
     assert first.kind == second.kind == "default"
     assert first.complete()

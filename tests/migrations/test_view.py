@@ -69,29 +69,29 @@ def test_states_and_times(empty: QueueDB) -> None:
     assert {row.worker for row in found.values() if row.queue == "other"} == {"stream s"}
 
 
-@pytest.mark.parametrize(
-    ("at", "state", "year"),
-    [
-        (9_000_000_000_000_000_000, "scheduled", None),
-        (-62_135_596_800_000_001, "available", None),
-        (-(2**62), "available", None),
-        (-(2**63), "available", None),
-        (0, "available", 1970),
-        (-1_000_000_000_000_000, "available", 1938),
-    ],
-)
-def test_one_row_with_a_time_beyond_all_calendars_leaves_the_others_readable(
-    empty: QueueDB, at: int, state: str, year: int | None
-) -> None:
+#: A time in the columns of a job → its state and the year that is shown, none of a time beyond all calendars.
+TIMES: dict[int, tuple[str, int | None]] = {
+    9_000_000_000_000_000_000: ("scheduled", None),
+    -62_135_596_800_000_001: ("available", None),
+    -(2**62): ("available", None),
+    -(2**63): ("available", None),
+    0: ("available", 1970),
+    -1_000_000_000_000_000: ("available", 1938),
+}
+
+
+def test_a_row_with_a_time_beyond_all_calendars_leaves_the_others_readable(empty: QueueDB) -> None:
     """It is shown as none; and so are the other times that a client may write."""
     empty.migrate()
-    proper = empty.queue("q").enqueue("k")
-    run(empty, f"INSERT INTO jobs (queue, payload, available_at, created_at) VALUES ('other', '1', {at}, {at})")
-    found = rows(empty)
-    assert found.pop(proper or 0).due_at is not None
-    (row,) = found.values()
-    assert row.state == state
-    assert [shown and moment(shown).year for shown in (row.due_at, row.created_at)] == [year, year]
+    for at, (state, year) in TIMES.items():
+        proper = empty.queue("q").enqueue("k")
+        run(empty, f"INSERT INTO jobs (queue, payload, available_at, created_at) VALUES ('other', '1', {at}, {at})")
+        found = rows(empty)
+        assert found.pop(proper or 0).due_at is not None
+        (row,) = found.values()
+        assert row.state == state, at
+        assert [shown and moment(shown).year for shown in (row.due_at, row.created_at)] == [year, year], at
+        run(empty, "DELETE FROM jobs")
 
 
 @pytest.mark.parametrize(
