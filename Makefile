@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WITH_JAVA = java_home=$$($(PY) tools/java.py) && JAVA_HOME="$$java_home"
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo compare gallery check test test-rest test-nightly docs lint golden format lock servers clean
+.PHONY: help environment demo compare gallery check test test-rest test-nightly mutants docs lint golden format lock servers clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -51,6 +51,10 @@ test-rest: environment ## What make test leaves: the other databases and strateg
 test-nightly: environment ## The conformance suite in the cells that a class does not depend on: ARGS="…"
 	@$(PYTEST) --part nightly $(ARGS)
 
+mutants: environment ## Change the code in small ways and list what no test of make test notices, resumable: ARGS="'queue_db.strategies.*'"
+	@nice -n 19 $(VENV)/bin/mutmut run --max-children 1 $(ARGS)
+	@$(VENV)/bin/mutmut results
+
 docs: environment ## Build the documentation as a site into build/site; dead links end it
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 	@echo "build/site/index.html"
@@ -79,6 +83,6 @@ servers: environment ## Start private servers and print their URLs, until Ctrl-C
 	@$(PY) -m tests.servers start $(KINDS)
 
 clean: ## Remove the environment and everything else that was made here
-	rm -rf $(VENV) build dist demo-output comparison test-report spark-warehouse metastore_db derby.log *.egg-info
+	rm -rf $(VENV) build dist demo-output comparison mutants test-report spark-warehouse metastore_db derby.log *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
