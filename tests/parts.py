@@ -49,6 +49,8 @@ DATABASES: dict[str, Sequence[str]] = {
     "tests/spark/test_cli_streams.py": ("sqlite",),
     # Below Spark only the SQL differs between databases; what needs no JVM runs it on more.
     "tests/spark": ("postgresql",),
+    "tests/spark/staging": ("sqlite", "postgresql"),
+    "tests/spark/streams": ("sqlite", "postgresql"),
     "tests/spark/test_drain_loop.py": ("sqlite", "postgresql"),
     "tests/spark/test_spark_feed_steps.py": ("sqlite", "postgresql"),
     "tests/spark/test_spark_steps.py": ("sqlite", "postgresql"),
@@ -62,7 +64,7 @@ DATABASES: dict[str, Sequence[str]] = {
 INSTEAD = ("postgresql", "mariadb", "mysql", "sqlite")
 
 #: Folders and files that are not for the loop while writing: they start a JVM, a browser, or many processes.
-NOT_IN_CHECK = ("tests/chaos", "tests/compare", "tests/crash", "tests/packaging", "tests/spark")
+NOT_IN_CHECK = ("tests/chaos", "tests/compare", "tests/crash", "tests/packaging", "tests/spark/test_jdbc.py", "tests/spark/test_spark_")
 
 MARKS = {
     Part.REST: "rest(reason): only make test-rest runs it; the reason names what stands for it in make test",

@@ -14,7 +14,7 @@ from queue_db.testing.suite import OpenDB
 from tests.conformance import grid, third_party
 from tests.conformance.combinations import REMOVALS, Combination
 from tests.conformance.pool import on_pool
-from tests.streams.conftest import open_stream
+from tests.spark.streams.conftest import open_stream
 
 #: A strategy with a fixed window, so that slices of it are read too.
 STRATEGY = "optimistic"

@@ -17,8 +17,8 @@ from queue_db.database.migrate import configuration, works_since
 from queue_db.store.schema import HEAD, tables
 from queue_db.worker import Worker
 from tests.migrations.conftest import ask, run
-from tests.staging.conftest import load, publish, stage
-from tests.streams.conftest import open_stream
+from tests.spark.staging.conftest import load, publish, stage
+from tests.spark.streams.conftest import open_stream
 
 #: What a migration that only adds may add: columns that may be left out of an INSERT, indexes, tables.
 NEXT = '''

@@ -20,15 +20,15 @@ from queue_db.store.staging import Load, Published
 from queue_db.store.streams import Offset, Session, completion, position, reading, releases
 from queue_db.testing import SettableClock
 from tests.handles import Handles
-from tests.staging import test_publication_loses
-from tests.streams import (
+from tests.spark.staging import test_publication_loses
+from tests.spark.streams import (
     test_stream_batches,
     test_stream_checkpoints,
     test_stream_keys,
     test_stream_loses,
     test_stream_release,
 )
-from tests.streams.test_stream_machine import run_quickly
+from tests.spark.streams.test_stream_machine import run_quickly
 
 #: How a check fails: an assertion, or an expected error that is not raised.
 NOTICED = (AssertionError, pytest.fail.Exception)

@@ -13,8 +13,8 @@ from queue_db.dialects import mysql
 from queue_db.spark.rows import SCHEMA, RowShape
 from queue_db.spark.target import target_of
 from queue_db.store import ranges
-from tests.staging.test_staged_contents import CONTENTS
-from tests.streams.conftest import enqueue
+from tests.spark.staging.test_staged_contents import CONTENTS
+from tests.spark.streams.conftest import enqueue
 
 EVERYTHING = [*CONTENTS.values(), ",", '"', '""', ",,\n,", "x" * 100_000]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queue_db import QueueDB, State
-from tests.streams.conftest import ID, VERSION, Reader, enqueue, open_stream, snapshot
+from tests.spark.streams.conftest import ID, VERSION, Reader, enqueue, open_stream, snapshot
 
 
 def payloads(db: QueueDB, name: str) -> list[object]:

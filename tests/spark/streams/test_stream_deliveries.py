@@ -13,7 +13,7 @@ from queue_db import QueueDB
 from queue_db.errors import CheckpointMismatchError, StreamError, StreamFencedError
 from queue_db.store import streams
 from queue_db.store.streams import Offset
-from tests.streams.conftest import ATTEMPTS, ID, Reader, enqueue, open_stream, snapshot
+from tests.spark.streams.conftest import ATTEMPTS, ID, Reader, enqueue, open_stream, snapshot
 
 
 def attempts(reader: Reader, start: Offset, end: Offset) -> set[int]:

@@ -21,7 +21,7 @@ from queue_db.store import LowWaterMarks, settle
 from queue_db.store.schema import NEVER
 from queue_db.store.streams import Offset
 from queue_db.testing import SettableClock
-from tests.streams.conftest import ID, RETENTION, VERSION, Cut, Reader, open_stream, snapshot
+from tests.spark.streams.conftest import ID, RETENTION, VERSION, Cut, Reader, open_stream, snapshot
 
 SECOND = 1_000_000
 

@@ -10,7 +10,7 @@ from queue_db import DuplicateJobError, QueueDB, State
 from queue_db.dialects import bulk
 from queue_db.store import settle, streams
 from queue_db.store.streams import Offset
-from tests.streams.conftest import Reader, enqueue, open_stream, snapshot
+from tests.spark.streams.conftest import Reader, enqueue, open_stream, snapshot
 
 
 def hold(db: QueueDB, name: str) -> tuple[Reader, Offset, int]:

@@ -9,7 +9,7 @@ import pytest
 from queue_db import QueueDB
 from queue_db.errors import CheckpointMismatchError
 from queue_db.store.streams import Offset
-from tests.streams.conftest import Reader, enqueue, open_stream, restore, snapshot
+from tests.spark.streams.conftest import Reader, enqueue, open_stream, restore, snapshot
 
 
 def refused(reader: Reader, bad: Offset) -> None:

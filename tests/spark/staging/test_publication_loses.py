@@ -11,7 +11,7 @@ from queue_db import QueueDB
 from queue_db.errors import StagingError
 from queue_db.store.staging import Published
 from tests.races.interleaving import Loser, at_once, between, open_transaction
-from tests.staging.conftest import (
+from tests.spark.staging.conftest import (
     discard,
     discarding,
     ledger,

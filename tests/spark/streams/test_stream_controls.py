@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from queue_db import QueueDB
 from queue_db.testing import SettableClock
-from tests.streams.conftest import enqueue, open_stream, snapshot
+from tests.spark.streams.conftest import enqueue, open_stream, snapshot
 
 
 def test_nothing_is_claimed_while_the_queue_is_paused(db: QueueDB, name: str) -> None:

@@ -13,7 +13,7 @@ from queue_db.store.staging import Published
 from tests.faults.conftest import WAITS
 from tests.servers import Server, provide
 from tests.servers.proxy import Proxy
-from tests.staging.conftest import Attempt, ledger, load, payloads, publish, stage, staged
+from tests.spark.staging.conftest import Attempt, ledger, load, payloads, publish, stage, staged
 
 SERVERS = ["postgresql", "mysql", "mariadb"]
 

@@ -16,7 +16,7 @@ from queue_db.spark.target import target_of
 from queue_db.store import staging
 from queue_db.store.staging import Published
 from queue_db.testing import SettableClock
-from tests.staging.conftest import jobs_of, load, load_at_once, publish, stage
+from tests.spark.staging.conftest import jobs_of, load, load_at_once, publish, stage
 
 FACE = "\N{GRINNING FACE}"
 

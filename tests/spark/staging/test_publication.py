@@ -15,7 +15,7 @@ from queue_db.dialects.chunks import small, whole
 from queue_db.errors import StagingError
 from queue_db.store import staging
 from queue_db.store.staging import Load, Published
-from tests.staging.conftest import (
+from tests.spark.staging.conftest import (
     Attempt,
     chunk_of,
     discard,
@@ -31,7 +31,7 @@ from tests.staging.conftest import (
     stage,
     staged,
 )
-from tests.streams.conftest import Cut, cut_at
+from tests.spark.streams.conftest import Cut, cut_at
 
 
 def test_all_that_was_staged_becomes_jobs_and_leaves_the_staging_table(db: QueueDB, name: str) -> None:

@@ -21,7 +21,7 @@ from tests.races.interleaving import Loser, at_once, open_transaction, other_han
 from tests.races.test_claim_loses import STRATEGIES, state, steps_over_locks
 from tests.races.test_settle_loses import LOSERS
 from tests.races.winners import WINNERS
-from tests.streams.conftest import ID, Reader, enqueue, open_stream, snapshot
+from tests.spark.streams.conftest import ID, Reader, enqueue, open_stream, snapshot
 
 ROUNDS = 5
 

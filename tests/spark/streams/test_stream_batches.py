@@ -17,7 +17,7 @@ from queue_db.model import State
 from queue_db.store import streams
 from queue_db.store.streams import Offset, partitions
 from queue_db.testing import SettableClock
-from tests.streams.conftest import Cut, Reader, cut_at, delivered_again, enqueue, open_stream, snapshot
+from tests.spark.streams.conftest import Cut, Reader, cut_at, delivered_again, enqueue, open_stream, snapshot
 
 
 @pytest.fixture

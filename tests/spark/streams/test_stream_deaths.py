@@ -14,8 +14,8 @@ from queue_db.store.streams import Offset
 from queue_db.testing import SettableClock
 from tests.plans.test_many_of_their_own import MOST_PARAMETERS, parameters
 from tests.races.interleaving import Loser, open_transaction
-from tests.streams.conftest import ID, VERSION, Reader, delivered_again, enqueue, open_stream, snapshot
-from tests.streams.test_stream_keys import cancel
+from tests.spark.streams.conftest import ID, VERSION, Reader, delivered_again, enqueue, open_stream, snapshot
+from tests.spark.streams.test_stream_keys import cancel
 
 
 @pytest.fixture

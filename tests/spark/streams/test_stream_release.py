@@ -11,7 +11,7 @@ from queue_db import QueueDB
 from queue_db.errors import StreamError, StreamFencedError
 from queue_db.store import streams
 from queue_db.testing import SettableClock
-from tests.streams.conftest import Reader, enqueue, open_stream, snapshot
+from tests.spark.streams.conftest import Reader, enqueue, open_stream, snapshot
 
 
 def without(row: Any, *names: str) -> dict[str, Any]:
