@@ -64,7 +64,15 @@ DATABASES: dict[str, Sequence[str]] = {
 INSTEAD = ("postgresql", "mariadb", "mysql", "sqlite")
 
 #: Folders and files that are not for the loop while writing: they start a JVM, a browser, or many processes.
-NOT_IN_CHECK = ("tests/chaos", "tests/compare", "tests/crash", "tests/packaging", "tests/spark/test_jdbc.py", "tests/spark/test_spark_")
+NOT_IN_CHECK = (
+    "tests/chaos",
+    "tests/compare",
+    "tests/crash",
+    "tests/packaging",
+    "tests/service/browser",
+    "tests/spark/test_jdbc.py",
+    "tests/spark/test_spark_",
+)
 
 MARKS = {
     Part.REST: "rest(reason): only make test-rest runs it; the reason names what stands for it in make test",

@@ -71,4 +71,4 @@ def test_a_mark_without_a_reason_fails() -> None:
 
 @pytest.mark.parametrize("place", [*parts.DATABASES, *parts.NOT_IN_CHECK])
 def test_the_tables_name_places_that_are_there(place: str) -> None:
-    assert (ROOT / place).exists()
+    assert any(ROOT.glob(f"{place}*"))
