@@ -8,6 +8,9 @@ from contextlib import contextmanager
 import pytest
 
 from queue_db.worker import Worker
+from queue_db.worker.feed_slots import FeedSlots
+from queue_db.worker.heartbeat import Heartbeat
+from queue_db.worker.run import Run
 from tests.patience import PATIENCE
 
 
@@ -68,3 +71,13 @@ def running() -> Callable[..., object]:
             assert not thread.is_alive()
 
     return run
+
+
+@pytest.fixture
+def quick_beats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases are extended at once and again, however long they are: a machine that stops for a second ends none."""
+    for beats in (Heartbeat, FeedSlots):
+        beat = beats.beat
+        monkeypatch.setattr(beats, "beat", lambda self, beat=beat: min(beat(self), 0.01))
+    periodic = Run._periodic
+    monkeypatch.setattr(Run, "_periodic", lambda run, name, *tasks: periodic(run, name, *((0.0, task) for _, task in tasks)))

@@ -152,7 +152,7 @@ def test_coroutines_that_are_cancelled_before_their_handlers_leave_their_slots(q
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "sqlite"])
-def test_a_slow_hook_of_a_lost_job_holds_up_neither_leases_nor_claims(queue, open_db, running):
+def test_a_slow_hook_of_a_lost_job_holds_up_neither_leases_nor_claims(queue, open_db, running, quick_beats):
     others = open_db().queue(queue.name)
     go, called, jobs = threading.Event(), threading.Event(), {}
 
@@ -160,7 +160,7 @@ def test_a_slow_hook_of_a_lost_job_holds_up_neither_leases_nor_claims(queue, ope
         jobs[job.kind] = job
         assert go.wait(PATIENCE)
 
-    worker = serving(queue, handler, concurrency=3, lease=0.6)
+    worker = serving(queue, handler, concurrency=3, lease=600)
 
     @worker.on
     def hook(event):

@@ -238,8 +238,8 @@ def test_at_a_timeout_the_process_has_ended_before_the_job_comes_back(queue, mee
 
 
 @SQLITE
-def test_a_process_ends_when_the_lease_is_lost(queue, meeting, running, log):
-    worker = apart(queue, in_processes.meets, concurrency=1, lease=0.6)
+def test_a_process_ends_when_the_lease_is_lost(queue, meeting, running, log, quick_beats):
+    worker = apart(queue, in_processes.meets, concurrency=1, lease=600)
     job_id = queue.enqueue("n", {"port": meeting.port})
     with running(worker):
         one = meeting.visitor()

@@ -285,8 +285,8 @@ def test_at_most_once_takes_jobs_out_before_they_are_begun(queue):
     assert queue.stats().by_kind == {}
 
 
-def test_the_handler_of_a_cancelled_job_notices_it(queue, running):
-    worker = Worker(queue.db, queue.name, lease=0.6)
+def test_the_handler_of_a_cancelled_job_notices_it(queue, running, quick_beats):
+    worker = Worker(queue.db, queue.name, lease=600)
     started, noticed = threading.Event(), threading.Event()
 
     @worker.handles("n")

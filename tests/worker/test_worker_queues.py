@@ -173,7 +173,7 @@ def test_a_resting_worker_hears_of_jobs_of_other_processes(queue, open_db, runni
 
 
 @pytest.mark.parametrize("kind", ["postgresql"])
-def test_five_connections_whatever_the_concurrency(fresh_url, name, running):
+def test_five_connections_whatever_the_concurrency(fresh_url, name, running, quick_beats):
     from queue_db import QueueDB
 
     with QueueDB(fresh_url) as db, QueueDB(fresh_url) as watcher:
@@ -187,7 +187,7 @@ def test_five_connections_whatever_the_concurrency(fresh_url, name, running):
 
         queue.enqueue_many([("n", None)] * 100)
         watched = watcher.database.engine.connect()
-        with running(serving(queue, handler, concurrency=100, lease=0.6)):
+        with running(serving(queue, handler, concurrency=100, lease=600)):
             everybody.wait()
             log_of = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
             most = 0

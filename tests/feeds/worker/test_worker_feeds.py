@@ -238,9 +238,9 @@ def test_a_stop_without_grace_releases_the_message_in_hand(feed, make, open_db, 
     assert worker.events == {EventType.STARTED: 2, EventType.COMPLETED: 1, EventType.RELEASED: 1}
 
 
-def test_a_lost_span_is_one_line_and_its_results_do_not_count(feed, make, open_db, name, running, log):
+def test_a_lost_span_is_one_line_and_its_results_do_not_count(feed, make, open_db, name, running, log, quick_beats):
     feed.publish_many([("n", number) for number in range(5)])
-    worker, begun = make(lease=0.3), threading.Event()
+    worker, begun = make(lease=600), threading.Event()
     rival = open_db().feed(name)
 
     @worker.handles("n")
@@ -259,9 +259,9 @@ def test_a_lost_span_is_one_line_and_its_results_do_not_count(feed, make, open_d
     assert worker.events[EventType.LOST] == 3
 
 
-def test_the_lease_is_extended_while_a_handler_runs(feed, make, open_db, name, running):
+def test_the_lease_is_extended_while_a_handler_runs(feed, make, open_db, name, running, quick_beats):
     feed.publish_many([("n", 0)])
-    worker, begun, go = make(lease=0.6), threading.Event(), threading.Event()
+    worker, begun, go = make(lease=600), threading.Event(), threading.Event()
 
     @worker.handles("n")
     def handle(job):
