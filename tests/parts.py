@@ -36,7 +36,8 @@ DATABASES: dict[str, Sequence[str]] = {
     "tests": ("sqlite", "postgresql"),
     # What the dialects differ in.
     "tests/conformance": ("sqlite", "postgresql", "mariadb"),
-    "tests/migrations": ("sqlite", "postgresql", "mariadb"),
+    "tests/migrations": ("sqlite", "postgresql"),
+    "tests/migrations/test_migrate.py": ("sqlite", "postgresql", "mariadb"),
     "tests/races": ("sqlite", "postgresql", "mariadb"),
     "tests/sql": KINDS,
     # The greenlets are the same on each driver; the statements are those of tests/conformance.
@@ -55,6 +56,15 @@ DATABASES: dict[str, Sequence[str]] = {
     "tests/spark/test_spark_feed_steps.py": ("sqlite", "postgresql"),
     "tests/spark/test_spark_steps.py": ("sqlite", "postgresql"),
     "tests/spark/test_spark_tidying.py": ("sqlite", "postgresql"),
+    # Kills, and clients that race by chance: what is looked for is the same on each database, and tests/chaos plays it on all.
+    "tests/chaos": ("sqlite",),
+    "tests/crash": ("postgresql",),
+    "tests/feeds/test_feed_deaths.py": ("postgresql",),
+    "tests/feeds/test_feed_kills.py": ("postgresql",),
+    "tests/feeds/test_spans.py": ("postgresql",),
+    "tests/races/test_exchange_loses.py": ("mariadb",),
+    "tests/races/test_stress.py": ("postgresql",),
+    "tests/compare/test_in_a_suite.py": ("sqlite",),
     # What goes to processes and comes back, and what they do at a signal, does not depend on the database.
     "tests/worker/test_worker_executor.py": ("sqlite",),
     "tests/worker/test_worker_process.py": ("sqlite",),
@@ -63,15 +73,29 @@ DATABASES: dict[str, Sequence[str]] = {
 #: Of a test that is for none of these, the first.
 INSTEAD = ("postgresql", "mariadb", "mysql", "sqlite")
 
-#: Folders and files that are not for the loop while writing: they start a JVM, a browser, or many processes.
+#: Folders and files that are not for the loop while writing: they start a JVM, a browser, or many processes, or take longest.
 NOT_IN_CHECK = (
     "tests/chaos",
     "tests/compare",
+    "tests/cli/test_cli_work.py",
     "tests/crash",
+    "tests/docs/test_site.py",
+    "tests/faults/test_interrupts_at_every_line.py",
     "tests/packaging",
+    "tests/properties/test_interleavings.py",
     "tests/service/browser",
+    "tests/service/test_api_away.py",
+    "tests/service/test_incidents.py",
+    "tests/service/test_serve_command.py",
+    "tests/service/test_service_pages.py",
     "tests/spark/test_jdbc.py",
     "tests/spark/test_spark_",
+    "tests/test_servers.py",
+    "tests/test_typing.py",
+    "tests/worker/test_worker_executor.py",
+    "tests/worker/test_worker_process.py",
+    "tests/worker/test_worker_storms.py",
+    "tests/worker/test_worker_supervisor.py",
 )
 
 MARKS = {

@@ -11,7 +11,7 @@ from queue_db import QueueDB
 from tests.properties.machine import STRATEGIES, QueueMachine
 
 #: Each run draws others.
-EXAMPLES = {"sqlite": 60, "postgresql": 12, "mysql": 10, "mariadb": 10}
+EXAMPLES = {"sqlite": 24, "postgresql": 12, "mysql": 10, "mariadb": 10}
 
 
 def test_the_queue_does_as_the_model(kind: str, open_db: Callable[..., QueueDB]) -> None:

@@ -16,6 +16,8 @@ from queue_db.errors import ArgumentError, ConfigurationError, LeaseLostError
 from queue_db.spark import drain, drain_to, read_results
 from queue_db.spark.results import destination
 
+pytestmark = pytest.mark.rest("test_spark_drain.py drains into a folder of this machine, by the same steps")
+
 TWO = pytest.mark.parametrize("kind", ["sqlite", "postgresql"], scope="session")
 ONE = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 SCHEMA = "n long, twice long"
