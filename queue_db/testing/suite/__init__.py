@@ -20,8 +20,8 @@ In a test module of your own::
 and override the combination's. Override the fixtures ``most_statements`` and ``displacement`` where the bounds of your combination
 differ from the defaults. Each test uses its own queue names and deletes its jobs; two additional tables stay in the database.
 
-The 249 tests take 5 seconds on SQLite, 10 on PostgreSQL and MariaDB and 14 on MySQL, in one process on two cores, each with a server
-that was started for them.
+The 249 tests take 5 seconds on SQLite, 10 on PostgreSQL and MariaDB and 14 on MySQL, in one process on two cores, with the start of
+a server for them.
 """
 
 from queue_db.testing.suite import asserts  # noqa: F401 - first: it changes the import of the others
