@@ -4,6 +4,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -80,4 +81,8 @@ def quick_beats(monkeypatch: pytest.MonkeyPatch) -> None:
         beat = beats.beat
         monkeypatch.setattr(beats, "beat", lambda self, beat=beat: min(beat(self), 0.01))
     periodic = Run._periodic
-    monkeypatch.setattr(Run, "_periodic", lambda run, name, *tasks: periodic(run, name, *((0.0, task) for _, task in tasks)))
+
+    def at_once(run: Run, name: str, *tasks: Any) -> None:
+        periodic(run, name, *((0.0 if name == "heartbeat" else first, task) for first, task in tasks))
+
+    monkeypatch.setattr(Run, "_periodic", at_once)

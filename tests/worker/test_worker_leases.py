@@ -77,7 +77,7 @@ def test_a_lost_lease_is_told_and_the_result_does_not_count(queue, open_db, runn
     assert theirs.complete()
 
 
-def test_a_job_that_is_settled_while_the_heart_beats_is_not_called_lost(url, name, running, log, monkeypatch):
+def test_a_job_that_is_settled_while_the_heart_beats_is_not_called_lost(url, name, running, log, monkeypatch, quick_beats):
     """Beats as fast as they come, jobs as short as they are."""
     with QueueDB(url) as db:
         queue = db.queue(name)
@@ -91,6 +91,40 @@ def test_a_job_that_is_settled_while_the_heart_beats_is_not_called_lost(url, nam
         assert (worker.summary.completed, worker.summary.lost) == (100, 0)
         assert not log.has("the lease is lost")
         assert queue.stats().by_kind == {}
+
+
+def test_a_heartbeat_that_loses_to_a_handler_that_completes_its_job_calls_no_lease_lost(
+    queue, running, log, monkeypatch, quick_beats
+):
+    """The handler settles its job after the heart has looked which are in flight and before it extends them, and runs on."""
+    go, beats, handled = threading.Event(), threading.Semaphore(0), []
+    extend = queue.extend_unlocked
+
+    def late(jobs, seconds):
+        if jobs:
+            go.set()
+            wait_for(lambda: jobs[0].settled)
+        verdicts = extend(jobs, seconds)
+        assert not any(verdicts)
+        beats.release()
+        return verdicts
+
+    def handler(job):
+        handled.append(job)
+        assert go.wait(PATIENCE)
+        assert job.complete()
+        # When the second beat has begun, what the first has found out is done.
+        for _ in range(2):
+            assert beats.acquire(timeout=PATIENCE)
+
+    monkeypatch.setattr(queue, "extend_unlocked", late)
+    worker = serving(queue, handler, lease=600)
+    with running(worker):
+        queue.enqueue("n")
+        wait_for(lambda: worker.summary.completed)
+    assert (worker.summary.completed, worker.summary.lost) == (1, 0)
+    assert not handled[0].lost.is_set()
+    assert not log.has("the lease is lost")
 
 
 def test_a_job_comes_back_when_its_worker_is_gone(queue, open_db):
