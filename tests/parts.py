@@ -19,7 +19,7 @@ from tests.databases import FILES, KINDS
 class Part(StrEnum):
     """The parts of the suite, and what ``--part`` chooses."""
 
-    CHECK = "check"  # of `test` what needs neither a server nor a browser nor a JVM
+    CHECK = "check"  # what needs neither a server nor a browser nor a JVM: SQLite, and tests without a database
     TEST = "test"
     REST = "rest"
     NIGHTLY = "nightly"
@@ -31,43 +31,44 @@ class Part(StrEnum):
         return {Part.CHECK: "check", Part.TEST: "test"}.get(self, f"test-{self}")
 
 
-#: Folder or file → the databases on which ``make test`` runs its tests; of several the longest counts.
+#: Folder or file → the databases on which ``make test`` runs its tests; of several the longest counts. ``make check`` runs
+#: SQLite's.
 DATABASES: dict[str, Sequence[str]] = {
-    "tests": ("sqlite", "postgresql"),
+    "tests": ("postgresql",),
     # What the dialects differ in.
     "tests/conformance": ("sqlite", "postgresql", "mariadb"),
-    "tests/migrations": ("sqlite", "postgresql"),
     "tests/migrations/test_migrate.py": ("sqlite", "postgresql", "mariadb"),
-    "tests/races": ("sqlite", "postgresql", "mariadb"),
+    "tests/plans": ("sqlite", "postgresql"),
+    "tests/races": ("postgresql", "mariadb"),
+    "tests/races/test_exchange_loses.py": ("mariadb",),
+    "tests/races/test_stress.py": ("postgresql",),
     "tests/sql": KINDS,
-    # The greenlets are the same on each driver; the statements are those of tests/conformance.
-    "tests/aio/test_conformance_in_greenlets.py": ("postgresql",),
-    # A command calls a verb, which tests/conformance runs on each database.
+    # What the drivers differ in.
+    "tests/aio": ("sqlite", "postgresql"),
+    # An interrupt while a statement runs: on SQLite a cursor that is kept holds the lock of the file.
+    "tests/faults/test_interrupts": ("sqlite", "postgresql"),
+    # A command, or a request, calls a verb, which tests/conformance runs on each database.
+    "tests/chaos": ("sqlite",),
     "tests/cli": ("sqlite",),
+    "tests/compare/test_in_a_suite.py": ("sqlite",),
     "tests/feeds/test_cli_claims.py": ("sqlite",),
     "tests/feeds/test_cli_feeds.py": ("sqlite",),
     "tests/routes/test_cli_routes.py": ("sqlite",),
+    "tests/service": ("sqlite",),
     "tests/spark/test_cli_streams.py": ("sqlite",),
-    # Below Spark only the SQL differs between databases; what needs no JVM runs it on more.
-    "tests/spark": ("postgresql",),
-    "tests/spark/staging": ("sqlite", "postgresql"),
-    "tests/spark/streams": ("sqlite", "postgresql"),
-    "tests/spark/test_drain_loop.py": ("sqlite", "postgresql"),
-    "tests/spark/test_spark_feed_steps.py": ("sqlite", "postgresql"),
-    "tests/spark/test_spark_steps.py": ("sqlite", "postgresql"),
-    "tests/spark/test_spark_tidying.py": ("sqlite", "postgresql"),
-    # Kills, and clients that race by chance: what is looked for is the same on each database, and tests/chaos plays it on all.
-    "tests/chaos": ("sqlite",),
-    "tests/crash": ("postgresql",),
-    "tests/feeds/test_feed_deaths.py": ("postgresql",),
-    "tests/feeds/test_feed_kills.py": ("postgresql",),
-    "tests/feeds/test_spans.py": ("postgresql",),
-    "tests/races/test_exchange_loses.py": ("mariadb",),
-    "tests/races/test_stress.py": ("postgresql",),
-    "tests/compare/test_in_a_suite.py": ("sqlite",),
-    # What goes to processes and comes back, and what they do at a signal, does not depend on the database.
-    "tests/worker/test_worker_executor.py": ("sqlite",),
-    "tests/worker/test_worker_process.py": ("sqlite",),
+}
+
+#: Folder or file → the databases on which only ``make test-nightly`` runs its tests: MariaDB gets the statements and the driver of
+#: MySQL (tests/sql shows the few that differ), so above what talks to the database one of the two is enough.
+TWINS: dict[str, Sequence[str]] = {
+    "tests": ("mariadb",),
+    "tests/conformance": (),
+    "tests/faults": (),
+    "tests/migrations": (),
+    "tests/plans": (),
+    "tests/races": (),
+    "tests/sql": (),
+    "tests/test_servers.py": (),
 }
 
 #: Of a test that is for none of these, the first.
@@ -124,12 +125,15 @@ def part_of(item: pytest.Item, databases: Collection[str]) -> Part:
     wanted = _longest(DATABASES, item.nodeid)
     if not any(name in databases for name in wanted):
         wanted = [next((name for name in INSTEAD if name in databases), "")]
-    return Part.TEST if database is None or database in wanted else Part.REST
+    if database is None or database in wanted:
+        return Part.TEST
+    return Part.NIGHTLY if database in _longest(TWINS, item.nodeid) else Part.REST
 
 
 def in_check(item: pytest.Item) -> bool:
-    """Whether ``make check`` runs a test of ``make test``."""
-    return (database_of(item) or FILES[0]) in FILES and not item.nodeid.startswith(NOT_IN_CHECK)
+    """Whether ``make check`` runs a test."""
+    marked = any(item.get_closest_marker(part) for part in MARKS)
+    return not marked and (database_of(item) or FILES[0]) in FILES and not item.nodeid.startswith(NOT_IN_CHECK)
 
 
 def _longest(table: dict[str, Sequence[str]], path: str) -> Sequence[str]:
@@ -148,7 +152,7 @@ def divided(items: Sequence[pytest.Item], chosen: Part | None) -> tuple[list[pyt
         wanted = {
             None: part is not Part.NIGHTLY,
             Part.ALL: True,
-            Part.CHECK: part is Part.TEST and in_check(item),
+            Part.CHECK: in_check(item),
         }.get(chosen, part is chosen)
         if wanted:
             runs.append(item)

@@ -26,17 +26,19 @@ REST, NIGHTLY = pytest.mark.rest("another one"), pytest.mark.nightly("another on
 
 EACH = [
     (item("tests/worker/test_a.py"), Part.TEST),
+    (item("tests/worker/test_a.py", kind="sqlite"), Part.REST),
     (item("tests/worker/test_a.py", kind="postgresql"), Part.TEST),
     (item("tests/worker/test_a.py", kind="mysql"), Part.REST),
+    (item("tests/worker/test_a.py", combination=SimpleNamespace(kind="mariadb")), Part.NIGHTLY),
     (item("tests/worker/test_a.py", name="test_of_the_family", kind="mysql"), Part.REST),
     (item("tests/worker/test_a.py", name="test_of_the_family", kind="mariadb"), Part.TEST),
     (item("tests/worker/test_a.py", name="test_of_mysql", kind="mysql"), Part.TEST),
     (item("tests/cli/test_a.py", name="test_of_servers", kind="postgresql"), Part.TEST),
-    (item("tests/cli/test_a.py", name="test_of_servers", kind="mariadb"), Part.REST),
+    (item("tests/cli/test_a.py", name="test_of_servers", kind="mysql"), Part.REST),
     (item("tests/cli/test_a.py", kind="sqlite"), Part.TEST),
     (item("tests/cli/test_a.py", kind="postgresql"), Part.REST),
-    (item("tests/worker/test_a.py", combination=SimpleNamespace(kind="mariadb")), Part.REST),
     (item("tests/races/test_a.py", kind="mariadb"), Part.TEST),
+    (item("tests/races/test_a.py", kind="mysql"), Part.REST),
     (item("tests/sql/test_a.py", kind="mysql"), Part.TEST),
     (item("tests/worker/test_a.py", REST, kind="sqlite"), Part.REST),
     (item("tests/worker/test_a.py", NIGHTLY, REST), Part.NIGHTLY),
@@ -55,13 +57,14 @@ def test_a_test_belongs_to_the_part_that_its_marks_and_its_database_say() -> Non
 def test_what_make_check_runs_and_what_pytest_alone_runs() -> None:
     assert chosen(Part.ALL) == [one for one, _ in EACH]
     assert chosen(None) == [one for one, of in EACH if of is not Part.NIGHTLY]
-    assert [one.nodeid.partition("::")[0] for one in chosen(Part.CHECK)] == ["tests/worker/test_a.py", "tests/cli/test_a.py"]
+    on_sqlite = [item(path, kind="sqlite").nodeid for path in ("tests/worker/test_a.py", "tests/cli/test_a.py")]
+    assert [one.nodeid for one in chosen(Part.CHECK)] == [EACH[0][0].nodeid, *on_sqlite]
 
 
 def test_what_is_left_is_counted_by_folder_and_database() -> None:
     left = parts.divided([one for one, _ in EACH], Part.TEST)[1]
-    assert (left["rest tests/worker mysql"], left["nightly tests/worker none"]) == (2, 1)
-    assert [line.split() for line in parts.table_of(left, Part.NIGHTLY)] == [[*KINDS, "none"], ["tests/worker", "1"]]
+    assert (left["rest tests/worker mysql"], left["rest tests/worker sqlite"], left["nightly tests/worker none"]) == (2, 2, 1)
+    assert [line.split() for line in parts.table_of(left, Part.NIGHTLY)] == [[*KINDS, "none"], ["tests/worker", "1", "1"]]
 
 
 def test_a_mark_without_a_reason_fails() -> None:
@@ -69,6 +72,6 @@ def test_a_mark_without_a_reason_fails() -> None:
         parts.divided([item("tests/worker/test_a.py", pytest.mark.rest)], None)
 
 
-@pytest.mark.parametrize("place", [*parts.DATABASES, *parts.NOT_IN_CHECK])
+@pytest.mark.parametrize("place", [*parts.DATABASES, *parts.TWINS, *parts.NOT_IN_CHECK])
 def test_the_tables_name_places_that_are_there(place: str) -> None:
     assert any(ROOT.glob(f"{place}*"))

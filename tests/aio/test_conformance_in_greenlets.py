@@ -25,7 +25,10 @@ from tests.conformance.combinations import Combination
 from tests.conformance.pool import on_pool
 from tests.databases import KINDS
 
-pytestmark = pytest.mark.greenlet
+pytestmark = [
+    pytest.mark.greenlet,
+    pytest.mark.rest("the verbs of queue_db.aio have one line each, and test_verbs.py calls them all on two drivers"),
+]
 
 #: The whole suite on each database, and the classes about the claim with other strategies and removals.
 IN_FULL = [Combination(kind, "adaptive", "delete") for kind in KINDS]

@@ -24,6 +24,11 @@ PLAN = Plan(
 )
 
 
+MEASURED = pytest.mark.rest(
+    "TestCommand measures some rows, test_article_rows.py runs each, test_laboratory.py has what is left behind"
+)
+
+
 @pytest.fixture(scope="session")
 def benches() -> dict[str, Comparison]:
     return {}
@@ -36,6 +41,7 @@ def bench(kind: str, fresh_url: str, benches: dict[str, Comparison]) -> Bench:
     return benches[kind].benches[0]
 
 
+@MEASURED
 def test_every_row_runs_or_is_reported_as_unsupported(kind: str, bench: Bench) -> None:
     refused = {row.name: row.refused for row in bench.rows if row.refused}
     assert refused.keys() == ({"skip_locked"} if kind == "sqlite" else set())
@@ -43,6 +49,7 @@ def test_every_row_runs_or_is_reported_as_unsupported(kind: str, bench: Bench) -
     assert all(row.runs for row in bench.rows if not row.refused)
 
 
+@MEASURED
 def test_every_job_is_executed_and_leaves(bench: Bench) -> None:
     for row in bench.rows:
         for run in row.runs:
@@ -50,6 +57,7 @@ def test_every_job_is_executed_and_leaves(bench: Bench) -> None:
             assert run.unique == run.jobs == run.left
 
 
+@MEASURED
 def test_every_product_row_executes_each_job_once(kind: str, bench: Bench) -> None:
     rows = [row for row in bench.rows if row.family == "product"]
     names = ["pessimistic", "skip_locked", "optimistic", "adaptive", "exchange", "at_most_once"]
@@ -73,6 +81,7 @@ def test_every_product_row_executes_each_job_once(kind: str, bench: Bench) -> No
         assert row.removal == ("with the claim" if row.name == "at_most_once" else "fenced DELETE")
 
 
+@MEASURED
 def test_what_was_measured_is_complete(kind: str, bench: Bench, benches: dict[str, Comparison], tmp_path: Path) -> None:
     for row in bench.rows:
         for run in row.runs:

@@ -27,6 +27,9 @@ INTERNAL = {"queue_db.backoff.checked", "queue_db.errors.text_of"}
 BUILD = [sys.executable, "-m", "mkdocs", "build", "--strict"]
 
 
+BUILT = pytest.mark.rest("make docs builds the site; test_docs.py follows the links of the pages")
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built site. Dead links, dead anchors, pages outside the navigation and unknown names end the build."""
@@ -42,12 +45,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@BUILT
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
     names = {line.split()[0] for line in inventory(site / "objects.inv")}
     assert [name for name in public_names() if name not in names | INTERNAL] == []
     assert {"queue_db.Queue.claim", "queue_db.Verdict.LOST", "queue_db.Job.available_at"} <= names, "comments of attributes too"
 
 
+@BUILT
 def test_no_page_loads_from_another_host(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert len(pages) > 20

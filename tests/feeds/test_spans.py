@@ -238,6 +238,7 @@ def test_a_completion_after_the_take_over_loses(open_db: OpenDB, make_feed: Make
 
 
 @pytest.mark.parametrize("program", ["share", "work"])
+@pytest.mark.rest("take-overs are raced above; test_feed_kills.py kills a worker")
 def test_killed_consumers_lose_nothing_and_repeat_nothing(url: str, name: str, open_db: OpenDB, program: str) -> None:
     db, rng = open_db(), random.Random(name)
     feed = db.feed(name)

@@ -70,6 +70,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
+@pytest.mark.rest("drawn at random; test_api_contract.py has the answers, test_service_security.py bad requests")
 def test_no_request_ends_in_an_error_of_the_server(case: schemathesis.Case, url: str) -> None:
     case.call_and_validate(base_url=url, checks=CHECKS)
 

@@ -134,6 +134,7 @@ def test_the_log_says_how_it_started_and_why_it_ended(start: Callable[..., Serve
         assert last["uptime"] > 0
 
 
+@pytest.mark.rest("test_proxies.py goes through a proxy")
 def test_several_processes_behind_one_proxy(start: Callable[..., Served], tmp_path: Path) -> None:
     """Each request may go to another process than the one before: a form is of one, and what it does is done by the other."""
     url = f"sqlite:///{tmp_path}/queue.db"
@@ -211,6 +212,7 @@ def test_a_database_that_takes_no_changes(start: Callable[..., Served], fresh_ur
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+@pytest.mark.rest("tests/faults/test_failover.py follows a promotion")
 def test_a_service_that_starts_read_only_notices_that_it_is_over(start: Callable[..., Served], fresh_url: str) -> None:
     """Also one that has connections with the old setting, which a session keeps."""
     database = make_url(fresh_url).database

@@ -128,6 +128,7 @@ def test_a_query_that_comes_back_late_completes_what_it_has_committed(url, name,
 
 
 @TWO
+@pytest.mark.rest("tests/spark/streams counts the attempts of a batch without a JVM")
 def test_a_job_at_which_every_query_fails_goes_to_the_dead(name, db, start, sink, written):
     def poisoned(rows, batch):
         if rows.where("payload LIKE '%:5}'").count():

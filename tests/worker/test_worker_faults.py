@@ -35,6 +35,7 @@ class Record:
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+@pytest.mark.rest("tests/crash/test_killed_server.py kills it once")
 def test_a_database_that_is_killed_again_and_again(kind, name, running):
     server = provide(kind)
     try:

@@ -88,6 +88,12 @@ UNFINISHED = {
 }
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _old_objects():
+    gc.collect()
+    gc.freeze()  # each test ends with a collection, which need not look at what others have left
+
+
 @pytest.fixture(autouse=True)
 def _nothing_ran():
     RAN.clear()

@@ -48,12 +48,8 @@ def of_method(method: str) -> set[str]:
     return {name for name, route in routes().items() if method in (route.methods or ())}
 
 
-OTHER_LOOKS = pytest.mark.rest(
-    "the desktop has the same pages and forms; the menu and the tables of a phone have tests of their own"
-)
-
-
-@pytest.mark.parametrize("look", ["desktop", *(pytest.param(look, marks=OTHER_LOOKS) for look in ("phone", "dark"))])
+@pytest.mark.rest("the tests of each page look at its links and send its forms; the menu and the tables have tests in a browser")
+@pytest.mark.parametrize("look", ["desktop", "phone", "dark"])
 def test_every_page_and_every_form(shop: QueueDB, base: str, watched: Watched, look: str) -> None:
     walk = Walk(service(shop, Settings(closed=False)), watched.page(base, look))
     walk.everywhere()
