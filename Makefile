@@ -10,7 +10,7 @@ WORKERS ?= 4
 PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 1
 
 # What an older server may do differently.
-ON_THE_OLDEST = tests/conformance tests/migrations tests/races tests/faults/test_error_codes.py tests/test_servers.py
+ON_THE_OLDEST = tests/conformance tests/migrations tests/races tests/faults/test_error_codes.py
 
 # The tests start thousands of Pythons: each would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -37,22 +37,22 @@ compare: environment ## Compare the locking strategies on every server that can 
 gallery: environment ## Measure every server that can be started here, shortly, and write docs/gallery.md with its pictures
 	@$(PY) -m tools.gallery
 
-check: lint ## Check what needs no server, and the default strategy on SQLite: for the loop while writing: ARGS="tests/feeds"
+check: lint ## Check what needs no server, and all of SQLite with the default strategy: while writing: ARGS="tests/feeds"
 	@$(PYTEST) --part check $(ARGS)
 
 test: lint ## Check and test everything, on real servers: ARGS="tests/races -k postgresql"
 	@$(WITH_JAVA) $(PYTEST) --part test $(ARGS)
 
-test-rest: environment ## What make test leaves: the other databases and strategies, kills, old servers, chaos: ARGS="…"
+test-rest: environment ## What make test leaves: SQLite and MySQL, the other strategies, kills, old servers, chaos: ARGS="…"
 	@$(WITH_JAVA) $(PYTEST) --part rest $(ARGS)
 	@$(PY) -m tests.servers oldest postgresql mariadb -- $(PYTEST) --part test $(ON_THE_OLDEST)
 	@$(PY) -m tests.chaos --kinds sqlite postgresql mysql mariadb --seconds 20 --rounds 1 --parallel 2
 
-test-nightly: environment ## The conformance suite in the cells that a class does not depend on: ARGS="…"
+test-nightly: environment ## What the others have on a twin: MariaDB beside MySQL, cells that a class does not depend on: ARGS="…"
 	@$(PYTEST) --part nightly $(ARGS)
 
 mutants: environment ## Change the code in small ways and list what no test of make test notices, resumable: ARGS="'queue_db.strategies.*'"
-	@nice -n 19 $(VENV)/bin/mutmut run --max-children 1 $(ARGS)
+	@nice -n 19 $(PY) -m tests.servers share postgresql -- $(VENV)/bin/mutmut run --max-children 1 $(ARGS)
 	@$(VENV)/bin/mutmut results
 
 docs: environment ## Build the documentation as a site into build/site; dead links end it

@@ -17,6 +17,8 @@ from tests.servers import NotPrivate, Server, ServerFailed, ServerMissing, folde
 from tests.servers.lookup import PROGRAMS
 from tests.servers.proxy import Proxy
 
+pytestmark = pytest.mark.rest("each test on a server has started one")
+
 KINDS = tuple(PROGRAMS)
 
 

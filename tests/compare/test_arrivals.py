@@ -17,6 +17,8 @@ from queue_db.compare.report.arrival_figures import finding, waiting
 from queue_db.compare.scratch import scratch_target
 from tests.compare.hand_made import arriving, bench, row
 
+pytestmark = pytest.mark.rest("test_comparison.py has rows with arrivals")
+
 #: Few jobs, threads: these tests are not about figures.
 QUICK: dict[str, Any] = {"jobs": 8, "kind": "threads", "limit": 60.0, "batches": (1,)}
 

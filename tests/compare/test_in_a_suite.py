@@ -16,11 +16,12 @@ from queue_db.errors import ArgumentError
 from queue_db.strategies import strategy_for
 from queue_db.testing import compare
 
+pytestmark = pytest.mark.rest("tests/conformance has the strategies that it compares")
+
 PAGE = Path(__file__).parents[2] / "docs" / "compare.md"
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "mariadb"], scope="session")
-@pytest.mark.rest("the rows below are of the same function")
 def test_the_test_of_the_docs_is_short_and_passes(fresh_url, tmp_path):
     (block,) = re.findall(r"```python\n(from queue_db.testing import compare\n.*?)```", PAGE.read_text(), re.DOTALL)
     assert len([line for line in block.splitlines() if line.strip()]) <= 10

@@ -28,6 +28,8 @@ from queue_db.compare.results import Run
 from queue_db.errors import ConfigurationError
 from tests.conftest import server_of
 
+pytestmark = pytest.mark.rest("a peer is no part of the package")
+
 ADDRESSES = {
     "postgresql": "postgresql+psycopg2://user:secret@127.0.0.1:1/somewhere",
     "mysql": "mysql+pymysql://user:secret@127.0.0.1:1/somewhere",

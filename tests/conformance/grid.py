@@ -1,9 +1,9 @@
 """Which part of databases × strategies × removals each class of the conformance suite runs on.
 
 A strategy changes the claim and a removal changes the completion. A test that depends on neither runs once for each database, and
-a test runs in every cell only where claim and completion meet. ``make test`` has every removal with the default strategy, and on
-one database the strategies of ``IN_TEST`` with the default removal; ``make test-rest`` has the other cells that a class depends
-on, and ``make test-nightly`` those that it does not depend on.
+a test runs in every cell only where claim and completion meet. ``make test`` has the strategies of ``IN_TEST`` with the default
+removal, and the other removals with the default strategy; ``make test-rest`` has the other cells that a class depends on, and
+``make test-nightly`` those that it does not depend on.
 """
 
 from __future__ import annotations
@@ -101,9 +101,6 @@ DEPENDS: dict[str, Axes] = {
 #: The strategy and the removal of the tests that do not depend on them.
 STRATEGY, REMOVAL = next(iter(STRATEGIES)), REMOVALS[0]
 
-#: The database on which ``make test`` has the other strategies.
-KIND = "postgresql"
-
 #: One strategy of each kind: the other ways to pick within the window differ from it in one expression, which tests/sql shows.
 IN_TEST = ("adaptive", "optimistic_geometric", "skip_locked", "pessimistic")
 
@@ -142,7 +139,7 @@ def part_of(axes: Axes, cell: Combination, chosen: Choice = on_its_axes) -> Part
     """The part of the suite in which a class with these axes runs in a cell."""
     if not chosen(axes, cell):
         return Part.NIGHTLY
-    if cell.strategy != STRATEGY and (cell.kind != KIND or cell.removal != REMOVAL or cell.strategy not in IN_TEST):
+    if cell.strategy != STRATEGY and (cell.removal != REMOVAL or cell.strategy not in IN_TEST):
         return Part.REST
     return Part.TEST
 

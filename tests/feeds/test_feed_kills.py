@@ -34,6 +34,7 @@ def live_and_die(work: str, url: str, feed: str, who: str, steps: int) -> list[s
 
 
 @pytest.mark.parametrize("ordering", ["the default", "ticks"])
+@pytest.mark.rest("test_feed_deaths.py kills at each point of a publish and of an effect")
 def test_what_was_published_stays_and_takes_effect_once(
     url: str, name: str, open_db: Callable[..., QueueDB], make_feed: Callable[[str], str], ordering: str
 ) -> None:

@@ -20,6 +20,8 @@ import pytest
 from queue_db import QueueDB
 from tests.compose import COMPOSE, ROOT, SERVICES, TEXT, environment
 
+pytestmark = pytest.mark.rest("the programs of the images are those of tests/cli and tests/service")
+
 POSTGRESQL = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 IMAGES = [one["build"]["dockerfile_inline"] for one in (COMPOSE["x-package"], COMPOSE["x-spark"])]
 

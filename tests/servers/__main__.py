@@ -6,6 +6,8 @@ python -m tests.servers compare sqlite [postgresql] [mysql] [mariadb] [-- OPTION
     Run ``queue-db compare`` with these options on each server that can be started here; sqlite is a file in a temporary folder.
 python -m tests.servers oldest [postgresql] [mariadb] -- COMMAND …
     Run pytest, as the command says, on the oldest release of each kind that can be installed here.
+python -m tests.servers share postgresql [mysql] [mariadb] -- COMMAND …
+    Run the command with one server of each kind, which all test processes of it share.
 """
 
 import os
@@ -25,13 +27,15 @@ def main(arguments: list[str]) -> int:
     command, rest = arguments[:1], arguments[1:]
     kinds, _, options = _cut(rest, "--")
     known = PROGRAMS.keys() | ({"sqlite"} if command == ["compare"] else set())
-    if command not in (["start"], ["compare"], ["oldest"]) or not kinds or not set(kinds) <= known:
+    if command not in (["start"], ["compare"], ["oldest"], ["share"]) or not kinds or not set(kinds) <= known:
         print(__doc__, file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, _leave)
     try:
         if command == ["compare"]:
             return _compare(kinds, options)
+        if command == ["share"]:
+            return _share(kinds, options)
         return _on_the_oldest(kinds, options) if command == ["oldest"] else _start(kinds)
     except KeyboardInterrupt:
         return 0
@@ -91,6 +95,15 @@ def _on_the_oldest(kinds: list[str], command: list[str]) -> int:
         return 0
     print(f"The oldest releases: {', '.join(f'{kind} {release}' for kind, release in found.items())}", flush=True)
     return subprocess.run([*command, "-k", " or ".join(found)], check=False).returncode
+
+
+def _share(kinds: list[str], command: list[str]) -> int:
+    try:
+        shared = {lookup.variable(kind, "URL"): provide(kind, durable=False).url() for kind in kinds}
+    except (ServerMissing, ServerFailed) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return subprocess.run(command, env=os.environ | shared, check=False).returncode
 
 
 def _leave(signum: int, frame: FrameType | None) -> None:

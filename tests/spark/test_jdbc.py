@@ -19,6 +19,10 @@ from queue_db.spark.jdbc import JDBC, jdbc_options
 from tests.servers import folders, over_tls
 from tools import debian_packages, java
 
+pytestmark = pytest.mark.rest(
+    "test_spark_jdbc_options.py has its options; what it writes are rows with the columns that a job needs"
+)
+
 PACKAGES = ["libpostgresql-jdbc-java", "libmariadb-java"]
 JOBS = 50
 

@@ -4,7 +4,11 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from tests.spark.conftest import ROOT
+
+pytestmark = pytest.mark.rest("test_spark_source.py and test_spark_streams.py do what the blocks show")
 
 
 def test_the_code_runs(spark, tmp_path, monkeypatch):

@@ -11,6 +11,8 @@ from queue_db import QueueDB
 from queue_db.spark import read_results
 from tests.spark.conftest import ROOT
 
+pytestmark = pytest.mark.rest("test_spark_source.py and test_spark_streams.py do what these programs call")
+
 JOBS = ROOT / "spark_jobs"
 NEW = ["enqueue_parquet", "drain_to_parquet", "stream_events", "redrive_dead", "plot_backlog"]
 

@@ -11,6 +11,8 @@ import pytest
 from queue_db import QueueDB
 from queue_db.spark import enqueue, register
 
+pytestmark = pytest.mark.rest("test_spark_enqueue.py and test_spark_drain.py write and read with Python")
+
 ONE = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 
 PROGRAM = """

@@ -105,6 +105,7 @@ def ends_its_process(queue, url, tmp_path, status):
 
 
 @SQLITE
+@pytest.mark.rest("test_worker_storms.py has processes that cannot start")
 def test_a_replacement_that_cannot_start_stops_nobody_and_is_tried_again(queue, url, tmp_path, monkeypatch):
     (tmp_path / "handlers.py").write_text(HANDLERS)
     bad = queue.enqueue("bad", "break")
