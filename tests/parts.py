@@ -113,19 +113,20 @@ def database_of(item: pytest.Item) -> str | None:
 
 def part_of(item: pytest.Item, databases: Collection[str]) -> Part:
     """The part that a test belongs to. ``databases``: those of the same function."""
-    for part in (Part.NIGHTLY, Part.REST):
+    marked = Part.TEST
+    for part in (Part.REST, Part.NIGHTLY):
         if mark := item.get_closest_marker(part):
             if not mark.args or not mark.args[0]:
                 pytest.fail(
                     f"{item.nodeid}: the mark {part} needs a reason: what in make test stands for this test?", pytrace=False
                 )
-            return part
+            marked = part
     database = database_of(item)
     wanted = _longest(DATABASES, item.nodeid)
     if not any(name in databases for name in wanted):
         wanted = [next((name for name in INSTEAD if name in databases), "")]
-    if database is None or database in wanted:
-        return Part.TEST
+    if database is None or database in wanted or marked is Part.NIGHTLY:
+        return marked
     return Part.NIGHTLY if database in _longest(TWINS, item.nodeid) else Part.REST
 
 

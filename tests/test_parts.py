@@ -41,6 +41,7 @@ EACH = [
     (item("tests/races/test_a.py", kind="mysql"), Part.REST),
     (item("tests/sql/test_a.py", kind="mysql"), Part.TEST),
     (item("tests/worker/test_a.py", REST, kind="sqlite"), Part.REST),
+    (item("tests/worker/test_a.py", REST, kind="mariadb"), Part.NIGHTLY),
     (item("tests/worker/test_a.py", NIGHTLY, REST), Part.NIGHTLY),
 ]
 
@@ -64,7 +65,7 @@ def test_what_make_check_runs_and_what_pytest_alone_runs() -> None:
 def test_what_is_left_is_counted_by_folder_and_database() -> None:
     left = parts.divided([one for one, _ in EACH], Part.TEST)[1]
     assert (left["rest tests/worker mysql"], left["rest tests/worker sqlite"], left["nightly tests/worker none"]) == (2, 2, 1)
-    assert [line.split() for line in parts.table_of(left, Part.NIGHTLY)] == [[*KINDS, "none"], ["tests/worker", "1", "1"]]
+    assert [line.split() for line in parts.table_of(left, Part.NIGHTLY)] == [[*KINDS, "none"], ["tests/worker", "2", "1"]]
 
 
 def test_a_mark_without_a_reason_fails() -> None:
