@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -73,6 +74,14 @@ def test_the_rule_gives_a_positive_number_whatever_was_measured(window: float, r
 def test_more_misses_never_make_the_window_smaller(window: float, one: float, other: float) -> None:
     low, high = sorted((one, other))
     assert best_window(window, low, COST_RATIO) <= best_window(window, high, COST_RATIO)
+
+
+@given(st.floats(1, 1000), st.floats(0.01, 0.9), st.floats(1, 1e4))
+def test_the_rule_is_the_minimum_of_the_cost(window: float, ratio: float, cost_ratio: float) -> None:
+    """With m racing claims an attempt of cost K + W is won with probability e^(-m/W): least where W² = m (W + K)."""
+    racing = -window * math.log(1.0 - ratio)
+    best = best_window(window, ratio, cost_ratio)
+    assert best * best == pytest.approx(racing * (best + cost_ratio))
 
 
 def claim_of(won: int, missed: int, limit: int = 1) -> ClaimResult:
