@@ -318,6 +318,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("known differences")
         for reason, count in sorted(skipped.items()):
             terminalreporter.write_line(f"{count:4d}  {reason}")
+        for function in parts.only_skipped(terminalreporter.stats):
+            terminalreporter.write_line(f"On no database that was run: {function}")
 
 
 def _say_where_the_time_went(terminalreporter: pytest.TerminalReporter) -> None:

@@ -8,7 +8,7 @@ both. ``pytest FILE`` runs both parts of a file.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 
 import pytest
@@ -162,8 +162,14 @@ def divided(items: Sequence[pytest.Item], chosen: Part | None) -> tuple[list[pyt
     return runs, dict(left)
 
 
-def _function(item: pytest.Item) -> str:
+def _function(item: pytest.Item | pytest.TestReport) -> str:
     return item.nodeid.partition("[")[0]
+
+
+def only_skipped(reports: Mapping[str, Sequence[pytest.TestReport]]) -> list[str]:
+    """The functions of which each test was skipped, from the reports of a run by outcome."""
+    ran = {_function(report) for outcome in ("passed", "failed", "error") for report in reports.get(outcome, ())}
+    return sorted({_function(report) for report in reports.get("skipped", ())} - ran)
 
 
 _NONE = "none"

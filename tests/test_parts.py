@@ -68,6 +68,11 @@ def test_what_is_left_is_counted_by_folder_and_database() -> None:
     assert [line.split() for line in parts.table_of(left, Part.NIGHTLY)] == [[*KINDS, "none"], ["tests/worker", "2", "1"]]
 
 
+def test_a_function_that_was_skipped_on_each_database_that_was_run_is_named() -> None:
+    skipped = [item("a.py", kind="sqlite"), item("b.py", kind="sqlite"), item("b.py", kind="mysql")]
+    assert parts.only_skipped({"skipped": skipped, "passed": [item("a.py", kind="mysql")]}) == ["b.py::test_it"]
+
+
 def test_a_mark_without_a_reason_fails() -> None:
     with pytest.raises(pytest.fail.Exception, match="the mark rest needs a reason"):
         parts.divided([item("tests/worker/test_a.py", pytest.mark.rest)], None)
