@@ -3,12 +3,13 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from queue_db import QueueDB, QueueStats
 from tests.spark import preloaded
 
 ROOT = Path(__file__).parents[2]
@@ -58,3 +59,14 @@ def spark(java_home: str, event_log: Path, tmp_path_factory: pytest.TempPathFact
         )
         yield session
         session.stop()
+
+
+@pytest.fixture
+def stats(url: str, name: str) -> Callable[[], QueueStats]:
+    """The counts of the queue at this moment."""
+
+    def read() -> QueueStats:
+        with QueueDB(url) as db:
+            return db.queue(name).stats()
+
+    return read

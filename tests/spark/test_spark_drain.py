@@ -45,15 +45,6 @@ def fill(url, name):
 
 
 @pytest.fixture
-def stats(url, name):
-    def state():
-        with QueueDB(url) as db:
-            return db.queue(name).stats()
-
-    return state
-
-
-@pytest.fixture
 def doubling(is_first, tmp_path):
     """A function for drain that notes every job it works on; ``accident`` happens once, in the middle of a batch."""
     diary = tmp_path / "worked"

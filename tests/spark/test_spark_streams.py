@@ -61,15 +61,6 @@ def fill(url, name):
     return enqueue
 
 
-@pytest.fixture
-def stats(url, name):
-    def state():
-        with QueueDB(url) as db:
-            return db.queue(name).stats()
-
-    return state
-
-
 def failure(query):
     with pytest.raises(StreamingQueryException) as failed:
         query.awaitTermination()
