@@ -10,7 +10,7 @@ WORKERS ?= 4
 PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 1
 
 # What an older server may do differently.
-ON_THE_OLDEST = tests/conformance tests/migrations tests/races tests/faults/test_error_codes.py
+ON_THE_OLDEST = tests/conformance tests/migrations tests/races tests/faults/test_error_codes.py tests/test_servers.py
 
 # The tests start thousands of Pythons: each would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -37,7 +37,7 @@ compare: environment ## Compare the locking strategies on every server that can 
 gallery: environment ## Measure every server that can be started here, shortly, and write docs/gallery.md with its pictures
 	@$(PY) -m tools.gallery
 
-check: lint ## Check what needs no server, and all of SQLite with the default strategy: while writing: ARGS="tests/feeds"
+check: lint ## Check what needs no server: SQLite with the default strategy: for the loop while writing: ARGS="tests/feeds"
 	@$(PYTEST) --part check $(ARGS)
 
 test: lint ## Check and test everything, on real servers: ARGS="tests/races -k postgresql"

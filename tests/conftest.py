@@ -149,6 +149,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     collected = list(items)
+    # Processes are handed tests by their names.
+    if doubled := [nodeid for nodeid, number in Counter(item.nodeid for item in items).items() if number > 1]:
+        raise pytest.UsageError(f"Tests with one name, of which only one would run: {', '.join(doubled[:5])}")
     items[:], config.stash[_LEFT] = parts.divided(collected, config.getoption("--part"))
     runs = set(items)
     config.hook.pytest_deselected(items=[item for item in collected if item not in runs])
@@ -319,7 +322,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for reason, count in sorted(skipped.items()):
             terminalreporter.write_line(f"{count:4d}  {reason}")
         for function in parts.only_skipped(terminalreporter.stats):
-            terminalreporter.write_line(f"On no database that was run: {function}")
+            terminalreporter.write_line(f"Skipped wherever this run had it: {function}")
 
 
 def _say_where_the_time_went(terminalreporter: pytest.TerminalReporter) -> None:

@@ -36,7 +36,7 @@ class Part(StrEnum):
 DATABASES: dict[str, Sequence[str]] = {
     "tests": ("postgresql",),
     # What the dialects differ in.
-    "tests/conformance": ("sqlite", "postgresql", "mariadb"),
+    "tests/conformance": KINDS,
     "tests/migrations/test_migrate.py": ("sqlite", "postgresql", "mariadb"),
     "tests/plans": ("sqlite", "postgresql"),
     "tests/races": ("postgresql", "mariadb"),
@@ -57,15 +57,24 @@ DATABASES: dict[str, Sequence[str]] = {
     "tests/spark/test_cli_streams.py": ("sqlite",),
 }
 
-#: Folder or file → the databases on which only ``make test-nightly`` runs its tests: MariaDB gets the statements and the driver of
-#: MySQL (tests/sql shows the few that differ), so above what talks to the database one of the two is enough.
+#: Folder or file → the databases that are left to ``make test-nightly`` where MySQL runs the same function: MariaDB gets the
+#: statements and the driver of MySQL. Not where the two differ: SQL, plans, locks, privileges, RETURNING through asyncio.
 TWINS: dict[str, Sequence[str]] = {
     "tests": ("mariadb",),
+    "tests/aio": (),
+    "tests/aio/test_conformance_in_greenlets.py": ("mariadb",),
+    "tests/cli/test_cli_commands.py": (),
     "tests/conformance": (),
     "tests/faults": (),
+    "tests/feeds/plans": (),
+    "tests/feeds/test_isolation.py": (),
+    "tests/feeds/test_opposite_orders.py": (),
     "tests/migrations": (),
     "tests/plans": (),
     "tests/races": (),
+    "tests/routes/test_routes_race.py": (),
+    "tests/spark/staging": (),
+    "tests/spark/streams": (),
     "tests/sql": (),
     "tests/test_servers.py": (),
 }
@@ -105,9 +114,12 @@ MARKS = {
 
 
 def database_of(item: pytest.Item) -> str | None:
-    """The database that a test is parametrized with; None: it is not, or it starts what it needs by itself."""
+    """The database that a test is parametrized with, by the name ``kind`` or by an object that has a ``kind``.
+
+    None: it is not, or it starts what it needs by itself.
+    """
     spec = getattr(item, "callspec", None)
-    found = [getattr(value, "kind", value) for value in spec.params.values()] if spec else []
+    found = [value if name == "kind" else getattr(value, "kind", None) for name, value in spec.params.items()] if spec else []
     return next((kind for kind in found if isinstance(kind, str) and kind in KINDS), None)
 
 
@@ -127,7 +139,8 @@ def part_of(item: pytest.Item, databases: Collection[str]) -> Part:
         wanted = [next((name for name in INSTEAD if name in databases), "")]
     if database is None or database in wanted or marked is Part.NIGHTLY:
         return marked
-    return Part.NIGHTLY if database in _longest(TWINS, item.nodeid) else Part.REST
+    twin = database in _longest(TWINS, item.nodeid) and "mysql" in databases
+    return Part.NIGHTLY if twin else Part.REST
 
 
 def in_check(item: pytest.Item) -> bool:
@@ -168,7 +181,9 @@ def _function(item: pytest.Item | pytest.TestReport) -> str:
 
 def only_skipped(reports: Mapping[str, Sequence[pytest.TestReport]]) -> list[str]:
     """The functions of which each test was skipped, from the reports of a run by outcome."""
-    ran = {_function(report) for outcome in ("passed", "failed", "error") for report in reports.get(outcome, ())}
+    ran = {
+        _function(report) for outcome in ("passed", "failed", "error", "xfailed", "xpassed") for report in reports.get(outcome, ())
+    }
     return sorted({_function(report) for report in reports.get("skipped", ())} - ran)
 
 

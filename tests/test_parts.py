@@ -30,6 +30,12 @@ EACH = [
     (item("tests/worker/test_a.py", kind="postgresql"), Part.TEST),
     (item("tests/worker/test_a.py", kind="mysql"), Part.REST),
     (item("tests/worker/test_a.py", combination=SimpleNamespace(kind="mariadb")), Part.NIGHTLY),
+    (item("tests/worker/test_a.py", name="test_without_mysql", kind="postgresql"), Part.TEST),
+    (item("tests/worker/test_a.py", name="test_without_mysql", kind="mariadb"), Part.REST),
+    (item("tests/worker/test_a.py", name="test_of_a_scheme", scheme="mysql"), Part.TEST),
+    (item("tests/aio/test_a.py", kind="mysql"), Part.REST),
+    (item("tests/aio/test_a.py", kind="mariadb"), Part.REST),
+    (item("tests/aio/test_a.py", kind="sqlite"), Part.TEST),
     (item("tests/worker/test_a.py", name="test_of_the_family", kind="mysql"), Part.REST),
     (item("tests/worker/test_a.py", name="test_of_the_family", kind="mariadb"), Part.TEST),
     (item("tests/worker/test_a.py", name="test_of_mysql", kind="mysql"), Part.TEST),
@@ -58,8 +64,9 @@ def test_a_test_belongs_to_the_part_that_its_marks_and_its_database_say() -> Non
 def test_what_make_check_runs_and_what_pytest_alone_runs() -> None:
     assert chosen(Part.ALL) == [one for one, _ in EACH]
     assert chosen(None) == [one for one, of in EACH if of is not Part.NIGHTLY]
-    on_sqlite = [item(path, kind="sqlite").nodeid for path in ("tests/worker/test_a.py", "tests/cli/test_a.py")]
-    assert [one.nodeid for one in chosen(Part.CHECK)] == [EACH[0][0].nodeid, *on_sqlite]
+    checked = [one for one, _ in EACH if not any(one.get_closest_marker(part) for part in parts.MARKS)]
+    assert chosen(Part.CHECK) == [one for one in checked if parts.database_of(one) in {None, "sqlite"}]
+    assert len(chosen(Part.CHECK)) == 5
 
 
 def test_what_is_left_is_counted_by_folder_and_database() -> None:

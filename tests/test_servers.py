@@ -17,8 +17,6 @@ from tests.servers import NotPrivate, Server, ServerFailed, ServerMissing, folde
 from tests.servers.lookup import PROGRAMS
 from tests.servers.proxy import Proxy
 
-pytestmark = pytest.mark.rest("each test on a server has started one")
-
 KINDS = tuple(PROGRAMS)
 
 
@@ -158,6 +156,14 @@ def test_the_command_line_ends_its_servers(tmp_path: Path) -> None:
         assert process.wait(PATIENCE) == 0
     with pytest.raises(OperationalError):
         ask(url, "SELECT 1")
+
+
+def test_a_command_has_the_server_that_its_processes_share() -> None:
+    program = "import os; from tests.servers import provide; print(provide('postgresql').source)"
+    command = [sys.executable, "-m", "tests.servers", "share", "postgresql", "--"]
+    done = subprocess.run([*command, sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout.split() == ["QUEUE_DB_TEST_POSTGRES_URL"]
+    assert subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 2
 
 
 def test_a_killed_owner_leaves_nothing_for_long() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.type_checking import complaints
 
 ERROR = re.compile(r"program\.py:(\d+): error: .*\[([a-z-]+)\]$")
@@ -102,7 +100,6 @@ def claimed(job: AsyncLeasedJob[Welcome]) -> int:
 """
 
 
-@pytest.mark.rest("mypy --strict checks the package itself in each command")
 def test_the_types_of_the_public_names(tmp_path: Path) -> None:
     lines = complaints(PROGRAM, tmp_path)
     found = {line.groups() for line in map(ERROR.match, lines) if line}

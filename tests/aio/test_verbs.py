@@ -82,6 +82,9 @@ async def test_a_claim_of_many_answers_for_each(mail: AsyncQueue) -> None:
     stats = await mail.stats()
     assert (stats.scheduled, stats.available, stats.running, stats.dead) == (2, 1, 1, 1)
     assert (await mail.get(jobs[1].id)).attempts == 0
+    failed, snoozed, buried = [await mail.get(jobs[at].id) for at in (0, 1, 5)]
+    assert (failed.last_error, buried.last_error) == ("no", "no use")
+    assert all(job.available_at - job.created_at > timedelta(seconds=55) for job in (failed, snoozed))
 
 
 async def test_a_handlers_outcomes(mail: AsyncQueue) -> None:
@@ -98,6 +101,9 @@ async def test_a_handlers_outcomes(mail: AsyncQueue) -> None:
     assert verdicts == [Verdict.APPLIED] * 4
     assert await release.release() is Verdict.APPLIED
     assert [job.id for job in await mail.peek()] == [release.id]
+    later = [await mail.get(job.id) for job in (fail, snooze)]
+    assert all(job.available_at - job.created_at > timedelta(seconds=55) for job in later)
+    assert (await mail.get(bury.id)).last_error == "no"
 
 
 async def test_whoever_lost_the_lease_changes_nothing(open_async: OpenAsync, name: str) -> None:

@@ -40,7 +40,6 @@ def own_server(kind: str) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("kind", ["postgresql"])
-@pytest.mark.rest("of a user who may only read below")
 def test_of_a_standby(ask_at: Ask, own_server: Server) -> None:
     url = own_server.create_database()
     ask_at(url, "migrate")
@@ -54,7 +53,6 @@ def test_of_a_standby(ask_at: Ask, own_server: Server) -> None:
 
 
 @pytest.mark.parametrize("kind", ["mysql", "mariadb"])
-@pytest.mark.rest("of a server whose user may only read below")
 def test_of_a_read_only_server(ask_at: Ask, own_server: Server) -> None:
     url = own_server.create_database()
     ask_at(url, "migrate")

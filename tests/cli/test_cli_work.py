@@ -133,7 +133,6 @@ def test_the_log_says_why_a_worker_could_not_start(ask, queue, tmp_path, handler
 
 @SQLITE
 @pytest.mark.parametrize("log_format", ["text", "json"])
-@pytest.mark.rest("tests/worker/test_worker_logs.py has the lines of several processes")
 def test_the_lines_of_a_supervisor_have_its_pid_and_say_how_it_started_and_ended(url, queue, log_format):
     command = [sys.executable, "-m", "queue_db", "work", queue.name, "--exec", "true", "--processes", "2", "--until-empty"]
     command += ["--log-format", log_format]
@@ -350,7 +349,6 @@ def test_kinds_without_a_handler_wait_or_are_dead(ask, queue, handlers, monkeypa
 
 @pytest.mark.parametrize(("processes", "numbers"), [(1, ["1"]), (2, ["1", "2", "none"])])
 @SQLITE
-@pytest.mark.rest("tests/worker/test_worker_logs.py has the number of a process")
 def test_processes_that_work_have_a_number_when_they_import_the_module(url, queue, tmp_path, processes, numbers):
     """The supervisor, which imports it too, has none: it must not take a port."""
     (tmp_path / "numbered.py").write_text(

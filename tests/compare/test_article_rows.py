@@ -27,8 +27,6 @@ from queue_db.model import Fault
 from tests.patience import PATIENCE
 from tests.races.interleaving import at_once
 
-pytestmark = pytest.mark.rest("test_comparison.py runs a row of the article; nobody's jobs are in a comparison")
-
 LIMIT = 120.0
 JOBS = 12
 

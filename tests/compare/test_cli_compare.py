@@ -32,7 +32,6 @@ def test_a_comparison_that_is_terminated_drops_its_schema(ask_at, tmp_path, monk
 
 
 @pytest.mark.usefixtures("unimpressed")
-@pytest.mark.rest("test_laboratory.py interrupts it")
 def test_a_comparison_that_is_terminated_reports_what_it_has_measured(ask_at, tmp_path, monkeypatch):
     measured = []
     run_turn = _Runner._run_turn

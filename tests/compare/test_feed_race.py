@@ -20,8 +20,6 @@ from queue_db.store.feeds.messages import First, NewMessage
 from queue_db.store.feeds.orderings import ORDERINGS
 from queue_db.store.feeds.rows import FeedRow
 
-pytestmark = pytest.mark.rest("a comparison promises nothing; test_measures.py has its figures")
-
 
 class Loses(CompareAndSet):
     """Does not insert what it has numbered."""

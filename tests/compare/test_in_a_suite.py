@@ -16,8 +16,6 @@ from queue_db.errors import ArgumentError
 from queue_db.strategies import strategy_for
 from queue_db.testing import compare
 
-pytestmark = pytest.mark.rest("tests/conformance has the strategies that it compares")
-
 PAGE = Path(__file__).parents[2] / "docs" / "compare.md"
 
 

@@ -29,8 +29,6 @@ from tests.compare.house import House
 from tests.compare.stand_ins import Dealt, Failing
 from tests.servers import over_tls
 
-pytestmark = pytest.mark.rest("test_comparison.py measures and reports with the command; nobody's jobs are in a comparison")
-
 #: Few jobs, two threads: these tests are about the laboratory, not about figures.
 QUICK: dict[str, Any] = {"jobs": 8, "workers": 2, "repeat": 1, "kind": "threads", "limit": 60.0, "batches": (1,)}
 

@@ -28,7 +28,7 @@ from queue_db.compare.results import Run
 from queue_db.errors import ConfigurationError
 from tests.conftest import server_of
 
-pytestmark = pytest.mark.rest("a peer is no part of the package")
+pytestmark = pytest.mark.rest("a peer is no part of the package; test_article_rows.py runs rows by the same seam")
 
 ADDRESSES = {
     "postgresql": "postgresql+psycopg2://user:secret@127.0.0.1:1/somewhere",

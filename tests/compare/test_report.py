@@ -496,7 +496,6 @@ def test_the_saved_data_are_the_comparison(written):
     assert Comparison.load(paths[1]) == whole
 
 
-@pytest.mark.rest("what was saved is loaded below, and test_laboratory.py compares it")
 def test_a_report_of_loaded_data_is_the_same(tmp_path):
     here, there = tmp_path / "here", tmp_path / "there"
     written = write(comparison(bench(row("adaptive", SLOW, server_cpu=None))), here)
@@ -518,7 +517,6 @@ def test_every_plot_is_there_as_png_and_svg(written):
     assert page.count("<svg") == 2 * (1 + len(plots.PLOTS)), "each for a desk and for a phone"
 
 
-@pytest.mark.rest("test_laboratory.py has two databases")
 def test_two_databases_of_one_kind_have_files_of_their_own(tmp_path):
     paths = write(comparison(bench(row("adaptive")), bench(row("adaptive"))), tmp_path)
     names = [path.name for path in paths]

@@ -20,8 +20,6 @@ from queue_db.compare.report.plots import PLOTS
 from queue_db.compare.results import Bench
 from tests.compare.hand_made import arriving, article, bench, feeds, peer, row, swept
 
-pytestmark = pytest.mark.rest("test_report.py draws every plot")
-
 NUMBERS = (1, 2, 4, 8)
 
 

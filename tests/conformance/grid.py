@@ -101,6 +101,9 @@ DEPENDS: dict[str, Axes] = {
 #: The strategy and the removal of the tests that do not depend on them.
 STRATEGY, REMOVAL = next(iter(STRATEGIES)), REMOVALS[0]
 
+#: A database with the statements of another one, but for settling: ``make test`` has claim and completion there, in one cell.
+TWIN = ("mysql",)
+
 #: One strategy of each kind: the other ways to pick within the window differ from it in one expression, which tests/sql shows.
 IN_TEST = ("adaptive", "optimistic_geometric", "skip_locked", "pessimistic")
 
@@ -139,6 +142,8 @@ def part_of(axes: Axes, cell: Combination, chosen: Choice = on_its_axes) -> Part
     """The part of the suite in which a class with these axes runs in a cell."""
     if not chosen(axes, cell):
         return Part.NIGHTLY
+    if cell.kind in TWIN and (axes is Axes.DATABASE or (cell.strategy, cell.removal) != (STRATEGY, REMOVAL)):
+        return Part.REST
     if cell.strategy != STRATEGY and (cell.removal != REMOVAL or cell.strategy not in IN_TEST):
         return Part.REST
     return Part.TEST

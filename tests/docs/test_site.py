@@ -27,7 +27,7 @@ INTERNAL = {"queue_db.backoff.checked", "queue_db.errors.text_of"}
 BUILD = [sys.executable, "-m", "mkdocs", "build", "--strict"]
 
 
-BUILT = pytest.mark.rest("make docs builds the site; test_docs.py follows the links of the pages")
+BUILT = pytest.mark.rest("nothing in make test builds the site: make docs does")
 
 
 @pytest.fixture(scope="module")

@@ -209,7 +209,7 @@ THOROUGHLY = ("enqueue with a group", "a block")
 ON_SERVERS = pytest.mark.rest("an enqueue is interrupted on PostgreSQL, and more on SQLite")
 
 #: One verb of each way to use a connection; the others do the same for lists, or read.
-IN_TEST = ("enqueue", "complete", "publish", "a block")
+IN_TEST = ("enqueue", "claim", "complete", "exchange", "fail", "publish", "a block")
 OTHERS = pytest.mark.rest(f"on SQLite make test interrupts one verb of each way to use a connection: {', '.join(IN_TEST)}")
 
 

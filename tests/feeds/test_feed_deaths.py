@@ -121,7 +121,6 @@ def test_what_a_killed_process_was_doing_is_done_once(
 @pytest.mark.parametrize(("when", "there"), [(BEFORE_COMMIT, False), (AFTER_COMMIT, True)])
 @pytest.mark.parametrize("using", [False, True])
 @pytest.mark.parametrize("ordering", ["ranked", "ticks"])
-@pytest.mark.rest("test_ranking.py has a publisher that is gone")
 def test_a_reader_alone_gets_what_its_publisher_could_not_number(
     nursery: Nursery,
     url: str,
@@ -157,7 +156,6 @@ def test_a_reader_alone_gets_what_its_publisher_could_not_number(
         ("ranked", "router", "forward", Point(_ACK, AFTER_COMMIT), "forwarded: lost"),
     ],
 )
-@pytest.mark.rest("a control of the deaths above")
 def test_two_transactions_instead_of_one_are_noticed(
     die: Die, settled: Callable[[], Account], wrong: str, role: str, point: Point, fault: str
 ) -> None:

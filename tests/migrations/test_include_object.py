@@ -14,7 +14,7 @@ from queue_db import ConfigurationError, QueueDB
 from queue_db.database.migrate import include_object
 from tests.migrations.conftest import run
 
-pytestmark = pytest.mark.rest("test_alembic.py goes up and down beside other tables")
+pytestmark = pytest.mark.rest("test_alembic.py has it as a step of an application")
 
 #: A table that the application has, one that it has forgotten, and one that it forgot whose name begins as ours do.
 THEIRS = "CREATE TABLE customers (id INTEGER NOT NULL PRIMARY KEY, name VARCHAR(20))"

@@ -97,7 +97,6 @@ def test_a_row_with_a_time_beyond_all_calendars_leaves_the_others_readable(empty
 @pytest.mark.parametrize(
     "made", ["CREATE VIEW jobs_state AS SELECT 'mine' AS state", "CREATE TABLE jobs_state (state VARCHAR(10))"]
 )
-@pytest.mark.rest("test_migrate.py leaves other people's tables alone")
 def test_an_applications_own_view_or_table_of_that_name_is_left_alone(empty: QueueDB, made: str) -> None:
     """Migrating stops before anything is changed, on the way up and on the way down."""
     refused = r"there is a (view|table) 'jobs_state' in this database that is not queue_db's.* rename that (view|table).*table=…"

@@ -19,8 +19,6 @@ from queue_db.store.schema import HEAD
 from queue_db.testing import suite
 from queue_db.testing.suite import asserts
 
-pytestmark = pytest.mark.rest("the package is imported from the checkout by each test; what it promises is in tests/docs")
-
 ROOT = Path(__file__).resolve().parents[2]
 
 #: Programs outside the project are written against these.

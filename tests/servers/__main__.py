@@ -27,7 +27,8 @@ def main(arguments: list[str]) -> int:
     command, rest = arguments[:1], arguments[1:]
     kinds, _, options = _cut(rest, "--")
     known = PROGRAMS.keys() | ({"sqlite"} if command == ["compare"] else set())
-    if command not in (["start"], ["compare"], ["oldest"], ["share"]) or not kinds or not set(kinds) <= known:
+    runs = command in (["oldest"], ["share"])
+    if not (runs or command in (["start"], ["compare"])) or not kinds or not set(kinds) <= known or (runs and not options):
         print(__doc__, file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, _leave)

@@ -68,7 +68,6 @@ def test_metrics_are_what_there_is_while_the_database_is_away(own_server: Server
                 pytest.fail("the database is back, and metrics do not say so")
 
 
-@pytest.mark.rest("test_api_health.py, and the metrics of a database that is away below")
 def test_a_database_that_is_away_and_comes_back(own_server: Server) -> None:
     with QueueDB(own_server.create_database()) as db:
         db.migrate()

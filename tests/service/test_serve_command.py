@@ -134,7 +134,6 @@ def test_the_log_says_how_it_started_and_why_it_ended(start: Callable[..., Serve
         assert last["uptime"] > 0
 
 
-@pytest.mark.rest("test_proxies.py goes through a proxy")
 def test_several_processes_behind_one_proxy(start: Callable[..., Served], tmp_path: Path) -> None:
     """Each request may go to another process than the one before: a form is of one, and what it does is done by the other."""
     url = f"sqlite:///{tmp_path}/queue.db"

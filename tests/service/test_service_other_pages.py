@@ -93,6 +93,8 @@ def test_a_group_is_shown_with_the_job_that_it_waits_for(db: QueueDB, name: str,
     text = client.get("/groups", params={"queue": name}).text
     assert f"mail {head}" in text
     assert re.search(r'<td class="n">2</td>', text)
+    paths = {path for path in re.findall(r'href="(/[^"]*)"', text) if not path.startswith("/static/")}
+    assert {path: status for path in paths if (status := client.get(path).status_code) != 200} == {}
     assert "No job waits" in client.get("/groups", params={"queue": f"{name}-none"}).text
 
 

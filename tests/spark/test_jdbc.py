@@ -19,9 +19,7 @@ from queue_db.spark.jdbc import JDBC, jdbc_options
 from tests.servers import folders, over_tls
 from tools import debian_packages, java
 
-pytestmark = pytest.mark.rest(
-    "test_spark_jdbc_options.py has its options; what it writes are rows with the columns that a job needs"
-)
+pytestmark = pytest.mark.rest("TestEnqueue has a row that SQL inserted, test_spark_jdbc_options.py the options")
 
 PACKAGES = ["libpostgresql-jdbc-java", "libmariadb-java"]
 JOBS = 50

@@ -13,8 +13,6 @@ from queue_db.spark import register
 from queue_db.spark.code_bundle import bundled
 from tests.spark.cluster import bare_python
 
-pytestmark = pytest.mark.rest("test_spark_enqueue.py runs tasks that import the package")
-
 # A writer and a reader, each made by the source and sent on to a task; then a function.
 PROGRAM = """
 import importlib.util, json, pickle, sys

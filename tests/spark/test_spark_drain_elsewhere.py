@@ -16,7 +16,7 @@ from queue_db.errors import ArgumentError, ConfigurationError, LeaseLostError
 from queue_db.spark import drain, drain_to, read_results
 from queue_db.spark.results import destination
 
-pytestmark = pytest.mark.rest("test_spark_drain.py drains into a folder of this machine, by the same steps")
+ELSEWHERE = pytest.mark.rest("test_spark_drain.py drains into a folder of this machine; results that cannot be committed are below")
 
 TWO = pytest.mark.parametrize("kind", ["sqlite", "postgresql"], scope="session")
 ONE = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
@@ -70,6 +70,7 @@ def pairs(rows):
 
 
 @TWO
+@ELSEWHERE
 def test_results_are_written_where_the_address_says(spark, url, name, db, fill, elsewhere, double, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fill(200)
@@ -87,6 +88,7 @@ def test_results_are_written_where_the_address_says(spark, url, name, db, fill, 
 
 
 @ONE
+@ELSEWHERE
 def test_as_a_dataframe_and_again(spark, url, name, fill, elsewhere, double):
     fill(10)
     assert pairs(drain(spark, url, name, double, SCHEMA, elsewhere[0], partitions=2)) == expected(10)
@@ -97,6 +99,7 @@ def test_as_a_dataframe_and_again(spark, url, name, fill, elsewhere, double):
 @pytest.mark.parametrize(
     "address", ["nowhere://bucket/results", "s3a://bucket/results", "dbfs:/results", "abfss://a@b/c", "hdfs:///r"]
 )
+@ELSEWHERE
 def test_a_file_system_that_cannot_be_written_is_refused_before_any_job_is_touched(
     spark, url, name, db, fill, double, tmp_path, monkeypatch, address
 ):
@@ -111,6 +114,7 @@ def test_a_file_system_that_cannot_be_written_is_refused_before_any_job_is_touch
 
 @ONE
 @pytest.mark.parametrize("scheme", ["", "nowhere://"])
+@ELSEWHERE
 def test_a_column_that_tasks_cannot_return_is_refused_before_anything_is_written(spark, url, name, double, tmp_path, scheme):
     with pytest.raises(PySparkTypeError, match=r"CharType\(3\) is not supported in conversion to Arrow"):
         drain_to(spark, url, name, double, "code char(3)", f"{scheme}{tmp_path}/results")
@@ -145,6 +149,7 @@ def test_results_that_cannot_be_committed_leave_their_jobs_in_the_queue(spark, u
 
 
 @ONE
+@ELSEWHERE
 def test_failures_the_dead_and_limits(spark, url, name, db, fill, elsewhere, double):
     address, _ = elsewhere
     fill(8, max_attempts=2)
@@ -170,6 +175,7 @@ def test_failures_the_dead_and_limits(spark, url, name, db, fill, elsewhere, dou
 
 
 @ONE
+@ELSEWHERE
 def test_jobs_whose_leases_were_lost_meanwhile_are_not_completed(spark, url, name, db, fill, elsewhere, double):
     """Somebody else takes the jobs after the task has ended, before the results are committed: by hand, in a task of Spark's."""
     address, _ = elsewhere
@@ -194,6 +200,7 @@ def test_jobs_whose_leases_were_lost_meanwhile_are_not_completed(spark, url, nam
 
 @ONE
 @pytest.mark.parametrize("local", [True, False])
+@ELSEWHERE
 def test_results_have_columns_of_any_type(spark, url, name, fill, elsewhere, tmp_path, local):
     fill(3)
     moment = datetime(2026, 3, 1, 4, 5, 6, 7, tzinfo=UTC)
@@ -209,6 +216,7 @@ def test_results_have_columns_of_any_type(spark, url, name, fill, elsewhere, tmp
     assert [tuple(row)[2:] for row in rows] == [expected] * 3
 
 
+@ELSEWHERE
 def test_what_is_an_address_and_what_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for text in ("s3a://bucket/results", "hdfs:///r", "dbfs:/r", "abfss://a@b.c/d", "gs://b", "viewfs://c/d", "S3://b/c"):

@@ -35,7 +35,7 @@ class Record:
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
-@pytest.mark.rest("tests/crash/test_killed_server.py kills it once")
+@pytest.mark.rest("test_worker_process.py has a worker that survives a restart of the database")
 def test_a_database_that_is_killed_again_and_again(kind, name, running):
     server = provide(kind)
     try:

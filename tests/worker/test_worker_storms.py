@@ -20,7 +20,7 @@ TIMES = pytest.mark.parametrize("times", [2, pytest.param(6, marks=pytest.mark.r
 
 @TIMES
 @SERVERS
-@pytest.mark.rest("tests/crash kills workers")
+@pytest.mark.rest("test_worker_supervisor.py has processes that die at a job, and tests/crash kills workers")
 def test_killed_workers_lose_nothing_and_what_they_had_comes_back_at_once(queue, db, url, tmp_path, times):
     """The lease is an hour: the test would not end if jobs came back with it."""
     storm = Storm(tmp_path, url, queue.name, concurrency=4, prefetch=4, lease=3600.0, seconds=0.02)
@@ -33,7 +33,7 @@ def test_killed_workers_lose_nothing_and_what_they_had_comes_back_at_once(queue,
 
 @TIMES
 @SERVERS
-@pytest.mark.rest("tests/crash and test_worker_process.py end workers under way")
+@pytest.mark.rest("test_worker_process.py ends workers under way, test_worker_supervisor.py replaces them")
 def test_a_rolling_restart_neither_loses_nor_repeats(queue, db, url, tmp_path, times):
     storm = Storm(tmp_path, url, queue.name, concurrency=4, prefetch=4, lease=3600.0, seconds=0.02)
     seen = rolling(storm, db, processes=2, times=times, jobs=80)
@@ -79,7 +79,6 @@ def test_processes_that_cannot_start_are_not_started_again_and_again(url, tmp_pa
 
 
 @SQLITE
-@pytest.mark.rest("test_worker_loop.py ends when its queues are empty")
 def test_until_empty_with_several_processes(queue, url, tmp_path):
     ids = queue.enqueue_many([("n", None)] * 50)
     storm = Storm(tmp_path, url, queue.name, seconds=0.0)

@@ -78,13 +78,12 @@ class Supervisor:
 
 
 @SQLITE
-@pytest.mark.rest("test_worker_executor.py ends the process of one job")
 def test_a_job_that_ends_its_process_ends_no_other_and_dies_after_its_attempts(queue, url, tmp_path):
     ends_its_process(queue, url, tmp_path, 1)
 
 
 @SQLITE
-@pytest.mark.rest("below a job ends its process, and it is started again")
+@pytest.mark.rest("above it ends with another status")
 def test_a_process_that_ends_without_an_error_has_not_ended_in_good_order(queue, url, tmp_path):
     ends_its_process(queue, url, tmp_path, 0)
 
@@ -105,7 +104,6 @@ def ends_its_process(queue, url, tmp_path, status):
 
 
 @SQLITE
-@pytest.mark.rest("test_worker_storms.py has processes that cannot start")
 def test_a_replacement_that_cannot_start_stops_nobody_and_is_tried_again(queue, url, tmp_path, monkeypatch):
     (tmp_path / "handlers.py").write_text(HANDLERS)
     bad = queue.enqueue("bad", "break")
@@ -147,7 +145,6 @@ def test_processes_stop_in_good_order_when_their_supervisor_is_gone_or_its_termi
 
 
 @SQLITE
-@pytest.mark.rest("the hang-up itself is tested above")
 def test_with_nohup_a_hangup_is_ignored(queue, url, tmp_path):
     def ignore_hangups() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -257,7 +254,6 @@ def bad(job):
 
 @pytest.mark.parametrize("concurrency", [pytest.param(1, marks=pytest.mark.rest("five at once lose what one does, and more")), 5])
 @SQLITE
-@pytest.mark.rest("test_worker_executor.py has a process that dies and fails its own attempt alone")
 def test_a_job_that_ends_its_process_takes_no_other_with_it(queue, url, tmp_path, concurrency):
     (tmp_path / "handlers.py").write_text(TOGETHER.format(concurrency=concurrency))
     bad, *_ = queue.enqueue_many([(kind, None, {"max_attempts": 3}) for kind in ["bad"] + ["good"] * 10])

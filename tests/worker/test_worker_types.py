@@ -44,7 +44,7 @@ kind: str = a(worker.db.queue("mail").claim()[0])
 """
 
 
-@pytest.mark.rest("mypy --strict checks the package itself in each command")
+@pytest.mark.rest("tests/test_typing.py has programs of users")
 def test_mistakes_are_seen_by_a_type_checker(tmp_path):
     """The comments are counted too: one that is not needed is an error."""
     assert complaints(PROGRAM, tmp_path) == []

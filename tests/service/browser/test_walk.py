@@ -48,7 +48,7 @@ def of_method(method: str) -> set[str]:
     return {name for name, route in routes().items() if method in (route.methods or ())}
 
 
-@pytest.mark.rest("the tests of each page look at its links and send its forms; the menu and the tables have tests in a browser")
+@pytest.mark.rest("the tests of the pages send their forms; nothing in make test follows every link")
 @pytest.mark.parametrize("look", ["desktop", "phone", "dark"])
 def test_every_page_and_every_form(shop: QueueDB, base: str, watched: Watched, look: str) -> None:
     walk = Walk(service(shop, Settings(closed=False)), watched.page(base, look))
