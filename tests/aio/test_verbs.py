@@ -12,6 +12,7 @@ from queue_db import (
     Cancel,
     ConfigurationError,
     Dead,
+    DeathReason,
     DuplicateJobError,
     JobNotFoundError,
     PayloadError,
@@ -70,7 +71,7 @@ async def test_many_at_once_are_all_there_and_in_order(mail: AsyncQueue, number:
     assert await mail.complete_many(jobs) == [Verdict.APPLIED] * number
 
 
-async def test_a_claim_of_many_answers_for_each(mail: AsyncQueue) -> None:
+async def test_a_claim_of_many_answers_for_each(mail: AsyncQueue, caplog: pytest.LogCaptureFixture) -> None:
     await mail.enqueue_many([("k", place) for place in range(6)])
     jobs = await mail.claim(6)
     assert await mail.fail_many(jobs[:1], "no", retry_in=60) == [Verdict.APPLIED]
@@ -78,7 +79,8 @@ async def test_a_claim_of_many_answers_for_each(mail: AsyncQueue) -> None:
     assert await mail.release_many(jobs[2:3]) == [Verdict.APPLIED]
     assert await mail.extend_many([jobs[3], jobs[3], jobs[0]], 60) == [Verdict.APPLIED, Verdict.APPLIED, Verdict.LOST]
     assert await mail.cancel_many(jobs[4:5]) == [Verdict.APPLIED]
-    assert await mail.bury_many(jobs[5:], ["no use"]) == [Verdict.APPLIED]
+    assert await mail.bury_many(jobs[5:], ["no use"], reason=DeathReason.PAYLOAD) == [Verdict.APPLIED]
+    assert [vars(record)["reason"] for record in caplog.records if "reason" in vars(record)] == ["payload"]
     stats = await mail.stats()
     assert (stats.scheduled, stats.available, stats.running, stats.dead) == (2, 1, 1, 1)
     assert (await mail.get(jobs[1].id)).attempts == 0
