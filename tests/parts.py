@@ -39,7 +39,7 @@ DATABASES: dict[str, Sequence[str]] = {
     "tests/conformance": KINDS,
     "tests/migrations/test_migrate.py": ("sqlite", "postgresql", "mariadb"),
     "tests/plans": ("sqlite", "postgresql"),
-    "tests/races": ("postgresql", "mariadb"),
+    "tests/races": ("sqlite", "postgresql", "mariadb"),
     "tests/races/test_exchange_loses.py": ("mariadb",),
     "tests/races/test_stress.py": ("postgresql",),
     "tests/sql": KINDS,
