@@ -37,6 +37,9 @@ OLDER: Mapping[str, tuple[str, tuple[int, ...]]] = {"mariadb_10.11": ("mariadb",
 # Begin and end transactions, and prepare: not statements of a path.
 _CONTROL = re.compile(r"\s*(BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|DEALLOCATE)\b")
 
+# `make mutants` renames what it changes.
+_MUTATED = re.compile(r"\bx(?:_|ǁ[^ǁ]+ǁ)(\w+)__mutmut_\w+$")
+
 _PREPARE = re.compile(r"(?:DEALLOCATE \w+; )?PREPARE (\w+) \(.*?\) AS ", re.DOTALL)
 
 # Frames that hand statements on.
@@ -210,7 +213,7 @@ def _senders() -> tuple[str, ...]:
     frame = sys._getframe(1)
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
-        name = frame.f_code.co_qualname
+        name = _MUTATED.sub(r"\1", frame.f_code.co_qualname)
         ours = module.startswith(("queue_db.store.", "queue_db.dialects."))
         if ours and not module.endswith((".direct", ".prepared", ".transactions")) and name.rpartition(".")[2] not in _CARRIERS:
             place = f"{module.removeprefix('queue_db.')}.{name.partition('.<locals>')[0]}"
