@@ -11,7 +11,6 @@ from typing import Any
 
 from alembic import context
 from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
 from sqlalchemy import Connection, String, column, table
 
@@ -46,7 +45,7 @@ def note_works_since(ctx: MigrationContext, heads: set[str], **_: Any) -> None:
     tables = attributes["tables"]
     for revision in heads:
         if revision >= NOTED_SINCE:
-            oldest = works_since(ScriptDirectory.from_config(context.config), revision)
+            oldest = works_since(context.script, revision)
             version = table(tables.version, column("works_since", String), schema=tables.schema)
             ctx.execute(version.update().values(works_since=oldest))
 

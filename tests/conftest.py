@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import threading
@@ -17,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +165,7 @@ def pytest_collection_finish() -> None:
     # The tests and their reports stay until the end: a collection of garbage need not look at all of them again and again, which
     # took a fifth of the processor's time. A test that waits for garbage collects it.
     gc.freeze()
-    gc.set_threshold(5_000, 20, 20)
+    gc.set_threshold(50_000, 20, 50)
 
 
 def server_of(kind: str, *options: str) -> Server:
@@ -177,26 +179,34 @@ def server_of(kind: str, *options: str) -> Server:
     return _SERVERS[key]
 
 
-@pytest.fixture(scope="session")
-def shared_urls(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """The URL of the migrated database of a kind that all tests of this process share."""
-    urls: dict[str, str] = {}
+MigratedUrls = Callable[[str], str]
 
+
+def _migrated_urls(factory: pytest.TempPathFactory) -> MigratedUrls:
+    @cache
     def url_of(kind: str) -> str:
-        if kind not in urls:
-            if kind in FILES:
-                urls[kind] = f"{kind}:///{tmp_path_factory.mktemp(kind)}/queue.db"
-            else:
-                urls[kind] = server_of(kind).create_database()
-            with QueueDB(urls[kind]) as db:
-                db.migrate()
-        return urls[kind]
+        url = f"{kind}:///{factory.mktemp(kind)}/queue.db" if kind in FILES else server_of(kind).create_database()
+        with QueueDB(url) as db:
+            db.migrate()
+        return url
 
     return url_of
 
 
+@pytest.fixture(scope="session")
+def shared_urls(tmp_path_factory: pytest.TempPathFactory) -> MigratedUrls:
+    """The URL of the migrated database of a kind that all tests of this process share."""
+    return _migrated_urls(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def unused_urls(tmp_path_factory: pytest.TempPathFactory) -> MigratedUrls:
+    """The URL of a migrated database that nobody uses: a copy of it is there sooner than another one is migrated."""
+    return _migrated_urls(tmp_path_factory)
+
+
 @pytest.fixture
-def url(kind: str, shared_urls: Callable[[str], str]) -> Iterator[str]:
+def url(kind: str, shared_urls: MigratedUrls) -> Iterator[str]:
     """A migrated database, shared with other tests: use unique queue names."""
     shared = shared_urls(kind)
     yield shared
@@ -232,6 +242,24 @@ def fresh_url(kind: str, tmp_path: Path) -> Iterator[str]:
         return
     server = server_of(kind)
     url = server.create_database()
+    yield url
+    server.drop_database(url)
+
+
+@pytest.fixture
+def own_url(kind: str, tmp_path: Path, unused_urls: MigratedUrls) -> Iterator[str]:
+    """A separate, migrated database."""
+    if kind in FILES:
+        shutil.copy(str(make_url(unused_urls(kind)).database), tmp_path / "own.db")
+        yield f"{kind}:///{tmp_path}/own.db"
+        return
+    server = server_of(kind)
+    if kind == "postgresql":
+        url = server.create_database(str(make_url(unused_urls(kind)).database))
+    else:
+        url = server.create_database()
+        with QueueDB(url) as db:
+            db.migrate()
     yield url
     server.drop_database(url)
 

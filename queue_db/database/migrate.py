@@ -254,10 +254,11 @@ def _to(connection: Connection, tables: Tables, revision: str) -> None:
     from alembic.script import ScriptDirectory
     from alembic.util.exc import CommandError
 
-    directory = ScriptDirectory.from_config(config)
     prepare(connection, tables, version)
     try:
-        down = _leads_down(directory, version, revision, tables)
+        # New tables: Alembic reads all scripts, which takes as long as three of them; once is enough.
+        new = version.revision is None and revision == "head"
+        down = not new and _leads_down(ScriptDirectory.from_config(config), version, revision, tables)
         with _within_another():
             (command.downgrade if down else command.upgrade)(config, revision)
     except CommandError as error:

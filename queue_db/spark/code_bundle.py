@@ -16,6 +16,7 @@ import pickle
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any, ClassVar
@@ -82,8 +83,9 @@ class CodeBundle:
             )
 
 
+@cache
 def package_bundle() -> CodeBundle:
-    """The sources of this package."""
+    """The sources of this package, as they were at the first call: what this process has imported."""
     import queue_db
 
     root = Path(queue_db.__file__).parent

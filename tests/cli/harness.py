@@ -3,12 +3,16 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from typer import testing
 
 from queue_db.cli.app import app
+
+# Building all commands takes longer than most of them: it is done once, not for each invocation.
+testing._get_command = cache(testing._get_command)
 
 
 @dataclass
@@ -37,7 +41,7 @@ def ask_at() -> Ask:
     """``ask_at(url, "stats", "--json")`` runs the command with the URL in the environment; None: no URL anywhere."""
 
     def run(url: str | None, *arguments: object, input: str | bytes | None = None, status: int = 0) -> Answer:  # noqa: A002
-        result = CliRunner().invoke(
+        result = testing.CliRunner().invoke(
             app, [str(argument) for argument in arguments], input=input, env={"QUEUE_DB_URL": url, "COLUMNS": "200"}
         )
         assert result.exit_code == status, (result.exit_code, result.stdout, result.stderr, result.exception)

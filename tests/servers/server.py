@@ -41,10 +41,10 @@ class Server:
     def _client_url(self, url: URL) -> URL:
         return url
 
-    def create_database(self) -> str:
-        """Create a database and return its URL."""
+    def create_database(self, template: str = "template0") -> str:
+        """Create a database and return its URL; on PostgreSQL a copy of ``template``, which nobody uses meanwhile."""
         name = f"queue_db_{secrets.token_hex(6)}"
-        wishes = "TEMPLATE template0" if self.kind == "postgresql" else "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+        wishes = f"TEMPLATE {template}" if self.kind == "postgresql" else "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
         self._ask(f"CREATE DATABASE {name} {wishes}")
         self._databases.add(name)
         return self.url(name)

@@ -24,11 +24,9 @@ Serve = Callable[[Settings], httpx2.Client]
 
 
 @pytest.fixture
-def url(fresh_url: str) -> str:
+def url(own_url: str) -> str:
     """A database of its own: the list of feeds is one page, with all that other tests have left."""
-    with QueueDB(fresh_url) as db:
-        db.migrate()
-    return fresh_url
+    return own_url
 
 
 def numbers(client: httpx2.Client, path: str) -> list[int]:

@@ -26,11 +26,9 @@ NASTY = "<img src=x onerror=alert(1)>\"'&/%2F"
 
 
 @pytest.fixture
-def url(fresh_url: str) -> str:
+def url(own_url: str) -> str:
     """A database of its own: nothing is sampled yet."""
-    with QueueDB(fresh_url) as db:
-        db.migrate()
-    return fresh_url
+    return own_url
 
 
 class _Page(HTMLParser):

@@ -69,10 +69,9 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
 
 
 @pytest.fixture
-def db(fresh_url: str) -> Iterator[QueueDB]:
+def db(own_url: str) -> Iterator[QueueDB]:
     """A database of its own: all webhooks of a database share one queue."""
-    with QueueDB(fresh_url) as own:
-        own.migrate()
+    with QueueDB(own_url) as own:
         yield own
 
 

@@ -46,9 +46,8 @@ def add(db: QueueDB, statement: str) -> None:
 
 
 @pytest.fixture
-def db(fresh_url: str) -> Any:
-    with QueueDB(fresh_url) as db:
-        db.migrate()
+def db(own_url: str) -> Any:
+    with QueueDB(own_url) as db:
         yield db
 
 
@@ -60,20 +59,20 @@ def rows(*payloads: str) -> Any:
     return iter([pa.RecordBatch.from_pydict({"payload": list(payloads)})])
 
 
-def test_a_sweep_that_fails_does_not_fail_the_write(db: QueueDB, fresh_url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_sweep_that_fails_does_not_fail_the_write(db: QueueDB, own_url: str, caplog: pytest.LogCaptureFixture) -> None:
     add(db, f"INSERT INTO jobs_staged (attempt, place, size, chunk) VALUES ({OLD}, 0, 1, '[]')")
     broken(db, "jobs_staged")
-    writer = batch_writer(fresh_url)
+    writer = batch_writer(own_url)
     with caplog.at_level(logging.WARNING, "queue_db.spark"):
         writer.commit([writer.write(rows("1", "2"))])
     assert db.queue("q").stats().available == 2
     (record,) = caplog.records
     assert (record.levelname, "refused here" in record.message, "staging.sweep" in record.message) == ("WARNING", True, True)
-    assert make_url(fresh_url).password is None or str(make_url(fresh_url).password) not in record.message
+    assert make_url(own_url).password is None or str(make_url(own_url).password) not in record.message
 
 
-def test_chunks_of_a_repetition_that_cannot_be_deleted_do_not_fail_it(db: QueueDB, fresh_url: str) -> None:
-    writer = batch_writer(fresh_url, txnAppId="a", txnVersion="1")
+def test_chunks_of_a_repetition_that_cannot_be_deleted_do_not_fail_it(db: QueueDB, own_url: str) -> None:
+    writer = batch_writer(own_url, txnAppId="a", txnVersion="1")
     many = [f'"{number:0>2000}"' for number in range(300)]
     writer.commit([writer.write(rows(*many))])
     again = writer.write(rows(*many))
@@ -84,23 +83,23 @@ def test_chunks_of_a_repetition_that_cannot_be_deleted_do_not_fail_it(db: QueueD
 
 
 def test_a_failed_clean_up_of_the_ledger_does_not_fail_a_micro_batch(
-    db: QueueDB, fresh_url: str, caplog: pytest.LogCaptureFixture
+    db: QueueDB, own_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     add(db, "INSERT INTO jobs_published (app, version, queue, size) VALUES ('query:abc', 1, 'q', 0)")
     broken(db, "jobs_published")
-    writer = StreamWriter(target_of(fresh_url), parse({"url": fresh_url, "queue": "q"}, Use.WRITE_STREAM), SCHEMA)
+    writer = StreamWriter(target_of(own_url), parse({"url": own_url, "queue": "q"}, Use.WRITE_STREAM), SCHEMA)
     writer.commit([replace(writer.write(rows("1")), query="abc")], 200)
     assert db.queue("q").stats().available == 1
     assert "staging.forget_versions" in caplog.records[-1].message
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")  # a file has one writer at a time
-def test_a_locked_chunk_is_not_waited_for(db: QueueDB, fresh_url: str) -> None:
+def test_a_locked_chunk_is_not_waited_for(db: QueueDB, own_url: str) -> None:
     for place in range(2):
         add(db, f"INSERT INTO jobs_staged (attempt, place, size, chunk) VALUES ({OLD}, {place}, 1, '[]')")
-    writer = batch_writer(fresh_url)
+    writer = batch_writer(own_url)
     message = writer.write(rows("1"))
-    engine = create_engine(fresh_url)
+    engine = create_engine(own_url)
     with engine.connect() as other:
         # If it were waited for, this would end in a lock timeout, and the other chunk would stay.
         other.execute(text(f"SELECT chunk FROM jobs_staged WHERE attempt = {OLD} AND place = 0 FOR UPDATE"))

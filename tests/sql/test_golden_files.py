@@ -81,13 +81,12 @@ def test_a_changed_statement_is_another_one() -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_each_claim_that_is_sent_has_a_file(kind: str, strategy: str, fresh_url: str) -> None:
+def test_each_claim_that_is_sent_has_a_file(kind: str, strategy: str, own_url: str) -> None:
     try:
-        db = QueueDB(fresh_url, STRATEGIES[strategy]())
+        db = QueueDB(own_url, STRATEGIES[strategy]())
     except UnsupportedError:
         return
     with db:
-        db.migrate()
         queue = db.queue("golden")
         queue.claim()
         db.queue("other").claim()
@@ -112,9 +111,8 @@ def test_each_claim_that_is_sent_has_a_file(kind: str, strategy: str, fresh_url:
 
 
 @pytest.mark.parametrize("removal", ["delete", "lock_then_delete", "delete_mark"])
-def test_each_settle_that_is_sent_has_a_file(kind: str, removal: str, fresh_url: str) -> None:
-    with QueueDB(fresh_url, removal=removal) as db:
-        db.migrate()
+def test_each_settle_that_is_sent_has_a_file(kind: str, removal: str, own_url: str) -> None:
+    with QueueDB(own_url, removal=removal) as db:
         queue = db.queue("golden")
         queue.claim()
         with sent_on(db) as statements:
@@ -138,9 +136,8 @@ def test_each_settle_that_is_sent_has_a_file(kind: str, removal: str, fresh_url:
     assert not unknown(db, kind, statements), "\n\n".join(unknown(db, kind, statements))
 
 
-def test_each_enqueue_that_is_sent_has_a_file(kind: str, fresh_url: str) -> None:
-    with QueueDB(fresh_url) as db:
-        db.migrate()
+def test_each_enqueue_that_is_sent_has_a_file(kind: str, own_url: str) -> None:
+    with QueueDB(own_url) as db:
         queue = db.queue("golden")
         queue.claim()
         with sent_on(db) as statements:
@@ -160,9 +157,8 @@ def test_each_enqueue_that_is_sent_has_a_file(kind: str, fresh_url: str) -> None
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-def test_each_statement_of_a_stream_has_a_file(kind: str, keyed: bool, fresh_url: str) -> None:
-    with QueueDB(fresh_url) as db:
-        db.migrate()
+def test_each_statement_of_a_stream_has_a_file(kind: str, keyed: bool, own_url: str) -> None:
+    with QueueDB(own_url) as db:
         queue = db.queue("golden")
         run = partial(db.database.run, name="stream")
         queue.enqueue_many([("work", number, {"unique_key": f"key {number}"} if keyed else {}) for number in range(50)])

@@ -23,16 +23,15 @@ def clock():
 
 
 @pytest.fixture
-def opened(fresh_url, clock, monkeypatch):
+def opened(own_url, clock, monkeypatch):
     """Handles on a database of one's own, as several processes have them."""
     monkeypatch.setattr("queue_db.monitoring.sampling._PATIENCE", PATIENCE)
     dbs = []
 
     def open_it(**options):
-        dbs.append(QueueDB(fresh_url, clock=clock, **options))
+        dbs.append(QueueDB(own_url, clock=clock, **options))
         return dbs[-1]
 
-    open_it().migrate()
     yield open_it
     for db in dbs:
         db.close()

@@ -18,9 +18,8 @@ def stuck(db):
 
 
 @pytest.fixture
-def ours(fresh_url, clock):
-    with QueueDB(fresh_url, clock=clock) as db:
-        db.migrate()
+def ours(own_url, clock):
+    with QueueDB(own_url, clock=clock) as db:
         yield db
 
 

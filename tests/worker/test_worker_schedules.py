@@ -86,11 +86,10 @@ def test_what_cannot_be_scheduled_is_refused(db, name):
 
 
 @pytest.fixture
-def ours(open_db, clock, fresh_url):
+def ours(open_db, clock, own_url):
     """A database of its own by a clock of its own: a tick reads all schedules."""
     clock.set(datetime(2026, 11, 22, 12, 0, tzinfo=UTC))
-    with QueueDB(fresh_url, clock=clock) as db:
-        db.migrate()
+    with QueueDB(own_url, clock=clock) as db:
         yield db
 
 
@@ -182,10 +181,10 @@ def test_to_say_it_again_keeps_the_next_occurrence_and_another_rule_makes_a_new_
     assert ours.schedules.list() == []
 
 
-def test_five_schedulers_and_one_occurrence_a_second_with_an_outage(ours, clock, fresh_url):
+def test_five_schedulers_and_one_occurrence_a_second_with_an_outage(ours, clock, own_url):
     """Each occurrence once; after a minute without anybody all sixty, each once."""
     ours.schedules.set("secondly", "q", "k", every=1, catch_up="all")
-    others = [QueueDB(fresh_url, clock=clock) for _ in range(5)]
+    others = [QueueDB(own_url, clock=clock) for _ in range(5)]
     barrier = threading.Barrier(5, timeout=PATIENCE, action=lambda: clock.advance(steps.pop(0)))
     steps = [1, 1, 1, 60, 1, 1, 0]
     rounds = len(steps)
@@ -214,7 +213,7 @@ def test_five_schedulers_and_one_occurrence_a_second_with_an_outage(ours, clock,
 
 
 @SQLITE
-def test_without_the_comparison_of_versions_occurrences_come_twice(ours, clock, fresh_url, monkeypatch):
+def test_without_the_comparison_of_versions_occurrences_come_twice(ours, clock, own_url, monkeypatch):
     """The control for the test above: two that have both seen the occurrence."""
     advance = stored.advance
     monkeypatch.setattr(stored, "advance", lambda *arguments, **options: advance(*arguments, **options) or True)
@@ -226,7 +225,7 @@ def test_without_the_comparison_of_versions_occurrences_come_twice(ours, clock, 
         found = seen(connection, store)
         if not inner:
             inner.append(True)
-            with QueueDB(fresh_url, clock=clock) as other:
+            with QueueDB(own_url, clock=clock) as other:
                 other.schedules.tick()
         return found
 
@@ -236,10 +235,9 @@ def test_without_the_comparison_of_versions_occurrences_come_twice(ours, clock, 
     assert len(occurrences(ours, "q")) == 2
 
 
-def test_workers_enqueue_what_schedules_say(fresh_url, running):
+def test_workers_enqueue_what_schedules_say(own_url, running):
     seen = threading.Semaphore(0)
-    with QueueDB(fresh_url) as db:
-        db.migrate()
+    with QueueDB(own_url) as db:
         db.schedules.set("often", "q", "k", every=0.05)
         worker = serving(db.queue("q"), lambda job: seen.release(), poll=0.05)
         with running(worker):
