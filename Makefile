@@ -67,9 +67,8 @@ docs: environment ## Build the documentation as a site into build/site; dead lin
 lint: environment ## Check style, types, who imports whom, and the golden SQL
 	@$(VENV)/bin/ruff check
 	@$(VENV)/bin/ruff format --check
-	@$(VENV)/bin/mypy --strict queue_db
-	@$(VENV)/bin/lint-imports
-	@$(PY) -m tests.sql check
+	@$(VENV)/bin/mypy --strict queue_db & types=$$!; \
+		$(VENV)/bin/lint-imports && $(PY) -m tests.sql check; others=$$?; wait $$types && exit $$others
 
 golden: environment ## Write the SQL that each database gets into tests/sql, and into the docs that show it
 	@$(PY) -m tests.sql write

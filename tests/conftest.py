@@ -74,6 +74,9 @@ LONGEST = (
     "tests/crash/test_killed_workers.py",
 )
 
+# Collecting tests makes hardly any garbage. It is enabled before the first test.
+gc.disable()
+
 _SERVERS: dict[tuple[str, ...], Server] = {}
 _DESCRIBED: list[str] = []
 _LEFT = pytest.StashKey[dict[str, int]]()
@@ -166,6 +169,11 @@ def pytest_collection_finish() -> None:
     # took a fifth of the processor's time. A test that waits for garbage collects it.
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    gc.enable()
 
 
 def server_of(kind: str, *options: str) -> Server:
