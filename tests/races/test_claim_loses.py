@@ -72,6 +72,24 @@ def test_claim_loses_to_what_commits_while_it_waits(
     assert counters.candidates == counters.missed
 
 
+def test_claim_that_waited_in_vain_takes_what_became_due_meanwhile(
+    kind: str, open_db: OpenDB, clock: SettableClock, name: str, strategy: str, ours: Queue
+) -> None:
+    job = expired(ours, clock)
+    late = open_db(strategy=strategy, clock=clock, worker="late").queue(name)
+    with open_transaction(ours.db) as connection:
+        WINNERS["complete"](connection, ours, job)
+        ours.enqueue("new", using=connection)
+        loser = Loser(kind, late.db, late.claim)
+        assert loser.until_it_waits() is waits(kind, strategy)
+        connection.commit()
+        assert [won.kind for won in loser.result()] == (["new"] if waits(kind, strategy) else [])
+    if waits(kind, strategy):
+        # One that locks the newest rows instead of those of its snapshot has the new one in its first round.
+        newest = kind == "sqlite" or (kind != "postgresql" and strategy == "pessimistic")
+        assert late.db.counters.missed == (not newest)
+
+
 @pytest.mark.parametrize("winner", ROLLED_BACK)
 def test_claim_wins_over_what_rolls_back(
     kind: str, open_db: OpenDB, clock: SettableClock, name: str, strategy: str, winner: str, ours: Queue
