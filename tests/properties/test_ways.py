@@ -249,6 +249,11 @@ def test_usage_says_which_way_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
     assert usage.way is Way.WINDOW
     assert usage.cost == pytest.approx(0.5)
     assert (usage.candidates, usage.missed) == (served.locked[False], 0)
+    for _ in range(2):
+        strategy.observe(ClaimResult("q", 5, (), missed=3))
+    usage = strategy.usage("q")
+    assert usage is not None
+    assert (usage.candidates, usage.missed) == (served.locked[False] + 6, 6)
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")

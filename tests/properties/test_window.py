@@ -159,8 +159,10 @@ def drawn_from(pick: Any, window: int, limit: int, rng: random.Random) -> Candid
     st.integers(0, 2**32),
 )
 @example("uniform", 1, 5, 0)
+@example("uniform", 2, 5, 0)
 def test_a_draw_stays_within_its_window(pick: Any, window: int, limit: int, seed: int) -> None:
     drawn = drawn_from(pick, window, limit, random.Random(seed))
+    assert drawn.width == window
     assert limit <= drawn.read <= window * limit
     assert 0 <= drawn.start <= (window - 1) * limit
     if window > 1 and pick == "uniform":
