@@ -15,6 +15,7 @@ from sqlalchemy import func, select
 
 from queue_db import QueueDB
 from queue_db.spark import stream_reader
+from queue_db.spark.encoding import CHUNK_JOBS
 from queue_db.spark.masked_errors import SparkTaskError
 from queue_db.spark.rows import SCHEMA as SCHEMA_READ
 from queue_db.spark.source import QueueDataSource
@@ -367,12 +368,12 @@ class TestBatchWriter:
 
     def test_at_least_once_enqueues_at_once_and_the_rest_does_nothing(self, writer: Make, db: QueueDB, name: str) -> None:
         one = writer(guarantee="at_least_once")
-        messages = [one.write(rows(1, 2)), one.write(iter([]))]
-        assert messages == [Staged(0, 0, 2), Staged(0, 0, 0)]
-        assert db.queue(name).stats().available == 2
+        messages = [one.write(rows(1, 2)), one.write(iter([])), one.write(rows(*range(CHUNK_JOBS + 1)))]
+        assert messages == [Staged(0, 0, 2), Staged(0, 0, 0), Staged(0, 0, CHUNK_JOBS + 1)]
+        assert db.queue(name).stats().available == CHUNK_JOBS + 3
         one.commit([*messages, None])
         one.abort([*messages, None])
-        assert db.queue(name).stats().available == 2
+        assert db.queue(name).stats().available == CHUNK_JOBS + 3
         assert count(db, "published", lambda c: c.queue == name) == 0
 
 
