@@ -366,7 +366,7 @@ _SINGLE: dict[str, tuple[Act, str]] = {
         "must be the last one of the previous page",
     ),
     "complete_many of one job": (lambda world: world.queue.complete_many(world.leased), "jobs=.*: must be a list"),  # type: ignore[arg-type]
-    "complete_many of ids": (lambda world: world.queue.complete_many([world.leased.id]), "is not a LeasedJob"),  # type: ignore[list-item]
+    "complete_many of ids": (lambda world: world.queue.complete_many([world.leased, world.leased.id]), "is not a LeasedJob"),  # type: ignore[list-item]
     "complete_many of snapshots": (
         lambda world: world.queue.complete_many([world.queue.get(world.leased.id)]),  # type: ignore[list-item]
         "is not a LeasedJob: settle the objects that claim",

@@ -49,6 +49,7 @@ class TestFailures:
         assert (values.count, values.dead, values.job_id, values.message) == (4, 2, last, "last")
         assert (values.first_at, values.last_at) == (start, start + timedelta(seconds=2))
         assert values.trace is not None
+        assert values.trace.startswith("Traceback (most recent call last):\n  File ")
         assert "in _raised" in values.trace
         assert (reasons.kind, reasons.error_class, reasons.message, reasons.trace) == ("report", "", "no such file", None)
         assert (reasons.count, reasons.dead) == (1, 1)
