@@ -67,7 +67,7 @@ docs: environment ## Build the documentation as a site into build/site; dead lin
 lint: environment ## Check style, types, who imports whom, and the golden SQL
 	@$(VENV)/bin/ruff check
 	@$(VENV)/bin/ruff format --check
-	@$(VENV)/bin/mypy --strict queue_db & types=$$!; \
+	@$(VENV)/bin/mypy --strict queue_db & types=$$!; trap "kill $$types" INT TERM; \
 		$(VENV)/bin/lint-imports && $(PY) -m tests.sql check; others=$$?; wait $$types && exit $$others
 
 golden: environment ## Write the SQL that each database gets into tests/sql, and into the docs that show it

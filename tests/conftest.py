@@ -33,7 +33,7 @@ from tests.databases import FILES, KINDS
 from tests.handles import Handles
 from tests.known_differences import DIFFERENCES
 from tests.parts import Part
-from tests.servers import Server, provide
+from tests.servers import Server, ServerFailed, provide
 
 #: Fixtures that tests of several folders use.
 pytest_plugins = ("tests.aio.harness", "tests.cli.harness", "tests.plans.harness", "tests.worker.harness")
@@ -78,6 +78,7 @@ LONGEST = (
 gc.disable()
 
 _SERVERS: dict[tuple[str, ...], Server] = {}
+_FAILED: dict[tuple[str, ...], ServerFailed] = {}
 _DESCRIBED: list[str] = []
 _LEFT = pytest.StashKey[dict[str, int]]()
 
@@ -183,7 +184,13 @@ def server_of(kind: str, *options: str) -> Server:
     """
     key = (kind, *options)
     if key not in _SERVERS:
-        _SERVERS[key] = provide(kind, options=list(options), durable=False)
+        if key in _FAILED:
+            raise _FAILED[key]
+        try:
+            _SERVERS[key] = provide(kind, options=list(options), durable=False)
+        except ServerFailed as error:
+            _FAILED[key] = error  # a start may take a minute to fail: not again for each test
+            raise
     return _SERVERS[key]
 
 

@@ -77,10 +77,12 @@ def build(folder: Path) -> None:
     show("Installing what requirements.lock pins (Spark is half a gigabyte: the first time takes a minute)")
     # The lock is complete, so nothing is resolved here; `pip check` says if that ever stops being true.
     wanted = ["install", "--no-deps", "--requirement", str(LOCK)]
-    # uv takes a third of the time; pip knows where else somebody has told it to look for packages.
+    # uv takes a third of the time, but does not know the index that somebody has configured for pip.
+    configured = subprocess.run([*pip, "config", "list"], capture_output=True, text=True, check=False).stdout
+    own_index = any(line.partition("=")[0].endswith(".index-url") for line in configured.splitlines())
     uv = [str(folder / "bin" / "uv"), "pip", *wanted, "--python", str(python)]
-    if not (succeeds([*pip, "install", "--quiet", "uv"]) and succeeds(uv)):
-        show("uv does not reach them: pip goes on")
+    if own_index or not (succeeds([*pip, "install", "--quiet", "uv"]) and succeeds(uv)):
+        show("pip does it, which takes longer")
         subprocess.run([*pip, *wanted], check=True)
     show("Installing the project itself, editable")
     subprocess.run([*pip, "install", "--no-deps", "--editable", str(CHECKOUT)], check=True)

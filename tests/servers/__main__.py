@@ -88,9 +88,12 @@ def _on_the_oldest(kinds: list[str], command: list[str]) -> int:
         os.environ[variable] = release
         try:
             provide(kind).remove()
-        except (ServerMissing, ServerFailed) as error:
+        except ServerMissing as error:
             print(f"Not tested on {kind} {release}: {error}", file=sys.stderr)
             continue
+        except ServerFailed as error:
+            print(error, file=sys.stderr)
+            return 1
         found[kind] = release
     if not found:
         return 0

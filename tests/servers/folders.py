@@ -54,7 +54,10 @@ def note_process(folder: Path, pid: int) -> None:
 
 def sweep() -> None:
     """End the servers and remove the folders of processes that no longer run."""
-    for owner_folder in _temporary().glob(f"{PREFIX}.*.*"):
+    # Which folder is used depends on the memory that is free: leftovers may be in another one.
+    for owner_folder in (
+        found for place in {_temporary(), Path("/tmp"), Path("/dev/shm")} for found in place.glob(f"{PREFIX}.*.*")
+    ):
         _, pid, started = owner_folder.name.split(".", 2)
         try:
             ours = pid.isdigit() and owner_folder.lstat().st_uid == os.geteuid()

@@ -199,6 +199,10 @@ class PrivateServer(Server):
 
     def remove(self) -> None:
         """Kill the server and remove its folder."""
+        if self._process is not None:
+            self._process.send_signal(self._engine.removal_signal)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_LIMIT)
         self.kill()
         self._databases.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
