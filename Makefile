@@ -42,16 +42,19 @@ compare: environment ## Compare the locking strategies on every server that can 
 gallery: environment ## Measure every server that can be started here, shortly, and write docs/gallery.md with its pictures
 	@$(PY) -m tools.gallery
 
-check: lint ## Check what needs no server: SQLite with the default strategy: for the loop while writing: ARGS="tests/feeds"
+# Whoever names tests wants these, and not to hear of the style first.
+LINT_FIRST = $(if $(ARGS),environment,lint)
+
+check: $(LINT_FIRST) ## Lint, and test what needs no server: for the loop while writing; ARGS="tests/feeds": only these tests
 	@$(PYTEST) --part check $(ARGS)
 
-test: lint ## Check and test everything, on real servers: ARGS="tests/races -k postgresql"
+test: $(LINT_FIRST) ## Lint, and the suite on private servers; ARGS="tests/races -k postgresql": only these tests
 	@$(WITH_JAVA) $(PYTEST) --part test $(ARGS)
 
-test-rest: environment ## What make test leaves: SQLite and MySQL, the other strategies, kills, old servers, chaos: ARGS="…"
+test-rest: environment ## What make test leaves: SQLite and MySQL, the other strategies, kills, old servers, chaos; ARGS="…": only these tests
 	@$(WITH_JAVA) $(PYTEST) --part rest $(ARGS)
-	@$(PY) -m tests.servers oldest postgresql mariadb -- $(PYTEST) --part test $(ON_THE_OLDEST)
-	@$(PY) -m tests.chaos --kinds sqlite postgresql mysql mariadb --seconds 20 --rounds 1 --parallel 2
+	$(if $(ARGS),,@$(PY) -m tests.servers oldest postgresql mariadb -- $(PYTEST) --part test $(ON_THE_OLDEST))
+	$(if $(ARGS),,@$(PY) -m tests.chaos --kinds sqlite postgresql mysql mariadb --seconds 20 --rounds 1 --parallel 2)
 
 test-nightly: environment ## What the others have on a twin: MariaDB beside MySQL, cells that a class does not depend on: ARGS="…"
 	@$(PYTEST) --part nightly $(ARGS)

@@ -33,7 +33,7 @@ from tests.databases import FILES, KINDS
 from tests.handles import Handles
 from tests.known_differences import DIFFERENCES
 from tests.parts import Part
-from tests.servers import Server, ServerFailed, provide
+from tests.servers import Server, ServerFailed, ServerMissing, provide
 
 #: Fixtures that tests of several folders use.
 pytest_plugins = ("tests.aio.harness", "tests.cli.harness", "tests.plans.harness", "tests.worker.harness")
@@ -78,7 +78,7 @@ LONGEST = (
 gc.disable()
 
 _SERVERS: dict[tuple[str, ...], Server] = {}
-_FAILED: dict[tuple[str, ...], ServerFailed] = {}
+_FAILED: dict[tuple[str, ...], ServerMissing | ServerFailed] = {}
 _DESCRIBED: list[str] = []
 _LEFT = pytest.StashKey[dict[str, int]]()
 
@@ -126,6 +126,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parts.check_marks(metafunc.definition)  # here it is an error of the file, also where several processes run
     if "kind" in metafunc.fixturenames and not any(
         "kind" in str(mark.args[0]).replace(" ", "").split(",") for mark in metafunc.definition.iter_markers("parametrize")
     ):
@@ -153,12 +154,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByUnit(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    collected = list(items)
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     # Processes are handed tests by their names.
     if doubled := [nodeid for nodeid, number in Counter(item.nodeid for item in items).items() if number > 1]:
         raise pytest.UsageError(f"Tests with one name, of which only one would run: {', '.join(doubled[:5])}")
-    items[:], config.stash[_LEFT] = parts.divided(collected, config.getoption("--part"))
+    databases = parts.databases_of(items)
+    yield  # -k and -m choose
+    collected = list(items)
+    items[:], config.stash[_LEFT] = parts.divided(collected, databases, config.getoption("--part"))
     runs = set(items)
     config.hook.pytest_deselected(items=[item for item in collected if item not in runs])
     rank = {path: number for number, path in enumerate(LONGEST)}
@@ -188,7 +192,7 @@ def server_of(kind: str, *options: str) -> Server:
             raise _FAILED[key]
         try:
             _SERVERS[key] = provide(kind, options=list(options), durable=False)
-        except ServerFailed as error:
+        except (ServerMissing, ServerFailed) as error:
             _FAILED[key] = error  # a start may take a minute to fail: not again for each test
             raise
     return _SERVERS[key]
@@ -364,8 +368,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("known differences")
         for reason, count in sorted(skipped.items()):
             terminalreporter.write_line(f"{count:4d}  {reason}")
-        for function in parts.only_skipped(terminalreporter.stats):
-            terminalreporter.write_line(f"Skipped wherever this run had it: {function}")
+        if terminalreporter.config.getoption("--part") is not Part.CHECK:  # it has one database
+            for function in parts.only_skipped(terminalreporter.stats):
+                terminalreporter.write_line(f"Skipped wherever this run had it: {function}")
 
 
 def _say_where_the_time_went(terminalreporter: pytest.TerminalReporter) -> None:
@@ -380,8 +385,13 @@ def _say_where_the_time_went(terminalreporter: pytest.TerminalReporter) -> None:
 
 def _say_what_is_left(terminalreporter: pytest.TerminalReporter) -> None:
     left = terminalreporter.config.stash.get(_LEFT, {})
+    ran = any(isinstance(report, pytest.TestReport) for reports in terminalreporter.stats.values() for report in reports)
     for part in (Part.TEST, Part.REST, Part.NIGHTLY):
         if number := sum(count for name, count in left.items() if name.startswith(part)):
             terminalreporter.section(f"left to make {part.command}: {number:,} tests")
             for line in parts.table_of(left, part):
                 terminalreporter.write_line(line)
+            if not ran:
+                terminalreporter.write_line(
+                    f"No chosen test was in this run's part. Choose make {part.command}, or pytest --part all."
+                )

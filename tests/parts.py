@@ -108,8 +108,8 @@ NOT_IN_CHECK = (
 )
 
 MARKS = {
-    Part.REST: "rest(reason): only make test-rest runs it; the reason names what stands for it in make test",
-    Part.NIGHTLY: "nightly(reason): only make test-nightly runs it; the reason names what stands for it",
+    Part.REST: "rest(reason): make test leaves it to make test-rest, on a twin to the night; what in make test stands for it",
+    Part.NIGHTLY: "nightly(reason): only make test-nightly runs it; what in the other parts stands for it",
 }
 
 
@@ -124,14 +124,14 @@ def database_of(item: pytest.Item) -> str | None:
 
 
 def part_of(item: pytest.Item, databases: Collection[str]) -> Part:
-    """The part that a test belongs to. ``databases``: those of the same function."""
+    """The part that a test belongs to. ``databases``: those of the same function.
+
+    :raises pytest.UsageError: a mark has no reason.
+    """
+    check_marks(item)
     marked = Part.TEST
     for part in (Part.REST, Part.NIGHTLY):
-        if mark := item.get_closest_marker(part):
-            if not mark.args or not mark.args[0]:
-                pytest.fail(
-                    f"{item.nodeid}: the mark {part} needs a reason: what in make test stands for this test?", pytrace=False
-                )
+        if item.get_closest_marker(part):
             marked = part
     database = database_of(item)
     wanted = _longest(DATABASES, item.nodeid)
@@ -141,6 +141,17 @@ def part_of(item: pytest.Item, databases: Collection[str]) -> Part:
         return marked
     twin = database in _longest(TWINS, item.nodeid) and "mysql" in databases
     return Part.NIGHTLY if twin else Part.REST
+
+
+def check_marks(test: pytest.Item) -> None:
+    """Refuse a mark of ``MARKS`` without a reason.
+
+    :raises pytest.UsageError: with the form of the mark.
+    """
+    for part in MARKS:
+        mark = test.get_closest_marker(part)
+        if mark and not (mark.args[0] if mark.args else mark.kwargs.get("reason")):
+            raise pytest.UsageError(f'{test.nodeid}: write @pytest.mark.{part}("what in make test stands for this test")')
 
 
 def in_check(item: pytest.Item) -> bool:
@@ -153,11 +164,19 @@ def _longest(table: dict[str, Sequence[str]], path: str) -> Sequence[str]:
     return table[max((name for name in table if path.startswith(name)), key=len)]
 
 
-def divided(items: Sequence[pytest.Item], chosen: Part | None) -> tuple[list[pytest.Item], dict[str, int]]:
-    """The tests to run, and what is left to others, counted: part, folder and database → number. None: all but the nightly ones."""
-    databases: dict[str, set[str]] = {}
+Databases = Mapping[str, Collection[str]]
+
+
+def databases_of(items: Sequence[pytest.Item]) -> Databases:
+    """The function of a test → the databases on which it was collected."""
+    found: dict[str, set[str]] = {}
     for item in items:
-        databases.setdefault(_function(item), set()).add(database_of(item) or "")
+        found.setdefault(_function(item), set()).add(database_of(item) or "")
+    return found
+
+
+def divided(items: Sequence[pytest.Item], databases: Databases, chosen: Part | None) -> tuple[list[pytest.Item], dict[str, int]]:
+    """The tests to run, and what is left to others, counted: part, folder and database → number. None: all but the nightly ones."""
     runs: list[pytest.Item] = []
     left: Counter[str] = Counter()
     for item in items:
@@ -187,7 +206,8 @@ def only_skipped(reports: Mapping[str, Sequence[pytest.TestReport]]) -> list[str
     return sorted({_function(report) for report in reports.get("skipped", ())} - ran)
 
 
-_NONE = "none"
+#: The column of tests that are for no database, or start what they need by themselves.
+_NONE = "others"
 
 
 def table_of(left: dict[str, int], part: Part) -> list[str]:

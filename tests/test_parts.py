@@ -53,7 +53,11 @@ EACH = [
 
 
 def chosen(part: Part | None) -> list[Any]:
-    return parts.divided([one for one, _ in EACH], part)[0]
+    return divided([one for one, _ in EACH], part)[0]
+
+
+def divided(items: list[Any], part: Part | None) -> tuple[list[Any], dict[str, int]]:
+    return parts.divided(items, parts.databases_of(items), part)
 
 
 def test_a_test_belongs_to_the_part_that_its_marks_and_its_database_say() -> None:
@@ -70,9 +74,9 @@ def test_what_make_check_runs_and_what_pytest_alone_runs() -> None:
 
 
 def test_what_is_left_is_counted_by_folder_and_database() -> None:
-    left = parts.divided([one for one, _ in EACH], Part.TEST)[1]
-    assert (left["rest tests/worker mysql"], left["rest tests/worker sqlite"], left["nightly tests/worker none"]) == (2, 2, 1)
-    assert [line.split() for line in parts.table_of(left, Part.NIGHTLY)] == [[*KINDS, "none"], ["tests/worker", "2", "1"]]
+    left = divided([one for one, _ in EACH], Part.TEST)[1]
+    assert (left["rest tests/worker mysql"], left["rest tests/worker sqlite"], left["nightly tests/worker others"]) == (2, 2, 1)
+    assert [line.split() for line in parts.table_of(left, Part.NIGHTLY)] == [[*KINDS, "others"], ["tests/worker", "2", "1"]]
 
 
 def test_a_function_that_was_skipped_on_each_database_that_was_run_is_named() -> None:
@@ -81,8 +85,15 @@ def test_a_function_that_was_skipped_on_each_database_that_was_run_is_named() ->
 
 
 def test_a_mark_without_a_reason_fails() -> None:
-    with pytest.raises(pytest.fail.Exception, match="the mark rest needs a reason"):
-        parts.divided([item("tests/worker/test_a.py", pytest.mark.rest)], None)
+    for mark in (pytest.mark.rest, pytest.mark.rest(""), pytest.mark.rest(why="no")):
+        with pytest.raises(pytest.UsageError, match=r"test_a.py.*: write @pytest.mark.rest\(\"what"):
+            divided([item("tests/worker/test_a.py", mark)], None)
+    assert divided([item("tests/worker/test_a.py", pytest.mark.rest(reason="another one"))], Part.REST)[0]
+
+
+def test_what_k_leaves_out_is_no_reason_to_run_a_test_elsewhere() -> None:
+    both = [item("tests/worker/test_a.py", kind=kind) for kind in ("postgresql", "mysql")]
+    assert parts.divided(both[1:], parts.databases_of(both), Part.TEST) == ([], {"rest tests/worker mysql": 1})
 
 
 @pytest.mark.parametrize("place", [*parts.DATABASES, *parts.TWINS, *parts.NOT_IN_CHECK])

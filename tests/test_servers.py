@@ -12,12 +12,15 @@ import pytest
 from sqlalchemy import NullPool, create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
+from tests.conftest import server_of
 from tests.patience import PATIENCE
 from tests.servers import NotPrivate, Server, ServerFailed, ServerMissing, folders, over_tls, processes, provide
 from tests.servers.lookup import PROGRAMS
 from tests.servers.proxy import Proxy
 
 KINDS = tuple(PROGRAMS)
+
+SEGMENTS = Path("/proc/sysvipc/shm")
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -117,6 +120,31 @@ def test_a_server_that_cannot_start_shows_its_log() -> None:
         provide("postgresql", options=["-c", "no_such_setting=1"])
 
 
+def test_a_server_that_cannot_start_is_not_started_again_for_each_test() -> None:
+    raised = []
+    for _ in range(2):
+        with pytest.raises((ServerMissing, ServerFailed)) as failed:
+            server_of("postgresql", "-c", "no_such_setting=1")
+        raised.append(failed.value)
+    assert raised[0] is raised[1]
+
+
+@pytest.mark.skipif(not SEGMENTS.exists(), reason="the system has no list of its segments as a file")
+def test_a_removed_postgresql_gives_its_shared_memory_back() -> None:
+    """The machine has 4096 segments, and a killed server leaves its own."""
+
+    def segments(pid: int) -> list[str]:
+        return [line for line in SEGMENTS.read_text().splitlines()[1:] if line.split()[4] == str(pid)]
+
+    server = provide("postgresql", durable=False)
+    pid = server.pid
+    try:
+        assert len(segments(pid)) == 1
+    finally:
+        server.remove()
+    assert segments(pid) == []
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_missing_server_names_the_fix(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"QUEUE_DB_TEST_{'POSTGRES' if kind == 'postgresql' else kind.upper()}"
@@ -164,6 +192,20 @@ def test_a_command_has_the_server_that_its_processes_share() -> None:
     done = subprocess.run([*command, sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True)
     assert done.stdout.split() == ["QUEUE_DB_TEST_POSTGRES_URL"]
     assert subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("end", "value", "status", "says"),
+    [("URL", "postgresql+psycopg2://u@127.0.0.1:1/x", 1, "does not answer"), ("BIN", "/nowhere", 0, "Not tested on postgresql ")],
+)
+def test_an_oldest_release_that_fails_is_red_and_one_that_cannot_be_had_is_said(
+    end: str, value: str, status: int, says: str
+) -> None:
+    command = [sys.executable, "-m", "tests.servers", "oldest", "postgresql", "--", sys.executable, "-c", "print('ran')"]
+    environment = without_fixed_servers() | {f"QUEUE_DB_TEST_POSTGRES_{end}": value}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (status, ""), done.stderr
+    assert says in done.stderr
 
 
 def test_a_killed_owner_leaves_nothing_for_long() -> None:

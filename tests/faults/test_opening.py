@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import subprocess
 import sys
@@ -26,8 +27,10 @@ from queue_db import (
     TransientStorageError,
     UnsupportedError,
 )
+from queue_db.aio import AsyncQueueDB
 from queue_db.dialects import greeting
 from queue_db.strategies import known_strategies
+from tests.aio.loop import for_asyncio
 from tests.servers import over_tls, provide
 
 SECRET = "hunter2-Zq"
@@ -158,6 +161,41 @@ def test_over_tls(kind: str, shared_urls: Callable[[str], str], name: str) -> No
             assert connection.execute(text("SHOW STATUS LIKE 'Ssl_cipher'")).one()[1]
         db.queue(name).enqueue("work")
         assert [bool(job.complete()) for job in db.queue(name).claim()] == [True]
+
+
+def test_a_password_that_the_server_knows_only_as_scram(name: str) -> None:
+    """PostgreSQL's default. The servers of the other tests ask for the password itself, which takes less time."""
+    server = provide("postgresql", durable=False)
+    try:
+        url = make_url(server.create_database())
+        with QueueDB(url) as db:
+            db.migrate()
+            with db.database.begin() as connection:
+                connection.exec_driver_sql("SET password_encryption = 'scram-sha-256'")
+                connection.exec_driver_sql(f"CREATE ROLE \"{name}\" SUPERUSER LOGIN PASSWORD '{SECRET}'")
+                rules = Path(str(connection.exec_driver_sql("SHOW hba_file").scalar()))
+        server.stop()
+        rules.write_text(f'host all "{name}" 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 password\n')
+        server.start()
+        # psycopg2 refuses a server that asks for anything else.
+        plain = url.update_query_dict({"require_auth": "scram-sha-256"})
+        with pytest.raises(StorageError, match="authentication"):
+            QueueDB(plain)
+        known = plain.set(username=name, password=SECRET)
+        with QueueDB(known) as db:
+            job_id = db.queue(name).enqueue("mail")
+        with pytest.raises(PermanentStorageError, match="authentication failed") as refused:
+            QueueDB(known.set(password=f"{SECRET}?"))
+        assert SECRET not in full_text(refused.value)
+
+        async def claimed(address: str) -> list[int]:
+            async with AsyncQueueDB(address) as db:
+                return [job.id for job in await db.queue(name).claim()]
+
+        asynchronous = known.difference_update_query(["require_auth"]).render_as_string(hide_password=False)
+        assert asyncio.run(claimed(for_asyncio(asynchronous))) == [job_id]
+    finally:
+        server.remove()
 
 
 def test_a_database_that_is_not_there(kind: str, shared_urls: Callable[[str], str], tmp_path: Path) -> None:

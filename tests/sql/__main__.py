@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> int:
         for line in found:
             print(line)
         if found:
-            print("Look at the change with: python -m tests.sql write && git diff tests/sql docs")
+            print("Look at the change with: make golden && git diff tests/sql docs")
         return 1 if found else 0
     print("usage: python -m tests.sql write | check")
     return 2

@@ -1,27 +1,7 @@
 """The behaviour that every dialect, strategy and removal must have, as plain pytest tests that you run against yours.
 
-In a test module of your own::
-
-    from queue_db.testing.suite import *
-
-    @pytest.fixture
-    def open_db(tmp_path):
-        opened = []
-
-        def open_it(**options):
-            opened.append(QueueDB("acme://…", **{"strategy": MyStrategy()} | options))
-            return opened[-1]
-
-        yield open_it
-        for db in opened:
-            db.close()
-
-``open_db(**options)`` opens a QueueDB of the combination under test on one migrated database; ``options`` are those of QueueDB
-and override the combination's. Override the fixtures ``most_statements`` and ``displacement`` where the bounds of your combination
-differ from the defaults. Each test uses its own queue names and deletes its jobs; two additional tables stay in the database.
-
-The 249 tests take 5 seconds on SQLite, 10 on PostgreSQL and MariaDB and 14 on MySQL, in one process on two cores, with the start of
-a server for them.
+A test module imports all of it and defines the fixture ``open_db``, which opens a QueueDB of the combination under test on one
+migrated database. The page Testing of the API reference has an example to copy, and how long the suite takes on each database.
 """
 
 from queue_db.testing.suite import asserts  # noqa: F401 - first: it changes the import of the others

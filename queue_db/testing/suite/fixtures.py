@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Column, Engine, MetaData, String, Table, create_engine, delete, select
 
 from queue_db.db import QueueDB
+from queue_db.errors import SchemaOutOfDateError
 from queue_db.queue import Queue
 from queue_db.testing.clock import SettableClock
 
@@ -93,7 +94,12 @@ def clock() -> SettableClock:
 @pytest.fixture
 def db(open_db: OpenDB, clock: SettableClock) -> QueueDB:
     """The combination under test, on the clock of the test."""
-    return open_db(clock=clock, worker="first", retry_after=lambda attempt: 10.0 * attempt)
+    opened = open_db(clock=clock, worker="first", retry_after=lambda attempt: 10.0 * attempt)
+    try:
+        opened.core.ready()
+    except SchemaOutOfDateError as error:  # otherwise each of hundreds of tests would say so
+        pytest.exit(f"open_db opens a database that is not migrated: {error}", returncode=pytest.ExitCode.USAGE_ERROR)
+    return opened
 
 
 @pytest.fixture
