@@ -258,10 +258,12 @@ class Database:
         """
         again = partial(self._runs_again, repeatable)
         try:
-            return self._once(work, arguments, name, store, write=write, direct=direct)
+            done = self._once(work, arguments, name, store, write=write, direct=direct)
         except TransientStorageError as error:
             if attempts <= 1 or not again(error):
                 raise
+        else:
+            return _followed(done)
         self.pause(random.uniform(0.0, _FIRST_WAIT))
         for attempt in self._tries(
             on=again,
@@ -271,11 +273,14 @@ class Database:
             wait_max=_LONGEST_WAIT,
             wait_jitter=_FIRST_WAIT,
         ):
+            second = None
             with attempt:
                 counters = self.counters
                 with self.counting:
                     counters.retried += 1
-                return self._once(work, arguments, name, store, write=write, direct=direct)
+                second = self._once(work, arguments, name, store, write=write, direct=direct)
+            if second is not None:
+                return _followed(second)
         raise AssertionError("unreachable")  # pragma: no cover
 
     def _runs_again(self, repeatable: bool, error: Exception) -> bool:
@@ -285,7 +290,7 @@ class Database:
 
     def _once(
         self, work: Callable[..., _T], arguments: tuple[Any, ...], name: str, store: Store | None, *, write: bool, direct: bool
-    ) -> _T:
+    ) -> tuple[_T, Transaction | None]:
         connection: Connection | None = None
         tx: Transaction | None = None
         in_doubt = True
@@ -310,9 +315,7 @@ class Database:
         finally:
             if connection is not None:
                 self.connections.put_back(connection, in_doubt=in_doubt)
-        if tx is not None:
-            tx.committed()
-        return result
+        return result, tx
 
     def _drop_if_read_only(self, connection: Connection, error: BaseException) -> None:
         """Close all connections if their server takes no writes: after a failover the address may lead to another one."""
@@ -491,6 +494,14 @@ class Database:
         self.closed = True
         self.connections.close()
         self._dispose(self.engine)
+
+
+def _followed(done: tuple[_T, Transaction | None]) -> _T:
+    """The answer of a transaction, after what follows its commit: apart from it, since that may raise anything."""
+    answer, tx = done
+    if tx is not None:
+        tx.committed()
+    return answer
 
 
 def _running(error: BaseException) -> str | None:

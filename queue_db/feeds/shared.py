@@ -343,7 +343,8 @@ def _settle(
 
 def _split(tx: Transaction, cursor: SharedCursor, expired: SpanRow, jobs: Sequence[MessageJob]) -> None:
     spans.split(tx, expired, jobs)
-    tx.wake(cursor.queue)
+    if jobs:
+        tx.wake(cursor.queue)
 
 
 def _listed(messages: Message | Iterable[Message]) -> list[Message]:
