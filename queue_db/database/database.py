@@ -258,12 +258,10 @@ class Database:
         """
         again = partial(self._runs_again, repeatable)
         try:
-            done = self._once(work, arguments, name, store, write=write, direct=direct)
+            return self._once(work, arguments, name, store, write=write, direct=direct)
         except TransientStorageError as error:
             if attempts <= 1 or not again(error):
                 raise
-        else:
-            return _followed(done)
         self.pause(random.uniform(0.0, _FIRST_WAIT))
         for attempt in self._tries(
             on=again,
@@ -273,14 +271,11 @@ class Database:
             wait_max=_LONGEST_WAIT,
             wait_jitter=_FIRST_WAIT,
         ):
-            second = None
             with attempt:
                 counters = self.counters
                 with self.counting:
                     counters.retried += 1
-                second = self._once(work, arguments, name, store, write=write, direct=direct)
-            if second is not None:
-                return _followed(second)
+                return self._once(work, arguments, name, store, write=write, direct=direct)
         raise AssertionError("unreachable")  # pragma: no cover
 
     def _runs_again(self, repeatable: bool, error: Exception) -> bool:
@@ -290,7 +285,7 @@ class Database:
 
     def _once(
         self, work: Callable[..., _T], arguments: tuple[Any, ...], name: str, store: Store | None, *, write: bool, direct: bool
-    ) -> tuple[_T, Transaction | None]:
+    ) -> _T:
         connection: Connection | None = None
         tx: Transaction | None = None
         in_doubt = True
@@ -315,7 +310,9 @@ class Database:
         finally:
             if connection is not None:
                 self.connections.put_back(connection, in_doubt=in_doubt)
-        return result, tx
+        if tx is not None:
+            tx.committed()
+        return result
 
     def _drop_if_read_only(self, connection: Connection, error: BaseException) -> None:
         """Close all connections if their server takes no writes: after a failover the address may lead to another one."""
@@ -494,14 +491,6 @@ class Database:
         self.closed = True
         self.connections.close()
         self._dispose(self.engine)
-
-
-def _followed(done: tuple[_T, Transaction | None]) -> _T:
-    """The answer of a transaction, after what follows its commit: apart from it, since that may raise anything."""
-    answer, tx = done
-    if tx is not None:
-        tx.committed()
-    return answer
 
 
 def _running(error: BaseException) -> str | None:

@@ -343,8 +343,7 @@ def _settle(
 
 def _split(tx: Transaction, cursor: SharedCursor, expired: SpanRow, jobs: Sequence[MessageJob]) -> None:
     spans.split(tx, expired, jobs)
-    if jobs:
-        tx.wake(cursor.queue)
+    tx.wake(cursor.queue)
 
 
 def _listed(messages: Message | Iterable[Message]) -> list[Message]:

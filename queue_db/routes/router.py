@@ -69,6 +69,7 @@ class Done:
     """What a transaction has routed."""
 
     acted: int = 0  #: number of routes that acted, over all messages
+    queues: set[str] = field(default_factory=set)
     feeds: set[str] = field(default_factory=set)
     cuts: list[Step] = field(default_factory=list)  #: of each way, once
     loops: int = 0  #: cuts over all messages

@@ -44,21 +44,6 @@ def test_a_transaction_that_fails_is_followed_by_nothing(db: QueueDB, name: str,
     assert followed == []
 
 
-def test_what_raises_after_the_commit_does_not_run_it_again(db: QueueDB) -> None:
-    runs: list[Transaction] = []
-
-    def follow() -> None:
-        raise TransientStorageError("not of the transaction")
-
-    def work(tx: Transaction) -> None:
-        runs.append(tx)
-        tx.after_commit(follow)
-
-    with pytest.raises(TransientStorageError, match="not of the transaction"):
-        db.core.write(work)
-    assert len(runs) == 1
-
-
 def test_a_callers_transaction_is_followed_by_nothing_here(queue: Queue, followed: list[str]) -> None:
     with queue.transaction() as connection:
         queue.enqueue("mail", using=connection)
