@@ -529,17 +529,3 @@ class TestParts:
     def test_one_distant_id_does_not_merge_the_parts_of_the_others(self, sparse: QueueDB, name: str, few: None) -> None:
         sizes = self.batch(sparse, name, 400, 4, lambda number: 0 if number == 0 else 5_000_000 + number)
         assert max(sizes) <= 200
-
-
-def test_a_completed_batch_wakes_the_workers_of_the_jobs_that_waited_for_it(db: QueueDB, name: str) -> None:
-    db.queue(name).enqueue_batch([("kind", 1), ("kind", 2)], ("after", None))
-    reader = open_stream(db, name)
-    start = reader.initial()
-    end = reader.allocate(start)
-    woken: list[str] = []
-    db.notifications.add(woken.append)
-    try:
-        reader.complete(end)
-    finally:
-        db.notifications.remove(woken.append)
-    assert woken == [name]
