@@ -41,8 +41,8 @@ class Removal(Protocol):
     def remove(self, tx: Transaction, pairs: Pairs) -> set[int]:
         """Remove the jobs that are still at their ``(id, version)``; return their ids.
 
-        The connection may commit each statement by itself: call ``tx.begin()`` before several that belong together.
-        The functions of :mod:`queue_db.store.settle` do so where needed.
+        ``connection`` may commit each statement by itself: call ``store.dialect.begin(connection)`` before several that belong
+        together. The functions of :mod:`queue_db.store.settle` do so where needed.
         """
         ...
 

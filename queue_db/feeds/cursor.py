@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from sqlalchemy import Connection
 
 from queue_db import arguments
-from queue_db.core import Run
 from queue_db.errors import ArgumentError, CursorHeldError, FeedError, LeaseLostError, PositionError, StorageError
 from queue_db.feeds.message import Message
 from queue_db.feeds.position import Position, belongs, not_ahead
@@ -194,7 +193,7 @@ class Cursor:
                 raise self._lost()
             return answer
 
-        answer = self._core.run(Run("transfer"), transfer)
+        answer = self._core.write(transfer)
         self._acked = max(self._acked, last)
         self._extend_at = time.monotonic() + self._lease / 3_000_000
         return answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from queue_db.core import Core, Run
+from queue_db.core import Core
 from queue_db.errors import FeedError
 from queue_db.feeds.message import CursorInfo, Message, SpanInfo
 from queue_db.feeds.position import Position, not_ahead
@@ -52,7 +52,7 @@ def ack(core: Core, name: str, upto: Iterable[Message | str]) -> list[Verdict]:
             cursors.move(tx, name, highest)
         return [Verdict.APPLIED if (one.token, one.epoch) in current else Verdict.LOST for one in positions]
 
-    return core.run(Run("ack"), change) if positions else []
+    return core.write(change) if positions else []
 
 
 def spans_of(core: Core, feed: FeedRow, cursor: str) -> list[SpanInfo]:

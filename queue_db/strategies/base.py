@@ -27,8 +27,8 @@ class Strategy(Protocol):
     def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
         """Take up to ``request.limit`` jobs. Never commits, never sleeps; a miss is counted, not raised.
 
-        The connection may commit each statement by itself: call ``tx.begin()`` before several that belong together.
-        :func:`queue_db.store.lease.claim` does so where needed.
+        ``connection`` may commit each statement by itself: call ``store.dialect.begin(connection)`` before several that belong
+        together. :func:`queue_db.store.lease.claim` does so where needed.
 
         ``request.completes``: completed jobs that :func:`~queue_db.store.lease.claim` deletes before it claims. A strategy passes
         it on with the request, or leaves it alone: then they are completed in a transaction of their own.

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from sqlalchemy import Connection
 
 from queue_db.concurrency.batching import Batcher
-from queue_db.core import Core, Run
-from queue_db.database.database import ATTEMPTS
+from queue_db.core import ONCE, Core, Run, name_of
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import DuplicateJobError, QueueDBError, StorageError
 from queue_db.model import NewJob
@@ -32,9 +31,10 @@ if TYPE_CHECKING:
 
 _Answer = TypeVar("_Answer")
 
-# A single job, and those of several callers.
-_ALONE = Run("enqueue", direct=True)
-_TOGETHER = Run("enqueue", attempts=1)
+_AGAIN = Run()
+
+# The insert begins a transaction if it needs one.
+_ONE = Run(direct=True)
 
 # Inserts of single jobs into one queue at a time. With one, few callers wait for each other's commits; with four, inserts are
 # smaller and 64 threads enqueue a fifth less. A database without a server has one writer at a time anyway.
@@ -102,7 +102,7 @@ class Enqueue:
             return ids
 
         try:
-            return self.core.run(_TOGETHER if several else _ALONE, enqueue_)
+            return self.core.run(ONCE if several else _ONE, enqueue_)
         except (KeyboardInterrupt, SystemExit) as error:
             if inserted or not several:
                 raise
@@ -120,7 +120,7 @@ class Enqueue:
     def _alone(self, job: NewJob, on_duplicate: OnDuplicate, using: Connection | Session | None = None) -> int | None:
         # Only a window can outlive a refused job.
         alone = self._insert([job], on_duplicate)
-        return self._run("enqueue", alone, using, direct=True, atomic=bool(job.unique_for), listed=False)[0]
+        return self._run(alone, using, atomic=bool(job.unique_for), how=_ONE, listed=False)[0]
 
     def _insert(self, jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Callable[[Transaction], list[int | None]]:
         due = any(map(due_at_once, jobs))
@@ -195,7 +195,7 @@ class Enqueue:
             return Added(sum(part.number for part in added), [job_id for part in added for job_id in part.ids])
 
         again = read if number is not None else blocks.chunks if blocks.repeatable else None
-        return self._run("enqueue_many", enqueue_many, using, attempts=ATTEMPTS if blocks.repeatable else 1, read=again)
+        return self._run(enqueue_many, using, how=_AGAIN if blocks.repeatable else ONCE, read=again)
 
     def batch(
         self, chunks: Chunks, then: NewJob, on_duplicate: OnDuplicate, using: Connection | Session | None
@@ -220,30 +220,27 @@ class Enqueue:
             return callback, ids
 
         again = None if several else partial(iter, [first])
-        return self._run("enqueue_batch", enqueue_batch, using, attempts=1 if several else ATTEMPTS, read=again)
+        return self._run(enqueue_batch, using, how=ONCE if several else _AGAIN, read=again)
 
     def _run(
         self,
-        verb: str,
         insert: Callable[[Transaction], _Answer],
         using: Connection | Session | None,
         *,
-        attempts: int = ATTEMPTS,
-        direct: bool = False,
+        how: Run,
         atomic: bool = True,
         listed: bool = True,
         read: Callable[[], Chunks] | None = None,
     ) -> _Answer:
         """Run ``insert``, all or nothing.
 
-        :param attempts: one if the jobs come from an iterable of several chunks: it is used up and cannot be read again.
-        :param direct: the insert begins a transaction if it needs one.
+        :param how: :data:`ONCE` if the jobs come from an iterable of several chunks: it is used up and cannot be read again.
         :param atomic: in the caller's transaction a savepoint makes it all or nothing.
         :param listed: whether the jobs are a list of the caller's, whose errors name the place of a job.
         :param read: returns the chunks of the list, from its beginning, if it can be read again.
         """
         if using is not None:
-            with self.core.joined(using, verb) as tx:
+            with self.core.joined(using, name_of(insert)) as tx:
                 if self.core.notifications.joining is not None:
                     self.core.notifications.joining(tx.connection, self.queue)
                 try:
@@ -256,7 +253,7 @@ class Enqueue:
                         there = enqueue.holder(tx, self.queue, error.unique_key, current=True)
                     raise _refused(error, there, listed=listed, read=read) from None
         try:
-            answer = self.core.run(Run(verb, attempts=attempts, direct=direct), insert)
+            answer = self.core.run(how, insert)
         except DuplicateJobError as error:
             there = error.existing_id
             if listed:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Pairs = Sequence[tuple[int, int]]
 Work = Callable[[Transaction, Pairs], set[int]]
-"""Changes the jobs whose ``(id, version)`` holds and returns their ids."""
+"""Changes the jobs whose ``(id, version)`` holds and returns their ids. Its name is the verb's."""
 
 
 # Most unanswered COMMITs of one change.

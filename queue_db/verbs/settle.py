@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from sqlalchemy import Connection
 
 from queue_db import arguments, backoff
-from queue_db.core import Core
+from queue_db.core import Core, name_of
 from queue_db.database.database import ATTEMPTS
 from queue_db.errors import ArgumentError, text_of
 from queue_db.leased_job import LeasedJob, Settler, linked
@@ -104,7 +104,6 @@ class Settle:
             return done
 
         return self._settle(
-            "complete",
             jobs,
             complete,
             settle.Change.GONE,
@@ -168,7 +167,7 @@ class Settle:
         def departure(job_id: int) -> Departure | None:
             return Departure.DEAD if is_last(job_id) else None
 
-        return self._settle("fail", jobs, fail, settle.Change.FAILED, departure, death=death)
+        return self._settle(jobs, fail, settle.Change.FAILED, departure, death=death)
 
     def _backoff(self, job: LeasedJob) -> int:
         return backoff_of(self._core, job.attempts, job)
@@ -179,7 +178,7 @@ class Settle:
         def snooze(tx: Transaction, pairs: Pairs) -> set[int]:
             return settle.free(tx, pairs, delays=dict.fromkeys(dict(pairs), delay), attempted=False)
 
-        return self._settle("snooze", self.checked(jobs), snooze, settle.Change.FREED)
+        return self._settle(self.checked(jobs), snooze, settle.Change.FREED)
 
     def release(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
         """They come back at once; not an attempt."""
@@ -187,7 +186,7 @@ class Settle:
         def release(tx: Transaction, pairs: Pairs) -> set[int]:
             return settle.free(tx, pairs, delays=dict.fromkeys(dict(pairs), 0), attempted=False)
 
-        return self._settle("release", self.checked(jobs), release, settle.Change.FREED)
+        return self._settle(self.checked(jobs), release, settle.Change.FREED)
 
     def extend(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
         """Their leases end ``seconds`` from now."""
@@ -223,7 +222,7 @@ class Settle:
         def applied(changed: Sequence[LeasedJob], versions: Mapping[int, int]) -> None:
             self._raise_versions(changed, versions, ends)
 
-        return self._settle("extend", self.checked(jobs), extend, settle.Change.KEPT, applied=applied, attempts=attempts)
+        return self._settle(self.checked(jobs), extend, settle.Change.KEPT, applied=applied, attempts=attempts)
 
     def _raise_versions(self, changed: Sequence[LeasedJob], versions: Mapping[int, int], ends: Mapping[int, int]) -> None:
         with self._core.database.counting:  # two threads may extend one lease
@@ -241,7 +240,7 @@ class Settle:
         def recount(tx: Transaction, pairs: Pairs) -> set[int]:
             return settle.recount(tx, pairs, by)
 
-        return self._settle("recount", self.checked(jobs), recount, settle.Change.KEPT, applied=applied)
+        return self._settle(self.checked(jobs), recount, settle.Change.KEPT, applied=applied)
 
     def cancel(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
         """They leave the queue."""
@@ -249,7 +248,7 @@ class Settle:
         def cancel(tx: Transaction, pairs: Pairs) -> set[int]:
             return settle.delete(tx, pairs)
 
-        return self._settle("cancel", self.checked(jobs), cancel, settle.Change.GONE, lambda _: Departure.CANCELLED)
+        return self._settle(self.checked(jobs), cancel, settle.Change.GONE, lambda _: Departure.CANCELLED)
 
     def bury(
         self,
@@ -269,7 +268,7 @@ class Settle:
         def death(job: LeasedJob) -> Death:
             return Death(job, reason, errors[job.id], given[job.id])
 
-        return self._settle("bury", jobs, bury, settle.Change.DEAD, lambda _: Departure.DEAD, death=death)
+        return self._settle(jobs, bury, settle.Change.DEAD, lambda _: Departure.DEAD, death=death)
 
     def defer_unknown(self, jobs: Sequence[LeasedJob], error: BaseException | str, grace: int) -> list[Verdict]:
         """They come back later, not an attempt; those deferred for ``grace`` microseconds go to the dead table."""
@@ -304,7 +303,7 @@ class Settle:
         def death(job: LeasedJob) -> Death | None:
             return Death(job, DeathReason.UNKNOWN_KIND, text) if job.id in over else None
 
-        return self._settle("defer", jobs, defer, change, lambda job_id: Departure.DEAD if job_id in over else None, death=death)
+        return self._settle(jobs, defer, change, lambda job_id: Departure.DEAD if job_id in over else None, death=death)
 
     def _failure(self, job: LeasedJob, error: BaseException | str) -> dict[str, Any]:
         return {
@@ -347,7 +346,6 @@ class Settle:
 
     def _settle(
         self,
-        verb: str,
         jobs: list[LeasedJob],
         work: Work,
         change: settle.Change | Callable[[LeasedJob], settle.Change],
@@ -360,13 +358,14 @@ class Settle:
         death: Callable[[LeasedJob], Death | None] | None = None,
         carrier: Carrier | None = None,
     ) -> list[Verdict]:
-        """Run ``work`` of ``verb`` over the checked jobs of this queue; count, report and return what became of each.
+        """Run ``work``, named by the verb, over the checked jobs of this queue; count, report and return what became of each.
 
         :param change: how the verb leaves a row.
         :param departure: how a job leaves the queue by it; None: it stays.
         :param applied: called with the jobs that changed; default: they are marked as settled.
         :param death: the report of a job that died by it.
         """
+        verb = name_of(work)
         if departure is not None and (links := linked(jobs)):
             work = _finishing(links, work, departure)
             carrier = None
