@@ -25,10 +25,10 @@ from queue_db.database.database import ATTEMPTS, Database
 from queue_db.errors import ConfigurationError, PermanentStorageError, StorageError
 from queue_db.notifications.deaths import Deaths
 from queue_db.notifications.loop import LoopListening
+from queue_db.notifications.wakeups import FeedNotifications, Notifications
 from queue_db.removal import Removal
-from queue_db.store import LowWaterMarks, Store, Transaction, probing
+from queue_db.store import LowWaterMarks, Store, probing
 from queue_db.store.schema import Tables
-from queue_db.store.wakeups import FeedNotifications, Notifications
 from queue_db.strategies import Strategy
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ ONCE = Run(attempts=1)
 class Core:
     """One database with the settings of its queues. Every verb reads and writes through it.
 
-    A function of the store is ``function(tx, …)``. :meth:`read`, :meth:`write` and :meth:`run` check the tables before the first
-    one, run it in a transaction of its own, name errors after it, and do what follows its commit.
+    A function of the store is ``function(connection, store, …)``. :meth:`read`, :meth:`write` and :meth:`run` check the tables
+    before the first one, run it in a transaction of its own, and name errors after it.
 
     :param worker: the name that claimed jobs show; None: the name of the process.
     :raises UnsupportedError: the server lacks what the strategy or the removal needs.
@@ -97,14 +97,7 @@ class Core:
         database.require(strategy.needs, f"strategy {strategy.name!r}")
         database.require(removal.needs, f"removal {removal.name!r}")
         self.database = database
-        self.store = Store(
-            tables,
-            database.dialect,
-            database.capabilities,
-            clock,
-            notifications=Notifications(database.dialect, tables),
-            feed_notifications=FeedNotifications(database.dialect, tables),
-        )
+        self.store = Store(tables, database.dialect, database.capabilities, clock)
         self.strategy = strategy
         self.removal = removal
         self.codec = codec
@@ -116,8 +109,8 @@ class Core:
         self.stamp: Callable[[], Mapping[str, Any]] | None = None
         #: Where the claims of each queue start.
         self.marks: Named[LowWaterMarks] = Named(lambda _: LowWaterMarks())
-        self.notifications = self.store.notifications
-        self.feed_notifications = self.store.feed_notifications
+        self.notifications = Notifications(self.store)
+        self.feed_notifications = FeedNotifications(self.store)
         #: Where the tasks of an event loop wait for the database's notifications.
         self.loop_listening = LoopListening(database.listen_on_loop)
         #: Counts of what the verbs did in this process, by queue, until they are written to the metrics.
@@ -173,7 +166,7 @@ class Core:
         :raises StorageError: it does not answer.
         """
         try:
-            self.database.run(probing.change_nothing, store=self.store, name="change_nothing", attempts=1)
+            self.database.run(probing.change_nothing, self.store, name="change_nothing", attempts=1)
         except PermanentStorageError:
             return False
         except StorageError as error:
@@ -184,15 +177,15 @@ class Core:
 
     # --- transactions -----------------------------------------------------------------------------------------------
 
-    def read(self, query: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    def read(self, query: Callable[Concatenate[Connection, Store, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run ``query``, which changes nothing, and return its answer."""
         return self.run(_READ, query, *args, **kwargs)
 
-    def write(self, change: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    def write(self, change: Callable[Concatenate[Connection, Store, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run ``change``, commit, and return its answer."""
         return self.run(_WRITE, change, *args, **kwargs)
 
-    def put(self, change: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    def put(self, change: Callable[Concatenate[Connection, Store, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """:meth:`write` for what updates or inserts a row. If another transaction inserts the same row first, it runs again."""
         try:
             return self.run(_WRITE, change, *args, **kwargs)
@@ -201,8 +194,10 @@ class Core:
                 raise
             return self.run(_WRITE, change, *args, **kwargs)
 
-    def run(self, how: Run, function: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Run ``function(tx, …)`` in a transaction of its own, as ``how`` says, and return its answer.
+    def run(
+        self, how: Run, function: Callable[Concatenate[Connection, Store, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> _T:
+        """Run ``function(connection, store, …)`` in a transaction of its own, as ``how`` says, and return its answer.
 
         :raises StorageError: the database refuses it, or still asks to try again after the last attempt.
         """
@@ -211,8 +206,8 @@ class Core:
         work: Callable[..., _T] = partial(function, **kwargs) if kwargs else function
         return self.database.run(
             work,
+            self.store,
             *args,
-            store=self.store,
             name=how.name or name_of(function),
             write=how.write,
             attempts=how.attempts,
@@ -234,8 +229,8 @@ class Core:
         return self._on_loops.transaction()
 
     @contextmanager
-    def joined(self, using: Connection | Session, name: str) -> Iterator[Transaction]:
-        """The caller's transaction: nothing is committed or run again here.
+    def joined(self, using: Connection | Session, name: str) -> Iterator[Connection]:
+        """The caller's connection, in the caller's transaction: nothing is committed or run again here.
 
         :param name: the verb, for errors.
         :raises ConfigurationError: ``using`` is no connection, leads to another database, or has no transaction.
@@ -245,7 +240,7 @@ class Core:
             if connection.engine.pool not in self._pools:
                 self._require_here(connection)
                 self._pools.add(connection.engine.pool)
-            yield Transaction(connection, self.store)
+            yield connection
 
     def _require_here(self, connection: Connection) -> None:
         """Check that a caller's connection leads to this database, as far as can be seen.
@@ -272,8 +267,8 @@ class Core:
             yield watched
 
 
-def _clock(tx: Transaction) -> int:
-    return tx.read_clock()
+def _clock(connection: Connection, store: Store) -> int:
+    return store.read_clock(connection)
 
 
 def name_of(function: Callable[..., object]) -> str:

@@ -33,7 +33,8 @@ from queue_db.model import (
     State,
     Verdict,
 )
-from queue_db.store import Transaction, controls, counts, insights, windows
+from queue_db.notifications.wakeups import Notifications
+from queue_db.store import Store, controls, counts, insights, windows
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, QUEUE_LENGTH, WORKER_LENGTH
 from queue_db.verbs import new_jobs, progress
 from queue_db.verbs.claim import MAX_CLAIM, ClaimLoop
@@ -420,7 +421,8 @@ class Queue:
         """Make these jobs due again now; this does not count as an attempt."""
         verdicts = self._settle.release(jobs)
         if any(verdicts):
-            self.core.write(_wake, self.name)
+            self.core.write(_notify, self.core.notifications, self.name)
+            self.core.notifications.wake(self.name)
         return verdicts
 
     def extend_many(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
@@ -613,5 +615,5 @@ def _queues(what: str, names: Iterable[str]) -> list[str]:
     return [arguments.name(what, name, QUEUE_LENGTH) for name in arguments.members(what, names, "queue names")]
 
 
-def _wake(tx: Transaction, queue: str) -> None:
-    tx.wake(queue)
+def _notify(connection: Connection, store: Store, notifications: Notifications, queue: str) -> None:
+    notifications.notify(connection, queue)

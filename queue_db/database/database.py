@@ -47,7 +47,6 @@ from queue_db.errors import (
     UnsupportedError,
 )
 from queue_db.model import Capability, Counters, Fault
-from queue_db.store import Store, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -240,7 +239,6 @@ class Database:
         work: Callable[..., _T],
         *arguments: Any,
         name: str,
-        store: Store | None = None,
         write: bool = True,
         attempts: int = ATTEMPTS,
         direct: bool = False,
@@ -250,7 +248,6 @@ class Database:
 
         An error during COMMIT is not retried: its outcome is unknown (``outcome_unknown``).
 
-        :param store: ``work`` gets a :class:`Transaction` on these tables in place of the connection.
         :param direct: ``work`` is one statement, or begins its transaction itself (``dialect.begin``): no BEGIN and COMMIT around
             it where connections do without. Its outcome is unknown too if the connection breaks.
         :param repeatable: running it twice does no harm, so an unknown outcome is retried too.
@@ -258,7 +255,7 @@ class Database:
         """
         again = partial(self._runs_again, repeatable)
         try:
-            return self._once(work, arguments, name, store, write=write, direct=direct)
+            return self._once(work, arguments, name, write=write, direct=direct)
         except TransientStorageError as error:
             if attempts <= 1 or not again(error):
                 raise
@@ -275,7 +272,7 @@ class Database:
                 counters = self.counters
                 with self.counting:
                     counters.retried += 1
-                return self._once(work, arguments, name, store, write=write, direct=direct)
+                return self._once(work, arguments, name, write=write, direct=direct)
         raise AssertionError("unreachable")  # pragma: no cover
 
     def _runs_again(self, repeatable: bool, error: Exception) -> bool:
@@ -283,36 +280,45 @@ class Database:
             return False
         return repeatable or not error.outcome_unknown
 
-    def _once(
-        self, work: Callable[..., _T], arguments: tuple[Any, ...], name: str, store: Store | None, *, write: bool, direct: bool
-    ) -> _T:
+    def _once(self, work: Callable[..., _T], arguments: tuple[Any, ...], name: str, *, write: bool, direct: bool) -> _T:
         connection: Connection | None = None
-        tx: Transaction | None = None
         in_doubt = True
         try:
             connection = self._connected(name)
-            if store is not None:
-                tx = Transaction(connection, store)
-            around = self._on_demand if direct and self._autocommits else self._transaction
-            with around(connection, name, write=write):
-                result = work(tx or connection, *arguments)
+            if not (direct and self._autocommits):
+                with self._transaction(connection, name, write=write):
+                    result = work(connection, *arguments)
+                in_doubt = False
+                return result
+            # The transaction begins only if the work needs one.
+            with self.dialect.on_demand(connection, write=write) as transaction:
+                try:
+                    result = work(connection, *arguments)
+                    if transaction.begun:
+                        self._commit(transaction.commit, name, write=write)
+                except DBAPIError as error:
+                    if write and error.connection_invalidated and not transaction.asked:
+                        raise self._in_doubt(error, name, "the statement") from error
+                    raise
+                finally:
+                    counters = self.counters
+                    with self.counting:
+                        counters.statements += transaction.sent
             in_doubt = False
-        except BaseException as error:
-            if tx is not None:
-                tx.rolled_back()
-            # Anything else that is raised here is in doubt, whatever its class: an interrupt may be of any.
-            in_doubt = not isinstance(error, QueueDBError | SQLAlchemyError)
-            if isinstance(error, SQLAlchemyError):
-                if connection is not None:
-                    self._drop_if_read_only(connection, error)
-                raise self._translated(error, name) from error
+        except QueueDBError:
+            in_doubt = False
             raise
+        except SQLAlchemyError as error:
+            in_doubt = False
+            if connection is not None:
+                self._drop_if_read_only(connection, error)
+            raise self._translated(error, name) from error
+        else:
+            return result
         finally:
+            # Anything else that is raised here is in doubt, whatever its class: an interrupt may be of any.
             if connection is not None:
                 self.connections.put_back(connection, in_doubt=in_doubt)
-        if tx is not None:
-            tx.committed()
-        return result
 
     def _drop_if_read_only(self, connection: Connection, error: BaseException) -> None:
         """Close all connections if their server takes no writes: after a failover the address may lead to another one."""
@@ -373,23 +379,6 @@ class Database:
                 self.dialect.begin(connection)
             yield
             self._commit(transaction.commit, name, write=write)
-
-    @contextmanager
-    def _on_demand(self, connection: Connection, name: str, *, write: bool) -> Iterator[None]:
-        """Around what needs a transaction only if it begins one itself; its errors may come without a COMMIT."""
-        with self.dialect.on_demand(connection, write=write) as transaction:
-            try:
-                yield
-                if transaction.begun:
-                    self._commit(transaction.commit, name, write=write)
-            except DBAPIError as error:
-                if write and error.connection_invalidated and not transaction.asked:
-                    raise self._in_doubt(error, name, "the statement") from error
-                raise
-            finally:
-                counters = self.counters
-                with self.counting:
-                    counters.statements += transaction.sent
 
     def _commit(self, commit: Callable[[], None], name: str, *, write: bool) -> None:
         try:

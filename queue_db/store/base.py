@@ -1,10 +1,9 @@
-"""What functions of the store run with: the tables of a database, and a transaction on them."""
+"""The context of the store's functions: tables, dialect, capabilities of the server, clock."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Table, case, literal
@@ -12,9 +11,8 @@ from sqlalchemy.util import LRUCache
 
 from queue_db.dialects import Dialect
 from queue_db.dialects.claim_plan import ClaimPlan
-from queue_db.model import MOST_ATTEMPTS, MOST_VERSION, Capability, Notice
+from queue_db.model import MOST_ATTEMPTS, MOST_VERSION, Capability
 from queue_db.store.schema import Tables
-from queue_db.store.wakeups import FeedNotifications, Notifications
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,9 +24,6 @@ class Store:
     capabilities: frozenset[Capability]
     #: Microseconds since 1970, for tests that set the time; None: the database's clock.
     clock: Callable[[], int] | None = None
-    #: Who waits for jobs, and for messages of feeds.
-    notifications: Notifications = field(kw_only=True, repr=False)
-    feed_notifications: FeedNotifications = field(kw_only=True, repr=False)
     #: Whether many rows are wanted as CSV, where the database writes it.
     csv: bool = False
     #: Gets the rows of jobs that a stream's batch sends to the dead table, by id: for a report after the commit. None: no report.
@@ -36,80 +31,13 @@ class Store:
     #: The parts of the claims in use, by shape: each takes some hundred kilobytes with all that is made of it.
     plans: LRUCache[Any, ClaimPlan] = field(default_factory=lambda: LRUCache(32), repr=False)
 
-
-class Transaction:
-    """A transaction, for what runs in it: its connection, tables and clock, and what follows its commit.
-
-    It is one of our own, or a caller's (``using=``). A caller's ends out of our sight: nothing follows it here.
-    """
-
-    __slots__ = ("_following", "_notified", "connection", "dialect", "store", "tables")
-
-    def __init__(self, connection: Connection, store: Store) -> None:
-        self.connection = connection
-        self.store = store
-        self.tables = store.tables
-        self.dialect = store.dialect
-        self._following: list[Callable[[], None]] = []
-        self._notified: list[str] = []
-
-    def begin(self) -> None:
-        """Begin it, where a connection commits each statement by itself until then."""
-        self.dialect.begin(self.connection)
-
-    # --- the clock --------------------------------------------------------------------------------------------------
-
     def time(self) -> dict[str, int]:
         """The parameter ``now`` of a statement, if time is set and not the database's."""
-        clock = self.store.clock
-        return {} if clock is None else {"now": clock()}
+        return {} if self.clock is None else {"now": self.clock()}
 
-    def read_clock(self) -> int:
+    def read_clock(self, connection: Connection) -> int:
         """Microseconds since 1970 by the clock that counts."""
-        clock = self.store.clock
-        return clock() if clock else int(self.connection.execute(self.dialect.clock_query()).scalar_one())
-
-    # --- what follows its commit ------------------------------------------------------------------------------------
-
-    def after_commit(self, call: Callable[[], None]) -> None:
-        """Call this when it is committed."""
-        self._following.append(call)
-
-    def wake(self, *queues: str) -> None:
-        """Its commit wakes those who wait for jobs of these queues: there are new due ones."""
-        for queue in sorted(set(queues)):
-            self.store.notifications.notify(self.connection, queue)
-            self._wakes(queue)
-
-    def notice(self, queue: str) -> Notice | None:
-        """:meth:`wake` for a statement that notifies by itself: what it sends to the database; None: nothing now."""
-        self._wakes(queue)
-        return self.store.notifications.notice(queue)
-
-    def wake_cancelled(self, job_id: int) -> None:
-        """Its commit tells the worker that runs this job that it was cancelled."""
-        notifications = self.store.notifications
-        notifications.notify_cancelled(self.connection, job_id)
-        self.after_commit(partial(notifications.wake_cancelled, job_id))
-
-    def wake_readers(self, *feeds: str) -> None:
-        """Its commit wakes those who wait for messages of these feeds in other processes."""
-        for feed in feeds:
-            self.store.feed_notifications.notify(self.connection, feed)
-
-    def _wakes(self, queue: str) -> None:
-        self._notified.append(queue)
-        self.after_commit(partial(self.store.notifications.wake, queue))
-
-    def committed(self) -> None:
-        """It was committed: do what follows."""
-        for call in self._following:
-            call()
-
-    def rolled_back(self) -> None:
-        """It was not: what it would have sent is due again."""
-        for queue in self._notified:
-            self.store.notifications.unsent(queue)
+        return self.clock() if self.clock else int(connection.execute(self.dialect.clock_query()).scalar_one())
 
 
 def next_version(table: Table) -> ColumnElement[int]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sqlalchemy import false, update
+from sqlalchemy import Connection, false, update
 
-from queue_db.store.base import Transaction
+from queue_db.store.base import Store
 
 
-def change_nothing(tx: Transaction) -> None:
+def change_nothing(connection: Connection, store: Store) -> None:
     """Update no job. The database refuses it where it would refuse an update of one."""
-    jobs = tx.tables.jobs
-    tx.connection.execute(update(jobs).values(id=jobs.c.id).where(false()))
+    jobs = store.tables.jobs
+    connection.execute(update(jobs).values(id=jobs.c.id).where(false()))

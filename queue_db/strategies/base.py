@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar, runtime_checkable
 
+from sqlalchemy import Connection
+
 from queue_db import arguments
 from queue_db.errors import ConfigurationError
 from queue_db.model import Capability, ClaimRequest, ClaimResult
-from queue_db.store.base import Transaction
+from queue_db.store.base import Store
 
 
 @runtime_checkable
@@ -24,7 +26,7 @@ class Strategy(Protocol):
     #: Required capabilities of the database; checked when it is opened.
     needs: frozenset[Capability]
 
-    def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
+    def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
         """Take up to ``request.limit`` jobs. Never commits, never sleeps; a miss is counted, not raised.
 
         ``connection`` may commit each statement by itself: call ``store.dialect.begin(connection)`` before several that belong

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from sqlalchemy import Connection
+
 from queue_db.core import ONCE, Core, Run
 from queue_db.errors import StorageError
 from queue_db.model import CallCost, ClaimedRow, ClaimRequest, ClaimResult, Completion, JobLinks, links_of
-from queue_db.store import LowWaterMarks, Transaction, settle
+from queue_db.store import LowWaterMarks, Store, settle
 from queue_db.store.callbacks import Departure
 from queue_db.store.dependents import finish
 from queue_db.verbs.fenced_change import Work
@@ -96,18 +98,22 @@ class ClaimRounds:
         """
         core, request = self._core, self._request(call, completion)
         began, runs, answer = time.monotonic(), 0, None
+        woken: set[str] = set()
 
-        def claim(tx: Transaction) -> ClaimResult:
+        def claim(connection: Connection, store: Store) -> ClaimResult:
             nonlocal runs
             runs += 1
             if completion is not None and complete is not None and request.completes is None:
-                tx.begin()
-                completion.done = complete(tx, completion.pairs)
+                store.dialect.begin(connection)
+                completion.done = complete(connection, store, completion.pairs)
             if call.delete and not request.delete_on_claim:
-                tx.begin()
-            found = core.strategy.claim(tx, request)
+                store.dialect.begin(connection)
+            found = core.strategy.claim(connection, store, request)
             if call.delete and not found.deleted:
-                _delete(tx, self._queue, [row for row in found.rows if not row.exhausted])
+                woken.clear()
+                woken.update(_delete(connection, store, self._queue, [row for row in found.rows if not row.exhausted]))
+                for queue in sorted(woken):
+                    core.notifications.notify(connection, queue)
             return found
 
         how = _EXCHANGE if completion is not None else _CLAIM_AND_DELETE if call.delete else _CLAIM
@@ -120,6 +126,7 @@ class ClaimRounds:
         finally:
             if not call.delete and runs > (answer is not None):
                 self._unanswered.append((request.token, set() if answer is None else {row.id for row in answer.rows}))
+        core.notifications.wake(*woken)
         return Answer(request.token, answer, time.monotonic() - began)
 
     def _request(self, call: ClaimCall, completion: Completion | None) -> ClaimRequest:
@@ -156,14 +163,14 @@ class ClaimRounds:
                 raise
 
 
-def _delete(tx: Transaction, queue: str, rows: Sequence[ClaimedRow]) -> None:
-    """Delete claimed jobs in the transaction of the claim."""
+def _delete(connection: Connection, store: Store, queue: str, rows: Sequence[ClaimedRow]) -> set[str]:
+    """Delete claimed jobs in the transaction of the claim; return the queues with new due jobs."""
 
     def leave() -> dict[int, Departure]:
-        return dict.fromkeys(settle.delete(tx, [(row.id, row.version) for row in rows]), Departure.COMPLETED)
+        return dict.fromkeys(settle.delete(connection, store, [(row.id, row.version) for row in rows]), Departure.COMPLETED)
 
     links: dict[int, JobLinks] = {row.id: found for row in rows if (found := links_of(queue, row)) is not None}
     if links:
-        finish(tx, links, leave)
-    else:
-        leave()
+        return finish(connection, store, links, leave)
+    leave()
+    return set()

@@ -21,7 +21,7 @@ from queue_db.core import ONCE, Core, Run, name_of
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import DuplicateJobError, QueueDBError, StorageError
 from queue_db.model import NewJob
-from queue_db.store import Transaction, callbacks, enqueue
+from queue_db.store import Store, callbacks, enqueue
 from queue_db.store.enqueue import Added, OnDuplicate
 from queue_db.verbs.blocks import Block, Blocks, Chunks, from_iterator, from_memory
 from queue_db.verbs.new_jobs import CHUNK, due_at_once
@@ -83,6 +83,8 @@ class Enqueue:
             raise outcome.by
         if isinstance(outcome, _Alone):
             return self._alone(job, on_duplicate)
+        if due_at_once(job):
+            self.core.notifications.wake(self.queue)
         return outcome
 
     def _together(self, jobs: Sequence[NewJob]) -> Sequence[_Outcome]:
@@ -95,9 +97,9 @@ class Enqueue:
         insert = self._insert(jobs, OnDuplicate.RAISE)
         inserted = False
 
-        def enqueue_(tx: Transaction) -> list[int | None]:
+        def enqueue_(connection: Connection, store: Store) -> list[int | None]:
             nonlocal inserted
-            ids = insert(tx)
+            ids = insert(connection, store)
             inserted = True
             return ids
 
@@ -120,22 +122,28 @@ class Enqueue:
     def _alone(self, job: NewJob, on_duplicate: OnDuplicate, using: Connection | Session | None = None) -> int | None:
         # Only a window can outlive a refused job.
         alone = self._insert([job], on_duplicate)
-        return self._run(alone, using, atomic=bool(job.unique_for), how=_ONE, listed=False)[0]
+        return self._run(alone, using, atomic=bool(job.unique_for), how=_ONE, due=due_at_once(job), listed=False)[0]
 
-    def _insert(self, jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Callable[[Transaction], list[int | None]]:
+    def _insert(self, jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Callable[[Connection, Store], list[int | None]]:
         due = any(map(due_at_once, jobs))
         plain = all(job.unique_key is None and job.group_key is None for job in jobs)
+        notifications = self.core.notifications
 
-        def enqueue_(tx: Transaction) -> list[int | None]:
+        def enqueue_(connection: Connection, store: Store) -> list[int | None]:
             # Several callers share a transaction: until its COMMIT their jobs can be inserted again. One job needs none.
-            if not (plain and len(jobs) == 1 and tx.dialect.known_alive(tx.connection)):
-                tx.begin()
+            if not (plain and len(jobs) == 1 and store.dialect.known_alive(connection)):
+                store.dialect.begin(connection)
             if due and plain:
                 # All of them are inserted, so the insert itself notifies.
-                return enqueue.insert_jobs(tx, jobs, on_duplicate, notice=tx.notice(self.queue))
-            ids = enqueue.insert_jobs(tx, jobs, on_duplicate)
+                notice = notifications.notice(self.queue)
+                try:
+                    return enqueue.insert_jobs(connection, store, jobs, on_duplicate, notice=notice)
+                except BaseException:
+                    notifications.unsent(self.queue)
+                    raise
+            ids = enqueue.insert_jobs(connection, store, jobs, on_duplicate)
             if due:
-                tx.wake(self.queue)
+                notifications.notify(connection, self.queue)
             return ids
 
         return enqueue_
@@ -173,7 +181,7 @@ class Enqueue:
         if blocks is None:
             return Added(0, [])
 
-        def enqueue_many(tx: Transaction) -> Added:
+        def enqueue_many(connection: Connection, store: Store) -> Added:
             begun = 0
 
             def add(block: Block) -> Added:
@@ -183,19 +191,22 @@ class Enqueue:
                 with enqueue.after(before):
                     # The caller's own connection may be observed, or its table be anything.
                     if using is None:
-                        return enqueue.load_jobs(tx, *block, on_duplicate, ids=ids, more=more)
-                    return enqueue.insert_chunks(tx, block.chunks, on_duplicate, ids=ids, more=more)
+                        return enqueue.load_jobs(connection, store, *block, on_duplicate, ids=ids, more=more)
+                    return enqueue.insert_chunks(connection, store, block.chunks, on_duplicate, ids=ids, more=more)
 
             # Not in the caller's transaction: its connection may be in use by another thread. Nor where listeners want this one.
             own = using is None and database.made_here and not database.asynchronous
-            aside = own and tx.dialect.served and blocks.several and not blocks.lazy
+            aside = own and store.dialect.served and blocks.several and not blocks.lazy
             added = list(_overlapped(blocks.read(), add) if aside else map(add, blocks.read()))
             if due:
-                tx.wake(self.queue)
+                self.core.notifications.notify(connection, self.queue)
             return Added(sum(part.number for part in added), [job_id for part in added for job_id in part.ids])
 
         again = read if number is not None else blocks.chunks if blocks.repeatable else None
-        return self._run(enqueue_many, using, how=_AGAIN if blocks.repeatable else ONCE, read=again)
+        added = self._run(enqueue_many, using, how=_AGAIN if blocks.repeatable else ONCE, due=False, read=again)
+        if due and using is None:
+            self.core.notifications.wake(self.queue)
+        return added
 
     def batch(
         self, chunks: Chunks, then: NewJob, on_duplicate: OnDuplicate, using: Connection | Session | None
@@ -206,33 +217,34 @@ class Enqueue:
         second = next(chunks, None)
         several = second is not None
 
-        def enqueue_batch(tx: Transaction) -> tuple[int, list[int | None]]:
-            tx.begin()
-            callback = callbacks.make(tx, then)
+        def enqueue_batch(connection: Connection, store: Store) -> tuple[int, list[int | None]]:
+            store.dialect.begin(connection)
+            callback = callbacks.make(connection, store, then)
             ids: list[int | None] = []
             for chunk in chain([first], () if second is None else chain([second], chunks)):
                 counted = [job._replace(callback_id=callback) for job in chunk]
                 with enqueue.after(len(ids)):
-                    ids += enqueue.insert_jobs(tx, counted, on_duplicate, more=several)
-            due = callbacks.expect(tx, callback, len(ids) - ids.count(None))
-            enqueue.insert_jobs(tx, due, on_duplicate)
-            tx.wake(self.queue)
+                    ids += enqueue.insert_jobs(connection, store, counted, on_duplicate, more=several)
+            due = callbacks.expect(connection, store, callback, len(ids) - ids.count(None))
+            enqueue.insert_jobs(connection, store, due, on_duplicate)
+            self.core.notifications.notify(connection, self.queue)
             return callback, ids
 
         again = None if several else partial(iter, [first])
-        return self._run(enqueue_batch, using, how=ONCE if several else _AGAIN, read=again)
+        return self._run(enqueue_batch, using, how=ONCE if several else _AGAIN, due=True, read=again)
 
     def _run(
         self,
-        insert: Callable[[Transaction], _Answer],
+        insert: Callable[[Connection, Store], _Answer],
         using: Connection | Session | None,
         *,
         how: Run,
+        due: bool,
         atomic: bool = True,
         listed: bool = True,
         read: Callable[[], Chunks] | None = None,
     ) -> _Answer:
-        """Run ``insert``, all or nothing.
+        """Run ``insert``, all or nothing, and wake workers if a job is ``due``.
 
         :param how: :data:`ONCE` if the jobs come from an iterable of several chunks: it is used up and cannot be read again.
         :param atomic: in the caller's transaction a savepoint makes it all or nothing.
@@ -240,17 +252,17 @@ class Enqueue:
         :param read: returns the chunks of the list, from its beginning, if it can be read again.
         """
         if using is not None:
-            with self.core.joined(using, name_of(insert)) as tx:
+            with self.core.joined(using, name_of(insert)) as connection:
                 if self.core.notifications.joining is not None:
-                    self.core.notifications.joining(tx.connection, self.queue)
+                    self.core.notifications.joining(connection, self.queue)
                 try:
-                    with savepoint(tx.connection) if atomic else nullcontext():
-                        return insert(tx)
+                    with savepoint(connection) if atomic else nullcontext():
+                        return insert(connection, self.core.store)
                 except DuplicateJobError as error:
                     there = error.existing_id
                     if listed:
                         # What this call had inserted is undone: it holds no key.
-                        there = enqueue.holder(tx, self.queue, error.unique_key, current=True)
+                        there = enqueue.holder(connection, self.core.store, self.queue, error.unique_key, current=True)
                     raise _refused(error, there, listed=listed, read=read) from None
         try:
             answer = self.core.run(how, insert)
@@ -259,6 +271,8 @@ class Enqueue:
             if listed:
                 there = self.core.read(enqueue.holder, self.queue, error.unique_key)
             raise _refused(error, there, listed=listed, read=read) from None
+        if due:
+            self.core.notifications.wake(self.queue)
         return answer
 
 

@@ -13,13 +13,13 @@ from queue_db.core import Core, Run
 from queue_db.errors import StorageError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Verdict
-from queue_db.store import Transaction, settle
+from queue_db.store import Store, settle
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 Pairs = Sequence[tuple[int, int]]
-Work = Callable[[Transaction, Pairs], set[int]]
+Work = Callable[[Connection, Store, Pairs], set[int]]
 """Changes the jobs whose ``(id, version)`` holds and returns their ids. Its name is the verb's."""
 
 
@@ -101,8 +101,8 @@ class FencedChange:
         pairs = list(held.items())
         if using is None:
             return self._commit(jobs, pairs, carrier)
-        with self.core.joined(using, self.verb) as tx:
-            return self.work(tx, pairs)
+        with self.core.joined(using, self.verb) as connection:
+            return self.work(connection, self.core.store, pairs)
 
     def _follow(self, jobs: Leases, held: dict[int, int], done: set[int], using: Connection | Session | None) -> set[int]:
         """Change the jobs whose leases another verb of the same objects has extended meanwhile, such as the heartbeat's; set the
@@ -117,8 +117,8 @@ class FencedChange:
             if using is None:
                 moved = self.core.run(LOOK, settle.extended, moving)
             else:
-                with self.core.joined(using, self.verb) as tx:
-                    moved = settle.extended(tx, moving, current=True)
+                with self.core.joined(using, self.verb) as connection:
+                    moved = settle.extended(connection, self.core.store, moving, current=True)
             if not moved:
                 break
             held |= moved
@@ -157,10 +157,10 @@ class FencedChange:
         """Run in a transaction of our own."""
         matched: set[int] | None = None
 
-        def attempt(tx: Transaction) -> set[int]:
+        def attempt(connection: Connection, store: Store) -> set[int]:
             nonlocal matched
             matched = None
-            matched = self.work(tx, pairs)
+            matched = self.work(connection, store, pairs)
             return matched
 
         try:
@@ -184,12 +184,12 @@ class FencedChange:
             change = self.change if isinstance(self.change, settle.Change) else self.change(jobs[job_id])
             by_change.setdefault(change, []).append((job_id, version, jobs[job_id].token))
 
-        def look(tx: Transaction) -> tuple[dict[int, settle.Sight], int]:
+        def look(connection: Connection, store: Store) -> tuple[dict[int, settle.Sight], int]:
             sights: dict[int, settle.Sight] = {}
             for change, leases in by_change.items():
-                sights |= settle.look(tx, leases, change)
+                sights |= settle.look(connection, store, leases, change)
             # After the rows: a lease that holds now held when they were read.
-            return sights, tx.read_clock()
+            return sights, store.read_clock(connection)
 
         sights, now = self.core.run(LOOK, look)
         if settle.Sight.UNCHANGED in sights.values():

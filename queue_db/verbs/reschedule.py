@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from sqlalchemy import Connection
+
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.errors import ArgumentError, JobDeadError, JobStateError
 from queue_db.model import MOST_VERSION, Group, Job, State, Verdict, to_micros
-from queue_db.store import Transaction, reschedule
+from queue_db.store import Store, reschedule
 from queue_db.store.reschedule import Due
 from queue_db.store.schema import NEVER
 from queue_db.verbs.find_job import CHANGE_ATTEMPTS, find_job
@@ -42,9 +44,10 @@ def reschedule_job(
         if version is not None and job.version != version:
             return Verdict.LOST
         _check(job, due)
-        if core.write(_reschedule, job, due, priority):
+        if core.write(_reschedule, core, job, due, priority):
             if priority is not None:
                 core.marks[queue].add(priority)
+            core.notifications.wake(queue)
             return Verdict.APPLIED
     return Verdict.LOST
 
@@ -65,10 +68,11 @@ def _check(job: Job, due: Due | None) -> None:
         raise JobStateError(job.id, State.BLOCKED, f"{which}: it is due when those before it have left; its priority may change")
 
 
-def _reschedule(tx: Transaction, job: Job, due: Due | None, priority: int | None) -> bool:
+def _reschedule(connection: Connection, store: Store, core: Core, job: Job, due: Due | None, priority: int | None) -> bool:
     group = Group(job.queue, job.group) if job.state is State.BLOCKED and job.group is not None else None
     changed = reschedule.reschedule(
-        tx,
+        connection,
+        store,
         job.id,
         job.version,
         due=due,
@@ -76,5 +80,5 @@ def _reschedule(tx: Transaction, job: Job, due: Due | None, priority: int | None
         group=group,
     )
     if changed:
-        tx.wake(job.queue)
+        core.notifications.notify(connection, job.queue)
     return changed

@@ -19,7 +19,7 @@ from queue_db.leased_job import LeasedJob, Settler, linked
 from queue_db.model import DeathReason, JobLinks, RetainedResult, Verdict, to_micros
 from queue_db.notifications.deaths import Death
 from queue_db.removal import Delete
-from queue_db.store import Transaction, history, settle
+from queue_db.store import Store, history, settle
 from queue_db.store.callbacks import Departure
 from queue_db.store.dependents import finish
 from queue_db.store.schema import CLASS_LENGTH
@@ -94,13 +94,13 @@ class Settle:
 
         removal = self._core.removal
 
-        def complete(tx: Transaction, pairs: Pairs) -> set[int]:
+        def complete(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
             if not rows:
-                return removal.remove(tx, pairs)
-            tx.begin()
-            done = removal.remove(tx, pairs)
+                return removal.remove(connection, store, pairs)
+            store.dialect.begin(connection)
+            done = removal.remove(connection, store, pairs)
             if finished := [rows[job_id] for job_id in done if job_id in rows]:
-                history.record_finished(tx, finished)
+                history.record_finished(connection, store, finished)
             return done
 
         return self._settle(
@@ -143,7 +143,7 @@ class Settle:
         def is_last(job_id: int) -> bool:
             return failures[job_id].delay is None
 
-        def fail(tx: Transaction, pairs: Pairs) -> set[int]:
+        def fail(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
             again = [pair for pair in pairs if not is_last(pair[0])]
             gone = [pair for pair in pairs if is_last(pair[0])]
             done: set[int] = set()
@@ -151,13 +151,15 @@ class Settle:
                 of = {job_id: failures[job_id] for job_id, _ in again}
                 delays = {job_id: failure.delay for job_id, failure in of.items() if failure.delay is not None}
                 errors = {job_id: failure.text for job_id, failure in of.items()}
-                done |= settle.free(tx, again, delays=delays, errors=errors, limits=limits, attempted=True)
+                done |= settle.free(connection, store, again, delays=delays, errors=errors, limits=limits, attempted=True)
             if gone:
                 errors = {job_id: failures[job_id].text for job_id, _ in gone}
-                done |= settle.bury(tx, gone, errors, limits)
+                done |= settle.bury(connection, store, gone, errors, limits)
             if done:
                 versions = dict(pairs)  # they prove the change: see :func:`queue_db.store.settle.look`
-                history.record_errors(tx, [failures[job_id].row | {"version": versions[job_id]} for job_id in sorted(done)])
+                history.record_errors(
+                    connection, store, [failures[job_id].row | {"version": versions[job_id]} for job_id in sorted(done)]
+                )
             return done
 
         def death(job: LeasedJob) -> Death | None:
@@ -175,16 +177,16 @@ class Settle:
     def snooze(self, jobs: Sequence[LeasedJob], delay: int) -> list[Verdict]:
         """They come back in ``delay`` microseconds; not an attempt."""
 
-        def snooze(tx: Transaction, pairs: Pairs) -> set[int]:
-            return settle.free(tx, pairs, delays=dict.fromkeys(dict(pairs), delay), attempted=False)
+        def snooze(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+            return settle.free(connection, store, pairs, delays=dict.fromkeys(dict(pairs), delay), attempted=False)
 
         return self._settle(self.checked(jobs), snooze, settle.Change.FREED)
 
     def release(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
         """They come back at once; not an attempt."""
 
-        def release(tx: Transaction, pairs: Pairs) -> set[int]:
-            return settle.free(tx, pairs, delays=dict.fromkeys(dict(pairs), 0), attempted=False)
+        def release(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+            return settle.free(connection, store, pairs, delays=dict.fromkeys(dict(pairs), 0), attempted=False)
 
         return self._settle(self.checked(jobs), release, settle.Change.FREED)
 
@@ -196,9 +198,9 @@ class Settle:
         """:meth:`extend`, tried once and without waiting for locked rows; None: the row of this job is locked."""
         locked: set[int] = set()
 
-        def extend(tx: Transaction, pairs: Pairs, micros: int) -> dict[int, int]:
+        def extend(connection: Connection, store: Store, pairs: Pairs, micros: int) -> dict[int, int]:
             nonlocal locked
-            ends, locked = settle.extend_unlocked(tx, pairs, micros)
+            ends, locked = settle.extend_unlocked(connection, store, pairs, micros)
             return ends
 
         verdicts = self._extend(jobs, seconds, extend, attempts=1)
@@ -208,14 +210,14 @@ class Settle:
         self,
         jobs: Sequence[LeasedJob],
         seconds: float,
-        lengthen: Callable[[Transaction, Pairs, int], dict[int, int]],
+        lengthen: Callable[[Connection, Store, Pairs, int], dict[int, int]],
         attempts: int = ATTEMPTS,
     ) -> list[Verdict]:
         micros = arguments.seconds("seconds", seconds, zero=False)
         ends: dict[int, int] = {}
 
-        def extend(tx: Transaction, pairs: Pairs) -> set[int]:
-            found = lengthen(tx, pairs, micros)
+        def extend(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+            found = lengthen(connection, store, pairs, micros)
             ends.update(found)
             return set(found)  # not all of `ends`: an earlier run of this, undone since, may have seen more
 
@@ -237,16 +239,16 @@ class Settle:
         def applied(changed: Sequence[LeasedJob], versions: Mapping[int, int]) -> None:
             self._raise_versions(changed, versions, {})
 
-        def recount(tx: Transaction, pairs: Pairs) -> set[int]:
-            return settle.recount(tx, pairs, by)
+        def recount(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+            return settle.recount(connection, store, pairs, by)
 
         return self._settle(self.checked(jobs), recount, settle.Change.KEPT, applied=applied)
 
     def cancel(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
         """They leave the queue."""
 
-        def cancel(tx: Transaction, pairs: Pairs) -> set[int]:
-            return settle.delete(tx, pairs)
+        def cancel(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+            return settle.delete(connection, store, pairs)
 
         return self._settle(self.checked(jobs), cancel, settle.Change.GONE, lambda _: Departure.CANCELLED)
 
@@ -261,9 +263,9 @@ class Settle:
         given = {job.id: one for job, one in _current(jobs, _errors(error, len(jobs)))}
         errors = {job_id: error_text(one) for job_id, one in given.items()}
 
-        def bury(tx: Transaction, pairs: Pairs) -> set[int]:
+        def bury(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
             attempted = reason is not DeathReason.EXHAUSTED
-            return settle.bury(tx, pairs, _of(errors, pairs), _limits(jobs), attempted=attempted)
+            return settle.bury(connection, store, pairs, _of(errors, pairs), _limits(jobs), attempted=attempted)
 
         def death(job: LeasedJob) -> Death:
             return Death(job, reason, errors[job.id], given[job.id])
@@ -276,19 +278,20 @@ class Settle:
         text = error_text(error)
         over: set[int] = set()
 
-        def defer(tx: Transaction, pairs: Pairs) -> set[int]:
+        def defer(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
             over.clear()
-            held = settle.lock(tx, pairs)
-            since = settle.unknown_since(tx, held)
-            now = tx.read_clock()
+            held = settle.lock(connection, store, pairs)
+            since = settle.unknown_since(connection, store, held)
+            now = store.read_clock(connection)
             gone = [pair for pair in held if now - since.get(pair[0], now) >= grace]
             over.update(job_id for job_id, _ in gone)
             again = [pair for pair in held if pair[0] not in over]
-            done = settle.bury(tx, gone, dict.fromkeys(over, text), _limits(jobs)) if gone else set()
+            done = settle.bury(connection, store, gone, dict.fromkeys(over, text), _limits(jobs)) if gone else set()
             if again:
                 first = {job_id: since.get(job_id, now) for job_id, _ in again}
                 done |= settle.free(
-                    tx,
+                    connection,
+                    store,
                     again,
                     delays={job_id: _unknown_wait(now - seen, grace) for job_id, seen in first.items()},
                     errors=dict.fromkeys(first, text),
@@ -366,11 +369,14 @@ class Settle:
         :param death: the report of a job that died by it.
         """
         verb = name_of(work)
+        woken_queues: set[str] = set()
         if departure is not None and (links := linked(jobs)):
-            work = _finishing(links, work, departure)
+            work = self._finishing(links, work, departure, woken_queues)
             carrier = None
         fenced = FencedChange(self._core, verb, work, change, attempts, direct, carrier)
         verdicts = fenced.settle(jobs, using=using, applied=applied or partial(_settled, verb=verb, death=death))
+        if using is None and woken_queues:
+            self._core.notifications.wake(*woken_queues)
         took_effect = verdicts.count(Verdict.APPLIED)
         counters = self._core.database.counters
         with self._core.database.counting:
@@ -387,22 +393,25 @@ class Settle:
             self._core.tally.add(jobs[0].queue, died=died, lost=len(verdicts) - took_effect, **counts)
         return verdicts
 
+    def _finishing(
+        self, links: Mapping[int, JobLinks], work: Work, departure: Callable[[int], Departure | None], woken_queues: set[str]
+    ) -> Work:
+        """``work``, and then what depends on the jobs that leave by it. ``woken_queues`` gets the queues with new due jobs."""
 
-def _finishing(links: Mapping[int, JobLinks], work: Work, departure: Callable[[int], Departure | None]) -> Work:
-    """``work``, and then what depends on the jobs that leave by it."""
+        def finishing(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+            done: set[int] = set()
 
-    def finishing(tx: Transaction, pairs: Pairs) -> set[int]:
-        done: set[int] = set()
+            def leave() -> dict[int, Departure]:
+                done.update(work(connection, store, pairs))
+                departures = {job_id: departure(job_id) for job_id in done}
+                return {job_id: how for job_id, how in departures.items() if how is not None}
 
-        def leave() -> dict[int, Departure]:
-            done.update(work(tx, pairs))
-            departures = {job_id: departure(job_id) for job_id in done}
-            return {job_id: how for job_id, how in departures.items() if how is not None}
+            woken_queues.update(finish(connection, store, links, leave))
+            for queue in sorted(woken_queues):
+                self._core.notifications.notify(connection, queue)
+            return done
 
-        finish(tx, links, leave)
-        return done
-
-    return finishing
+        return finishing
 
 
 def _settled(

@@ -175,7 +175,9 @@ def test_a_claim_that_loses_every_candidate_pauses_before_each_further_round(
     db: QueueDB, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(db.strategy, "claim", lambda tx, request: ClaimResult(request.queue, request.limit, missed=1))
+    monkeypatch.setattr(
+        db.strategy, "claim", lambda connection, store, request: ClaimResult(request.queue, request.limit, missed=1)
+    )
     monkeypatch.setattr(db.database, "pause", pauses.append)
     assert queue.claim() == []
     assert len(pauses) == 4

@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection
 
 from queue_db import JobNotFoundError, LeasedJob, Queue, QueueDB, TransientStorageError, Verdict
 from queue_db.testing import SettableClock
@@ -186,16 +187,16 @@ def test_extend_loses_although_its_first_run_matched(
     run_once = ours.db.database._once
     stolen: list[LeasedJob] = []
 
-    def undo_the_first(work: Callable[..., Any], *given: Any, **how: bool) -> Any:
+    def undo_the_first(work: Callable[..., Any], arguments: tuple[Any, ...], name: str, **how: bool) -> Any:
         if stolen:
-            return run_once(work, *given, **how)
+            return run_once(work, arguments, name, **how)
 
-        def matched_but_refused(*passed: Any) -> None:
-            assert work(*passed) == {job.id}
+        def matched_but_refused(connection: Connection, *passed: Any) -> None:
+            assert work(connection, *passed) == {job.id}
             raise TransientStorageError("the database asks to try again")
 
         try:
-            return run_once(matched_but_refused, *given, **how)
+            return run_once(matched_but_refused, arguments, name, **how)
         finally:
             stolen.extend(theirs.claim(lease=1000))
 

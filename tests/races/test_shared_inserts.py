@@ -9,11 +9,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import Connection, create_engine
 
 from queue_db import ConfigurationError, DuplicateJobError, PermanentStorageError, Queue, QueueDB, State, TransientStorageError
 from queue_db.model import NewJob
-from queue_db.store import Transaction, enqueue
+from queue_db.store import Store, enqueue
 from queue_db.verbs.enqueue import _INSERTS, _SHARED
 from tests.patience import PATIENCE
 
@@ -187,12 +187,14 @@ def fails(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Sequence[NewJo
     real, inserts = enqueue.insert_jobs, []
 
     def fail_with(error_of: Callable[[Sequence[NewJob]], BaseException | None]) -> list[int]:
-        def insert_jobs(tx: Transaction, jobs: Sequence[NewJob], *arguments: Any, **more: Any) -> list[int | None]:
+        def insert_jobs(
+            connection: Connection, store: Store, jobs: Sequence[NewJob], *arguments: Any, **more: Any
+        ) -> list[int | None]:
             inserts.append(len(jobs))
             error = error_of(jobs)
             if error and len(jobs) == 1:
                 raise error
-            ids = real(tx, jobs, *arguments, **more)
+            ids = real(connection, store, jobs, *arguments, **more)
             if error:
                 raise error
             return ids
@@ -287,14 +289,11 @@ def test_enqueues_that_wait_while_the_database_is_closed_are_refused(open_db: Op
 # --- what comes with each job -----------------------------------------------------------------------------------------
 
 
-def test_a_shared_insert_wakes_the_workers_of_this_process_once_if_a_job_is_due(queue: Queue) -> None:
+def test_each_job_that_is_due_wakes_the_workers_of_this_process(queue: Queue) -> None:
     woken: list[str] = []
     queue.db.notifications.add(woken.append)
-    later = {"delay": 60}
-    Gate(queue).outcomes({}, later, {}, later, {})  # the first alone, the others together
-    assert woken == [queue.name] * 2
-    Gate(queue).outcomes(later, later, later)
-    assert woken == [queue.name] * 2
+    Gate(queue).outcomes({}, {"delay": 60}, {}, {"delay": 60}, {})
+    assert woken == [queue.name] * 3
 
 
 def test_each_job_has_the_headers_of_its_own_caller(queue: Queue) -> None:
@@ -351,9 +350,9 @@ def test_the_check_notices_a_failed_insert_that_is_not_undone(queue: Queue, fail
     real = queue.core.run
 
     def keep(how: Any, work: Any, *arguments: Any) -> Any:
-        def kept(tx: Transaction) -> Any:
+        def kept(connection: Connection, store: Store) -> Any:
             try:
-                return work(tx, *arguments)
+                return work(connection, store, *arguments)
             except PermanentStorageError as error:
                 return error
 

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any
 from unittest import mock
 
@@ -22,7 +21,6 @@ from queue_db.dialects import Dialect, dialect_for, direct, prepared
 from queue_db.dialects.transactions import own
 from queue_db.store import Store
 from queue_db.store.schema import tables
-from queue_db.store.wakeups import FeedNotifications, Notifications
 from tests.sql.layout import fingerprint
 
 #: Name of the folder → URL, and the server that the statements are written for.
@@ -329,15 +327,7 @@ def place(name: str) -> Place:
     if name == "postgresql":
         pooling: Any = dialect
         pooling._prepares, pooling._pooling.found = True, False
-    ours = tables()
-    store = Store(
-        ours,
-        dialect,
-        dialect.capabilities(sql),
-        # By a clock on which each is due.
-        notifications=Notifications(dialect, ours, clock=count().__next__),
-        feed_notifications=FeedNotifications(dialect, ours),
-    )
+    store = Store(tables(), dialect, dialect.capabilities(sql))
     made.append(Place(name, engine, store))
     return made[0]
 

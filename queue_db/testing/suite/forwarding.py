@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection
 
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, CursorHeldError, LeaseLostError
 from queue_db.feeds import Feed
 from queue_db.feeds.forwarding import JobTemplate, forward
 from queue_db.queue import Queue
-from queue_db.store import Transaction
+from queue_db.store import Store
 
 __all__ = ["TestForward"]
 
@@ -68,8 +69,8 @@ class TestForward:
     def test_jobs_and_position_are_one_transaction(self, feed: Feed, queue: Queue) -> None:
         feed.publish("n")
 
-        def fail(tx: Transaction) -> None:
-            queue.enqueue("n", using=tx.connection)
+        def fail(connection: Connection, store: Store) -> None:
+            queue.enqueue("n", using=connection)
             raise ZeroDivisionError
 
         with feed.cursor("billing") as cursor, pytest.raises(ZeroDivisionError):

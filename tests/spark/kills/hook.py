@@ -23,8 +23,6 @@ import threading
 import time
 from pathlib import Path
 
-from queue_db.store.base import Transaction
-
 VARIABLE = "QUEUE_DB_KILLS"
 # No steps of a protocol: every visit begins so.
 BESIDE = ("migrate.found", "streams.expired")
@@ -135,8 +133,8 @@ def _wrap_streams(module):
     original = module.allocate
 
     @functools.wraps(original)
-    def allocate(tx: Transaction, session, start, **more):
-        end = original(tx, session, start, **more)
+    def allocate(connection, store, session, start, **more):
+        end = original(connection, store, session, start, **more)
         _now.claimed = end != start
         return end
 

@@ -14,7 +14,7 @@ from sqlalchemy import create_engine, insert
 from queue_db import JobNotFoundError, Queue, QueueDB
 from queue_db.errors import StreamError, StreamFencedError
 from queue_db.model import State
-from queue_db.store import Transaction, streams
+from queue_db.store import streams
 from queue_db.store.streams import Offset, partitions
 from queue_db.testing import SettableClock
 from tests.spark.streams.conftest import Cut, Reader, cut_at, delivered_again, enqueue, open_stream, snapshot
@@ -114,7 +114,7 @@ def test_attempts_are_counted_and_versions_rise(ours: QueueDB, clock: SettableCl
 @pytest.mark.parametrize("ceiling", [True, False])
 def test_above_the_ceiling_nothing_is_claimed(db: QueueDB, name: str, ceiling: bool) -> None:
     old = enqueue(db, name, 3)
-    highest = db.database.run(lambda connection: streams.highest_due(Transaction(connection, db.store), name), name="highest")
+    highest = db.database.run(lambda connection: streams.highest_due(connection, db.store, name), name="highest")
     assert highest == old[-1]
     db.queue(name).enqueue("k", delay=60)
     new = enqueue(db, name, 3, priority=-1)
@@ -129,7 +129,7 @@ def test_above_the_ceiling_nothing_is_claimed(db: QueueDB, name: str, ceiling: b
 
 
 def test_the_ceiling_of_an_empty_queue(db: QueueDB, name: str) -> None:
-    assert db.database.run(lambda connection: streams.highest_due(Transaction(connection, db.store), name), name="highest") is None
+    assert db.database.run(lambda connection: streams.highest_due(connection, db.store, name), name="highest") is None
 
 
 # --- replay ---------------------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def test_a_claim_that_was_rolled_back_is_another_one_when_it_is_made_again(ours:
         pass
 
     def die(connection: object) -> None:
-        rolled_back.append(reader.allocating(start)(Transaction(connection, reader.db.store)))
+        rolled_back.append(reader.allocating(start)(connection))
         raise Died
 
     with pytest.raises(Died):
@@ -349,7 +349,7 @@ def test_held_jobs_are_not_available(ours: QueueDB, clock: SettableClock, name: 
     assert (stream.name, stream.queue, stream.holder, stream.epoch) == (name, name, "ours", 1)
     assert (stream.completed, stream.claimed, stream.held) == (0, 1, 6)
     assert stream.oldest_held_age == pytest.approx(10 * 365 * 86_400)
-    assert ours.database.run(lambda connection: streams.backlog(Transaction(connection, ours.store), name), name="backlog")[0] == 1
+    assert ours.database.run(lambda connection: streams.backlog(connection, ours.store, name), name="backlog")[0] == 1
     assert queue.purge() == 1, "a purge must leave what is held"
     assert [job.id for job in queue.claim(10)] == []
     assert len(reader.ids(start, end)) == 6
@@ -368,7 +368,7 @@ def test_a_job_without_a_due_time_is_scheduled(db: QueueDB, name: str) -> None:
 
 def test_the_backlog_counts_due_jobs(ours: QueueDB, clock: SettableClock, name: str) -> None:
     def backlog() -> tuple[int, int | None]:
-        return ours.database.run(lambda connection: streams.backlog(Transaction(connection, ours.store), name), name="backlog")
+        return ours.database.run(lambda connection: streams.backlog(connection, ours.store, name), name="backlog")
 
     assert backlog() == (0, None)
     enqueue(ours, name, 2)

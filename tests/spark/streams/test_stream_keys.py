@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from queue_db import DuplicateJobError, QueueDB, State
@@ -29,7 +31,7 @@ def held(db: QueueDB, name: str) -> tuple[Reader, Offset, int]:
 
 def cancel(db: QueueDB, queue: str, job_id: int) -> None:
     versions = [row.version for row in snapshot(db, queue).jobs if row.id == job_id]
-    gone = db.core.write(settle.delete, pairs=[(job_id, *versions)])
+    gone = db.database.run(partial(settle.delete, store=db.store, pairs=[(job_id, *versions)]), name="cancel")
     assert gone == {job_id}
 
 

@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterable
 
 from sqlalchemy import Connection
 
-from queue_db.dialects import Dialect
 from queue_db.model import Notice
-from queue_db.store.schema import Tables
+from queue_db.store import Store
 
 #: Seconds between two notifications of one queue through the database. A worker that was just woken polls more often than this.
 EVERY = 0.02
@@ -53,9 +52,8 @@ class Notifications:
 
     every = EVERY
 
-    def __init__(self, dialect: Dialect, tables: Tables, clock: Callable[[], float] = time.monotonic) -> None:
-        self._dialect = dialect
-        self._tables = tables
+    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
         self._clock = clock
         self._notified_at: dict[str, float] = {}
         self._listeners: tuple[Listener, ...] = ()
@@ -65,7 +63,7 @@ class Notifications:
     def notify(self, connection: Connection, queue: str) -> None:
         """In the transaction that adds jobs or messages: its commit notifies those who wait, if the database can do that."""
         if self.due(queue):
-            self._dialect.notify(connection, self.channel, queue)
+            self._store.dialect.notify(connection, self.channel, queue)
 
     def notice(self, queue: str) -> Notice | None:
         """What :meth:`notify` would send now, for a statement that sends it itself; None: nothing. See :meth:`unsent`."""
@@ -77,7 +75,7 @@ class Notifications:
 
     def due(self, name: str) -> bool:
         """Whether to notify now: the database can do that, and the last time is not just now. The caller then does."""
-        if not self._dialect.notifies:
+        if not self._store.dialect.notifies:
             return False
         now = self._clock()
         if now - self._notified_at.get(name, -self.every) < self.every:
@@ -89,8 +87,8 @@ class Notifications:
 
     def notify_cancelled(self, connection: Connection, job_id: int) -> None:
         """In the transaction that cancels a running job: its commit notifies the worker that runs it."""
-        if self._dialect.notifies:
-            self._dialect.notify(connection, self.channel, f"{CANCELLED}{job_id}")
+        if self._store.dialect.notifies:
+            self._store.dialect.notify(connection, self.channel, f"{CANCELLED}{job_id}")
 
     def wake(self, *queues: str) -> None:
         """After the commit: call the listeners of this process."""
@@ -105,7 +103,7 @@ class Notifications:
     @property
     def channel(self) -> str:
         """The database's channel for these notifications. If two names are cut to the same one, workers only wake too often."""
-        return f"queue_db.{self._tables.jobs.fullname}"[:63]
+        return f"queue_db.{self._store.tables.jobs.fullname}"[:63]
 
     def add(self, listener: Listener) -> None:
         """Call ``listener`` from now on."""
@@ -123,10 +121,10 @@ class FeedNotifications(Notifications):
 
     def notify(self, connection: Connection, feed: str) -> None:
         """Its commit notifies those who wait, whenever the last one was: a caller's transaction may commit much later."""
-        if self._dialect.notifies:
-            self._dialect.notify(connection, self.channel_of(feed), feed)
+        if self._store.dialect.notifies:
+            self._store.dialect.notify(connection, self.channel_of(feed), feed)
 
     def channel_of(self, feed: str) -> str:
         """The database's channel for notifications of one feed; any name fits into its 63 characters."""
-        table = self._tables.feeds.feeds.fullname
+        table = self._store.tables.feeds.feeds.fullname
         return f"queue_db.feed.{hashlib.sha256(f'{table} {feed}'.encode()).hexdigest()[:32]}"
