@@ -126,7 +126,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    parts.check_marks(metafunc.definition)  # here it is an error of the file, also where several processes run
+    parts.marked_part(
+        metafunc.definition
+    )  # a mark without a reason: here it is an error of the file, also where several processes run
     if "kind" in metafunc.fixturenames and not any(
         "kind" in str(mark.args[0]).replace(" ", "").split(",") for mark in metafunc.definition.iter_markers("parametrize")
     ):

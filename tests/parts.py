@@ -128,11 +128,7 @@ def part_of(item: pytest.Item, databases: Collection[str]) -> Part:
 
     :raises pytest.UsageError: a mark has no reason.
     """
-    check_marks(item)
-    marked = Part.TEST
-    for part in (Part.REST, Part.NIGHTLY):
-        if item.get_closest_marker(part):
-            marked = part
+    marked = marked_part(item)
     database = database_of(item)
     wanted = _longest(DATABASES, item.nodeid)
     if not any(name in databases for name in wanted):
@@ -143,21 +139,23 @@ def part_of(item: pytest.Item, databases: Collection[str]) -> Part:
     return Part.NIGHTLY if twin else Part.REST
 
 
-def check_marks(test: pytest.Item) -> None:
-    """Refuse a mark of ``MARKS`` without a reason.
+def marked_part(test: pytest.Item) -> Part:
+    """The part that the marks of a test name; TEST: it has none.
 
-    :raises pytest.UsageError: with the form of the mark.
+    :raises pytest.UsageError: a mark has no reason; it shows the form.
     """
+    found = Part.TEST
     for part in MARKS:
-        mark = test.get_closest_marker(part)
-        if mark and not (mark.args[0] if mark.args else mark.kwargs.get("reason")):
-            raise pytest.UsageError(f'{test.nodeid}: write @pytest.mark.{part}("what in make test stands for this test")')
+        if mark := test.get_closest_marker(part):
+            if not (mark.args[0] if mark.args else mark.kwargs.get("reason")):
+                raise pytest.UsageError(f'{test.nodeid}: write @pytest.mark.{part}("what in make test stands for this test")')
+            found = part
+    return found
 
 
 def in_check(item: pytest.Item) -> bool:
     """Whether ``make check`` runs a test."""
-    marked = any(item.get_closest_marker(part) for part in MARKS)
-    return not marked and (database_of(item) or FILES[0]) in FILES and not item.nodeid.startswith(NOT_IN_CHECK)
+    return marked_part(item) is Part.TEST and (database_of(item) or FILES[0]) in FILES and not item.nodeid.startswith(NOT_IN_CHECK)
 
 
 def _longest(table: dict[str, Sequence[str]], path: str) -> Sequence[str]:
