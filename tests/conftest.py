@@ -126,9 +126,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    parts.marked_part(
-        metafunc.definition
-    )  # a mark without a reason: here it is an error of the file, also where several processes run
+    # A mark without a reason is an error of its file here, also where several processes run.
+    parts.marked_part(metafunc.definition)
     if "kind" in metafunc.fixturenames and not any(
         "kind" in str(mark.args[0]).replace(" ", "").split(",") for mark in metafunc.definition.iter_markers("parametrize")
     ):
@@ -387,7 +386,9 @@ def _say_where_the_time_went(terminalreporter: pytest.TerminalReporter) -> None:
 
 def _say_what_is_left(terminalreporter: pytest.TerminalReporter) -> None:
     left = terminalreporter.config.stash.get(_LEFT, {})
-    ran = any(isinstance(report, pytest.TestReport) for reports in terminalreporter.stats.values() for report in reports)
+    ran = terminalreporter.config.option.collectonly or any(
+        isinstance(report, pytest.TestReport) for reports in terminalreporter.stats.values() for report in reports
+    )
     for part in (Part.TEST, Part.REST, Part.NIGHTLY):
         if number := sum(count for name, count in left.items() if name.startswith(part)):
             terminalreporter.section(f"left to make {part.command}: {number:,} tests")
