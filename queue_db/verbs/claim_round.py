@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Sequence
@@ -18,8 +19,14 @@ from queue_db.store.callbacks import Departure
 from queue_db.store.dependents import finish
 from queue_db.verbs.fenced_change import Work
 
+log = logging.getLogger("queue_db.verbs.claim_round")
+
 #: Jobs won by one round, and the token of its claim.
 Won = tuple[Sequence[ClaimedRow], str]
+
+#: Seconds after a claim whose answer was lost at which its jobs are looked for: the server may still be executing it, or begin to.
+#: No server waits longer for a lock.
+LOOKS = (0.0, 1.0, 5.0, 30.0)
 
 # Random bytes of a claim token, from the system's source for secrets.
 _TOKEN = 16
@@ -77,20 +84,31 @@ class ClaimCall:
         return CallCost(self.limit, self.limit - self.open, time.monotonic() - self.began)
 
 
+@dataclass(slots=True)
+class Unanswered:
+    """A claim whose answer was lost, or may have been."""
+
+    token: str
+    #: The jobs that were received; its others are leased, but in no hands.
+    received: set[int] = field(default_factory=set)
+    since: float = field(default_factory=time.monotonic)
+    #: How often its jobs were looked for.
+    looks: int = 0
+
+
 class ClaimRounds:
     """The rounds of the claims of one queue. Safe to share between threads."""
 
     def __init__(self, core: Core, queue: str) -> None:
         self._core = core
         self._queue = queue
-        # Tokens of claims whose answer may have been lost, and the jobs that were received: the others are leased, but in no hands.
-        self._unanswered: list[tuple[str, set[int]]] = []
+        self._unanswered: list[Unanswered] = []
 
     def abandon(self, call: ClaimCall) -> None:
         """The call was stopped: the jobs that it won are in no hands."""
-        self._unanswered.extend((token, set()) for _, token in call.won)
+        self._unanswered.extend(Unanswered(token) for _, token in call.won)
         if call.answered is not None:
-            self._unanswered.append((call.answered.token, set()))
+            self._unanswered.append(Unanswered(call.answered.token))
 
     def ask(self, call: ClaimCall, completion: Completion | None = None, complete: Work | None = None) -> Answer:
         """Read candidates and take them, in one transaction; with ``completion`` first complete its jobs, by ``complete`` where the
@@ -125,7 +143,7 @@ class ClaimRounds:
             raise
         finally:
             if not call.delete and runs > (answer is not None):
-                self._unanswered.append((request.token, set() if answer is None else {row.id for row in answer.rows}))
+                self._unanswered.append(Unanswered(request.token, set() if answer is None else {row.id for row in answer.rows}))
         core.notifications.wake(*woken)
         return Answer(request.token, answer, time.monotonic() - began)
 
@@ -147,20 +165,26 @@ class ClaimRounds:
         )
 
     def give_back_unanswered(self) -> None:
-        """Release the jobs of earlier claims whose answers were lost."""
-        while self._unanswered:
+        """Release the jobs of earlier claims whose answers were lost, as far as the server has executed them."""
+        for _ in range(len(self._unanswered)):
             try:
-                token, received = self._unanswered.pop()
+                lost = self._unanswered.pop(0)
             except IndexError:  # another thread has taken the last one
                 return
             try:
-                self._core.run(ONCE, settle.give_back_claim, queue=self._queue, token=token, but=received)
+                if time.monotonic() >= lost.since + LOOKS[lost.looks]:
+                    found = self._core.run(ONCE, settle.give_back_claim, queue=self._queue, token=lost.token, but=lost.received)
+                    lost.looks += 1
+                    if found:
+                        log.info("%d jobs of %r are back in the queue: the answer to their claim was lost", found, self._queue)
             except StorageError:
-                self._unanswered.append((token, received))  # the next claim tries again; or the leases end
+                self._unanswered.append(lost)  # the next claim tries again; or the leases end
                 break
             except BaseException:
-                self._unanswered.append((token, received))
+                self._unanswered.append(lost)
                 raise
+            if lost.looks < len(LOOKS):
+                self._unanswered.append(lost)
 
 
 def _delete(connection: Connection, store: Store, queue: str, rows: Sequence[ClaimedRow]) -> set[str]:

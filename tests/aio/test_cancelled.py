@@ -12,6 +12,7 @@ from sqlalchemy import text
 from queue_db import State, TransientStorageError, Verdict
 from queue_db.aio import AsyncLeasedJob, AsyncQueue, AsyncQueueDB
 from queue_db.testing import SettableClock
+from queue_db.verbs.claim_round import Unanswered
 from tests.aio.harness import OpenAsync
 
 
@@ -136,7 +137,7 @@ async def test_a_claim_that_is_cancelled_while_it_gives_back_loses_nothing(mail:
     await mail.enqueue_many([("k", number) for number in range(6)])
     claiming = mail._queue._claims
     (first,) = await mail.claim()
-    claiming._rounds._unanswered.append((first.leased.token, set()))  # as if nobody had it in hand
+    claiming._rounds._unanswered.append(Unanswered(first.leased.token))  # as if nobody had it in hand
     database: Any = claiming._core.database
     run = database.run
 

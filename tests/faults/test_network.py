@@ -12,6 +12,7 @@ from sqlalchemy import Connection, create_engine, event, make_url, text
 
 from queue_db import LeasedJob, Queue, QueueDB, State, StorageError, TransientStorageError, Verdict
 from queue_db.dialects import direct, loading
+from queue_db.verbs import claim_round
 from tests.faults.conftest import WAITS
 from tests.faults.once import Once
 from tests.patience import PATIENCE
@@ -419,6 +420,23 @@ def test_a_claim_whose_reply_is_lost_loses_no_job(kind: str, db: QueueDB, far: Q
     assert (seen.state, seen.attempts) == (State.AVAILABLE, 0)
     (job,) = open_db().queue(far.name).claim()
     assert (job.id, job.attempts) == (job_id, 1)
+
+
+@pytest.mark.parametrize("looks", [(0.0, 0.0), (0.0,)])
+def test_a_claim_that_the_server_executes_late_loses_no_job(
+    kind: str, far: Queue, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, looks: tuple[float, ...]
+) -> None:
+    if kind != "postgresql":
+        return  # elsewhere the change of a claim names the jobs that it takes, and the claim that is made again has taken these
+    monkeypatch.setattr(claim_round, "LOOKS", looks)
+    first, second = far.enqueue_many([("k", number) for number in range(2)])
+    proxy.hold("EXECUTE")
+    assert [job.id for job in far.claim(lease=3600)] == [first]  # made again; it finds nothing of the other to give back
+    assert proxy.wait_swallowed()
+    proxy.release()
+    assert far.get(second or 0).state is State.RUNNING, "the server has executed it, and nobody has the job in hand"
+    found = far.claim() or far.claim()  # the first one looks again
+    assert [(job.id, job.attempts) for job in found] == ([(second, 1)] if len(looks) > 1 else []), "a second look finds it"
 
 
 def test_a_completion_whose_reply_and_lease_are_lost_does_not_guess(

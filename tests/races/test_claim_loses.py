@@ -11,6 +11,7 @@ from queue_db import LeasedJob, Optimistic, Queue, QueueDB
 from queue_db.model import Capability, ClaimResult
 from queue_db.strategies import known_strategies, strategy_for
 from queue_db.testing import SettableClock
+from queue_db.verbs.claim_round import Unanswered
 from tests.races.interleaving import Loser, at_once, between, open_transaction
 from tests.races.winners import ROLLED_BACK, WINNERS
 
@@ -185,11 +186,11 @@ def test_a_claim_that_loses_every_candidate_pauses_before_each_further_round(
     assert (db.counters.attempts, db.counters.contended) == (5, 1)
 
 
-class Emptied(list[tuple[str, set[int]]]):
+class Emptied(list[Unanswered]):
     """A list from which another thread takes the last entry after every look."""
 
-    def __bool__(self) -> bool:
-        return True
+    def __len__(self) -> int:
+        return 1
 
 
 @pytest.mark.parametrize("kind", ["sqlite"], scope="session")

@@ -8,6 +8,7 @@
         proxy.forward()          # end of all disturbances, for new and for silenced connections
         proxy.swallow("COMMIT")  # the next such statement is executed, and its reply is lost
         proxy.drop("COMMIT")     # the next such statement does not arrive; the connection is reset
+        proxy.hold("EXECUTE")    # the next such statement arrives late: at proxy.release(); the connection is reset
         proxy.delay = 0.05       # seconds before each message
 
 The statement must be readable in the stream: a client of MySQL or MariaDB connects with `ssl_disabled=True`.
@@ -42,8 +43,9 @@ class Proxy:
         self._refusing = threading.Event()
         self.silent = threading.Event()
         self.armed: bytes | None = None
-        #: Whether the armed statement reaches the server.
-        self.arrives = True
+        #: What becomes of the armed statement: of "swallow", "drop" and "hold".
+        self.fate = "swallow"
+        self._held: tuple[socket.socket, bytes] | None = None
         self.delay = 0.0
         self._swallowed = threading.Event()
         self._listener: socket.socket | None = socket.create_server(("127.0.0.1", 0))
@@ -103,16 +105,36 @@ class Proxy:
     def swallow(self, start: str) -> None:
         """Let the next statement that begins with ``start`` reach the server, and reset the connection instead of the reply."""
         self._swallowed.clear()
-        self.arrives = True
+        self.fate = "swallow"
         self.armed = start.encode()
 
     def drop(self, start: str) -> None:
         """Reset the connection in place of the next statement that begins with ``start``, which does not reach the server."""
-        self.arrives = False
+        self.fate = "drop"
         self.armed = start.encode()
 
+    def hold(self, start: str) -> None:
+        """Reset the connection in place of the next statement that begins with ``start``, which reaches the server at `release`."""
+        self._swallowed.clear()
+        self.fate = "hold"
+        self.armed = start.encode()
+
+    def keep(self, server: socket.socket, statement: bytes) -> None:
+        """Take over the connection to the server for a statement that is held."""
+        self._held = server, statement
+
+    def release(self) -> None:
+        """Let the held statement reach the server, and return when it has replied: the statement is executed."""
+        if self._held is None:
+            raise ValueError("No statement is held.")
+        (server, statement), self._held = self._held, None
+        server.settimeout(10.0)
+        server.sendall(statement)
+        server.recv(1)
+        _reset(server)
+
     def wait_swallowed(self, timeout: float = 10.0) -> bool:
-        """Wait until `swallow` has reset a connection; return whether it has."""
+        """Wait until `swallow` or `hold` has reset a connection; return whether it has."""
         return self._swallowed.wait(timeout)
 
     def close(self) -> None:
@@ -165,6 +187,7 @@ class _Link:
         self._server = server
         self._ended = threading.Event()
         self._swallowing = threading.Event()
+        self._kept = False  # the proxy has the connection to the server
         self._leaving = threading.Lock()
         self._pumping = 2
         for end in (client, server):
@@ -196,7 +219,7 @@ class _Link:
             self._pumping -= 1
             if self._pumping:
                 return
-        for end in (self._client, self._server):
+        for end in (self._client,) if self._kept else (self._client, self._server):
             if self._ended.is_set():
                 _reset(end)
             else:
@@ -217,19 +240,28 @@ class _Link:
         if not data:
             sink.shutdown(socket.SHUT_WR)
             return False  # the other direction may still have bytes
-        wanted = self._proxy.armed
-        if source is self._client and wanted is not None:
-            query = QUERY.match(data)
-            if query and data.startswith(wanted, query.end()):
-                self._proxy.armed = None
-                if not self._proxy.arrives:
-                    self._ended.set()
-                    return False
-                self._swallowing.set()
+        if source is self._client and self._proxy.armed is not None and not self._meets_its_fate(data):
+            return False
         if self._proxy.delay:
             self._ended.wait(self._proxy.delay)
         self._send(sink, data)
         return True
+
+    def _meets_its_fate(self, data: bytes) -> bool:
+        """Whether the data goes on: unless it is the armed statement, and that is to be dropped or held."""
+        query, wanted = QUERY.match(data), self._proxy.armed
+        if not query or wanted is None or not data.startswith(wanted, query.end()):
+            return True
+        self._proxy.armed = None
+        fate = self._proxy.fate
+        if fate == "hold":
+            self._kept = True
+            self._proxy.keep(self._server, data)
+        if fate != "drop":
+            self._swallowing.set()
+        if fate != "swallow":
+            self._ended.set()
+        return fate == "swallow"
 
     def _send(self, sink: socket.socket, data: bytes) -> None:
         while data and not self._ended.is_set():
