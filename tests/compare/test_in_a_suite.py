@@ -13,6 +13,7 @@ from sqlalchemy import update
 
 from queue_db import ConfigurationError, Optimistic, Pessimistic
 from queue_db.errors import ArgumentError
+from queue_db.store.base import Transaction
 from queue_db.strategies import strategy_for
 from queue_db.testing import compare
 
@@ -65,11 +66,11 @@ class Careless:
     name: str = "careless"
     needs = frozenset()
 
-    def claim(self, connection, store, request):
-        result = strategy_for("optimistic").claim(connection, store, request)
-        jobs = store.tables.jobs
+    def claim(self, tx: Transaction, request):
+        result = strategy_for("optimistic").claim(tx, request)
+        jobs = tx.tables.jobs
         if ids := [row.id for row in result.rows]:
-            connection.execute(update(jobs).where(jobs.c.id.in_(ids)).values(available_at=0))
+            tx.connection.execute(update(jobs).where(jobs.c.id.in_(ids)).values(available_at=0))
         return result
 
     def observe(self, result):
