@@ -437,7 +437,8 @@ def test_a_long_address_is_refused(site: Site) -> None:
 def test_a_request_for_another_protocol_fills_no_log(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     headers = {"Connection": "Upgrade", "Upgrade": "websocket"}
     assert site.client().get("/healthz", headers=headers).status_code == 200
-    assert not caplog.records
+    # What other tests had done is summed up once a minute, perhaps now.
+    assert not [record.getMessage() for record in caplog.records if not hasattr(record, "incident")]
 
 
 def test_endless_headers_are_refused(site: Site) -> None:
