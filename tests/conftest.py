@@ -27,6 +27,7 @@ from sqlalchemy import event, make_url
 from sqlalchemy.pool import ConnectionPoolEntry, Pool
 
 from queue_db import Queue, QueueDB
+from queue_db.store import LowWaterMarks
 from queue_db.testing import SettableClock
 from tests import lean_java, parts
 from tests.databases import FILES, KINDS
@@ -315,6 +316,12 @@ def handles() -> Iterator[Handles]:
 def clock(handles: Handles) -> SettableClock:
     handles.clock.set(datetime.now(UTC))
     return handles.clock
+
+
+@pytest.fixture
+def no_rescan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No claim begins at the start of its queue again, as one does when a second has passed: for who counts its statements."""
+    monkeypatch.setattr(LowWaterMarks, "rescan_due", lambda _: False)
 
 
 @pytest.fixture

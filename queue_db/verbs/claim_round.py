@@ -25,7 +25,7 @@ log = logging.getLogger("queue_db.verbs.claim_round")
 Won = tuple[Sequence[ClaimedRow], str]
 
 #: Seconds after a claim whose answer was lost at which its jobs are looked for: the server may still be executing it, or begin to.
-#: No server waits longer for a lock.
+#: On connections of the library a statement waits at most 10 s for a lock.
 LOOKS = (0.0, 1.0, 5.0, 30.0)
 
 # Random bytes of a claim token, from the system's source for secrets.

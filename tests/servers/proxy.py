@@ -142,6 +142,8 @@ class Proxy:
         self._closed.set()
         self.refuse()
         self.cut()
+        if self._held is not None:
+            _reset(self._held[0])
         self._accepting.join()
 
     def ended(self, link: "_Link", swallowed: bool) -> None:
