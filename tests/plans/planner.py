@@ -32,6 +32,12 @@ def forget(db: QueueDB, *tables: Table) -> None:
     _run(db, {"postgresql": f"{catalog}; {sizes}", "sqlite": whole, "mysql": transient, "mariadb": transient}, tables)
 
 
+def renew(db: QueueDB) -> None:
+    """Let plans be made anew, of the tables as they are now: those that are prepared belong to a connection."""
+    db.database.connections.release()
+    db.database.engine.dispose()
+
+
 def _run(db: QueueDB, statements: dict[str, str], tables: tuple[Table, ...]) -> None:
     """Run them on each of ``tables``; without any on that of the jobs."""
     engine = db.database.engine

@@ -34,6 +34,7 @@ from sqlalchemy import (
     or_,
     select,
     true,
+    tuple_,
     union_all,
     update,
 )
@@ -165,15 +166,17 @@ def _ids(tables: FeedTables, towards: bool) -> Any:
     last, target = (cast(bindparam(name, type_=Text), Snapshot()) for name in ("last", "target"))
     visible = [shown(ticked.c.xid, target)] if towards else []
     most = bindparam("most", type_=Integer)
-    mine = select(ticked.c.id).where(ticked.c.feed == value["feed"], *visible).order_by(ticked.c.id).limit(most)
-    late = mine.where(ticked.c.id > func.greatest(value["cut"], value["base"]), ticked.c.id <= value["floor"])
+    mine = select(ticked.c.id).where(ticked.c.feed == value["feed"], *visible).limit(most)
     listed = func.unnest(bindparam("open", type_=ARRAY(BigInteger))).table_valued("value").render_derived()
     # One by one: a range of transactions is not in the order of the ids, and a planner may read all messages for that.
     begun = func.generate_series(value["xmax"], value["xid"] - 1, type_=BigInteger).table_valued("value").render_derived()
     xids = union_all(select(listed.c.value), select(begun.c.value)).subquery("xids")
-    each = late.where(ticked.c.xid == xids.c.value).lateral("late")
+    # As a range of both: a planner that takes all messages for those of one transaction has no other index for it.
+    place, low = tuple_(ticked.c.xid, ticked.c.id), func.greatest(value["cut"], value["base"])
+    late = mine.where(place > tuple_(xids.c.value, low), place <= tuple_(xids.c.value, value["floor"]))
+    each = late.order_by(ticked.c.xid, ticked.c.id).lateral("late")
     earlier = select(each.c.id).select_from(xids).join(each, true()).order_by(each.c.id).limit(most)
-    later = mine.where(
+    later = mine.order_by(ticked.c.id).where(
         ticked.c.id > func.greatest(value["floor"], value["cut"]), or_(ticked.c.id > value["seen"], ~shown(ticked.c.xid, last))
     )
     if towards:

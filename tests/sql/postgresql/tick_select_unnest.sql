@@ -17,10 +17,9 @@ FROM (
         FROM jobs_ticked
         WHERE jobs_ticked.feed = :of_feed::BIGINT
           AND txid_visible_in_snapshot(jobs_ticked.xid, CAST(:target::VARCHAR AS txid_snapshot))
-          AND jobs_ticked.id > greatest(:of_cut::BIGINT, :of_base::BIGINT)
-          AND jobs_ticked.id <= :of_floor::BIGINT
-          AND jobs_ticked.xid = xids.value
-        ORDER BY jobs_ticked.id
+          AND (jobs_ticked.xid, jobs_ticked.id) > (xids.value, greatest(:of_cut::BIGINT, :of_base::BIGINT))
+          AND (jobs_ticked.xid, jobs_ticked.id) <= (xids.value, :of_floor::BIGINT)
+        ORDER BY jobs_ticked.xid, jobs_ticked.id
         LIMIT :most::INTEGER
     ) AS late ON true
     ORDER BY late.id

@@ -1,0 +1,35 @@
+"""``pytest -p tests.late``: as if a second passed between any two statements, as on a machine that has too much to do.
+
+What is kept for a second is too old at once, and what is due once a second is always due. A test that fails only here depends on
+the speed of the machine. Tests of these very caches fail here, too.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from queue_db.store.low_water_marks import LowWaterMarks
+
+#: Seconds for which something is kept, or between two times that it is done.
+AGES = (
+    "queue_db.dialects.prepared.BUSY_PLAN_AGE",
+    "queue_db.dialects.prepared.PLAN_AGE",
+    "queue_db.feeds.feed._FRESH",
+    "queue_db.feeds.publishing._RANK_EVERY",
+    "queue_db.service.identity.REMEMBERED_FOR",
+    "queue_db.service.pressure._REMEMBER",
+    "queue_db.service.waiting._OBEY_WITHIN",
+    "queue_db.worker.claimer.READ_EVERY",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """In this process and, since workers load the plugins of the command line, in each of pytest-xdist."""
+    for age in AGES:
+        module, name = age.rsplit(".", 1)
+        owner = importlib.import_module(module)
+        assert isinstance(getattr(owner, name), float), age
+        setattr(owner, name, 0.0)
+    setattr(LowWaterMarks, "rescan_due", lambda _: True)  # noqa: B010
