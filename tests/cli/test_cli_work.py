@@ -292,7 +292,7 @@ def test_it_ends_with_a_status_of_its_own_when_handlers_hang(ask, queue, url, tm
         "from queue_db.worker import Worker\n"
         "go = threading.Event()\n"
         f"worker = Worker(QueueDB({url!r}), {queue.name!r})\n"
-        f"worker.handles('hangs', timeout=0.05)(lambda job: go.wait(20))\n"
+        f"worker.handles('hangs', timeout=0.05)(lambda job: go.wait({PATIENCE}))\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))

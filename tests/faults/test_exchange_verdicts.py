@@ -55,7 +55,7 @@ def test_a_completion_that_waits_for_a_locked_row_shortens_no_lease(
     with ThreadPoolExecutor(1) as pool, open_transaction(queue.db) as connection:
         connection.execute(text("SELECT 1 FROM jobs WHERE id = :id FOR UPDATE"), {"id": jobs[0].id})
         exchanged = pool.submit(queue.exchange, jobs, size, 60)
-        gave_up = left.wait(8)  # seconds; other statements wait for 10
+        gave_up = left.wait(PATIENCE)
         now = queue.core.store.read_clock(connection)
         connection.rollback()
         verdicts, won = exchanged.result(PATIENCE)

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.patience import PATIENCE
+
 
 @pytest.fixture
 def route(db, name):
@@ -148,7 +150,7 @@ def test_following_ends_with_ctrl_c(db, url, route, verb):
         while not [info for info in feed.cursors() if info.name == "billing" and info.behind == 0]:
             assert program.poll() is None, program.stderr.read()
         program.send_signal(signal.SIGINT)
-        assert program.wait(30) == 130, program.stderr.read()
+        assert program.wait(PATIENCE) == 130, program.stderr.read()
         assert b": 1 messages " in program.stdout.read()
         assert b"interrupted" in program.stderr.read()
     finally:

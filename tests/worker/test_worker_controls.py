@@ -11,7 +11,7 @@ from queue_db.store import controls
 from queue_db.testing import counted_statements
 from queue_db.worker import Worker
 from queue_db.worker.allowance import Allowance
-from tests.patience import PATIENCE
+from tests.patience import HOURS, PATIENCE
 from tests.worker.serving import serving
 
 
@@ -403,7 +403,8 @@ def test_a_claim_that_fails_uses_nothing_of_the_rate(queue, running, monkeypatch
     assert len(claims) >= 2
 
 
-def test_unlimited_queues_cost_one_look_a_second(queue: Queue, db):
+def test_unlimited_queues_cost_one_look_a_second(queue: Queue, db, monkeypatch):
+    monkeypatch.setattr("queue_db.worker.allowance.REFRESH", HOURS)  # the second is not over before the loop is
     allowance = Allowance(db, [queue.name], 60.0, most=lambda queue: 10, in_hand=lambda queue: 0)
     allowance.refresh()
     with counted_statements(db.database.engine) as statements:
