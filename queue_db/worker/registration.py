@@ -91,6 +91,7 @@ class Registration:
         self._queues = json.dumps(dict(queues))
         self._status = status
         self._name = own_name(db, next(_NUMBERS))
+        self._left = False
         self._host = host_identity()
 
     def report(self) -> float:
@@ -117,6 +118,8 @@ class Registration:
             self._refuse("this worker is not registered: if it is killed, its jobs and spans wait until their leases end", error)
         else:
             self._outage.worked()
+        if self._left:
+            self.deregister()  # the worker has ended meanwhile, and the row may have been written again
         self.decided.set()
         return REPORT_EVERY * random.uniform(0.75, 1.25)
 
@@ -133,7 +136,8 @@ class Registration:
         log.warning("%s: %s; %s", what, error, fix, extra={"worker": self._name, "outcome": "unregistered"})
 
     def deregister(self) -> None:
-        """Delete the row."""
+        """Delete the row. A report that is under way deletes it again."""
+        self._left = True
         with suppress(QueueDBError):
             self._core.run(ONCE, worker_registry.deregister, self._name)
 

@@ -189,13 +189,20 @@ class Supervisor:
             slot.returning = self._start_returning(process)
         if self._stopping is not None:
             slot.exit_status = status
-        elif status < 0 or self._any_claimed:
+        elif status < 0 or self._has_any_claimed():
             self._schedule_restart(slot)
         else:
             message = "process %d (pid %d) exited before its first claim (%s): it cannot start, so all are stopped"
             log.error(message, slot.number, process.pid, process.exit_text)
             slot.exit_status = self._failed = status
             self._forward(signal.SIGTERM)
+
+    def _has_any_claimed(self) -> bool:
+        """Whether a process has ever claimed, also by reports that have come since it was checked."""
+        for slot in self._slots:
+            slot.process.read_reports()
+            self._any_claimed = self._any_claimed or slot.process.claimed
+        return self._any_claimed
 
     def _schedule_restart(self, slot: _Slot) -> None:
         process, now = slot.process, time.monotonic()

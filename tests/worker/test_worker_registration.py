@@ -181,3 +181,15 @@ def test_an_old_row_of_a_dead_process_is_read_before_it_is_deleted(queue, db, cl
     assert own.rescue_dead() == 1
     assert timed.get(job_id).state is State.AVAILABLE
     assert timed.workers() == []
+
+
+def test_a_report_that_is_under_way_leaves_no_row_of_a_worker_that_has_ended(queue, db):
+    """Deregistering loses to the report: its row is written afterwards."""
+
+    def status():
+        registration.deregister()
+        return "stopping", 0, {}
+
+    registration = Registration(db, {queue.name: 1}, status)
+    registration.report()
+    assert mine(db, queue) == []

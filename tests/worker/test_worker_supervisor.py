@@ -15,7 +15,9 @@ from queue_db import State
 from queue_db.core import names_process
 from queue_db.worker.allowance import Allowance
 from queue_db.worker.registration import Registration
-from tests.patience import PATIENCE
+from queue_db.worker.supervisor import Supervisor as Supervising
+from queue_db.worker.supervisor import _Slot, _WorkerProcess
+from tests.patience import PATIENCE, wait_for
 from tests.worker.in_processes import Meeting
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
@@ -115,6 +117,31 @@ def test_a_replacement_that_cannot_start_stops_nobody_and_is_tried_again(queue, 
             supervisor.waits()
         supervisor.process.send_signal(signal.SIGTERM)
         assert supervisor.process.wait() == 0
+
+
+@pytest.mark.parametrize(("first", "stopped"), [("started", False), ("nothing", True)])
+def test_one_that_fails_loses_to_a_report_that_was_not_read_yet(first, stopped):
+    """Whether all are stopped depends on what the others have reported, and not on who is checked first."""
+    code = (
+        "import os, sys, time\n"
+        "from queue_db.worker.supervisor import SupervisorLink\n"
+        "link = SupervisorLink.from_environment(os.environ)\n"
+        f"link.report_started('one') if {first!r} == 'started' else link.send(b'nothing')\n"
+        "time.sleep(1e6)\n"
+    )
+    supervising = Supervising([], 2, environment={}, return_jobs=lambda worker: None)
+    claiming = _WorkerProcess([sys.executable, "-c", code], dict(os.environ))
+    failing = _WorkerProcess([sys.executable, "-c", "raise SystemExit(3)"], dict(os.environ))
+    try:
+        supervising._slots = [_Slot(1, failing), _Slot(2, claiming)]
+        assert claiming.pipe.poll(PATIENCE)
+        wait_for(lambda: failing.poll() is not None)
+        supervising._check(supervising._slots[0])
+        assert (supervising._failed == 3) is stopped
+        assert (supervising._slots[0].restart_at is None) is stopped
+    finally:
+        claiming.send_signal(signal.SIGKILL)
+        wait_for(lambda: claiming.poll() is not None)
 
 
 MEETS = ("--handler", "tests.worker.in_processes:meets", "--processes", "2", "--concurrency", "1", "--grace", str(PATIENCE))
