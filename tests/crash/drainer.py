@@ -1,7 +1,8 @@
-"""A worker process to be killed: ``python -m tests.crash.drainer URL QUEUE BATCH LEASE EXECUTIONS ENDED``.
+"""A worker process to be killed: ``python -m tests.crash.drainer URL QUEUE BATCH LEASE EXECUTIONS LATE ENDED``.
 
 It notes every job that it begins in a file, before it does anything, and writes one effect for each job in the transaction that
-completes it. It ends when the queue is empty and the file ENDED is there.
+completes it. In the file LATE it notes the jobs that others got since it had them beyond their lease. It ends when the queue is
+empty and the file ENDED is there.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from queue_db import QueueDB
 EFFECTS = Table("effects", MetaData(), Column("job_id", BigInteger))
 
 
-def main(url: str, queue_name: str, batch: int, lease: float, executions: str, ended: str) -> None:
+def main(url: str, queue_name: str, batch: int, lease: float, executions: str, late: str, ended: str) -> None:
     """Drain the queue."""
-    notes = os.open(executions, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    notes, beyond = (os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT) for name in (executions, late))
     with QueueDB(url, strategy="optimistic") as db:
         queue = db.queue(queue_name)
         while True:
+            began = time.monotonic()
             jobs = queue.claim(batch, lease=lease)
             if not jobs:
                 stats = queue.stats()
@@ -38,8 +40,10 @@ def main(url: str, queue_name: str, batch: int, lease: float, executions: str, e
                 done = [{"job_id": job.id} for job, verdict in zip(jobs, verdicts, strict=True) if verdict]
                 if done:
                     connection.execute(insert(EFFECTS), done)
+            if time.monotonic() - began > lease:
+                os.write(beyond, b"".join(b"%d\n" % job.id for job, verdict in zip(jobs, verdicts, strict=True) if not verdict))
 
 
 if __name__ == "__main__":
-    _, url, queue_name, batch, lease, executions, ended = sys.argv
-    main(url, queue_name, int(batch), float(lease), executions, ended)
+    _, url, queue_name, batch, lease, executions, late, ended = sys.argv
+    main(url, queue_name, int(batch), float(lease), executions, late, ended)

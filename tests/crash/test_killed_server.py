@@ -59,9 +59,11 @@ class Run:
             self.enqueued.update(ids)
 
     def _drain(self, queue: Queue) -> None:
+        with self.lock:
+            completed = set(self.completed)  # before the claim: on a busy machine its leases may be over when it returns
         jobs = queue.claim(BATCH, lease=2.0)
         with self.lock:
-            self.came_back |= {job.id for job in jobs} & self.completed
+            self.came_back |= {job.id for job in jobs} & completed
         try:
             verdicts = queue.complete_many(jobs)
         except StorageError:

@@ -16,7 +16,8 @@ from queue_db import QueueDB
 from tests.crash.drainer import EFFECTS
 from tests.patience import PATIENCE, wait_for
 
-#: The lease is longer than a busy machine stops a process: what is repeated was in the hands of a killed one.
+#: The lease is longer than a busy machine mostly stops a process: what is repeated was in the hands of a killed one, or of one that
+#: tells that it took longer.
 BATCH, LEASE = 20, 10.0
 
 
@@ -43,14 +44,14 @@ SHORT, LONG = Drain(2, 3, 400), Drain(10, 10, 2000)
 def test_killed_workers_lose_nothing_and_repeat_only_what_they_held(
     fresh_url: str, tmp_path: Path, drain: Drain, record_property: Callable[[str, object], None]
 ) -> None:
-    executions, ended = tmp_path / "executions", tmp_path / "ended"
+    executions, late, ended = (tmp_path / name for name in ("executions", "late", "ended"))
     executions.touch()
     engine = create_engine(fresh_url)
     EFFECTS.create(engine)
     ids: list[int | None] = []
 
     def start() -> subprocess.Popen[bytes]:
-        options = [fresh_url, "crash", str(BATCH), str(LEASE), str(executions), str(ended)]
+        options = [fresh_url, "crash", str(BATCH), str(LEASE), str(executions), str(late), str(ended)]
         return subprocess.Popen([sys.executable, "-m", "tests.crash.drainer", *options])
 
     def begun() -> list[int]:
@@ -81,5 +82,6 @@ def test_killed_workers_lose_nothing_and_repeat_only_what_they_held(
     assert set(executed) == set(ids), "a job was never begun"
     assert effects == Counter(ids), "a job had no effect, or more than one"
     repeats = executed.total() - len(executed)
-    assert repeats <= drain.kills * BATCH, f"{repeats} repeats, but only {drain.kills} × {BATCH} jobs were in flight at the kills"
+    allowed = drain.kills * BATCH + len(late.read_text().split())
+    assert repeats <= allowed, f"{repeats} repeats, but only {allowed} jobs were in flight at the kills or beyond their leases"
     record_property("repeats", repeats)

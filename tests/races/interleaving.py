@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, event, text
+from sqlalchemy import URL, Connection, Engine, event, make_url, text
 
 from queue_db import LeasedJob, Queue, QueueDB
 from tests.patience import PATIENCE
@@ -19,6 +19,20 @@ _T = TypeVar("_T")
 
 #: Seconds after which InnoDB's view of its transactions is up to date.
 _INNODB_REFRESHES = 0.15
+
+_LOCK_WAIT = {"init_command": f"SET SESSION innodb_lock_wait_timeout = {PATIENCE:.0f}", "read_timeout": f"{2 * PATIENCE:.0f}"}
+_LOCK_WAITS = {
+    "sqlite": {"timeout": f"{PATIENCE:.0f}"},
+    "postgresql": {"options": f"-c lock_timeout={PATIENCE:.0f}s"},
+    "mysql": _LOCK_WAIT,
+    "mariadb": _LOCK_WAIT,
+}
+
+
+def patient(url: str) -> URL:
+    """The same database, whose statements wait for locks as long as a test waits, not the ten seconds that the package sets."""
+    parsed = make_url(url)
+    return parsed.update_query_dict(_LOCK_WAITS[parsed.get_backend_name()])
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from queue_db.dialects.claim_plan import ClaimPlan
 from queue_db.store import LowWaterMarks
 from queue_db.strategies import Strategy
 from queue_db.testing import SettableClock
-from tests.races.interleaving import Loser, at_once, open_transaction, other_handle
+from tests.races.interleaving import Loser, at_once, open_transaction, other_handle, patient
 from tests.races.winners import WINNERS
 
 TwoQueues = Callable[[str], list[Queue]]
@@ -109,7 +109,7 @@ def two(fresh_url: str, clock: SettableClock, monkeypatch: pytest.MonkeyPatch) -
     def open_them(strategy: str) -> list[Queue]:
         monkeypatch.setattr(LowWaterMarks, "rescan_due", lambda self: False)
         for worker in ("ours", "theirs"):
-            opened.append(QueueDB(fresh_url, strategy=STRATEGIES[strategy](), clock=clock, worker=worker))
+            opened.append(QueueDB(patient(fresh_url), strategy=STRATEGIES[strategy](), clock=clock, worker=worker))
             opened[-1].migrate()
             expecting(opened[-1].queue("mail"))
         return [db.queue("mail") for db in opened]

@@ -16,6 +16,7 @@ from queue_db.model import NewJob
 from queue_db.store import Store, enqueue
 from queue_db.verbs.enqueue import _INSERTS, _SHARED
 from tests.patience import PATIENCE
+from tests.races.interleaving import patient
 
 OpenDB = Callable[..., QueueDB]
 
@@ -148,9 +149,10 @@ def test_on_an_engine_of_the_application_no_thread_inserts_for_another(url: str,
 
 # On MySQL and MariaDB an insert that waits for a key keeps inserts beside it waiting, whoever makes them.
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")
-def test_an_enqueue_that_loses_the_wait_for_a_key_keeps_no_other_waiting(queue: Queue) -> None:
+def test_an_enqueue_that_loses_the_wait_for_a_key_keeps_no_other_waiting(url: str, name: str) -> None:
     """The caller whose transaction has the key enqueues too: if it waited for the loser, both would wait for each other."""
-    with ThreadPoolExecutor(1) as pool:
+    with QueueDB(patient(url)) as db, ThreadPoolExecutor(1) as pool:
+        queue = db.queue(name)
         with queue.db.database.begin() as connection:
             taken = queue.enqueue("mail", "first", unique_key="k", using=connection)
             sent = threading.Event()

@@ -16,6 +16,7 @@ from queue_db.verbs.settle import Settle
 from queue_db.worker.heartbeat import Heartbeat
 from queue_db.worker.in_flight import InFlight
 from tests.patience import PATIENCE
+from tests.races.interleaving import patient
 
 
 @contextmanager
@@ -30,6 +31,13 @@ def statements_of_others(db: QueueDB) -> Iterator[threading.Event]:
     event.listen(db.database.engine, "before_cursor_execute", note)
     yield sent
     event.remove(db.database.engine, "before_cursor_execute", note)
+
+
+@pytest.fixture
+def db(url: str) -> Iterator[QueueDB]:
+    """A lock timeout shows here that two wait for each other, not that the machine is busy."""
+    with QueueDB(patient(url)) as patient_one:
+        yield patient_one
 
 
 def claimed(queue: Queue) -> LeasedJob:

@@ -39,6 +39,8 @@ worker = Worker(QueueDB(os.environ["QUEUE_DB_URL"]), os.environ["QUEUE"], concur
 def work(job):
     os.write(record, f"begin {job.id} {job.attempts} {os.getpid()}\\n".encode())
     time.sleep(float(os.environ["SECONDS"]))
+    while not os.path.exists("go"):
+        time.sleep(0.02)
     os.write(record, f"end {job.id} {job.attempts} {os.getpid()}\\n".encode())
 """
 
@@ -54,11 +56,17 @@ class Storm:
     prefetch: int = 0
     lease: float = 60.0
     seconds: float = 0.02
+    held: bool = False  #: handlers do not return before :meth:`let_go`
 
     def __post_init__(self) -> None:
         (self.folder / "handlers.py").write_text(HANDLERS)
+        if not self.held:
+            self.let_go()
         self.record = self.folder / "record"
         self.record.touch()
+
+    def let_go(self) -> None:
+        (self.folder / "go").touch()
 
     def start(self, *options: str) -> subprocess.Popen[bytes]:
         environment = {

@@ -258,6 +258,7 @@ class Busy:
 def test_a_job_that_was_not_checked_for_long_waits_for_a_check(queue, checking, monkeypatch):
     """The database did not answer, or the thread that checks was late."""
     in_flight, check, lost = checking
+    monkeypatch.setattr(lease_check, "VALID_FOR", 3600.0)
     queue.enqueue_many([("n", None)] * 2)
     jobs = queue.claim(2)
     in_flight.add(queue.name, jobs)

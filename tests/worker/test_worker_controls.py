@@ -11,8 +11,11 @@ from queue_db.store import controls
 from queue_db.testing import counted_statements
 from queue_db.worker import Worker
 from queue_db.worker.allowance import Allowance
-from tests.patience import HOURS, PATIENCE
+from tests.patience import HOURS, PATIENCE, wait_for
 from tests.worker.serving import serving
+
+#: Microseconds for which a share lasts.
+AN_HOUR = 3_600_000_000
 
 
 @pytest.fixture
@@ -126,10 +129,12 @@ def test_to_pause_waits_for_what_runs(queue, running):
 class Gauge:
     """How many run at once, and the most that ever did."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, waits: float = 0.05) -> None:
         self.now, self.most, self.lock = 0, 0, threading.Lock()
         self.full = threading.Event()
         self.size = size
+        #: Seconds: long enough for a third worker to come in, if it were let in.
+        self.waits = waits
 
     def __call__(self, job):
         with self.lock:
@@ -137,8 +142,7 @@ class Gauge:
             self.most = max(self.most, self.now)
             if self.now >= self.size:
                 self.full.set()
-        # Long enough for a third worker to come in, if it were let in.
-        self.full.wait(0.05)
+        self.full.wait(self.waits)
         with self.lock:
             self.now -= 1
 
@@ -228,10 +232,7 @@ def test_until_empty_ends_while_a_rival_has_the_last_job_and_all_that_the_limit_
     worker = serving(queue, lambda job: None, poll=0.01)
     thread = threading.Thread(target=worker.run, kwargs={"until_empty": True})
     thread.start()
-    for _ in range(10_000):
-        if "controls.take_share" in sent or threading.Event().wait(0.001):
-            break
-    assert "controls.take_share" in sent
+    wait_for(lambda: "controls.take_share" in sent)
     assert thread.is_alive(), "it ended although a job is due"
     assert len(other.queue(queue.name).claim()) == 1
     thread.join(PATIENCE)
@@ -261,8 +262,8 @@ def test_a_worker_whose_rivals_have_it_all_asks_now_and_then(queue, db, open_db,
 
 def test_without_the_limit_the_gauge_shows_more(queue, open_db):
     """The control for the test above: it can fail."""
-    queue.enqueue_many([("n", None)] * 60)
-    gauge = Gauge(5)
+    queue.enqueue_many([("n", None)] * 10)
+    gauge = Gauge(5, waits=PATIENCE)
     serving(queue, gauge, concurrency=10).run(until_empty=True)
     assert gauge.most >= 5
 
@@ -270,7 +271,7 @@ def test_without_the_limit_the_gauge_shows_more(queue, open_db):
 def test_shares_add_up_to_the_limit(queue, db):
     queue.limit(concurrency=5)
 
-    def take(worker: str, wanted: int, lasts: int = 10_000_000) -> int | None:
+    def take(worker: str, wanted: int, lasts: int = AN_HOUR) -> int | None:
         return db.core.write(controls.take_share, queue.name, worker, wanted, lasts)
 
     assert take("a", 3) == 3
@@ -295,7 +296,7 @@ def test_each_queue_has_shares_of_its_own(queue, db, name):
         one.limit(concurrency=3)
 
     def take(one: Queue, worker: str, wanted: int) -> int | None:
-        return db.core.write(controls.take_share, one.name, worker, wanted, 10_000_000)
+        return db.core.write(controls.take_share, one.name, worker, wanted, AN_HOUR)
 
     assert [take(one, "a", 2) for one in (queue, other)] == [2, 2]
     assert [take(one, "b", 2) for one in (queue, other)] == [1, 1]
@@ -313,7 +314,7 @@ def test_two_workers_that_ask_at_once_do_not_get_more_than_there_is(queue, open_
         barrier.wait()
         for _ in range(20):
             share = db.database.run(
-                lambda connection: controls.take_share(connection, db.store, queue.name, f"w{number}", 9, 60_000_000), name="share"
+                lambda connection: controls.take_share(connection, db.store, queue.name, f"w{number}", 9, AN_HOUR), name="share"
             )
         got.append(share)
 

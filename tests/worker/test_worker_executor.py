@@ -6,6 +6,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -222,19 +223,28 @@ def test_one_that_talks_without_end_has_no_more_time_than_others(queue):
 
 @SQLITE
 @pytest.mark.parametrize("stubborn", [False, True])
-def test_at_a_timeout_the_process_has_ended_before_the_job_comes_back(queue, meeting, running, stubborn):
+def test_at_a_timeout_the_process_has_ended_before_the_job_comes_back(queue, meeting, running, stubborn, monkeypatch):
     """One slot: the second attempt begins in it, and the process of the first one is gone by then, and all that it had started."""
-    worker = apart(queue, in_processes.meets, concurrency=1, handling={"timeout": 3.0, "backoff": constant(0)})
+    later = 0.0
+    clock = types.SimpleNamespace(monotonic=lambda: time.monotonic() + later)
+    monkeypatch.setattr("queue_db.worker.process_pool.time", clock)
+    if not stubborn:
+        monkeypatch.setattr("queue_db.worker.process_pool.TERMINATE", PATIENCE)
+    worker = apart(queue, in_processes.meets, concurrency=1, handling={"timeout": 3600.0, "backoff": constant(0)})
     job_id = queue.enqueue("n", {"port": meeting.port, "stubborn": stubborn, "starts": True})
     with running(worker):
         first = meeting.visitor()
-        assert first.hear() == "asked to end"
+        first.tell("progress")
+        wait_for(lambda: queue.get(job_id).progress)  # the worker knows that its time has begun
+        later = 3600.0
+        # A stubborn one may be killed before it has said so.
+        assert stubborn or first.hear() == "asked to end"
         second = meeting.visitor()
         assert not first.alive
         assert first.program_ends(), "what the handler had started runs on"
         second.tell("return")
     assert (worker.summary.failed, worker.summary.completed) == (1, 1)
-    assert queue.db.errors(job_id)[0].message == "no result after 3 s"
+    assert queue.db.errors(job_id)[0].message == "no result after 3600 s"
 
 
 @SQLITE

@@ -43,7 +43,7 @@ def test_two_workers_run_each_group_in_order(queue, open_db, options):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     # One that found nothing due may have left while the other had the last job of each group in hand.
     assert sum(worker.summary.completed for worker in workers) == GROUPS * EACH
     assert watch.crowds == []

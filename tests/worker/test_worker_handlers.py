@@ -163,7 +163,7 @@ def test_coroutines_run_side_by_side_on_one_thread(queue):
 
 def test_a_coroutine_is_cancelled_at_its_timeout_and_when_its_lease_is_lost(queue, running, log):
     cancelled = []
-    worker = Worker(queue.db, queue.name, lease=6)
+    worker = Worker(queue.db, queue.name, lease=3600)
     started = threading.Event()
 
     async def forever(job):

@@ -38,8 +38,9 @@ def test_stuck_slots_are_shown_wherever_workers_are(queue, db, open_db, hanging,
     registry = CollectorRegistry()
     prometheus.instrument(worker, registry, depth=False)
     with running(worker):
-        (row,) = wait_for(lambda: [one for one in others.workers() if queue.name in one.queues and one.stuck == 2])
-        assert (row.state, row.in_hand) == ("working", 0)
+        mine = lambda one: queue.name in one.queues and (one.stuck, one.in_hand) == (2, 0)  # noqa: E731
+        (row,) = wait_for(lambda: [one for one in others.workers() if mine(one)])
+        assert row.state == "working"
         assert worker.stuck == registry.get_sample_value("queue_db_stuck") == 2
         (found,) = [one for one in findings(others) if row.name in one.sentence]
         assert found.stuck

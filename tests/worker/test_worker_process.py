@@ -130,13 +130,13 @@ def test_a_second_signal_releases_the_job_at_once(process, queue):
 
 def test_after_sudden_death_the_job_comes_back_with_the_lease(process, queue, open_db):
     job_id = queue.enqueue("n")
-    worker = process("--lease", "5")
+    worker = process("--lease", "600")
     worker.begun()
     worker.process.kill()
     assert worker.end()[0] == -signal.SIGKILL
     assert queue.get(job_id).state is State.RUNNING
     assert queue.claim() == []
-    later = open_db(clock=lambda: time.time_ns() // 1000 + 60 * 1_000_000).queue(queue.name)
+    later = open_db(clock=lambda: time.time_ns() // 1000 + 3600 * 1_000_000).queue(queue.name)
     (again,) = later.claim()
     assert (again.id, again.attempts) == (job_id, 2)
 

@@ -10,12 +10,20 @@ import pytest
 
 from queue_db import ArgumentError, ConfigurationError, State
 from queue_db.worker import Program
+from queue_db.worker.child_process import ChildProcess
 from tests.patience import PATIENCE
 from tests.worker.serving import serving
 
 PATH = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 
 pytestmark = pytest.mark.parametrize("kind", ["sqlite"])
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that has ended may be late with its last words, and one that is told to end with its end."""
+    monkeypatch.setattr("queue_db.worker.program._STDERR_END", PATIENCE)
+    monkeypatch.setattr("queue_db.worker.child_process.TERMINATE", PATIENCE)
 
 
 def shell(command: str, **options: object) -> Program:
@@ -64,11 +72,13 @@ def test_words_are_split_without_a_shell(queue, tmp_path: Path):
         ("printf '\\377\\000x' >&2; exit 1", State.SCHEDULED, "exit status 1: \ufffd\ufffdx"),
     ],
 )
+@pytest.mark.usefixtures("patient")
 def test_exit_statuses(queue, command, state, error):
     _, job = one(queue, shell(command))
     assert (job.state, job.last_error, job.attempts) == (state, error, 1)
 
 
+@pytest.mark.usefixtures("patient")
 def test_only_the_end_of_standard_error_is_kept_and_all_of_it_is_copied(queue, tmp_path: Path):
     with (tmp_path / "copy").open("wb") as copy:
         _, job = one(queue, shell("i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done >&2; exit 1", stderr=copy))
@@ -77,10 +87,20 @@ def test_only_the_end_of_standard_error_is_kept_and_all_of_it_is_copied(queue, t
     assert (tmp_path / "copy").read_text().startswith("line 0\nline 1\n")
 
 
-def test_a_program_that_runs_too_long_is_ended_with_its_children(queue):
-    _, job = one(queue, shell("echo begun >&2; sleep 1000 & wait", timeout=0.3))
+@pytest.mark.usefixtures("patient")
+def test_a_program_that_runs_too_long_is_ended_with_its_children(queue, tmp_path: Path, monkeypatch):
+    begun, wait = tmp_path / "begun", ChildProcess.wait
+    os.mkfifo(begun)
+
+    def from_its_begin(process, seconds=None):
+        if seconds == 0.05:
+            begun.read_text()  # a busy machine may take longer to start it
+        return wait(process, seconds)
+
+    monkeypatch.setattr(ChildProcess, "wait", from_its_begin)
+    _, job = one(queue, shell(f"echo begun >&2; sleep 1000 & echo > {begun}; wait", timeout=0.05))
     assert job.state is State.SCHEDULED
-    assert job.last_error == "timed out after 0.3 s, killed by SIGTERM: begun"
+    assert job.last_error == "timed out after 0.05 s, killed by SIGTERM: begun"
 
 
 def test_a_grandchild_that_stays_does_not_hold_the_job(queue, tmp_path: Path):
@@ -117,6 +137,7 @@ def test_leaving_ends_the_program_and_releases_the_job(queue, tmp_path: Path, ru
     assert worker.summary.released == 1
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_program_that_starts_during_the_stop_is_ended(queue):
     program = shell("exec sleep 1000")
     program.stop()

@@ -11,7 +11,7 @@ from queue_db.testing import counted_statements
 from queue_db.worker import Worker
 from queue_db.worker.in_flight import InFlight
 from queue_db.worker.progress import Progress
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_for
 from tests.worker import in_processes
 from tests.worker.in_processes import Meeting
 
@@ -230,7 +230,7 @@ def test_a_worker_tells_while_the_handler_runs(queue, db, running, log):
     job_id = queue.enqueue("n")
     with running(worker):
         log.wait("wrote the progress of 1 jobs")
-        assert shown(queue, job_id) == (0.5, "halfway")
+        wait_for(lambda: shown(queue, job_id) == (0.5, "halfway"))  # the first time it may have come between the two
         go.set()
     assert worker.summary.completed == 1
 

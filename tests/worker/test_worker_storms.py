@@ -5,11 +5,12 @@ import random
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
-from queue_db import State
-from tests.patience import PATIENCE
+from queue_db import State, TransientStorageError
+from tests.patience import HOURS, PATIENCE
 from tests.worker.storms import Storm, kills, rolling
 
 SERVERS = pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
@@ -43,25 +44,30 @@ def test_a_rolling_restart_neither_loses_nor_repeats(queue, db, url, tmp_path, t
 def test_a_worker_that_slept_through_its_lease_changes_nothing(queue, open_db, url, tmp_path):
     """SIGSTOP for longer than the lease, then SIGCONT: by then another one has done the job."""
     job_id = queue.enqueue("n")
-    storm = Storm(tmp_path, url, queue.name, concurrency=1, lease=0.6, seconds=3.0)
+    storm = Storm(tmp_path, url, queue.name, concurrency=1, lease=0.6, held=True)
     late = storm.start("--json", "--verbose")
     try:
         storm.wait("the first begin", lambda: storm.lines("begin"))
-        for _ in range(3):
+        claimed = []
+        for _ in range(100):
             late.send_signal(signal.SIGSTOP)
             storm.wait("the end of the lease", lambda: queue.get(job_id).state is State.AVAILABLE)
-            if claimed := queue.claim(lease=60):
+            with suppress(TransientStorageError):
+                claimed = queue.claim(lease=HOURS)
+            if claimed:
                 break
-            # It was stopped within the transaction of its heartbeat, which has the row: nobody can claim that.
+            # It was stopped within the transaction of its heartbeat, which has the row, or SQLite's file: nobody can claim.
             late.send_signal(signal.SIGCONT)
             storm.wait("the end of its heartbeat", lambda: queue.get(job_id).state is State.RUNNING)
         (job,) = claimed
         assert (job.id, job.attempts) == (job_id, 2)
         late.send_signal(signal.SIGCONT)
+        storm.let_go()
         storm.wait("that it is told", lambda: "the result" in (tmp_path / "log").read_text())
         assert queue.get(job_id).version == job.version
         assert job.complete()
     finally:
+        storm.let_go()
         late.send_signal(signal.SIGCONT)
         late.send_signal(signal.SIGTERM)
         assert late.wait(PATIENCE) == 0
@@ -96,13 +102,14 @@ def test_until_empty_with_several_processes(queue, url, tmp_path):
 @SQLITE
 def test_sigusr1_shows_what_every_thread_does(queue, url, tmp_path):
     queue.enqueue("n")
-    storm = Storm(tmp_path, url, queue.name, seconds=3.0)
+    storm = Storm(tmp_path, url, queue.name, held=True)
     worker = storm.start()
     try:
         storm.wait("the begin", lambda: storm.lines("begin"))
         worker.send_signal(signal.SIGUSR1)
         storm.wait("the stacks", lambda: "handlers.py" in (tmp_path / "log").read_text())
     finally:
+        storm.let_go()
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(PATIENCE) == 0
 

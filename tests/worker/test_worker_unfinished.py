@@ -263,7 +263,7 @@ def test_partials_of_coroutine_functions_run_on_the_loop(queue):
 
 
 @SQLITE
-@pytest.mark.parametrize("outcome", [None, 7, "text", {"a": [1]}, Dead("no"), Retry("later"), Snooze(5), object(), int])
+@pytest.mark.parametrize("outcome", [None, 7, "text", {"a": [1]}, Dead("no"), Retry("later"), Snooze(1000), object(), int])
 def test_outcomes_and_results_are_as_they_were(queue, outcome):
     """The control: only what stands for work that did not run is refused."""
     job_id = queue.enqueue("n")
