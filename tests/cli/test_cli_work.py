@@ -9,10 +9,24 @@ import sys
 import pytest
 
 from queue_db import State, __version__
+from queue_db.backoff import constant
 from queue_db.cli.logs import MaskedJSONFormatter
 from tests.patience import HOURS, PATIENCE
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
+
+
+@pytest.fixture
+def ask(ask, monkeypatch):
+    """As everywhere, but a failed job waits for hours: a busy machine may take longer than the default backoff to look at it."""
+
+    def run(*arguments, **options):
+        # During the command alone: the databases of other fixtures are open longer than this test.
+        with monkeypatch.context() as patched:
+            patched.setattr("queue_db.backoff.exponential", lambda: constant(HOURS))
+            return ask(*arguments, **options)
+
+    return run
 
 
 @pytest.fixture
@@ -178,11 +192,13 @@ def test_a_program_on_every_database(queue, url, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert '"completed": 1, "failed": 2, "snoozed": 0, "cancelled": 0, "dead": 1' in done.stdout
-    assert len(done.stdout.splitlines()) == 1
+    (line,) = done.stdout.splitlines()
+    record = json.loads(line)
+    assert [record[word] for word in ("completed", "snoozed", "cancelled", "dead")] == [1, 0, 0, 1]
+    assert record["failed"] >= 2, "more where the machine is so busy that the backoff is over before the end"
     assert queue.get(ids["75"]).last_error.startswith("exit status 75: said")
     assert queue.get(ids["65"]).state is State.DEAD
-    assert queue.get(ids["9"]).state is State.SCHEDULED
+    assert queue.get(ids["9"]).state in (State.SCHEDULED, State.AVAILABLE)
 
 
 @pytest.mark.parametrize(("options", "expected"), [((), "none"), (("--pass-url",), "given")])
@@ -204,7 +220,8 @@ def test_strategy_and_removal(ask, queue):
 
 
 @SQLITE
-def test_a_timeout_ends_the_program(ask, queue):
+def test_a_timeout_ends_the_program(ask, queue, monkeypatch):
+    monkeypatch.setattr("queue_db.worker.child_process.TERMINATE", PATIENCE)
     job_id = queue.enqueue("n")
     ask("work", queue.name, "--exec", "sleep 1000", "--timeout", "0.2", "--until-empty")
     assert queue.get(job_id).last_error == "timed out after 0.2 s, killed by SIGTERM"
