@@ -12,7 +12,6 @@ import time
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
@@ -113,7 +112,7 @@ def test_the_service_is_ready_as_its_check_sees_it(fresh_url: str) -> None:
                 with urlopen(address.replace("8321", str(port)), timeout=4) as answer:  # noqa: S310 - of the file
                     assert answer.status == 200
                     return
-            except URLError:
+            except OSError:
                 assert service.poll() is None, service.communicate()[0]
                 assert time.monotonic() < limit
                 time.sleep(0.1)

@@ -66,7 +66,10 @@ def sweep() -> None:
         if not ours or processes.start_time(int(pid)) == started:
             continue
         for note in owner_folder.glob("*/process"):
-            server, _, server_started = note.read_text().partition(" ")
+            try:
+                server, _, server_started = note.read_text().partition(" ")
+            except FileNotFoundError:
+                continue  # another sweep has ended the server and removed its folder meanwhile
             if server_started and processes.start_time(int(server)) == server_started:
                 processes.kill_at_once(int(server))
         shutil.rmtree(owner_folder, ignore_errors=True)

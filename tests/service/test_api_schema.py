@@ -20,6 +20,7 @@ from schemathesis.specs.openapi.checks import (
 from queue_db import QueueDB
 from queue_db.service import Settings, service
 from queue_db.service.api.claims import Claimed
+from tests.patience import PATIENCE
 from tests.service.conftest import serving_app
 
 
@@ -75,7 +76,7 @@ def test_no_request_ends_in_an_error_of_the_server(operation: str, url: str) -> 
         suppress_health_check=list(HealthCheck),
     )
     def ask(case: schemathesis.Case) -> None:
-        case.call_and_validate(base_url=url, checks=CHECKS)
+        case.call_and_validate(base_url=url, checks=CHECKS, timeout=PATIENCE)
 
     ask()
 

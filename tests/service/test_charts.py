@@ -1,6 +1,5 @@
 """Charts have a scale and times, and begin where something is known."""
 
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 from sqlalchemy import Connection, insert
 
 from queue_db import QueueDB
+from queue_db.model import to_micros
 from queue_db.service.pages import words
 from queue_db.service.pages.charts import RANGES, Chart, charts
 from queue_db.service.pages.scales import top_of
@@ -18,11 +18,11 @@ from queue_db.store.schema.service import COUNTS, DEPTHS
 MINUTE = 60_000_000
 
 
-def sampled(db: QueueDB, queue: str, jobs: dict[int, int]) -> None:
+def sampled(db: QueueDB, queue: str, jobs: dict[int, int], now: datetime) -> None:
     """Write what samples say: due jobs by minutes before now."""
-    now = time.time_ns() // 1000 // MINUTE * MINUTE
+    minute = to_micros(now) // MINUTE * MINUTE
     rows = [
-        {**dict.fromkeys((*DEPTHS, *COUNTS), 0), "queue": queue, "width": 10, "at": now - ago * MINUTE, "available": due}
+        {**dict.fromkeys((*DEPTHS, *COUNTS), 0), "queue": queue, "width": 10, "at": minute - ago * MINUTE, "available": due}
         for ago, due in jobs.items()
     ]
 
@@ -67,8 +67,8 @@ def test_a_scale_ends_at_the_next_short_value(shown: Callable[[float | None], st
 
 
 def test_a_chart_begins_where_something_is_known(db: QueueDB) -> None:
-    sampled(db, "mail", {20: 5, 10: 247, 1: 7})
     now = datetime.now(UTC)
+    sampled(db, "mail", {20: 5, 10: 247, 1: 7}, now)
     chart = charts(db, "mail", RANGES["hour"], now)[0]
     assert (chart.values[0], chart.values[10], chart.values[-1], len(chart.values)) == (5, 247, 7, 20)
     assert (chart.texts[:2], chart.texts[-2:], chart.top) == ("5|", "|7", 250)
@@ -77,8 +77,9 @@ def test_a_chart_begins_where_something_is_known(db: QueueDB) -> None:
 
 
 def test_a_chart_of_one_value_has_two_ends(db: QueueDB) -> None:
-    sampled(db, "mail", {1: 7})
-    chart = charts(db, "mail", RANGES["hour"], datetime.now(UTC))[0]
+    now = datetime.now(UTC)
+    sampled(db, "mail", {1: 7}, now)
+    chart = charts(db, "mail", RANGES["hour"], now)[0]
     assert chart.values == (None, 7)
 
 

@@ -75,7 +75,7 @@ class Site:
 
     def execute(self, statement: str) -> None:
         """As another program does."""
-        with closing(sqlite3.connect(str(make_url(self.db.url).database), isolation_level=None)) as connection:
+        with closing(sqlite3.connect(str(make_url(self.db.url).database), PATIENCE, isolation_level=None)) as connection:
             connection.execute(statement)
 
     def counted(self) -> dict[str, int]:
@@ -123,7 +123,7 @@ def send_slowly(site: Site) -> None:
 def read_nothing(site: Site) -> None:
     def begun() -> bool:
         with suppress(ConnectionError):
-            return site.connect(b"GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n").recv(1) == b"H"
+            return site.connect(b"GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n").recv(12) == b"HTTP/1.1 200"
         return False
 
     wait_for(begun)

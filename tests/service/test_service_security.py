@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,7 +24,7 @@ from queue_db.service.guard import HEADERS
 from queue_db.service.paths import Name
 from queue_db.service.requests import Enqueuer, Fields, Manager, Person, Reader, WorkerClient
 from queue_db.tokens import SCOPES
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_for
 from tests.service.conftest import serving_app
 
 #: Seconds within which a request must have arrived, where a test waits for the end of that.
@@ -493,9 +493,17 @@ def test_a_client_that_takes_no_answer_is_cut(db: QueueDB, stack: ExitStack) -> 
             ended.set()
 
     app.add_api_route("/endless", lambda: StreamingResponse(endless()), response_model=None)
-    with Site(stack, app).connect() as connection:
-        connection.sendall(b"GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert ended.wait(PATIENCE)
+    site = Site(stack, app)
+
+    def begun() -> bool:
+        with suppress(ConnectionError):  # the request may have been too slow
+            connection = site.connect()
+            connection.sendall(b"GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            return connection.recv(12) == b"HTTP/1.1 200"
+        return False
+
+    wait_for(begun)
+    assert ended.wait(PATIENCE)
 
 
 def test_more_connections_than_allowed_are_refused(db: QueueDB, stack: ExitStack) -> None:

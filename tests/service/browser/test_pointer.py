@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,17 +12,20 @@ from playwright.sync_api import expect
 
 from queue_db import QueueDB
 from queue_db.service import Settings
+from queue_db.service.kept import Clock
 from tests.service.browser.watched import Watched, barriers, too_wide
 from tests.service.conftest import serving
 from tests.service.test_charts import sampled
 
 
 @pytest.fixture
-def base(tmp_path: Path) -> Iterator[str]:
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of a service. It is named before ``watched``: pages are closed before their server."""
+    now = datetime.now(UTC)
+    monkeypatch.setattr(Clock, "now", lambda _: now)  # a chart moves on with each minute
     with QueueDB(f"sqlite:///{tmp_path}/queue.db") as db:
         db.migrate()
-        sampled(db, "mail", {30: 5, 1: 247, 2: 8})
+        sampled(db, "mail", {30: 5, 1: 247, 2: 8}, now)
         with serving(db, Settings(closed=False)) as url:
             yield url
 
