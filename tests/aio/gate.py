@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from sqlalchemy.util import await_
 
 from queue_db.concurrency.batching import Batcher
+from tests.patience import PATIENCE
 
 
 class Gate:
@@ -37,10 +39,10 @@ class Gate:
         await self.began[0].wait()
         for number, payload in enumerate(payloads[1:], 1):
             tasks.append(asyncio.create_task(call(payload)))
-            for _ in range(10_000):
+            limit = time.monotonic() + PATIENCE
+            while len(self._batcher._queue) != number:
+                assert time.monotonic() < limit, "it does not wait"
                 await asyncio.sleep(0)
-                if len(self._batcher._queue) == number:
-                    break
         return tasks
 
     def open_all(self) -> None:

@@ -10,12 +10,11 @@ from sqlalchemy import make_url
 from queue_db import Queue, QueueDB
 from tests.servers.proxy import Proxy
 
-#: Short waits, so that a dead network shows soon, but longer than a busy machine takes. TLS off: the proxy must be able to read
-#: COMMIT.
+#: Longer waits than a busy machine takes. TLS off: the proxy must be able to read COMMIT.
 WAITS = {
-    "postgresql": {"connect_timeout": "2", "sslmode": "disable"},
-    "mysql": {"connect_timeout": "2", "read_timeout": "3", "ssl_disabled": "true"},
-    "mariadb": {"connect_timeout": "2", "read_timeout": "3", "ssl_disabled": "true"},
+    "postgresql": {"connect_timeout": "60", "sslmode": "disable"},
+    "mysql": {"connect_timeout": "60", "read_timeout": "60", "ssl_disabled": "true"},
+    "mariadb": {"connect_timeout": "60", "read_timeout": "60", "ssl_disabled": "true"},
 }
 
 

@@ -9,11 +9,13 @@ import sys
 import tomllib
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import Connection, create_engine, make_url, text
+from sqlalchemy.exc import OperationalError
 
 from queue_db import (
     Adaptive,
@@ -31,6 +33,7 @@ from queue_db.aio import AsyncQueueDB
 from queue_db.dialects import greeting
 from queue_db.strategies import known_strategies
 from tests.aio.loop import for_asyncio
+from tests.patience import wait_for
 from tests.servers import over_tls, provide
 
 SECRET = "hunter2-Zq"
@@ -107,15 +110,11 @@ def test_a_server_that_is_down_on_the_default_socket(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("kind", ["postgresql"])
 def test_a_server_that_is_full_is_a_transient_error_and_one_that_refuses_the_login_is_not(kind: str) -> None:
-    server = provide(kind, options=["-c", "max_connections=4", "-c", "superuser_reserved_connections=0", "-c", "max_wal_senders=0"])
+    # Room for all that are refused, for a connection that has ended may still have its place.
+    most = 12
+    full = ["-c", f"max_connections={most}", "-c", "superuser_reserved_connections=0", "-c", "max_wal_senders=0"]
+    server = provide(kind, options=full)
     try:
-        engine = create_engine(server.url(), pool_size=4)
-        held = [engine.connect() for _ in range(4)]
-        with pytest.raises(TransientStorageError, match="cannot open .*too many clients"):
-            QueueDB(server.url())
-        for connection in held:
-            connection.close()
-        engine.dispose()
         for wrong in (
             with_secret(server.url()),
             make_url(server.url()).set(username="nobody"),
@@ -123,6 +122,19 @@ def test_a_server_that_is_full_is_a_transient_error_and_one_that_refuses_the_log
         ):
             with pytest.raises(PermanentStorageError, match="cannot open"):
                 QueueDB(wrong)
+        engine = create_engine(server.url(), pool_size=most)
+
+        def connected() -> Connection | None:
+            with suppress(OperationalError):
+                return engine.connect()
+            return None
+
+        held = [wait_for(connected) for _ in range(most)]
+        with pytest.raises(TransientStorageError, match="cannot open .*too many clients"):
+            QueueDB(server.url())
+        for connection in held:
+            connection.close()
+        engine.dispose()
     finally:
         server.remove()
 

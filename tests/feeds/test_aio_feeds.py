@@ -8,6 +8,7 @@ import pytest
 
 from queue_db import LeaseLostError, QueueDB, Verdict
 from queue_db.aio import AsyncCursor, AsyncQueueDB
+from tests.patience import HOURS
 
 POSTGRESQL = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 
@@ -33,7 +34,7 @@ async def test_a_feed_with_ticks(adb: AsyncQueueDB, name: str) -> None:
     span = await shared.claim(6)
     assert span is not None
     assert [message.payload for message in span.messages] == list(range(6))
-    assert await span.fail(span.messages[2], "no such address")
+    assert await span.fail(span.messages[2], "no such address", retry_in=HOURS)
     assert await span.complete()
     assert (await adb.queue(f"{name}-mailers").stats()).scheduled == 1
     (info,) = [one for one in await adb.feeds.list() if one.name == name]

@@ -19,6 +19,7 @@ from queue_db.store.feeds.claims import Claimed, Terms
 from queue_db.store.feeds.message_jobs import MessageJob
 from queue_db.testing import SettableClock
 from tests.feeds.conftest import CLAIMABLE
+from tests.patience import HOURS
 
 OpenDB = Callable[..., QueueDB]
 FREE = claims._free
@@ -105,7 +106,7 @@ def test_many_claimers_delete_each_message_once(open_db: OpenDB, name: str, orde
             if who == 0 and (popped := mine.pop(2)):
                 into.publish_many([("n", one.payload) for one in popped])
                 continue
-            claim = mine.claim(1 + who * 3, lease=30)
+            claim = mine.claim(1 + who * 3, lease=HOURS)
             if claim is None:
                 continue
             for message in claim.messages[:-1] or claim.messages:
