@@ -29,6 +29,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, Pool
 from queue_db import Queue, QueueDB
 from queue_db.store import LowWaterMarks
 from queue_db.testing import SettableClock
+from queue_db.verbs import claim_round
 from tests import lean_java, parts
 from tests.databases import FILES, KINDS
 from tests.handles import Handles
@@ -319,9 +320,12 @@ def clock(handles: Handles) -> SettableClock:
 
 
 @pytest.fixture
-def no_rescan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No claim begins at the start of its queue again, as one does when a second has passed: for who counts its statements."""
+def no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For who counts the statements of claims: none begins at the start of its queue again, as one does when a second has passed,
+    nor looks again, after a second, for the jobs of a claim whose answer was lost.
+    """
     monkeypatch.setattr(LowWaterMarks, "rescan_due", lambda _: False)
+    monkeypatch.setattr(claim_round, "LOOKS", claim_round.LOOKS[:1])
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import importlib
 import pytest
 
 from queue_db.store.low_water_marks import LowWaterMarks
+from queue_db.verbs import claim_round
 
 #: Seconds for which something is kept, or between two times that it is done.
 AGES = (
@@ -34,3 +35,4 @@ def pytest_configure(config: pytest.Config) -> None:
         assert isinstance(getattr(owner, name), float), age
         setattr(owner, name, 0.0)
     setattr(LowWaterMarks, "rescan_due", lambda _: True)  # noqa: B010
+    claim_round.LOOKS = tuple(0.0 for _ in claim_round.LOOKS)

@@ -87,6 +87,7 @@ async def test_a_serialization_failure_is_run_again(mail: AsyncQueue, number: in
 
 
 @SERVERS
+@pytest.mark.usefixtures("no_second_look")
 async def test_a_claim_cut_at_any_of_its_statements_is_made_again(mail: AsyncQueue, far: Callable[[], Any], proxy: Proxy) -> None:
     async with far() as queue:
         at = 0

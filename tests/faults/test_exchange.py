@@ -159,7 +159,7 @@ def test_a_claim_that_fails_takes_no_verdict_away(
     assert (job.id, job.attempts) == (waiting, 1)
 
 
-@pytest.mark.usefixtures("no_rescan")
+@pytest.mark.usefixtures("no_second_look")
 @SERVERS
 def test_a_mistake_of_a_strategy_after_the_completion_takes_no_verdict_away(
     kind: str, open_db: Callable[..., QueueDB], name: str, caplog: pytest.LogCaptureFixture

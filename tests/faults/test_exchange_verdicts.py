@@ -35,7 +35,7 @@ def in_hand(queue: Queue, number: int, waiting: int) -> list[LeasedJob]:
     return jobs
 
 
-@pytest.mark.usefixtures("no_rescan")
+@pytest.mark.usefixtures("no_second_look")
 @POSTGRESQL
 @pytest.mark.parametrize("size", [1, 2])
 def test_a_completion_that_waits_for_a_locked_row_shortens_no_lease(

@@ -26,6 +26,7 @@ def rows(db: QueueDB, queue: str) -> list[Any]:
         return list(connection.execute(text("SELECT * FROM jobs WHERE queue = :queue ORDER BY id"), {"queue": queue}))
 
 
+@pytest.mark.usefixtures("no_second_look")
 def test_a_claim_cut_at_any_of_its_statements_is_made_again(db: QueueDB, far: Queue, proxy: Proxy) -> None:
     near = db.queue(far.name)
     at = 0

@@ -51,7 +51,7 @@ def test_a_callers_connection_is_sent_nothing_to_prepare(url: str, queue: Queue)
     assert not {"PREPARE", "EXECUTE"} & set(seen)
 
 
-@pytest.mark.usefixtures("no_rescan")
+@pytest.mark.usefixtures("no_second_look")
 def test_a_session_that_has_lost_them_is_no_error(url: str, name: str) -> None:
     # As a pooler does that gives each transaction another session.
     with QueueDB(url, pool_size=1) as db:

@@ -11,7 +11,7 @@ from queue_db.testing import counted_statements
 from queue_db.verbs import claim_round
 
 
-@pytest.mark.usefixtures("no_rescan")
+@pytest.mark.usefixtures("no_second_look")
 def test_where_a_claim_can_take_jobs_out_a_busy_queue_costs_one_statement(
     queue: Queue, db: QueueDB, differs: Callable[[str], None]
 ) -> None:

@@ -36,7 +36,7 @@ def plans(fresh_url: str, planner: str) -> list[str]:
         return ["\n".join(lines) for lines in shown]
 
 
-@pytest.mark.usefixtures("no_rescan")
+@pytest.mark.usefixtures("no_second_look")
 @pytest.mark.parametrize("kind", ["postgresql"])
 def test_what_is_prepared_while_the_table_is_empty_reads_none_of_it_whole(fresh_url: str) -> None:
     found = plans(fresh_url, "SELECT 1")

@@ -191,7 +191,7 @@ def test_the_fast_path_follows_a_claim_that_won_all_and_is_left_for_a_rescan(
     assert taken[-1] is False
 
 
-@pytest.mark.usefixtures("no_rescan")
+@pytest.mark.usefixtures("no_second_look")
 def test_the_last_round_of_a_call_has_the_cost_of_the_call(queue: Queue, db: QueueDB, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds: list[ClaimResult] = []
     monkeypatch.setattr(db.strategy, "observe", rounds.append)
