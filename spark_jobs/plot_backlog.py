@@ -28,11 +28,15 @@ from pyspark.sql import SparkSession
 
 from queue_db import QueueDB
 from queue_db.compare.report import drawing
+from queue_db.errors import StreamError
 from queue_db.spark import applications, register
 
 # Enqueue operations per second, and the interval at which the query's progress is read, seconds.
 _STEPS = 10
 _POLL_INTERVAL = 0.1
+
+# Seconds to wait at most, after the time of the run, for the first report.
+_PATIENCE = 60.0
 
 # The burst: start and end as fractions of the run, and its rate as a multiple of the constant rate.
 _BURST = (0.25, 0.45)
@@ -86,9 +90,13 @@ def filled(db: QueueDB, queue: str, rate: float, seconds: float) -> Iterator[Non
 
 
 def run(spark: SparkSession, url: str, queue: str, seconds: float, rate: float, most: int, folder: str) -> list[Point]:
-    """Fill and drain the queue for ``seconds`` and return the reports of the stream."""
+    """Fill and drain the queue for ``seconds``, and longer until there is a report; return the reports of the stream.
+
+    :raises StreamError: there is none.
+    """
     register(spark)
     reports: dict[str, dict[str, Any]] = {}
+    found: list[Point] = []
     with QueueDB(url) as db:
         db.migrate()
         options = {"url": url, "queue": queue, "stream": queue, "maxJobsPerTrigger": str(most), "partitions": "2"}
@@ -101,13 +109,16 @@ def run(spark: SparkSession, url: str, queue: str, seconds: float, rate: float, 
             query.processAllAvailable()
             began = time.time()
             with filled(db, queue, rate, seconds):
-                while query.isActive and time.time() - began < seconds:
+                while query.isActive and time.time() - began < (seconds if found else seconds + _PATIENCE):
                     query.awaitTermination(_POLL_INTERVAL)
                     if (last := query.lastProgress) is not None:
                         reports[last["timestamp"]] = last
+                    found = [point for point in points(list(reports.values()), began) if point.seconds >= 0]
         finally:
             query.stop()
-    return [point for point in points(list(reports.values()), began) if point.seconds >= 0]
+    if not found:
+        raise StreamError(f"the stream has reported no micro-batch in {seconds + _PATIENCE:g} s: give more --seconds")
+    return found
 
 
 def draw(found: list[Point], seconds: float, rate: float, most: int, where: str) -> Figure:
@@ -120,7 +131,7 @@ def draw(found: list[Point], seconds: float, rate: float, most: int, where: str)
     for axes in panels:
         axes.axvspan(_BURST[0] * seconds, _BURST[1] * seconds, color="#F0F0F0", zorder=0, linewidth=0)
         axes.sharex(panels[0])
-        axes.set_xlim(0, seconds)
+        axes.set_xlim(0, max([seconds, *at]))
         axes.tick_params(labelbottom=axes is panels[-1])
     _note(panels[0], (sum(_BURST) / 2 * seconds, 0.93), f"burst: {_FACTOR} × the rate", ha="center")
     panels[1].axhline(most, color=drawing.FAINT, linewidth=1.0, linestyle=(0, (4, 3)))

@@ -124,7 +124,8 @@ class Product:
             if done:
                 _completed(context, done, queue.complete_many(done))
             _note(context.notes, start, db.counters)
-            if isinstance(db.strategy, Adaptive):
+            # Who came when the others had done all has no window.
+            if isinstance(db.strategy, Adaptive) and context.notes.rounds:
                 usage = context.notes.usage = db.strategy.usage(QUEUE)
                 if usage is None or usage.way is Way.WINDOW:
                     context.notes.window = float(db.strategy.window(QUEUE) * self.batch)

@@ -9,6 +9,7 @@ import pytest
 
 from queue_db import QueueDB
 from queue_db.spark import read_results
+from tests.patience import PATIENCE
 from tests.spark.conftest import ROOT
 
 pytestmark = pytest.mark.rest("test_spark_source.py and test_spark_streams.py do what these programs call")
@@ -237,10 +238,20 @@ def test_dead_jobs_are_counted_and_come_back(call, queue):
 def test_the_plot_of_a_run(call, tmp_path, monkeypatch):
     output = tmp_path / "backlog.svg"
     monkeypatch.delenv("QUEUE_DB_URL")
+    monkeypatch.setattr("plot_backlog._PATIENCE", PATIENCE)
     status, printed = call("plot_backlog", "--output", output, "--seconds", 2.5, "--rate", 200)
     assert status == 0, printed
     assert re.fullmatch(rf"\d+ micro-batches; largest backlog: \d+ after \d+ s; {re.escape(str(output))}\n", printed)
     assert "maxJobsPerTrigger" in "".join(ET.parse(output).getroot().itertext())  # noqa: S314 - made here
+
+
+def test_a_run_without_a_report_has_no_plot(call, tmp_path, monkeypatch):
+    output = tmp_path / "backlog.svg"
+    monkeypatch.setattr("plot_backlog._PATIENCE", 0.0)
+    monkeypatch.setattr("plot_backlog.points", lambda progress, began: [])
+    status, printed = call("plot_backlog", "--output", output, "--seconds", 0.1)
+    assert (status, printed) == (1, "the stream has reported no micro-batch in 0.1 s: give more --seconds\n")
+    assert not output.exists()
 
 
 def test_a_plot_is_a_picture(call, tmp_path):
