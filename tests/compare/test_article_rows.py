@@ -173,7 +173,7 @@ def test_a_job_that_was_not_added_is_not_waited_for(alone: WorkerPool, target: T
     """A deadlock may hit that INSERT too. The job stays and runs again after its lease; what was not added cannot leave."""
     _STUMBLED.clear()
     row = Stumbling("DBO-{db}-stumbling", Optimistic("head", 0), Removal(mark=False, select=False, tries=0))
-    history, result = run(alone, row, target, 12, lease=1.0, clone=0.5, limit=8.0)
+    history, result = run(alone, row, target, 12, lease=1.0, clone=0.5)
     assert result.finished
     assert result.left == 12 + result.added
     assert sum(note.jobs.count(-1) for note in history.notes) == result.added

@@ -13,6 +13,7 @@ from queue_db.spark.drain_loop import DrainLoop, Limits, OfKind
 from queue_db.spark.drain_rounds import leased
 from queue_db.store import streams
 from queue_db.strategies import known_strategies, strategy_for
+from tests.patience import HOURS, PATIENCE, wait_for
 
 LIMITS = Limits(batch=10, lease=60.0)
 YEAR = 366 * 86400.0
@@ -39,19 +40,18 @@ def soon(db, seconds):
     return db.database.run(db.store.read_clock, name="clock", write=False) + round(seconds * 1_000_000)
 
 
-def test_leases_are_kept_while_the_function_runs(run, queue, db):
+def test_leases_are_kept_while_the_function_runs(run, queue, name, open_db, monkeypatch):
+    monkeypatch.setattr("queue_db.spark.drain_loop._BEATS", HOURS / 0.05)  # a beat every 50 ms, of leases of hours
     queue.enqueue_many(("k", n) for n in range(3))
     seen = []
 
     def work(jobs, heartbeat):
         ends = max(job.lease_ends for job in jobs)
-        deadline = time.monotonic() + 60
-        while soon(db, 0) <= ends:  # the lease that was claimed is over
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        seen.append(queue.claim(10))
+        wait_for(lambda: all(job.lease_ends > ends for job in jobs))
+        with open_db(clock=lambda: ends) as then:  # when the leases that were claimed are over
+            seen.append(then.queue(name).claim(10))
 
-    tally = run(replace(LIMITS, lease=4.0), work)
+    tally = run(replace(LIMITS, lease=HOURS), work)
     assert seen == [[]]
     assert (tally.completed, tally.drained) == (3, True)
 
@@ -93,8 +93,9 @@ def test_a_paused_queue_without_jobs_is_drained(run, queue):
 def test_a_rate_is_heeded(run, queue, db):
     queue.enqueue_many(("k", n) for n in range(20))
     queue.limit(rate=5, per=36_000)
-    tally = run(replace(LIMITS, until=soon(db, 1)))
-    assert (tally.claimed, tally.drained) == (5, False)
+    assert run(replace(LIMITS, jobs=5, until=soon(db, PATIENCE))).completed == 5
+    tally = run(replace(LIMITS, until=soon(db, 0.3)))
+    assert (tally.claimed, tally.drained) == (0, False)
 
 
 def test_a_concurrency_is_heeded_over_all_tasks(run, queue, db):

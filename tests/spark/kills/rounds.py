@@ -155,8 +155,9 @@ def _attend(driver: Driver, program: Program, traps: _Traps, limit: float) -> di
         # On SQLite whoever stands still in a transaction keeps all others out: more jobs come when that one goes on.
         with suppress(TransientStorageError):
             program.feed(traps.waiting)
-        traps.spring(driver)
+        # In this order: a fault that came before the answer is not overlooked.
         answer = driver.answer()
+        traps.spring(driver)
         if answer is not None or not driver.alive:
             return answer
         time.sleep(_TICK)

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE
 from tests.spark.cluster import until
 from tests.spark.kills import faults
 from tests.spark.kills.faults import Fault
@@ -71,7 +72,9 @@ class Trap:
         if caught is None or self.happened:
             return
         if self._acted:
-            self.happened = self._world.proxy(self._kind).wait_swallowed(0.0)
+            proxy = self._world.proxy(self._kind)
+            # Once the statement has come, its connection is reset with the reply.
+            self.happened = proxy.wait_swallowed(0.0 if proxy.armed is not None else PATIENCE)
             return
         if self.fault.delay:
             if self._due is None:
