@@ -1,7 +1,7 @@
 """``pytest -p tests.late``: as if a second passed between any two statements, as on a machine that has too much to do.
 
 What is kept for a second is too old at once, and what is due once a second is always due. A test that fails only here depends on
-the speed of the machine. Tests of these very caches fail here, too.
+the speed of the machine, or is about what is kept: low-water marks, tokens, prepared plans.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from queue_db.dialects import asynchronous, direct, loading
 from queue_db.verbs import claim_round
 from tests.faults.conftest import WAITS
 from tests.faults.once import Once
-from tests.patience import PATIENCE
+from tests.patience import HOURS, PATIENCE
 from tests.servers.proxy import Proxy
 
 pytestmark = pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")
@@ -408,7 +408,10 @@ def test_a_load_of_a_long_list_that_is_cut_in_the_middle_is_made_again(
 
 
 @pytest.mark.parametrize("ordering", ["counter", "ranked"])
-def test_a_publish_whose_commit_is_in_doubt_is_not_made_again(db: QueueDB, far: Queue, proxy: Proxy, ordering: str) -> None:
+def test_a_publish_whose_commit_is_in_doubt_is_not_made_again(
+    db: QueueDB, far: Queue, proxy: Proxy, ordering: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("queue_db.feeds.feed._FRESH", HOURS)  # the COMMIT is not that of a look for the feed
     db.feeds.set(far.name, ordering=ordering)
     feed = far.db.feed(far.name)
     feed.publish("n", 1)
