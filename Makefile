@@ -10,7 +10,7 @@ WORKERS ?= 4
 PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 1
 
 # What an older server may do differently.
-ON_THE_OLDEST = tests/conformance tests/migrations tests/races tests/faults/test_error_codes.py tests/test_servers.py
+ON_THE_OLDEST = tests/conformance tests/migrations tests/races tests/faults/test_error_codes.py tests/feeds/plans tests/test_servers.py
 
 # Where 12 GB of memory are free, the servers and files of tests are there: on a disk, making a database takes ten times as long.
 IN_MEMORY = awk '$$1 == "MemAvailable:" && $$2 > 12e6' /proc/meminfo | grep -q . && \

@@ -1,6 +1,6 @@
-"""``pytest -p tests.late``: as if a second passed between any two statements, as on a machine that has too much to do.
+"""``pytest -p tests.late``: as if seconds passed between any two statements, as on a machine that has too much to do.
 
-What is kept for a second is too old at once, and what is due once a second is always due. A test that fails only here depends on
+What is kept for some seconds is too old at once, and what is due now and then is always due. A test that fails only here depends on
 the speed of the machine, or is about what is kept: low-water marks, tokens, prepared plans.
 """
 

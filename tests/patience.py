@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -20,7 +21,8 @@ HOURS = 10_000.0
 
 def wait_for(find: Callable[[], _T]) -> _T:
     """Call ``find`` every 10 ms until it returns something true; return that."""
-    for _ in range(int(PATIENCE / 0.01)):
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
         if found := find():
             return found
         threading.Event().wait(0.01)

@@ -112,16 +112,21 @@ class Registration:
             if not self.decided.is_set():
                 wait = self._retry.next()
                 self._outage.failed("registering this worker", error, wait)
+                self._delete_if_left()
                 return wait
             self._outage.failed_rarely("writing the row of this worker", error)
         except QueueDBError as error:
             self._refuse("this worker is not registered: if it is killed, its jobs and spans wait until their leases end", error)
         else:
             self._outage.worked()
-        if self._left:
-            self.deregister()  # the worker has ended meanwhile, and the row may have been written again
+        self._delete_if_left()
         self.decided.set()
         return REPORT_EVERY * random.uniform(0.75, 1.25)
+
+    def _delete_if_left(self) -> None:
+        """The worker has ended while a report was under way, which may have written the row again."""
+        if self._left:
+            self.deregister()
 
     def _refuse(self, what: str, error: QueueDBError) -> None:
         """The database refuses what a retry does not cure: logged and counted once."""

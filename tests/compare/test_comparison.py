@@ -79,7 +79,7 @@ def test_every_product_row_executes_each_job_once(kind: str, bench: Bench) -> No
             way = "skip_locked" if kind == "postgresql" else "window"
             assert run.ways.most == way
             assert {ended for ended, workers in run.ways.ended.items() if workers} == {way}
-            # A worker that begins when the other one has done all has not claimed; one that then found nothing has.
+            # A worker that begins when the other one has done all has not claimed; one that then found nothing has claimed.
             assert sum(map(bool, run.per_worker)) <= run.ways.ended[way] <= PLAN.workers
         assert row.window == (PLAN.workers * row.batch if row.name == "optimistic" else None)
         assert row.removal == ("with the claim" if row.name == "at_most_once" else "fenced DELETE")

@@ -1,7 +1,7 @@
 """A worker process to be killed: ``python -m tests.crash.drainer URL QUEUE BATCH LEASE EXECUTIONS LATE ENDED``.
 
 It notes every job that it begins in a file, before it does anything, and writes one effect for each job in the transaction that
-completes it. In the file LATE it notes the jobs that others got since it had them beyond their lease. It ends when the queue is
+completes it. In the file LATE it notes the jobs that it held beyond their lease and that others have got. It ends when the queue is
 empty and the file ENDED is there.
 """
 

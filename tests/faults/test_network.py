@@ -97,30 +97,34 @@ def test_a_dead_network_is_noticed_within_a_third_of_the_default_lease(kind: str
     assert 10 < limit < 60 / 3  # longer than a wait for a lock
 
 
-def only_long_ones_may_take_a_second(db: QueueDB, start: str) -> None:
+def only_long_ones_may_take_a_second(db: QueueDB, start: str) -> list[float]:
     """A statement that begins with ``start`` must come within a second, unless it is one of ``long_statements``. PyMySQL only.
 
-    The others have their usual limit: a busy machine may need more than a second for any of them.
+    The others have their usual limit: a busy machine may need more than a second for any of them. Return the limits that these
+    statements had, as they come.
     """
-    engine, usual = db.database.engine, asynchronous.GONE_AFTER
+    engine, usual, limits = db.database.engine, asynchronous.GONE_AFTER, []
 
     def set_limit(old: float, new: float) -> Callable[..., None]:
         def listener(connection: Connection, _: object, statement: str, *__: object) -> None:
             driver: Any = connection.connection.driver_connection
-            if statement.startswith(start) and driver._read_timeout == old:
-                driver._read_timeout = new
+            if statement.startswith(start):
+                limits.append(driver._read_timeout)
+                if driver._read_timeout == old:
+                    driver._read_timeout = new
 
         return listener
 
     event.listen(engine, "before_cursor_execute", set_limit(usual, 1))
     event.listen(engine, "after_cursor_execute", set_limit(1, usual))
+    return limits
 
 
 def test_a_migration_may_take_longer_than_other_statements(kind: str, url: str, db: QueueDB) -> None:
     if kind == "postgresql":
         return  # the kernel of the server answers for it
     with QueueDB(url) as hasty:
-        only_long_ones_may_take_a_second(hasty, "SELECT SLEEP")
+        limits = only_long_ones_may_take_a_second(hasty, "SELECT SLEEP")
         database = hasty.database
 
         def sleep(connection: Connection, seconds: float) -> None:
@@ -133,6 +137,7 @@ def test_a_migration_may_take_longer_than_other_statements(kind: str, url: str, 
         database.run(sleep_for_long, name="sleep", attempts=1)
         with pytest.raises(StorageError):
             database.run(sleep, PATIENCE, name="sleep", attempts=1, write=False)
+        assert limits[0] == limits[1] > asynchronous.GONE_AFTER == limits[2]
 
 
 @pytest.mark.parametrize("end", ["purge", "delete"])
@@ -149,8 +154,10 @@ def test_a_feed_is_emptied_for_as_long_as_that_takes(kind: str, fresh_url: str, 
             ),
             name="trigger",
         )
-        only_long_ones_may_take_a_second(db, "DELETE")
+        limits = only_long_ones_may_take_a_second(db, "DELETE FROM jobs_messages")
         getattr(db.feeds, end)(name)
+        assert limits
+        assert min(limits) > asynchronous.GONE_AFTER
         assert end == "delete" or db.feed(name).read().messages == []
 
 

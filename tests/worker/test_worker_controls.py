@@ -142,7 +142,8 @@ class Gauge:
             self.most = max(self.most, self.now)
             if self.now >= self.size:
                 self.full.set()
-        self.full.wait(self.waits)
+        if not self.full.wait(self.waits) and self.waits == PATIENCE:
+            self.full.set()  # it will not come: the others need not wait as long
         with self.lock:
             self.now -= 1
 

@@ -11,7 +11,7 @@ import pytest
 from queue_db import ArgumentError, ConfigurationError, State
 from queue_db.worker import Program
 from queue_db.worker.child_process import ChildProcess
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_for
 from tests.worker.serving import serving
 
 PATH = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
@@ -89,16 +89,18 @@ def test_only_the_end_of_standard_error_is_kept_and_all_of_it_is_copied(queue, t
 
 @pytest.mark.usefixtures("patient")
 def test_a_program_that_runs_too_long_is_ended_with_its_children(queue, tmp_path: Path, monkeypatch):
-    begun, wait = tmp_path / "begun", ChildProcess.wait
-    os.mkfifo(begun)
+    begun, wait, limit = tmp_path / "begun", ChildProcess.wait, 0.05
+    limits = []
 
     def from_its_begin(process, seconds=None):
-        if seconds == 0.05:
-            begun.read_text()  # a busy machine may take longer to start it
+        limits.append(seconds)
+        if seconds == limit:
+            wait_for(begun.exists)  # a busy machine may take longer to start it
         return wait(process, seconds)
 
     monkeypatch.setattr(ChildProcess, "wait", from_its_begin)
-    _, job = one(queue, shell(f"echo begun >&2; sleep 1000 & echo > {begun}; wait", timeout=0.05))
+    _, job = one(queue, shell(f"echo begun >&2; sleep 1000 & echo > {begun}; wait", timeout=limit))
+    assert limit in limits
     assert job.state is State.SCHEDULED
     assert job.last_error == "timed out after 0.05 s, killed by SIGTERM: begun"
 

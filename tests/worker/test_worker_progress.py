@@ -230,7 +230,7 @@ def test_a_worker_tells_while_the_handler_runs(queue, db, running, log):
     job_id = queue.enqueue("n")
     with running(worker):
         log.wait("wrote the progress of 1 jobs")
-        wait_for(lambda: shown(queue, job_id) == (0.5, "halfway"))  # the first time it may have come between the two
+        wait_for(lambda: shown(queue, job_id) == (0.5, "halfway"))  # the first write may have had only 0.1
         go.set()
     assert worker.summary.completed == 1
 

@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 
 import pytest
@@ -49,16 +50,16 @@ def test_a_worker_that_slept_through_its_lease_changes_nothing(queue, open_db, u
     try:
         storm.wait("the first begin", lambda: storm.lines("begin"))
         claimed = []
-        for _ in range(100):
+        until = time.monotonic() + PATIENCE
+        while not claimed and time.monotonic() < until:
             late.send_signal(signal.SIGSTOP)
             storm.wait("the end of the lease", lambda: queue.get(job_id).state is State.AVAILABLE)
             with suppress(TransientStorageError):
                 claimed = queue.claim(lease=HOURS)
-            if claimed:
-                break
-            # It was stopped within the transaction of its heartbeat, which has the row, or SQLite's file: nobody can claim.
-            late.send_signal(signal.SIGCONT)
-            storm.wait("the end of its heartbeat", lambda: queue.get(job_id).state is State.RUNNING)
+            if not claimed:
+                # It was stopped within the transaction of its heartbeat, which has the row, or SQLite's file: nobody can claim.
+                late.send_signal(signal.SIGCONT)
+                storm.wait("the end of its heartbeat", lambda: queue.get(job_id).state is State.RUNNING)
         (job,) = claimed
         assert (job.id, job.attempts) == (job_id, 2)
         late.send_signal(signal.SIGCONT)

@@ -170,9 +170,11 @@ def _ids(tables: FeedTables, towards: bool) -> Any:
     listed = func.unnest(bindparam("open", type_=ARRAY(BigInteger))).table_valued("value").render_derived()
     # One by one: a range of transactions is not in the order of the ids, and a planner may read all messages for that.
     begun = func.generate_series(value["xmax"], value["xid"] - 1, type_=BigInteger).table_valued("value").render_derived()
-    xids = union_all(select(listed.c.value), select(begun.c.value)).subquery("xids")
-    # As a range of both: a planner that takes all messages for those of one transaction has no other index for it.
-    place, low = tuple_(ticked.c.xid, ticked.c.id), func.greatest(value["cut"], value["base"])
+    low = func.greatest(value["cut"], value["base"])
+    # Where all are numbered up to the floor, nothing is read: the range of a transaction ends with its last message, not there.
+    xids = union_all(*(select(each.c.value).where(low < value["floor"]) for each in (listed, begun))).subquery("xids")
+    # A range over both columns: if the planner believes that one transaction has all messages, only this index fits.
+    place = tuple_(ticked.c.xid, ticked.c.id)
     late = mine.where(place > tuple_(xids.c.value, low), place <= tuple_(xids.c.value, value["floor"]))
     each = late.order_by(ticked.c.xid, ticked.c.id).lateral("late")
     earlier = select(each.c.id).select_from(xids).join(each, true()).order_by(each.c.id).limit(most)

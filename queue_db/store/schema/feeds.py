@@ -248,7 +248,7 @@ def _ticked(name: str, metadata: MetaData) -> Table:
         postgresql_with={"autovacuum_vacuum_insert_scale_factor": 0.2},
         **MYSQL,
     )
-    # A tick: SELECT id FROM jobs_ticked WHERE feed = ? AND xid = ? AND id > ? ORDER BY id LIMIT ?
+    # A tick: SELECT id FROM jobs_ticked WHERE feed = ? AND (xid, id) > (?, ?) AND (xid, id) <= (?, ?) ORDER BY xid, id LIMIT ?
     Index(f"{name}_ticked_xid", table.c.feed, table.c.xid, table.c.id)
     return table
 

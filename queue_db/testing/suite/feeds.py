@@ -207,7 +207,7 @@ class TestFeeds:
         position = feed.read().position
         assert rival.feeds.delete(feed.name)
         assert not rival.feeds.delete(feed.name)
-        # By whether this reader, more than a second later, has looked for the feed again.
+        # Which error comes depends on whether this reader has looked for the feed again, as it does after a second.
         with pytest.raises(FeedError, match=r"was deleted|another feed or another database"):
             feed.read(position)
         rival.feed(feed.name).publish("n", 2)

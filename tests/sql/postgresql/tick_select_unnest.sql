@@ -8,9 +8,11 @@ FROM (
     FROM (
         SELECT anon_2.value AS value
         FROM unnest(:open::BIGINT[]) AS anon_2(value)
+        WHERE greatest(:of_cut::BIGINT, :of_base::BIGINT) < :of_floor::BIGINT
         UNION ALL
         SELECT anon_3.value AS value
         FROM generate_series(:of_xmax::BIGINT, :of_xid::BIGINT - 1) AS anon_3(value)
+        WHERE greatest(:of_cut::BIGINT, :of_base::BIGINT) < :of_floor::BIGINT
     ) AS xids
     JOIN LATERAL(
         SELECT jobs_ticked.id AS id
