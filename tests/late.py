@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import importlib
 
-import pytest
-
 from queue_db.store.low_water_marks import LowWaterMarks
 from queue_db.verbs import claim_round
 
@@ -27,12 +25,12 @@ AGES = (
 )
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure() -> None:
     """In this process and, since workers load the plugins of the command line, in each of pytest-xdist."""
     for age in AGES:
         module, name = age.rsplit(".", 1)
         owner = importlib.import_module(module)
         assert isinstance(getattr(owner, name), float), age
         setattr(owner, name, 0.0)
-    setattr(LowWaterMarks, "rescan_due", lambda _: True)  # noqa: B010
+    LowWaterMarks.rescan_due = lambda _: True
     claim_round.LOOKS = tuple(0.0 for _ in claim_round.LOOKS)

@@ -8,18 +8,16 @@ import subprocess
 import sys
 import types
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from queue_db import QueueDB, backoff
+from queue_db import QueueDB
 from queue_db.database.migrate import HEAD
 from queue_db.dialects import registered
 from tests.aio.loop import for_asyncio
 from tests.databases import KINDS
 from tests.docs.tables import capability_table, statement_row
-from tests.patience import HOURS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
@@ -53,8 +51,6 @@ def run_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[
     monkeypatch.chdir(tmp_path)
     module = types.ModuleType("__readme__")
     monkeypatch.setitem(sys.modules, module.__name__, module)  # dataclasses look there
-    # A busy machine may take longer from block to block than a job that has failed waits.
-    monkeypatch.setattr(backoff, "exponential", partial(backoff.exponential, base=HOURS, max=HOURS))
 
     def run(page: Path, url: str | None = None) -> None:
         for number, (language, code) in enumerate(blocks(page), 1):

@@ -91,9 +91,8 @@ def db(kind: str, fresh_url: str) -> Iterator[QueueDB]:
     """A database of its own: what other tests have left in a shared one changes the plans, and so who waits for whom."""
     url = make_url(fresh_url)
     if kind == "postgresql":
-        url = url.update_query_dict(
-            {"options": "-c lock_timeout=0"}
-        )  # the circle may take longer to close than locks are waited for
+        # The circle may take longer to close than locks are waited for.
+        url = url.update_query_dict({"options": "-c lock_timeout=0"})
     with QueueDB(url) as own:
         own.migrate()
         yield own

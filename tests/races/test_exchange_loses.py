@@ -15,7 +15,6 @@ from sqlalchemy import event, func, null, select, text
 from queue_db import Adaptive, Capability, LeasedJob, Optimistic, Queue, QueueDB, SkipLocked, Verdict
 from queue_db.dialects import postgresql_claim
 from queue_db.dialects.claim_plan import ClaimPlan
-from queue_db.store import LowWaterMarks
 from queue_db.strategies import Strategy
 from queue_db.testing import SettableClock
 from tests.races.interleaving import Loser, at_once, open_transaction, other_handle, patient
@@ -98,7 +97,7 @@ def claims_first(plan: ClaimPlan, *, one: bool, completes_one: bool) -> Any:
 
 
 @pytest.fixture
-def two(fresh_url: str, clock: SettableClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[TwoQueues]:
+def two(fresh_url: str, clock: SettableClock, no_second_look: None) -> Iterator[TwoQueues]:
     """A queue in two processes' hands, whose next exchanges are one statement each, with a strategy of this name.
 
     In a database of its own: in a small table the server may lock the rows in the order in which they lie there. Here that is
@@ -107,7 +106,6 @@ def two(fresh_url: str, clock: SettableClock, monkeypatch: pytest.MonkeyPatch) -
     opened: list[QueueDB] = []
 
     def open_them(strategy: str) -> list[Queue]:
-        monkeypatch.setattr(LowWaterMarks, "rescan_due", lambda self: False)
         for worker in ("ours", "theirs"):
             opened.append(QueueDB(patient(fresh_url), strategy=STRATEGIES[strategy](), clock=clock, worker=worker))
             opened[-1].migrate()
@@ -171,14 +169,14 @@ def test_an_exchange_waits_for_a_job_to_claim_a_short_time_only(
     assert deadlocks == (patience == "endless")
 
 
+@pytest.mark.usefixtures("no_second_look")
 @pytest.mark.parametrize("kind", ["mysql", "mariadb"], scope="session")
 def test_a_claim_that_locked_fewer_jobs_than_it_wants_looks_again_in_a_transaction_of_its_own(
-    kind: str, open_db: Callable[..., QueueDB], name: str, monkeypatch: pytest.MonkeyPatch
+    kind: str, open_db: Callable[..., QueueDB], name: str
 ) -> None:
     """A second look in the first one's transaction begins before the jobs that this has locked. Who waits for them and holds others
     is then in a circle with it: for a moment, MariaDB takes also the attempt to step over a lock for a wait.
     """
-    monkeypatch.setattr(LowWaterMarks, "rescan_due", lambda self: False)
     ours, theirs = (open_db(strategy="skip_locked", worker=worker).queue(name) for worker in ("ours", "theirs"))
     expecting(theirs)
     first, second = ours.enqueue_many([("k", number) for number in range(2)])

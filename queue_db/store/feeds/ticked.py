@@ -172,7 +172,7 @@ def _ids(tables: FeedTables, towards: bool) -> Any:
     begun = func.generate_series(value["xmax"], value["xid"] - 1, type_=BigInteger).table_valued("value").render_derived()
     low = func.greatest(value["cut"], value["base"])
     # Where all are numbered up to the floor, nothing is read: the range of a transaction ends with its last message, not there.
-    xids = union_all(*(select(each.c.value).where(low < value["floor"]) for each in (listed, begun))).subquery("xids")
+    xids = union_all(*(select(some.c.value).where(low < value["floor"]) for some in (listed, begun))).subquery("xids")
     # A range over both columns: if the planner believes that one transaction has all messages, only this index fits.
     place = tuple_(ticked.c.xid, ticked.c.id)
     late = mine.where(place > tuple_(xids.c.value, low), place <= tuple_(xids.c.value, value["floor"]))

@@ -10,14 +10,12 @@ from sqlalchemy import event, make_url, text
 from queue_db import QueueDB, StorageError
 from queue_db.errors import StagingError
 from queue_db.store.staging import Published
+from tests.faults.conftest import WAITS
 from tests.servers import Server, provide
 from tests.servers.proxy import Proxy
 from tests.spark.staging.conftest import Attempt, ledger, load, payloads, publish, stage, staged
 
 SERVERS = ["postgresql", "mysql", "mariadb"]
-
-#: TLS off: the proxy must be able to read COMMIT. No short waits: nothing here is a dead network, but a statement may take long.
-READABLE = {"postgresql": {"sslmode": "disable"}, "mysql": {"ssl_disabled": "true"}, "mariadb": {"ssl_disabled": "true"}}
 
 
 @pytest.mark.parametrize("kind", SERVERS, scope="session")
@@ -32,7 +30,7 @@ class TestNetwork:
     @pytest.fixture
     def far(self, kind: str, url: str, proxy: Proxy, db: QueueDB) -> Iterator[QueueDB]:
         # `db` is there first: MySQL lets a password in without TLS only once it has seen it with TLS.
-        with QueueDB(make_url(proxy.url(url)).update_query_dict(READABLE[kind])) as remote:
+        with QueueDB(make_url(proxy.url(url)).update_query_dict(WAITS[kind])) as remote:
             remote.check()
             yield remote
 
