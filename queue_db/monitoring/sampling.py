@@ -200,6 +200,9 @@ class Sampling:
 
     def _give_up(self, version: int, rest: float, error: Exception) -> None:
         """Let the next count begin after ``rest`` seconds, as after a count that succeeds, and not when the lease expires."""
+        if self._core.database.closed:
+            log.debug("counting the jobs of queues was interrupted: %s", error)
+            return
         log.warning("counting the jobs of queues failed; the next count is due in about %.0f s: %s", rest, error)
         # If the database does not answer, the lease expires.
         with suppress(QueueDBError):

@@ -100,6 +100,7 @@ class Activity:
     def __init__(self, outages: Outages | None = None) -> None:
         self._outages = outages or Outages()
         self._fails = False
+        self._over = False
 
     def failed(self, what: str, error: BaseException, wait: float, extra: dict[str, Any] | None = None) -> None:
         """Log that ``what`` failed, unless this outage has been logged within :data:`REPEAT`, by any activity.
@@ -112,7 +113,10 @@ class Activity:
 
     def failed_rarely(self, what: str, error: BaseException) -> None:
         """Log that ``what`` failed, unless an outage is logged already, or the same failure was logged within :data:`REPEAT`."""
-        self._outages.failed_rarely(self, what, error)
+        if self._over:
+            log.debug("%s was interrupted by the end of the worker: %s", what, error)
+        else:
+            self._outages.failed_rarely(self, what, error)
 
     def worked(self) -> None:
         """A statement succeeded. Called after each: it costs nothing without an outage."""
@@ -121,7 +125,8 @@ class Activity:
             self._outages.worked(self)
 
     def ended(self) -> None:
-        """The thread ends."""
+        """The thread ends. What it does rarely may still run: nobody waits for that, and the next worker does it."""
+        self._over = True
         self._outages.worked(self, quietly=True)
 
 
