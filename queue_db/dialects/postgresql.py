@@ -27,7 +27,8 @@ from sqlalchemy.ext.compiler import compiles
 from queue_db.dialects import asynchronous, direct, greeting, pooled, prepared, transactions
 from queue_db.dialects import postgresql_claim as statements
 from queue_db.dialects.base import ReturningDialect
-from queue_db.dialects.claim_plan import DUE, ID, PRIORITY, VERSION, ClaimPlan, result_of
+from queue_db.dialects.claim_plan import DUE, ID, PRIORITY, VERSION, result_of
+from queue_db.dialects.claim_sql import ClaimText, Shape
 from queue_db.dialects.clock import instant, now_us, now_us_after_waiting
 from queue_db.dialects.grouping import Member
 from queue_db.dialects.listening import AsyncpgListener, PostgreSQLListener
@@ -138,21 +139,23 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
     def take(
         self,
         tx: Sender,
-        plan: ClaimPlan,
+        jobs: Table,
+        shape: Shape,
         parameters: Mapping[str, Any],
         *,
         fast_path: bool = False,
         delete_on_claim: bool = False,
         completes: Completion | None = None,
     ) -> ClaimResult:
+        claim = tx.claim_text(jobs, shape)
         if fast_path and time.monotonic() >= self._full_until:
             # One UPDATE … RETURNING, or DELETE … RETURNING: half the work of the full statement.
             one = parameters["limit"] == 1
             try:
                 if completes is not None:
-                    rows = self._exchange(tx, plan, parameters, completes, one=one)
+                    rows = self._exchange(tx, claim, parameters, completes, one=one)
                 else:
-                    statement = statements.fast_path(plan, one=one, delete_on_claim=delete_on_claim)
+                    statement = statements.fast_path(claim, one=one, delete_on_claim=delete_on_claim)
                     rows = tx.fetch(statement, parameters)
             except DBAPIError as error:
                 self._leave_fast_path(tx, error)
@@ -160,7 +163,7 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
             return _fast_path_result(parameters, rows, one=one)
         if delete_on_claim or completes is not None:
             return result_of(parameters, conclusive=False, looked=False)
-        found = tx.fetch(statements.full_claim(plan), parameters)
+        found = tx.fetch(statements.full_claim(claim), parameters)
         unseen = sorted(row[PRIORITY] for row in found if row[ID] is None and row[TRIED] is None)
         # Candidates beyond a priority that was not read were not tried.
         tried = [row for row in found if row[TRIED] is not None and not (unseen and unseen[0] < row[PRIORITY])]
@@ -173,10 +176,10 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
         )
 
     def _exchange(
-        self, tx: Sender, plan: ClaimPlan, parameters: Mapping[str, Any], completes: Completion, *, one: bool
+        self, tx: Sender, claim: ClaimText, parameters: Mapping[str, Any], completes: Completion, *, one: bool
     ) -> Sequence[Sequence[Any]]:
         """Delete completed jobs and claim others; return the rows of the others."""
-        statement = statements.exchange(plan, one=one, completes_one=len(completes.pairs) == 1)
+        statement = statements.exchange(claim, one=one, completes_one=len(completes.pairs) == 1)
         found = tx.fetch(statement, {**parameters, **_deleted(completes.pairs)})
         completes.done = {row[ID] for row in found if row[VERSION] is None}
         return [row for row in found if row[VERSION] is not None]
@@ -194,8 +197,8 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
             raise error
 
     def delete_returning(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:
-        statement = statements.delete_one(jobs) if len(pairs) == 1 else statements.delete_many(jobs)
-        return {job_id for (job_id,) in tx.fetch(statement, _deleted(pairs))}
+        table = tx.connection.dialect.identifier_preparer.format_table(jobs)
+        return {job_id for (job_id,) in tx.fetch(statements.delete(table, one=len(pairs) == 1), _deleted(pairs))}
 
     def hold(self, tx: Sender, jobs: Table, pairs: Pairs) -> Pairs:
         values = _arrays(sorted(pairs))

@@ -8,10 +8,11 @@ from contextlib import contextmanager, suppress
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Self
 
-from sqlalchemy import Connection, Executable
+from sqlalchemy import Connection, Executable, Table
 from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
 
 from queue_db.dialects import direct
+from queue_db.dialects.claim_sql import ClaimText, Shape, claim_text
 from queue_db.errors import QueueDBError
 
 if TYPE_CHECKING:
@@ -120,6 +121,10 @@ class Sender:
             self.dialect.begin_changes(self.connection)
         else:
             self.on_demand.begin()
+
+    def claim_text(self, jobs: Table, shape: Shape) -> ClaimText:
+        """The parts of the statements of a claim."""
+        return claim_text(self.dialect, jobs, shape, self.connection.dialect)
 
     # --- statements that are built once and kept ------------------------------------------------------------------------
 

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Table, case, literal
-from sqlalchemy.util import LRUCache
 
 from queue_db.dialects import Dialect
-from queue_db.dialects.claim_plan import ClaimPlan
 from queue_db.dialects.transactions import Sender
 from queue_db.model import MOST_ATTEMPTS, MOST_VERSION, Capability, Notice
 from queue_db.store.schema import Tables
@@ -31,8 +29,6 @@ class Store:
     feed_notifications: FeedNotifications = field(kw_only=True, repr=False)
     #: Whether many rows are wanted as CSV, where the database writes it.
     csv: bool = False
-    #: The parts of the claims in use, by shape: each takes some hundred kilobytes with all that is made of it.
-    plans: LRUCache[Any, ClaimPlan] = field(default_factory=lambda: LRUCache(32), repr=False)
 
 
 class Transaction(Sender):

@@ -14,6 +14,4 @@ def on_pool(db: QueueDB, pool: QueueDB) -> QueueDB:
     for name in ("engine", "made_here", "autocommits", "connections"):
         setattr(db.database, name, getattr(pool.database, name))
     assert db.database.autocommits is db.database.dialect.autocommits, "what fails would not be rolled back"
-    if db.store.tables.jobs.fullname == pool.store.tables.jobs.fullname:
-        object.__setattr__(db.store, "plans", pool.store.plans)
     return db
