@@ -129,8 +129,8 @@ class Registration:
             self.deregister()
 
     def _refuse(self, what: str, error: QueueDBError) -> None:
-        """The database refuses what a retry does not cure: logged and counted once. After its end it may be closed."""
-        if self._refused or self._left:
+        """The database refuses what a retry does not cure: logged and counted once. One that is closed refuses nothing."""
+        if self._refused or self._core.database.closed:
             return
         self._refused = True
         counters = self._core.database.counters

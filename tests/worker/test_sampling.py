@@ -1,7 +1,5 @@
 """Counting whole queues: by one process at a time, at most one percent of the time."""
 
-import logging
-import re
 import threading
 from functools import wraps
 
@@ -13,7 +11,6 @@ from queue_db.instrumentation import prometheus
 from queue_db.monitoring.sampling import LONGEST_LEASE, REST, SHORTEST_LEASE, Sampling
 from queue_db.store import counts
 from queue_db.testing import SettableClock, counted_statements
-from queue_db.worker import Worker
 from tests.patience import PATIENCE
 from tests.worker.serving import serving
 
@@ -275,33 +272,3 @@ def test_the_check_notices_when_several_take_a_sample(opened, monkeypatch):
     monkeypatch.setattr("queue_db.store.samples.begin", lambda *_, **__: True)
     with pytest.raises(AssertionError):
         test_of_all_that_find_it_due_one_takes_the_sample(opened)
-
-
-@SQLITE
-def test_a_count_that_the_end_of_a_worker_interrupts_warns_of_nothing(own_url, monkeypatch, caplog):
-    """Nobody waits for it: the program closes the database, and the next worker counts."""
-    monkeypatch.setattr("queue_db.worker.run.METRICS_EVERY", 0.0)
-    began, go_on = threading.Event(), threading.Event()
-    counted = Sampling.counted
-
-    def slowly(sampling):
-        began.set()
-        assert go_on.wait(PATIENCE)
-        return counted(sampling)
-
-    monkeypatch.setattr(Sampling, "counted", slowly)
-    caplog.set_level(logging.DEBUG, "queue_db")
-    with QueueDB(own_url) as db:
-        db.queue("mail").enqueue("n")
-        worker = Worker(db, "mail")
-        worker.handles("n")(lambda job: began.wait(PATIENCE))
-        assert worker.run(until_empty=True).completed == 1
-        cleanup = [one for one in threading.enumerate() if one.name.startswith("queue_db cleanup of")]
-        assert cleanup, "the run waited for the count"
-    go_on.set()
-    for thread in cleanup:
-        thread.join(PATIENCE)
-    said = [(record.levelname, record.getMessage()) for record in caplog.records if "interrupted" in record.getMessage()]
-    closed = r"was interrupted.*: this QueueDB is closed"
-    assert [level for level, line in said if re.search(closed, line)] == ["DEBUG", "DEBUG"]
-    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []

@@ -1,11 +1,16 @@
 """An outage is logged once for all threads, then every minute, and when it is over."""
 
 import logging
+import threading
 
 import pytest
 
-from queue_db import PermanentStorageError, StorageError, TransientStorageError
+from queue_db import PermanentStorageError, QueueDB, StorageError, TransientStorageError
+from queue_db.monitoring.sampling import Sampling
+from queue_db.worker import Worker
 from queue_db.worker.outages import REPEAT, Activity, Outages
+from queue_db.worker.registration import Registration
+from tests.patience import PATIENCE
 
 AWAY = TransientStorageError("the server is away", server_away=True)
 
@@ -143,3 +148,33 @@ def test_a_success_of_another_thread_while_a_failure_is_logged_does_not_hide_it(
     shared.failed("settling", AWAY, 3.0)
     shared.worked()
     assert [line for _, line in log.taken()] == ["settling failed, trying again: the server is away", "back again after 0 s"]
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+@pytest.mark.parametrize(("owner", "task"), [(Sampling, "counted"), (Registration, "rescue_dead")])
+def test_a_task_that_outlives_its_worker_warns_of_no_closed_database(own_url, name, monkeypatch, caplog, owner, task):
+    """Nobody waits for it: the program closes the database, and the next worker does it."""
+    monkeypatch.setattr("queue_db.worker.run.METRICS_EVERY", 0.0)
+    began, go_on, closed = threading.Event(), threading.Event(), []
+    real = getattr(owner, task)
+
+    def late(self):
+        began.set()
+        assert go_on.wait(PATIENCE)
+        closed.append(self._core.database.closed)
+        return real(self)
+
+    monkeypatch.setattr(owner, task, late)
+    caplog.set_level(logging.DEBUG, "queue_db")
+    with QueueDB(own_url) as db:
+        db.queue(name).enqueue("n")
+        worker = Worker(db, name)
+        worker.handles("n")(lambda job: began.wait(PATIENCE))
+        assert worker.run(until_empty=True).completed == 1
+        (cleanup,) = [thread for thread in threading.enumerate() if thread.name == f"queue_db cleanup of {name!r}"]
+    go_on.set()
+    cleanup.join(PATIENCE)
+    assert not cleanup.is_alive()
+    assert closed == [True]
+    assert db.counters.unregistered == 0
+    assert {record.levelname for record in caplog.records if record.threadName == cleanup.name} <= {"DEBUG"}
