@@ -22,14 +22,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, insert, update
+from sqlalchemy import insert, update
 
 from benchmarks.feed_drains import Drained, drain
 from queue_db import QueueDB, TransientStorageError
 from queue_db.compare import feed_controls
 from queue_db.compare.feed_controls import BareInsert
 from queue_db.feeds import Feed
-from queue_db.store import Store
+from queue_db.store import Transaction
 from queue_db.store.feeds.messages import First, NewMessage
 from queue_db.store.feeds.orderings import ORDERINGS, Portable
 from queue_db.store.feeds.rows import FeedRow
@@ -43,17 +43,17 @@ class Naive(Portable):
     name = "naive"
     ranks = False
 
-    def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
-        tables, first = store.tables.feeds, None
+    def append(self, tx: Transaction, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
+        tables, first = tx.tables.feeds, None
         for message in new:
             row = {"feed": feed.id, **message._asdict()}
-            (seq,) = connection.execute(insert(tables.inbox).values(row)).inserted_primary_key or (0,)
-            connection.execute(insert(tables.messages).values(seq=seq, **row))
-            connection.execute(tables.inbox.delete().where(tables.inbox.c.id == seq))
+            (seq,) = tx.connection.execute(insert(tables.inbox).values(row)).inserted_primary_key or (0,)
+            tx.connection.execute(insert(tables.messages).values(seq=seq, **row))
+            tx.connection.execute(tables.inbox.delete().where(tables.inbox.c.id == seq))
             first = first or seq
         return None if first is None else First(first, 1)
 
-    def rank(self, connection: Connection, store: Store, feed: int) -> int:
+    def rank(self, tx: Transaction, feed: int) -> int:
         return 0
 
 

@@ -56,13 +56,13 @@ def run(
 
             worker.on(started)
         sent = [0]
-        run_ = db.database.run
+        commit = db.database.commit
 
         def counted(*arguments: Any, **options: Any) -> Any:
             sent[0] += 1
-            return run_(*arguments, **options)
+            return commit(*arguments, **options)
 
-        db.database.run = counted  # type: ignore[method-assign]
+        db.database.commit = counted  # type: ignore[method-assign]
 
         def mark() -> None:
             idle["since"], idle["cpu_then"], idle["sent_then"] = time.monotonic(), time.process_time(), sent[0]

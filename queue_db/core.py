@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import secrets
 import socket
@@ -25,10 +24,10 @@ from queue_db.database.database import ATTEMPTS, Database
 from queue_db.errors import ConfigurationError, PermanentStorageError, StorageError
 from queue_db.notifications.deaths import Deaths
 from queue_db.notifications.loop import LoopListening
-from queue_db.notifications.wakeups import FeedNotifications, Notifications
 from queue_db.removal import Removal
-from queue_db.store import LowWaterMarks, Store, probing
+from queue_db.store import LowWaterMarks, Store, Transaction, probing
 from queue_db.store.schema import Tables
+from queue_db.store.wakeups import FeedNotifications, Notifications
 from queue_db.strategies import Strategy
 
 if TYPE_CHECKING:
@@ -49,14 +48,14 @@ _RANDOM = 8
 class Run(NamedTuple):
     """How a function runs in a transaction: see :meth:`queue_db.database.database.Database.run`.
 
-    :param name: its name in errors; None: the function's own.
+    :param name: its name in errors; empty: the function's own.
     :param write: it changes rows.
     :param attempts: how often it runs at most while the database asks to try again.
     :param direct: it is one statement, or begins its transaction itself.
     :param repeatable: running it twice does no harm.
     """
 
-    name: str | None = None
+    name: str = ""
     write: bool = True
     attempts: int = ATTEMPTS
     direct: bool = False
@@ -73,8 +72,9 @@ ONCE = Run(attempts=1)
 class Core:
     """One database with the settings of its queues. Every verb reads and writes through it.
 
-    A function of the store is ``function(connection, store, …)``. :meth:`read`, :meth:`write` and :meth:`run` check the tables
-    before the first one, run it in a transaction of its own, and name errors after it.
+    A function of the store is ``function(tx, …)``. :meth:`read`, :meth:`write` and :meth:`run` check the tables before the first
+    one, run it in a transaction of its own, name errors after it, and do what follows its commit. :meth:`commit` leaves that to its
+    caller.
 
     :param worker: the name that claimed jobs show; None: the name of the process.
     :raises UnsupportedError: the server lacks what the strategy or the removal needs.
@@ -97,7 +97,14 @@ class Core:
         database.require(strategy.needs, f"strategy {strategy.name!r}")
         database.require(removal.needs, f"removal {removal.name!r}")
         self.database = database
-        self.store = Store(tables, database.dialect, database.capabilities, clock)
+        self.store = Store(
+            tables,
+            database.dialect,
+            database.capabilities,
+            clock,
+            notifications=Notifications(database.dialect, tables),
+            feed_notifications=FeedNotifications(database.dialect, tables),
+        )
         self.strategy = strategy
         self.removal = removal
         self.codec = codec
@@ -109,8 +116,8 @@ class Core:
         self.stamp: Callable[[], Mapping[str, Any]] | None = None
         #: Where the claims of each queue start.
         self.marks: Named[LowWaterMarks] = Named(lambda _: LowWaterMarks())
-        self.notifications = Notifications(self.store)
-        self.feed_notifications = FeedNotifications(self.store)
+        self.notifications = self.store.notifications
+        self.feed_notifications = self.store.feed_notifications
         #: Where the tasks of an event loop wait for the database's notifications.
         self.loop_listening = LoopListening(database.listen_on_loop)
         #: Counts of what the verbs did in this process, by queue, until they are written to the metrics.
@@ -128,7 +135,7 @@ class Core:
     @property
     def worker(self) -> str:
         """The name that claimed jobs show."""
-        return self._worker or process_name()
+        return self._worker or _name
 
     def headers(self) -> Mapping[str, Any] | None:
         """The headers that :attr:`stamp` adds to jobs enqueued now."""
@@ -166,7 +173,7 @@ class Core:
         :raises StorageError: it does not answer.
         """
         try:
-            self.database.run(probing.change_nothing, self.store, name="change_nothing", attempts=1)
+            self.database.run(probing.change_nothing, store=self.store, name="change_nothing", attempts=1)
         except PermanentStorageError:
             return False
         except StorageError as error:
@@ -177,15 +184,15 @@ class Core:
 
     # --- transactions -----------------------------------------------------------------------------------------------
 
-    def read(self, query: Callable[Concatenate[Connection, Store, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    def read(self, query: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run ``query``, which changes nothing, and return its answer."""
         return self.run(_READ, query, *args, **kwargs)
 
-    def write(self, change: Callable[Concatenate[Connection, Store, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    def write(self, change: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run ``change``, commit, and return its answer."""
         return self.run(_WRITE, change, *args, **kwargs)
 
-    def put(self, change: Callable[Concatenate[Connection, Store, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    def put(self, change: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """:meth:`write` for what updates or inserts a row. If another transaction inserts the same row first, it runs again."""
         try:
             return self.run(_WRITE, change, *args, **kwargs)
@@ -194,26 +201,50 @@ class Core:
                 raise
             return self.run(_WRITE, change, *args, **kwargs)
 
-    def run(
-        self, how: Run, function: Callable[Concatenate[Connection, Store, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs
-    ) -> _T:
-        """Run ``function(connection, store, …)`` in a transaction of its own, as ``how`` says, and return its answer.
+    def run(self, how: Run, function: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Run ``function(tx, …)`` in a transaction of its own, as ``how`` says, do what follows, and return its answer.
 
         :raises StorageError: the database refuses it, or still asks to try again after the last attempt.
+        """
+        answer, tx = self.commit(how, function, *args, **kwargs)
+        tx.follow()
+        return answer
+
+    def commit(
+        self, how: Run, function: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> tuple[_T, Transaction]:
+        """:meth:`run` for who takes an error of the transaction otherwise than one of what follows, or has something to do between
+        them: the caller calls :meth:`Transaction.follow`, last.
         """
         if not self._schema_fits or self.database.closed:
             self.ready()
         work: Callable[..., _T] = partial(function, **kwargs) if kwargs else function
-        return self.database.run(
+        return self.database.commit(
             work,
-            self.store,
             *args,
+            store=self.store,
             name=how.name or name_of(function),
             write=how.write,
             attempts=how.attempts,
             direct=how.direct,
             repeatable=how.repeatable,
         )
+
+    def run_batch(
+        self, how: Run, function: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> _T:
+        """:meth:`run` for a function that buries the jobs of a stream: their deaths are reported."""
+
+        def report(tx: Transaction) -> _T:
+            tx.buried = {}
+            return function(tx, *args, **kwargs)
+
+        answer, tx = self.commit(how._replace(name=how.name or name_of(function)), report)
+        try:
+            self.deaths.record_batch((tx.buried or {}).values())
+        finally:
+            tx.follow()
+        return answer
 
     def now(self) -> int:
         """Microseconds since 1970, by the clock that counts."""
@@ -229,8 +260,8 @@ class Core:
         return self._on_loops.transaction()
 
     @contextmanager
-    def joined(self, using: Connection | Session, name: str) -> Iterator[Connection]:
-        """The caller's connection, in the caller's transaction: nothing is committed or run again here.
+    def joined(self, using: Connection | Session, name: str) -> Iterator[Transaction]:
+        """The caller's transaction: nothing is committed or run again here.
 
         :param name: the verb, for errors.
         :raises ConfigurationError: ``using`` is no connection, leads to another database, or has no transaction.
@@ -240,7 +271,12 @@ class Core:
             if connection.engine.pool not in self._pools:
                 self._require_here(connection)
                 self._pools.add(connection.engine.pool)
-            yield connection
+            tx = Transaction(connection, self.store, own=False)
+            try:
+                yield tx
+            except BaseException:
+                tx.rolled_back()
+                raise
 
     def _require_here(self, connection: Connection) -> None:
         """Check that a caller's connection leads to this database, as far as can be seen.
@@ -259,16 +295,9 @@ class Core:
             remedy = "use a connection to the same database, or a QueueDB for that one"
             raise ConfigurationError(f"using= is a connection to {there}, but this queue is in {here}: {remedy}")
 
-    @contextmanager
-    def reporting_deaths(self) -> Iterator[Core]:
-        """Within the block, a core for functions that bury the jobs of streams; at its end the deaths are reported."""
-        watched = copy.copy(self)
-        with self.deaths.of_batches(self.store) as watched.store:
-            yield watched
 
-
-def _clock(connection: Connection, store: Store) -> int:
-    return store.read_clock(connection)
+def _clock(tx: Transaction) -> int:
+    return tx.read_clock()
 
 
 def name_of(function: Callable[..., object]) -> str:

@@ -31,7 +31,20 @@ from queue_db.removal import Removal, removal_for
 from queue_db.routes import Routes, Topic
 from queue_db.routes.router import Router
 from queue_db.schedules import Schedules
-from queue_db.store import Store, actions, callbacks, controls, counts, history, insights, settle, sweep, windows, worker_registry
+from queue_db.store import (
+    Store,
+    Transaction,
+    actions,
+    callbacks,
+    controls,
+    counts,
+    history,
+    insights,
+    settle,
+    sweep,
+    windows,
+    worker_registry,
+)
 from queue_db.store.feeds import publishes, spans
 from queue_db.store.schema import FEED_LENGTH, KIND_LENGTH, QUEUE_LENGTH, TOPIC_LENGTH, WORKER_LENGTH, tables
 from queue_db.strategies import Strategy, strategy_for
@@ -458,7 +471,7 @@ def _in_batches(delete: Callable[[], int]) -> int:
     return gone + batch
 
 
-def _rescue(connection: Connection, store: Store, worker: str) -> int:
-    store.dialect.begin(connection)
-    controls.drop_shares(connection, store, worker)
-    return settle.rescue(connection, store, worker)
+def _rescue(tx: Transaction, worker: str) -> int:
+    tx.begin()
+    controls.drop_shares(tx, worker)
+    return settle.rescue(tx, worker)

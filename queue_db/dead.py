@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from sqlalchemy import Connection
-
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.errors import ArgumentError, DuplicateJobError, JobNotFoundError
 from queue_db.model import Job, State
-from queue_db.store import Store, dead
+from queue_db.store import Transaction, dead
 from queue_db.store.schema import CLASS_LENGTH, KIND_LENGTH, QUEUE_LENGTH
 from queue_db.verbs.find_job import find_job, job_from_row
 
@@ -176,15 +174,13 @@ class DeadJobs:
         return self._core.read(dead.count, like=like, upto=None, most=most)
 
 
-def _newest_to_purge(
-    connection: Connection, store: Store, *, like: dead.Like, age: int | None, keep: int | None
-) -> dead.DeadCursor | None:
+def _newest_to_purge(tx: Transaction, *, like: dead.Like, age: int | None, keep: int | None) -> dead.DeadCursor | None:
     """When the last of the jobs to purge died, and its id."""
     bounds: list[dead.DeadCursor] = []
     if age is not None:
-        bounds.append((store.read_clock(connection) - age, -1))
+        bounds.append((tx.read_clock() - age, -1))
     if keep is not None:
-        bounds.append(dead.purge_cursor(connection, store, like=like, keep=keep))
+        bounds.append(dead.purge_cursor(tx, like=like, keep=keep))
     return min(bounds, default=None)
 
 

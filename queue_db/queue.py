@@ -33,8 +33,7 @@ from queue_db.model import (
     State,
     Verdict,
 )
-from queue_db.notifications.wakeups import Notifications
-from queue_db.store import Store, controls, counts, insights, windows
+from queue_db.store import Transaction, controls, counts, insights, windows
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, QUEUE_LENGTH, WORKER_LENGTH
 from queue_db.verbs import new_jobs, progress
 from queue_db.verbs.claim import MAX_CLAIM, ClaimLoop
@@ -167,10 +166,7 @@ class Queue:
         }
         job = self._builder.job(kind, payload, options)
         policy = new_jobs.policy_for(job, on_duplicate)
-        job_id = self._enqueue.one(job, policy, using)
-        if using is None:
-            self.core.marks[self.name].add(job.priority)
-        return job_id
+        return self._enqueue.one(job, policy, using)
 
     @overload
     def enqueue_many(
@@ -421,8 +417,7 @@ class Queue:
         """Make these jobs due again now; this does not count as an attempt."""
         verdicts = self._settle.release(jobs)
         if any(verdicts):
-            self.core.write(_notify, self.core.notifications, self.name)
-            self.core.notifications.wake(self.name)
+            self.core.write(_wake, self.name)
         return verdicts
 
     def extend_many(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
@@ -615,5 +610,5 @@ def _queues(what: str, names: Iterable[str]) -> list[str]:
     return [arguments.name(what, name, QUEUE_LENGTH) for name in arguments.members(what, names, "queue names")]
 
 
-def _notify(connection: Connection, store: Store, notifications: Notifications, queue: str) -> None:
-    notifications.notify(connection, queue)
+def _wake(tx: Transaction, queue: str) -> None:
+    tx.wake(queue)

@@ -6,14 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from sqlalchemy import Connection
-
 from queue_db import arguments
 from queue_db.dialects.statements import Pairs
 from queue_db.errors import ConfigurationError
 from queue_db.model import Capability
 from queue_db.store import settle
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 
 
 @runtime_checkable
@@ -40,11 +38,11 @@ class Removal(Protocol):
         """Whether jobs stay in the table, marked by :func:`queue_db.store.settle.mark`, until a worker sweeps them away."""
         ...
 
-    def remove(self, connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+    def remove(self, tx: Transaction, pairs: Pairs) -> set[int]:
         """Remove the jobs that are still at their ``(id, version)``; return their ids.
 
-        ``connection`` may commit each statement by itself: call ``store.dialect.begin(connection)`` before several that belong
-        together. The functions of :mod:`queue_db.store.settle` do so where needed.
+        The connection may commit each statement by itself: call ``tx.begin()`` before several that belong together.
+        The functions of :mod:`queue_db.store.settle` do so where needed.
         """
         ...
 
@@ -65,9 +63,9 @@ class Delete:
     def __post_init__(self) -> None:
         _check_retries(self.retries)
 
-    def remove(self, connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+    def remove(self, tx: Transaction, pairs: Pairs) -> set[int]:
         """Delete the rows."""
-        return settle.delete(connection, store, pairs)
+        return settle.delete(tx, pairs)
 
 
 @dataclass(frozen=True)
@@ -82,10 +80,10 @@ class LockThenDelete:
     def __post_init__(self) -> None:
         _check_retries(self.retries)
 
-    def remove(self, connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+    def remove(self, tx: Transaction, pairs: Pairs) -> set[int]:
         """Lock the rows, then delete them."""
-        held = settle.lock(connection, store, pairs)
-        return settle.delete(connection, store, held) if held else set()
+        held = settle.lock(tx, pairs)
+        return settle.delete(tx, held) if held else set()
 
 
 @dataclass(frozen=True)
@@ -102,9 +100,9 @@ class DeleteMark:
     def __post_init__(self) -> None:
         _check_retries(self.retries)
 
-    def remove(self, connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+    def remove(self, tx: Transaction, pairs: Pairs) -> set[int]:
         """Mark the rows."""
-        return settle.mark(connection, store, pairs)
+        return settle.mark(tx, pairs)
 
 
 _NAMED: dict[str, Callable[[], Removal]] = {

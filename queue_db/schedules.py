@@ -9,15 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, get_args
 
-from sqlalchemy import Connection
-
 from queue_db import arguments
 from queue_db.codecs import decoded_or_text
 from queue_db.core import Core
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.model import CatchUp, NewJob, from_micros, to_micros
-from queue_db.notifications.wakeups import Notifications
-from queue_db.store import Store, enqueue
+from queue_db.store import Transaction, enqueue
 from queue_db.store import schedules as stored
 from queue_db.store.enqueue import OnDuplicate
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, QUEUE_LENGTH, RULE_LENGTH, SCHEDULE_LENGTH
@@ -164,12 +161,10 @@ class Schedules:
         :raises ArgumentError: there is no such schedule.
         """
         arguments.name("name", name, SCHEDULE_LENGTH)
-        ran = self._core.write(_run_now, name, self._core.notifications)
+        ran = self._core.write(_run_now, name)
         if ran is None:
             raise ArgumentError(f"there is no schedule {name!r}")
-        job_id, queue = ran
-        self._core.notifications.wake(queue)
-        return job_id
+        return ran
 
     def remove(self, name: str) -> bool:
         """Delete the schedule; False if there is none."""
@@ -194,10 +189,7 @@ class Schedules:
                 unreadable = unreadable or ConfigurationError(f"schedule {row.name!r}: {error}")
                 continue
             upcoming.append(next_at)
-            count = self._core.write(_tick, row, occurrences, next_at, self._core.notifications)
-            if count:
-                self._core.notifications.wake(row.queue)
-            enqueued += count
+            enqueued += self._core.write(_tick, row, occurrences, next_at)
         if unreadable is not None:
             raise unreadable
         return enqueued, max(0.0, (min(upcoming) - now) / 1_000_000) if upcoming else None
@@ -208,37 +200,35 @@ class Schedules:
             raise ArgumentError(f"there is no schedule {name!r}")
 
 
-def _set(connection: Connection, store: Store, name: str, rule: Rule, values: dict[str, Any], first: int | None) -> bool:
-    store.dialect.begin(connection)
-    before = stored.latest(connection, store, name)
+def _set(tx: Transaction, name: str, rule: Rule, values: dict[str, Any], first: int | None) -> bool:
+    tx.begin()
+    before = stored.latest(tx, name)
     if before is None or (before.rule, before.zone) != (values["rule"], values["zone"]) or first is not None:
-        values = {**values, "next_at": rule.after(store.read_clock(connection)) if first is None else first}
-    return stored.put(connection, store, name, values)
+        values = {**values, "next_at": rule.after(tx.read_clock()) if first is None else first}
+    return stored.put(tx, name, values)
 
 
-def _tick(
-    connection: Connection, store: Store, row: Any, occurrences: Sequence[int], next_at: int, notifications: Notifications
-) -> int:
+def _tick(tx: Transaction, row: Any, occurrences: Sequence[int], next_at: int) -> int:
     """Move a schedule on and enqueue the jobs of its occurrences, unless another process was first; return how many."""
     last = occurrences[-1] if occurrences else None
-    if not stored.advance(connection, store, row.name, row.version, last_at=last, next_at=next_at):
+    if not stored.advance(tx, row.name, row.version, last_at=last, next_at=next_at):
         return 0
     if occurrences:
-        enqueue.insert_jobs(connection, store, [_job(row, occurrence) for occurrence in occurrences], OnDuplicate.RAISE)
-        notifications.notify(connection, row.queue)
+        enqueue.insert_jobs(tx, [_job(row, occurrence) for occurrence in occurrences], OnDuplicate.RAISE)
+        tx.wake(row.queue)
     return len(occurrences)
 
 
-def _run_now(connection: Connection, store: Store, name: str, notifications: Notifications) -> tuple[int, str] | None:
-    """Enqueue the job of a schedule; its id and its queue, or None if there is no such schedule."""
-    store.dialect.begin(connection)
-    row = stored.one(connection, store, name)
+def _run_now(tx: Transaction, name: str) -> int | None:
+    """Enqueue the job of a schedule; its id, or None if there is no such schedule."""
+    tx.begin()
+    row = stored.one(tx, name)
     if row is None:
         return None
-    (job_id,) = enqueue.insert_jobs(connection, store, [_job(row, store.read_clock(connection))], OnDuplicate.RAISE)
+    (job_id,) = enqueue.insert_jobs(tx, [_job(row, tx.read_clock())], OnDuplicate.RAISE)
     assert job_id is not None  # noqa: S101 - only a duplicate has none, and it has no unique key
-    notifications.notify(connection, row.queue)
-    return job_id, row.queue
+    tx.wake(row.queue)
+    return job_id
 
 
 def _rule(cron: str | None, every: float | None, zone: str) -> Rule:

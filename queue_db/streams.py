@@ -11,13 +11,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection
-
 from queue_db import arguments
-from queue_db.core import Core
+from queue_db.core import Core, Run
 from queue_db.errors import StreamError
 from queue_db.model import from_micros
-from queue_db.store import Store, streams
+from queue_db.store import Transaction, streams
 from queue_db.store.schema import QUEUE_LENGTH, STREAM_LENGTH
 
 log = logging.getLogger("queue_db.streams")
@@ -85,11 +83,10 @@ class Streams:
         arguments.name("name", name, STREAM_LENGTH)
         self._core.ready()
         offsets = None if checkpoint is None else committed(Path(checkpoint))
-        with self._core.reporting_deaths() as core:
-            if offsets is None:
-                completed = core.write(streams.complete_held, name)
-            else:
-                completed = core.write(streams.complete_committed, name, offsets)
+        if offsets is None:
+            completed = self._core.run_batch(Run(), streams.complete_held, name)
+        else:
+            completed = self._core.run_batch(Run(), streams.complete_committed, name, offsets)
         if completed is None:
             raise self._unknown(name)
         return completed
@@ -163,14 +160,14 @@ def offsets_in(values: Iterable[Any]) -> Iterator[streams.Offset]:
                 yield from offsets_in(inner for inner in value.values() if isinstance(inner, str | dict))
 
 
-def _release(connection: Connection, store: Store, name: str) -> tuple[int | None, int]:
-    written = streams.maybe_written(connection, store, name)
-    return streams.release(connection, store, name), written
+def _release(tx: Transaction, name: str) -> tuple[int | None, int]:
+    written = streams.maybe_written(tx, name)
+    return streams.release(tx, name), written
 
 
-def _release_expired(connection: Connection, store: Store, name: str) -> tuple[int, int]:
-    written = streams.maybe_written(connection, store, name)
-    return streams.release_expired(connection, store, name), written
+def _release_expired(tx: Transaction, name: str) -> tuple[int, int]:
+    written = streams.maybe_written(tx, name)
+    return streams.release_expired(tx, name), written
 
 
 def _warn(name: str, released: int, written: int) -> None:

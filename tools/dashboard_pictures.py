@@ -22,6 +22,7 @@ from sqlalchemy import delete, insert
 from queue_db import QueueDB
 from queue_db.service import Settings, service
 from queue_db.service.server import server
+from queue_db.store import Transaction
 from queue_db.store.schema.service import COUNTS, DEPTHS
 from tools.shop import ODD, fill
 
@@ -73,9 +74,9 @@ def history(db: QueueDB) -> None:
     db.core.write(_write, table, rows)
 
 
-def _write(connection: Any, _store: Any, table: Any, rows: list[dict[str, Any]]) -> None:
-    connection.execute(delete(table))
-    connection.execute(insert(table), rows)
+def _write(tx: Transaction, table: Any, rows: list[dict[str, Any]]) -> None:
+    tx.connection.execute(delete(table))
+    tx.connection.execute(insert(table), rows)
 
 
 @contextmanager

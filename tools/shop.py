@@ -9,7 +9,7 @@ from sqlalchemy import update
 
 from queue_db import LeasedJob, QueueDB
 from queue_db.model import RetainedResult
-from queue_db.store import streams, worker_registry
+from queue_db.store import Transaction, streams, worker_registry
 
 #: Names, kinds and payloads may be anything.
 ODD = "a/b <i>50%</i>"
@@ -79,8 +79,8 @@ def _register(db: QueueDB, name: str, in_hand: int, queues: dict[str, int]) -> N
     db.core.write(worker_registry.heartbeat, name, values)
 
 
-def _execute(connection: Any, _store: Any, statement: Any) -> None:
-    connection.execute(statement)
+def _execute(tx: Transaction, statement: Any) -> None:
+    tx.connection.execute(statement)
 
 
 def _schedules(db: QueueDB) -> None:
@@ -93,15 +93,15 @@ def _schedules(db: QueueDB) -> None:
 
 def _streams(db: QueueDB) -> None:
     db.queue("clicks").enqueue_many(("click", {"page": number}) for number in range(200))
-    opened = partial(streams.open_stream, store=db.store, name="clicks to lake", queue="clicks", holder=db.worker, retention=10**9)
-    session = db.database.run(opened, name="open stream", repeatable=True)
+    opened = partial(streams.open_stream, name="clicks to lake", queue="clicks", holder=db.worker, retention=10**9)
+    session = db.database.run(opened, store=db.store, name="open stream", repeatable=True)
 
-    def hold(connection: Any) -> None:
-        start = streams.initial(connection, db.store, session)
-        end = streams.allocate(connection, db.store, session, start, limit=120, ceiling=None, partitions=2)
-        streams.partition(connection, db.store, session, start, end, most=None)
+    def hold(tx: Transaction) -> None:
+        start = streams.initial(tx, session)
+        end = streams.allocate(tx, session, start, limit=120, ceiling=None, partitions=2)
+        streams.partition(tx, session, start, end, most=None)
 
-    db.database.run(hold, name="stream", write=True, repeatable=True)
+    db.database.run(hold, store=db.store, name="stream", write=True, repeatable=True)
 
 
 def _feeds(db: QueueDB) -> None:

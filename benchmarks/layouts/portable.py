@@ -22,6 +22,7 @@ from benchmarks.layouts.statements import VALUES, Claimed, Pairs, Statements
 from benchmarks.layouts.tables import Taking
 from queue_db.dialects.clock import now_us
 from queue_db.dialects.statements import matching, wanted
+from queue_db.dialects.transactions import Sender
 
 
 class PortableStatements(Statements):
@@ -103,7 +104,7 @@ class PortableStatements(Statements):
         layout = self.layout
         two = layout.taking is Taking.NOTE or layout.narrow
         if two:
-            self.dialect.begin(connection)
+            Sender(connection, self.dialect).begin()
         first = layout.payloads if layout.taking is Taking.NOTE else layout.leased
         gone = self.dialect.delete_returning(connection, first, pairs)
         if two and gone:
@@ -141,11 +142,11 @@ class PortableStatements(Statements):
 
     def enqueue(self, connection: Connection, queue: str, payloads: Sequence[str]) -> None:
         if self.layout.narrow:
-            self.dialect.begin(connection)
+            Sender(connection, self.dialect).begin()
         rows = [(queue, text) for text in payloads]
-        _, first = self.dialect.execute_many(connection, self._insertion, ("new_queue", "new_payload"), rows)
+        _, first = Sender(connection, self.dialect).execute_many(self._insertion, ("new_queue", "new_payload"), rows)
         if self.layout.narrow:
-            self.dialect.execute(connection, self._beside, {"first": first, "last": first + len(rows) - 1})
+            Sender(connection, self.dialect).execute(self._beside, {"first": first, "last": first + len(rows) - 1})
 
     @cached_property
     def _insertion(self) -> Any:

@@ -31,13 +31,14 @@ from benchmarks.layouts.statements import VALUES, Claimed, Pairs, Statements
 from benchmarks.layouts.tables import Taking
 from queue_db.dialects import postgresql_claim as kept
 from queue_db.dialects.clock import now_us
+from queue_db.dialects.transactions import Sender
 
 
 class PostgreSQLStatements(Statements):
     """One statement for each, with WITH."""
 
     def claim(self, connection: Connection, values: dict[str, Any], *, skip: bool) -> list[Claimed]:
-        found = self.dialect.fetch(connection, self._claim(skip=skip), values)
+        found = Sender(connection, self.dialect).fetch(self._claim(skip=skip), values)
         return [Claimed(row[0], row[1], row[2], row[3]) for row in found]
 
     @lru_cache  # noqa: B019 - as above
@@ -68,7 +69,7 @@ class PostgreSQLStatements(Statements):
         return select(won.c.id, won.c.version, jobs.c.payload, head).select_from(won.join(jobs, jobs.c.id == won.c.id))
 
     def complete(self, connection: Connection, pairs: Pairs) -> int:
-        return len(self.dialect.fetch(connection, self._completion, self.given(pairs)))
+        return len(Sender(connection, self.dialect).fetch(self._completion, self.given(pairs)))
 
     @cached_property
     def _completion(self) -> Any:
@@ -84,7 +85,7 @@ class PostgreSQLStatements(Statements):
         return delete(second).where(second.c.id == any_(_ids(gone))).returning(second.c.id)
 
     def bring_back(self, connection: Connection, limit: int) -> int:
-        return len(self.dialect.fetch(connection, self._return, {"limit": limit}))
+        return len(Sender(connection, self.dialect).fetch(self._return, {"limit": limit}))
 
     @cached_property
     def _return(self) -> Any:

@@ -30,6 +30,7 @@ from benchmarks.layouts.tables import Layout, Taking
 from queue_db.dialects import Dialect
 from queue_db.dialects.clock import now_us
 from queue_db.dialects.statements import matching
+from queue_db.dialects.transactions import Sender
 
 #: Below every low-water mark.
 BEGINNING = -(2**62)
@@ -136,11 +137,11 @@ class Statements(ABC):
     def due(self, connection: Connection, queue: str) -> bool:
         """Whether a claim would find a candidate."""
         values = {"in_queue": queue, "floor": BEGINNING, "limit": 1, "start": 0}
-        return bool(self.dialect.fetch(connection, self.look(skip=False), values))
+        return bool(Sender(connection, self.dialect).fetch(self.look(skip=False), values))
 
     def extend(self, connection: Connection, pairs: Pairs, lease: int) -> int:
         """Move the end of leases; return how many still held."""
-        return self.dialect.execute(connection, self._extension, {"lease": lease} | self.given(pairs))
+        return Sender(connection, self.dialect).execute(self._extension, {"lease": lease} | self.given(pairs))
 
     @cached_property
     def _extension(self) -> Any:

@@ -40,8 +40,8 @@ from queue_db.model import (
     WorkerInfo,
 )
 from queue_db.monitoring.failures import FailureGroup
-from queue_db.notifications.wakeups import Notifications
 from queue_db.removal import Removal
+from queue_db.store.wakeups import Notifications
 from queue_db.strategies import Strategy
 
 

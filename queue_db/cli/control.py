@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -137,14 +136,12 @@ def _changes(concurrency: int | None, rate: int | None, per: float | None, per_g
 
 def _warn_if_unused(db: QueueDB, queue: str) -> None:
     """A queue comes into being with its first job, so a misspelled name is no error."""
-    used = db.database.run(partial(controls.used, store=db.store, queue=queue), name="used", write=False)
-    if not used and not any(queue in worker.queues for worker in db.workers()):
+    if not db.core.read(controls.used, queue) and not any(queue in worker.queues for worker in db.workers()):
         output.note(f"queue {queue!r} has no jobs and no workers: is the name right?")
 
 
 def _list(db: QueueDB, common: CommonOptions) -> None:
-    db.ready()
-    found = db.database.run(partial(controls.read, store=db.store), name="controls", write=False)
+    found = db.core.read(controls.read)
     for name, one in sorted(found.items()):
         if one != Controls():
             _print(name, one, common)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import select, update
 
-from queue_db.store import Store
+from queue_db.store import Transaction
 from queue_db.store.feeds import messages
 from queue_db.store.feeds.messages import First, NewMessage
 from queue_db.store.feeds.orderings import ORDERINGS, Ordering, Portable
@@ -20,21 +20,21 @@ class CompareAndSet(Portable):
     name = "compare_and_set"
     ranks = False
 
-    def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
+    def append(self, tx: Transaction, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
         """Read, try, and read again until it succeeds."""
-        feeds = store.tables.feeds.feeds
-        store.dialect.begin(connection)
+        feeds = tx.tables.feeds.feeds
+        tx.begin()
         while True:
             read = select(feeds.c.next_seq, feeds.c.epoch).where(feeds.c.id == feed.id)
-            first, epoch = connection.execute(read).one()
+            first, epoch = tx.connection.execute(read).one()
             mine = update(feeds).where(feeds.c.id == feed.id, feeds.c.next_seq == first)
-            if connection.execute(mine.values(next_seq=first + len(new))).rowcount:
+            if tx.connection.execute(mine.values(next_seq=first + len(new))).rowcount:
                 break
         rows = [{"feed": feed.id, "seq": seq, **message._asdict()} for seq, message in enumerate(new, first)]
-        messages.insert_rows(connection, store, store.tables.feeds.messages, rows)
+        messages.insert_rows(tx, tx.tables.feeds.messages, rows)
         return First(first, epoch)
 
-    def rank(self, connection: Connection, store: Store, feed: int) -> int:
+    def rank(self, tx: Transaction, feed: int) -> int:
         """Nothing waits."""
         return 0
 
@@ -45,13 +45,13 @@ class BareInsert(Portable):
     name = "bare_insert"
     ranks = False
 
-    def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
+    def append(self, tx: Transaction, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
         """Insert the rows."""
         rows = [{"feed": feed.id, **message._asdict()} for message in new]
-        messages.insert_rows(connection, store, store.tables.feeds.inbox, rows)
+        messages.insert_rows(tx, tx.tables.feeds.inbox, rows)
         return None
 
-    def rank(self, connection: Connection, store: Store, feed: int) -> int:
+    def rank(self, tx: Transaction, feed: int) -> int:
         """They get no numbers."""
         return 0
 

@@ -66,9 +66,12 @@ class Connections:
 
     def take(self) -> Connection:
         """A connection for the caller alone, until :meth:`put_back`."""
-        self.forget_parents()
-        with suppress(IndexError):
+        if self._process != os.getpid():
+            self.forget_parents()
+        try:
             return self._idle.pop()
+        except IndexError:
+            pass  # none is idle
         try:
             return self._engine.connect()
         except SQLAlchemyError:

@@ -47,6 +47,7 @@ from queue_db.errors import (
     UnsupportedError,
 )
 from queue_db.model import Capability, Counters, Fault
+from queue_db.store import Store, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,6 +125,8 @@ class Database:
                 options |= {"isolation_level": "AUTOCOMMIT", "skip_autocommit_rollback": True}
             # Payloads are the users' data: they have no place in tracebacks and logs.
             engine = self._made(url, hide_parameters=True, **options)
+        #: Whether each statement on its connections commits by itself until a transaction begins.
+        self.autocommits = self.made_here and self.dialect.autocommits
         self.url = masked(engine.url)
         self.counters = Counters()
         self.after_fork()
@@ -239,6 +242,7 @@ class Database:
         work: Callable[..., _T],
         *arguments: Any,
         name: str,
+        store: Store | None = None,
         write: bool = True,
         attempts: int = ATTEMPTS,
         direct: bool = False,
@@ -248,14 +252,35 @@ class Database:
 
         An error during COMMIT is not retried: its outcome is unknown (``outcome_unknown``).
 
+        :param store: ``work`` gets a :class:`Transaction` on these tables in place of the connection; what follows it is done here.
         :param direct: ``work`` is one statement, or begins its transaction itself (``dialect.begin``): no BEGIN and COMMIT around
             it where connections do without. Its outcome is unknown too if the connection breaks.
         :param repeatable: running it twice does no harm, so an unknown outcome is retried too.
         :raises StorageError: the database refuses, or still asks to try again after the last attempt.
         """
+        answer, tx = self.commit(
+            work, *arguments, name=name, store=store, write=write, attempts=attempts, direct=direct, repeatable=repeatable
+        )
+        if store is not None:
+            tx.follow()
+        return answer
+
+    def commit(
+        self,
+        work: Callable[..., _T],
+        *arguments: Any,
+        name: str,
+        store: Store | None,
+        write: bool = True,
+        attempts: int = ATTEMPTS,
+        direct: bool = False,
+        repeatable: bool = False,
+    ) -> tuple[_T, Transaction]:
+        """:meth:`run` without what follows: the caller does that, by :meth:`Transaction.follow`."""
         again = partial(self._runs_again, repeatable)
+        once = self._on_demand if self.autocommits else self._within
         try:
-            return self._once(work, arguments, name, write=write, direct=direct)
+            return once(work, arguments, name, store, write=write, direct=direct)
         except TransientStorageError as error:
             if attempts <= 1 or not again(error):
                 raise
@@ -272,7 +297,7 @@ class Database:
                 counters = self.counters
                 with self.counting:
                     counters.retried += 1
-                return self._once(work, arguments, name, write=write, direct=direct)
+                return once(work, arguments, name, store, write=write, direct=direct)
         raise AssertionError("unreachable")  # pragma: no cover
 
     def _runs_again(self, repeatable: bool, error: Exception) -> bool:
@@ -280,20 +305,22 @@ class Database:
             return False
         return repeatable or not error.outcome_unknown
 
-    def _once(self, work: Callable[..., _T], arguments: tuple[Any, ...], name: str, *, write: bool, direct: bool) -> _T:
+    def _on_demand(
+        self, work: Callable[..., _T], arguments: tuple[Any, ...], name: str, store: Store | None, *, write: bool, direct: bool
+    ) -> tuple[_T, Any]:
+        """Run ``work`` where each statement commits by itself until a transaction begins: then errors may come without a COMMIT."""
         connection: Connection | None = None
+        tx: Transaction | None = None
         in_doubt = True
         try:
             connection = self._connected(name)
-            if not (direct and self._autocommits):
-                with self._transaction(connection, name, write=write):
-                    result = work(connection, *arguments)
-                in_doubt = False
-                return result
-            # The transaction begins only if the work needs one.
             with self.dialect.on_demand(connection, write=write) as transaction:
                 try:
-                    result = work(connection, *arguments)
+                    if not direct:
+                        transaction.begin()
+                    if store is not None:
+                        tx = Transaction(connection, store)
+                    answer = work(tx or connection, *arguments)
                     if transaction.begun:
                         self._commit(transaction.commit, name, write=write)
                 except DBAPIError as error:
@@ -301,24 +328,55 @@ class Database:
                         raise self._in_doubt(error, name, "the statement") from error
                     raise
                 finally:
-                    counters = self.counters
-                    with self.counting:
-                        counters.statements += transaction.sent
+                    if direct:
+                        counters = self.counters
+                        with self.counting:
+                            counters.statements += transaction.sent
             in_doubt = False
-        except QueueDBError:
-            in_doubt = False
+        except BaseException as error:
+            # Anything else that is raised here is in doubt, whatever its class: an interrupt may be of any.
+            in_doubt = not isinstance(error, QueueDBError | SQLAlchemyError)
+            self._failed(connection, tx, error, name)
             raise
-        except SQLAlchemyError as error:
+        finally:
+            if connection is not None:
+                self.connections.put_back(connection, in_doubt=in_doubt)
+        return answer, tx
+
+    def _within(
+        self, work: Callable[..., _T], arguments: tuple[Any, ...], name: str, store: Store | None, *, write: bool, direct: bool
+    ) -> tuple[_T, Any]:
+        """Run ``work`` in a transaction of SQLAlchemy's, which has begun; ``direct`` means nothing here."""
+        connection: Connection | None = None
+        tx: Transaction | None = None
+        in_doubt = True
+        try:
+            connection = self._connected(name)
+            with connection.begin() as transaction:
+                if write:
+                    self.dialect.begin_changes(connection)
+                if store is not None:
+                    tx = Transaction(connection, store)
+                answer = work(tx or connection, *arguments)
+                self._commit(transaction.commit, name, write=write)
             in_doubt = False
+        except BaseException as error:
+            in_doubt = not isinstance(error, QueueDBError | SQLAlchemyError)
+            self._failed(connection, tx, error, name)
+            raise
+        finally:
+            if connection is not None:
+                self.connections.put_back(connection, in_doubt=in_doubt)
+        return answer, tx
+
+    def _failed(self, connection: Connection | None, tx: Transaction | None, error: BaseException, name: str) -> None:
+        """Raise the library's exception for one of SQLAlchemy's; return for others."""
+        if tx is not None:
+            tx.rolled_back()
+        if isinstance(error, SQLAlchemyError):
             if connection is not None:
                 self._drop_if_read_only(connection, error)
             raise self._translated(error, name) from error
-        else:
-            return result
-        finally:
-            # Anything else that is raised here is in doubt, whatever its class: an interrupt may be of any.
-            if connection is not None:
-                self.connections.put_back(connection, in_doubt=in_doubt)
 
     def _drop_if_read_only(self, connection: Connection, error: BaseException) -> None:
         """Close all connections if their server takes no writes: after a failover the address may lead to another one."""
@@ -336,17 +394,14 @@ class Database:
             raise ConfigurationError(f"this QueueDB is closed ({self.url}): use it inside its with block, or open another")
 
     def _connected(self, name: str) -> Connection:
-        self.check_open()
+        if self.closed:
+            self.check_open()
         try:
             return self.connections.take()
         except (RuntimeError, OSError) as error:
             # The first connection worked, so the driver is complete: a restarted server may demand the full password exchange over
             # TLS once. Or no server answers, and the driver raises the system's error.
             raise TransientStorageError(f"{name}: {error}", statement_name=name, server_away=True) from error
-
-    @property
-    def _autocommits(self) -> bool:
-        return self.made_here and self.dialect.autocommits
 
     @contextmanager
     def begin(self, name: str = "begin", *, write: bool = True) -> Iterator[Connection]:
@@ -368,15 +423,15 @@ class Database:
 
     @contextmanager
     def _transaction(self, connection: Connection, name: str, *, write: bool) -> Iterator[None]:
-        if self._autocommits:
+        if self.autocommits:
             with self.dialect.on_demand(connection, write=write) as own:
-                self.dialect.begin(connection)
+                own.begin()
                 yield
                 self._commit(own.commit, name, write=write)
             return
         with connection.begin() as transaction:
             if write:
-                self.dialect.begin(connection)
+                self.dialect.begin_changes(connection)
             yield
             self._commit(transaction.commit, name, write=write)
 
@@ -440,13 +495,17 @@ class Database:
                     f"using= is a connection to {connection.dialect.name}, but this queue is in {self.engine.dialect.name}"
                 )
             # Our own connections autocommit too, but begin a transaction when a verb needs one.
-            if transactions.own(connection) is None and self.dialect.commits_each_statement(connection):
+            own = transactions.own(connection)
+            if own is None and self.dialect.commits_each_statement(connection):
                 raise ConfigurationError(
                     "using= is a connection in AUTOCOMMIT mode: each statement commits alone, so nothing could be rolled back. "
                     'Use a connection with a transaction, from an engine without isolation_level="AUTOCOMMIT": '
                     "with engine.begin() as connection"
                 )
-            self.dialect.begin(connection)
+            if own is None:
+                self.dialect.begin_changes(connection)
+            else:
+                own.begin()
             return connection
 
     @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, update
+from sqlalchemy import ColumnElement, Row, Table, update
 
 from queue_db.dialects.bulk import Bulk
 from queue_db.dialects.diagnosis import Diagnosis
@@ -18,6 +18,7 @@ from queue_db.dialects.grouping import Grouping
 from queue_db.dialects.lab import Laboratory
 from queue_db.dialects.listing import Listing
 from queue_db.dialects.statements import Pairs, delete_returning, wanted
+from queue_db.dialects.transactions import Sender
 from queue_db.errors import ConfigurationError
 
 _REGISTRY: dict[str, type[Dialect]] = {}
@@ -41,14 +42,12 @@ class Dialect(Bulk, Grouping, Failures, Laboratory, Diagnosis, Listing):
 class ReturningDialect(Dialect):
     """A database with UPDATE … RETURNING and DELETE … RETURNING: one statement for each verb."""
 
-    def change(
-        self, connection: Connection, jobs: Table, pairs: Pairs, values: Mapping[str, Any], parameters: Mapping[str, Any]
-    ) -> set[int]:
-        return {row.id for row in self.update_returning(connection, jobs, pairs, values, [jobs.c.id], parameters)}
+    def change(self, tx: Sender, jobs: Table, pairs: Pairs, values: Mapping[str, Any], parameters: Mapping[str, Any]) -> set[int]:
+        return {row.id for row in self.update_returning(tx, jobs, pairs, values, [jobs.c.id], parameters)}
 
     def update_returning(
         self,
-        connection: Connection,
+        tx: Sender,
         jobs: Table,
         pairs: Pairs,
         values: Mapping[str, Any],
@@ -56,10 +55,10 @@ class ReturningDialect(Dialect):
         parameters: Mapping[str, Any],
     ) -> Sequence[Row[Any]]:
         statement = update(jobs).where(self.match(jobs, pairs)).values(values).returning(*returning)
-        return connection.execute(statement, parameters).all()
+        return tx.connection.execute(statement, parameters).all()
 
-    def delete_returning(self, connection: Connection, jobs: Table, pairs: Pairs) -> set[int]:
-        gone = self.fetch(connection, delete_returning(jobs, one=len(pairs) == 1), wanted(pairs))
+    def delete_returning(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:
+        gone = tx.fetch(delete_returning(jobs, one=len(pairs) == 1), wanted(pairs))
         return {job_id for (job_id,) in gone}
 
 

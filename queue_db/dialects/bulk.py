@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from sqlalchemy import URL, ColumnElement, Connection, Engine, Select, Table, and_, delete, insert, select, update
+from sqlalchemy import URL, ColumnElement, Engine, Select, Table, and_, delete, insert, select, update
 
 from queue_db.dialects import numbering
 from queue_db.dialects.chunks import Unpacked
@@ -15,6 +15,7 @@ from queue_db.dialects.opening import Opening
 from queue_db.dialects.seam import ClaimSeam, Rows
 from queue_db.dialects.statements import stays
 from queue_db.dialects.tabbed import Value
+from queue_db.dialects.transactions import Sender
 from queue_db.errors import UnsupportedError
 
 # Jobs with unique keys in one statement.
@@ -78,53 +79,53 @@ class Bulk(ClaimSeam, Opening):
             dialect=url.get_backend_name(),
         )
 
-    def move_to_held(self, connection: Connection, move: Move, parameters: Mapping[str, Any]) -> int:
+    def move_to_held(self, tx: Sender, move: Move, parameters: Mapping[str, Any]) -> int:
         """Move jobs in claim order; return how many."""
         jobs, held = move.jobs, move.held
         rows = self.by_claim(select(*move.values.values()), jobs)
         rows = rows.where(*move.due).order_by(jobs.c.priority, jobs.c.available_at, jobs.c.id).limit(move.limit)
         source = insert(held).from_select(list(move.values), self.lock_rows(rows, skip=move.skip))
-        moved = connection.execute(source, parameters).rowcount
+        moved = tx.connection.execute(source, parameters).rowcount
         if moved > 0:
             if move.reserved is not None:
-                self._reserve(connection, move, move.reserved, parameters)
-            self.delete_held(connection, jobs, held, and_(move.mine, ~stays(held)))
+                self._reserve(tx, move, move.reserved, parameters)
+            self.delete_held(tx, jobs, held, and_(move.mine, ~stays(held)))
         return moved
 
-    def _reserve(self, connection: Connection, move: Move, reserved: Mapping[str, Any], parameters: Mapping[str, Any]) -> None:
+    def _reserve(self, tx: Sender, move: Move, reserved: Mapping[str, Any], parameters: Mapping[str, Any]) -> None:
         jobs, held = move.jobs, move.held
-        named = connection.execute(select(held.c.id, held.c.version - 1).where(move.mine, stays(held))).all()
+        named = tx.connection.execute(select(held.c.id, held.c.version - 1).where(move.mine, stays(held))).all()
         for start in range(0, len(named), _PAIRS):
             pairs = [(job_id, version) for job_id, version in named[start : start + _PAIRS]]
             # In their order: MySQL reads the new value of a column that was assigned before.
             mark = update(jobs).where(self.match(jobs, pairs)).ordered_values(*reserved.items())
-            connection.execute(self.by_id(mark, jobs), parameters)
+            tx.connection.execute(self.by_id(mark, jobs), parameters)
 
-    def delete_held(self, connection: Connection, jobs: Table, held: Table, which: ColumnElement[bool]) -> None:
+    def delete_held(self, tx: Sender, jobs: Table, held: Table, which: ColumnElement[bool]) -> None:
         """Delete the jobs of the rows of ``held`` that match ``which``."""
-        connection.execute(delete(jobs).where(jobs.c.id.in_(select(held.c.id).where(which))))
+        tx.connection.execute(delete(jobs).where(jobs.c.id.in_(select(held.c.id).where(which))))
 
-    def move_numbered(self, connection: Connection, move: NumberedMove, *, feed: int, first: int, most: int, largest: int) -> int:
+    def move_numbered(self, tx: Sender, move: NumberedMove, *, feed: int, first: int, most: int, largest: int) -> int:
         """Move the first rows of a feed, in a transaction that has begun; return how many.
 
         :param first: the number of the first.
         :param most: rows.
         :param largest: of their payloads together, unless it is one row; in the unit in which the database measures a text.
         """
-        found = self.fetch(connection, numbering.waiting(move.inbox), {"of_feed": feed, "most": most})
+        found = tx.fetch(numbering.waiting(move.inbox), {"of_feed": feed, "most": most})
         # Ids, not the same condition twice: others may commit rows with lower ids between two statements.
         ids = numbering.first_few(found, largest)
         for start in range(0, len(ids), _IDS):
-            self.move_ids(connection, move, ids[start : start + _IDS], first + start)
+            self.move_ids(tx, move, ids[start : start + _IDS], first + start)
         return len(ids)
 
-    def move_ids(self, connection: Connection, move: NumberedMove, ids: Sequence[int], first: int) -> None:
+    def move_ids(self, tx: Sender, move: NumberedMove, ids: Sequence[int], first: int) -> None:
         """Move the rows with these ids, in their order, without a wait for other rows."""
-        self.execute(connection, numbering.copy(move), {"of_ids": ids, "first": first})
-        self.execute(connection, numbering.removal(move), {"of_ids": ids})
+        tx.execute(numbering.copy(move), {"of_ids": ids, "first": first})
+        tx.execute(numbering.removal(move), {"of_ids": ids})
 
     def load_new(
-        self, connection: Connection, jobs: Table, chunks: Iterable[Rows], number: int, now: int | None, *, ids: bool
+        self, tx: Sender, jobs: Table, chunks: Iterable[Rows], number: int, now: int | None, *, ids: bool
     ) -> tuple[int, Sequence[int]] | None:
         """Insert many new jobs without keys, groups and callbacks by a way of its own, in a transaction that has begun; return
         their number and, by position, their ids.
@@ -140,7 +141,7 @@ class Bulk(ClaimSeam, Opening):
         return None
 
     def append(
-        self, connection: Connection, table: Table, columns: Mapping[str, Sequence[Value]], same: Mapping[str, Value] | None = None
+        self, tx: Sender, table: Table, columns: Mapping[str, Sequence[Value]], same: Mapping[str, Value] | None = None
     ) -> None:
         """Insert many rows into any table: column → values, all of the same length.
 
@@ -149,9 +150,9 @@ class Bulk(ClaimSeam, Opening):
         :param same: columns with the same value in all rows.
         """
         rows = [dict(zip(columns, row, strict=True)) | dict(same or {}) for row in zip(*columns.values(), strict=True)]
-        connection.execute(insert(table), rows)
+        tx.connection.execute(insert(table), rows)
 
-    def as_csv(self, connection: Connection, query: Select[Any]) -> bytes | None:
+    def as_csv(self, tx: Sender, query: Select[Any]) -> bytes | None:
         """The rows of ``query`` as CSV: NULL is empty, an empty text is quoted. Default: unsupported (None).
 
         For many rows it costs a fraction of Python objects.

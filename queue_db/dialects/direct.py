@@ -56,8 +56,8 @@ class Written:
     def filled(self, values: Values) -> tuple[str, tuple[Any, ...]]:
         """Text and arguments for these values."""
         if not self.lists:
-            fixed = self.fixed
-            return self.text, tuple([values[name] if name in values else fixed[name] for name in self.order])
+            given = {**self.fixed, **values} if self.fixed else values
+            return self.text, tuple(map(given.__getitem__, self.order))
         text, arguments = self.text, []
         for name in self.order:
             value = values[name] if name in values else self.fixed[name]
@@ -123,12 +123,13 @@ def lively(connection: Connection) -> bool:
     return not readable(connection.connection.driver_connection, within=0.0)
 
 
-def fetch(connection: Connection, text: str, arguments: tuple[Any, ...]) -> Sequence[Sequence[Any]]:
+def fetch(connection: Connection, text: str, arguments: tuple[Any, ...], *, observed: bool) -> Sequence[Sequence[Any]]:
     """Run a statement and return its rows.
 
+    :param observed: see :func:`observed`; then through SQLAlchemy.
     :raises DBAPIError: as SQLAlchemy would.
     """
-    if observed(connection):
+    if observed:
         return connection.exec_driver_sql(text, arguments or None).all()
     cursor: Any = None
     try:
@@ -142,12 +143,12 @@ def fetch(connection: Connection, text: str, arguments: tuple[Any, ...]) -> Sequ
     return rows
 
 
-def change(connection: Connection, text: str, arguments: tuple[Any, ...]) -> int:
+def change(connection: Connection, text: str, arguments: tuple[Any, ...], *, observed: bool) -> int:
     """Run a statement without rows and return how many it matched.
 
     :raises DBAPIError: as SQLAlchemy would.
     """
-    if observed(connection):
+    if observed:
         return connection.exec_driver_sql(text, arguments or None).rowcount
     cursor: Any = None
     try:
@@ -161,12 +162,12 @@ def change(connection: Connection, text: str, arguments: tuple[Any, ...]) -> int
     return touched
 
 
-def load(connection: Connection, text: str, rows: Sequence[tuple[Any, ...]]) -> tuple[int, int]:
+def load(connection: Connection, text: str, rows: Sequence[tuple[Any, ...]], *, observed: bool) -> tuple[int, int]:
     """Run a statement for each of ``rows``; return how many rows it matched altogether, and the driver's ``lastrowid``.
 
     :raises DBAPIError: as SQLAlchemy would.
     """
-    if observed(connection):
+    if observed:
         result = connection.exec_driver_sql(text, list(rows))
         return result.rowcount, result.lastrowid or 0
     cursor: Any = None

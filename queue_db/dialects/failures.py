@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
+from queue_db.dialects.transactions import Sender
 from queue_db.errors import PermanentStorageError, StorageError, TransientStorageError
 from queue_db.model import Fault
 
@@ -61,7 +62,7 @@ class Failures:
         """Whether no server accepts connections now; called after an error without a code. Default: unknown (False)."""
         return False
 
-    def known_alive(self, connection: Connection) -> bool:
+    def known_alive(self, tx: Sender) -> bool:
         """Whether this connection of the library is not broken, as far as can be known without asking the server. Then an insert
         may be sent without a transaction. If the connection breaks meanwhile, nobody knows what happened; with a transaction, an
         insert before the COMMIT can run again.

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, cast
 
 from sqlalchemy import (
     ColumnElement,
-    Connection,
     Integer,
     String,
     Table,
@@ -24,6 +23,7 @@ from sqlalchemy import (
 
 from queue_db.dialects.seam import ClaimSeam
 from queue_db.dialects.texts import column_text
+from queue_db.dialects.transactions import Sender
 
 #: A job of a group: the group's place in the list that was given, from 0, and the job's id, version and ``available_at``.
 Member = tuple[int, int, int, int]
@@ -42,9 +42,7 @@ class Grouping(ClaimSeam):
         """Whether ``column`` is in the list ``name``, a parameter: part of a statement that is built once and kept."""
         return column.in_(bindparam(name, expanding=True))
 
-    def first_in_groups(
-        self, connection: Connection, jobs: Table, queue: str, keys: Sequence[str], most: int, *, locks: bool
-    ) -> list[Member]:
+    def first_in_groups(self, tx: Sender, jobs: Table, queue: str, keys: Sequence[str], most: int, *, locks: bool) -> list[Member]:
         """The first ``most`` jobs by id of each group of ``queue``, in any order.
 
         :param keys: of the groups.
@@ -57,7 +55,7 @@ class Grouping(ClaimSeam):
             values = {"of_queue": queue, "most": most}
             # Those that are too many ask for the last one again.
             values |= {f"key_{place}": some[min(place, len(some) - 1)] for place in range(arms)}
-            rows = self.fetch(connection, _first_members(self, jobs, arms, locks=locks), values)
+            rows = tx.fetch(_first_members(self, jobs, arms, locks=locks), values)
             found += [(start + place, *member) for place, *member in rows if place < len(some)]
         return found
 

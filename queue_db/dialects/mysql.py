@@ -39,7 +39,7 @@ from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
-from queue_db.dialects import asynchronous, direct, grouping, mysql_jdbc, numbering, transactions
+from queue_db.dialects import asynchronous, direct, grouping, mysql_jdbc, numbering
 from queue_db.dialects.base import Dialect
 from queue_db.dialects.chunks import FIELDS, Unpacked
 from queue_db.dialects.clock import instant, now_us
@@ -50,7 +50,7 @@ from queue_db.dialects.seam import Rows, Statement
 from queue_db.dialects.statements import Columns, Pairs, insert_into, matching, new, wanted
 from queue_db.dialects.tabbed import Value, written
 from queue_db.dialects.texts import column_text, length
-from queue_db.dialects.transactions import savepoint
+from queue_db.dialects.transactions import Sender, savepoint
 from queue_db.errors import PermanentStorageError, TransientStorageError
 from queue_db.model import Capability, Fault
 
@@ -223,121 +223,113 @@ class MySQL(MySQLDiagnosis, Dialect):
             return statement.with_hint(jobs, _FORCE)
         return statement.with_hint(_FORCE) if isinstance(statement, Update) else statement
 
-    def delete_returning(self, connection: Connection, jobs: Table, pairs: Pairs) -> set[int]:
-        sql = connection.dialect
+    def delete_returning(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:
+        sql = tx.connection.dialect
         returns = _is_mariadb(sql) and (len(pairs) == 1 or (sql.server_version_info or ()) >= _HINTS_IN_DELETE)
         if len(pairs) > 1 and not returns:
-            self.begin(connection)
-            pairs = self.hold(connection, jobs, pairs)
+            tx.begin()
+            pairs = self.hold(tx, jobs, pairs)
         if not pairs:
             return set()
         # In id order, so that two settles cannot wait for each other in a circle.
         values = wanted(sorted(pairs))
         if returns:
-            gone = self.fetch(connection, _delete(jobs, _FORCE, one=len(pairs) == 1, returns=True), values)
+            gone = tx.fetch(_delete(jobs, _FORCE, one=len(pairs) == 1, returns=True), values)
             return {job_id for (job_id,) in gone}
         # Where a DELETE takes no hint, the form for several tables does.
         several = _delete(jobs, f"USING {sql.identifier_preparer.format_table(jobs)} {_FORCE}", one=len(pairs) == 1, returns=False)
-        return {job_id for job_id, _ in pairs} if self.execute(connection, several, values) else set()
+        return {job_id for job_id, _ in pairs} if tx.execute(several, values) else set()
 
     def by_claim(self, rows: Select[Any], jobs: Table) -> Select[Any]:
         # With few keyed jobs the planner prefers the index of the keys: it would lock the whole queue, and then sort it.
         return rows.with_hint(jobs, f"FORCE INDEX ({jobs.name}_claim)")
 
-    def first_in_groups(
-        self, connection: Connection, jobs: Table, queue: str, keys: Sequence[str], most: int, *, locks: bool
-    ) -> list[Member]:
-        sql = connection.dialect
+    def first_in_groups(self, tx: Sender, jobs: Table, queue: str, keys: Sequence[str], most: int, *, locks: bool) -> list[Member]:
+        sql = tx.connection.dialect
         ordered = (sql.server_version_info or ()) >= (_ORDERED_MARIADB if _is_mariadb(sql) else _ORDERED_MYSQL)
         if most > 1 or locks or len(keys) == 1 or not ordered:
-            return super().first_in_groups(connection, jobs, queue, keys, most, locks=locks)
+            return super().first_in_groups(tx, jobs, queue, keys, most, locks=locks)
         # To read and plan a query for each group costs five times as much.
         values = {"of_queue": queue, "keys": json.dumps(list(keys), ensure_ascii=False)}
-        rows = self.fetch(connection, grouping.first_of_each(jobs, f"FORCE INDEX ({jobs.name}_group)"), values)
+        rows = tx.fetch(grouping.first_of_each(jobs, f"FORCE INDEX ({jobs.name}_group)"), values)
         return [(place, job_id, version, due) for place, job_id, version, due in rows]
 
     def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
         # The same, for a queue with few keyed jobs.
         return super().by_group(rows, jobs, key, above).with_hint(jobs, f"FORCE INDEX ({jobs.name}_group)")
 
-    def delete_held(self, connection: Connection, jobs: Table, held: Table, which: ColumnElement[bool]) -> None:
+    def delete_held(self, tx: Sender, jobs: Table, held: Table, which: ColumnElement[bool]) -> None:
         # As in by_id: a small table would be read from end to end, and wait for what others have locked. SQLAlchemy has no place
         # for the hint in this form of DELETE.
-        table, other = map(connection.dialect.identifier_preparer.format_table, (jobs, held))
-        found: Any = which.compile(dialect=connection.dialect)
+        table, other = map(tx.connection.dialect.identifier_preparer.format_table, (jobs, held))
+        found: Any = which.compile(dialect=tx.connection.dialect)
         order = found.positiontup
-        connection.exec_driver_sql(
+        tx.connection.exec_driver_sql(
             f"DELETE {table} FROM {other} STRAIGHT_JOIN {table} {_FORCE} ON {table}.id = {other}.id WHERE {found}",
             dict(found.params) if order is None else tuple(found.params[name] for name in order),
         )
 
-    def bulk_load(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int]:
+    def bulk_load(self, tx: Sender, jobs: Table, rows: Rows, now: int | None) -> list[int]:
         if len(rows) == 1:
-            return [connection.execute(insert(jobs).values(self.single(rows[0], now))).lastrowid]
+            return [tx.connection.execute(insert(jobs).values(self.single(rows[0], now))).lastrowid]
         ids: list[int] = []
-        columns, values = self.dated(connection, rows, now)
+        columns, values = self.dated(tx, rows, now)
         parts = _parts(values)
-        insert_part = self._insert_returning if _is_mariadb(connection.dialect) else self._insert_and_read
+        insert_part = self._insert_returning if _is_mariadb(tx.connection.dialect) else self._insert_and_read
         # A part with a key that another transaction inserted meanwhile must undo the parts before it too.
-        with savepoint(connection) if len(parts) > 1 else nullcontext():
+        with savepoint(tx.connection) if len(parts) > 1 else nullcontext():
             for part in parts:
-                ids += insert_part(connection, jobs, columns, part)
+                ids += insert_part(tx, jobs, columns, part)
         return ids
 
-    def _insert_returning(
-        self, connection: Connection, jobs: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]
-    ) -> list[int]:
+    def _insert_returning(self, tx: Sender, jobs: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]) -> list[int]:
         """Insert ``rows`` in one statement, which returns their ids in their order."""
         if len(rows) == 1:
-            return [self.load(connection, jobs, columns, rows)]
-        one = direct.written(_insert_returning(jobs, columns), connection.dialect)
+            return [self.load(tx, jobs, columns, rows)]
+        one = direct.written(_insert_returning(jobs, columns), tx.connection.dialect)
         into, values, returning = _VALUES.split(one.text)
         in_order = itemgetter(*map(new(columns).index, one.order))
         statement = f"{into} VALUES {', '.join([values] * len(rows))} RETURNING {returning}"
         arguments = tuple(chain.from_iterable(map(in_order, rows)))
-        transaction = transactions.own(connection)
-        if transaction is None:
-            return [job_id for (job_id,) in connection.exec_driver_sql(statement, arguments)]
-        transaction.sent += 1
-        return [job_id for (job_id,) in direct.fetch(connection, statement, arguments)]
+        return [job_id for (job_id,) in tx.rows(statement, arguments)]
 
-    def _insert_and_read(self, connection: Connection, jobs: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]) -> list[int]:
+    def _insert_and_read(self, tx: Sender, jobs: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]) -> list[int]:
         """Insert ``rows`` in one statement, and read where their ids end.
 
         The driver gives the first id. The step from one to the next is the same within a statement; but it is a setting that a
         cluster changes in open sessions. If as many jobs as were inserted have their time, these are the jobs.
         """
-        first, number = self.load(connection, jobs, columns, rows), len(rows)
+        first, number = self.load(tx, jobs, columns, rows), len(rows)
         if number == 1:
             return [first]
-        ((there, last),) = self.fetch(connection, _inserted(jobs), {"first": first, "at": rows[0][-1]})
+        ((there, last),) = tx.fetch(_inserted(jobs), {"first": first, "at": rows[0][-1]})
         step, uneven = divmod((last or 0) - first, number - 1)
         if there != number or uneven:
             # Another transaction has inserted jobs at the same time, to the microsecond.
-            step = int(connection.execute(text("SELECT @@auto_increment_increment")).scalar_one())
+            step = int(tx.connection.execute(text("SELECT @@auto_increment_increment")).scalar_one())
         ids = range(first, first + step * number, step)
         if there != number:
-            same = self.fetch(connection, _among(jobs), {"of_ids": list(ids), "at": rows[0][-1]})
+            same = tx.fetch(_among(jobs), {"of_ids": list(ids), "at": rows[0][-1]})
             if len(same) < number:
                 raise TransientStorageError(
                     "the new jobs have other ids than the server has announced", statement_name="insert_new"
                 )
         return list(ids)
 
-    def move_ids(self, connection: Connection, move: NumberedMove, ids: Sequence[int], first: int) -> None:
+    def move_ids(self, tx: Sender, move: NumberedMove, ids: Sequence[int], first: int) -> None:
         array = json.dumps(ids)
-        self.execute(connection, numbering.copy_given(move), {"of_ids": array, "first": first})
-        table = connection.dialect.identifier_preparer.format_table(move.inbox)
-        self.execute(connection, numbering.removal_given(table), {"of_ids": array})
+        tx.execute(numbering.copy_given(move), {"of_ids": array, "first": first})
+        table = tx.connection.dialect.identifier_preparer.format_table(move.inbox)
+        tx.execute(numbering.removal_given(table), {"of_ids": array})
 
     def append(
-        self, connection: Connection, table: Table, columns: Mapping[str, Sequence[Value]], same: Mapping[str, Value] | None = None
+        self, tx: Sender, table: Table, columns: Mapping[str, Sequence[Value]], same: Mapping[str, Value] | None = None
     ) -> None:
-        if not _takes_files(connection):
-            super().append(connection, table, columns, same)
+        if not _takes_files(tx.connection):
+            super().append(tx, table, columns, same)
             return
         # The driver takes several times as long to write texts into a statement as to send a file.
-        preparer = connection.dialect.identifier_preparer
+        preparer = tx.connection.dialect.identifier_preparer
         into = f"{preparer.format_table(table)} CHARACTER SET utf8mb4 {_TABBED} ({', '.join(map(preparer.quote, columns))})"
         if same:
             into += f" SET {', '.join(f'{preparer.quote(name)} = %s' for name in same)}"
@@ -345,24 +337,24 @@ class MySQL(MySQLDiagnosis, Dialect):
             file.write(written(columns, {}))
             file.flush()
             values = (file.name, *(same or {}).values())
-            loaded = connection.exec_driver_sql(f"LOAD DATA LOCAL INFILE %s INTO TABLE {into}", values).rowcount
+            loaded = tx.connection.exec_driver_sql(f"LOAD DATA LOCAL INFILE %s INTO TABLE {into}", values).rowcount
         expected = len(next(iter(columns.values())))
         if loaded != expected:
             # Sent by a client, rows that the server does not like are left out without an error.
             raise PermanentStorageError(f"{loaded} of {expected} rows were loaded into {table.name}", statement_name="LOAD DATA")
 
-    def as_csv(self, connection: Connection, query: Select[Any]) -> bytes | None:
+    def as_csv(self, tx: Sender, query: Select[Any]) -> bytes | None:
         # All rows as one value: the driver takes a thirtieth of the time that many small ones take it.
         texts = [func.ifnull(_quoted(item) if isinstance(item.type, String) else item, "") for item in query.selected_columns]
         lines = query.with_only_columns(func.concat_ws(",", *texts).label("line")).subquery("lines")
         joined = select(func.aggregate_strings(lines.c.line, "\n"), func.sum(func.length(lines.c.line)), func.count())
         longest = f"group_concat_max_len={_LONGEST_TEXT}"
-        mariadb = _is_mariadb(connection.dialect)
+        mariadb = _is_mariadb(tx.connection.dialect)
         hinted = joined if mariadb else joined.prefix_with(f"/*+ SET_VAR({longest}) */")
-        sql: Any = hinted.compile(dialect=connection.dialect, compile_kwargs={"render_postcompile": True})
+        sql: Any = hinted.compile(dialect=tx.connection.dialect, compile_kwargs={"render_postcompile": True})
         order = sql.positiontup
         values = dict(sql.params) if order is None else tuple(sql.params[name] for name in order)
-        answer = connection.exec_driver_sql(f"SET STATEMENT {longest} FOR {sql}" if mariadb else str(sql), values).one()
+        answer = tx.connection.exec_driver_sql(f"SET STATEMENT {longest} FOR {sql}" if mariadb else str(sql), values).one()
         text, length, count = answer
         if not count:
             return b""

@@ -37,6 +37,7 @@ from queue_db.dialects.postgresql_diagnosis import PostgreSQLDiagnosis
 from queue_db.dialects.postgresql_opening import PostgreSQLOpening
 from queue_db.dialects.seam import Rows
 from queue_db.dialects.statements import Pairs, copied, wanted
+from queue_db.dialects.transactions import Sender
 from queue_db.errors import StorageError
 from queue_db.model import Capability, ClaimResult, Completion, Fault, NewJob, Notice
 
@@ -136,7 +137,7 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
 
     def take(
         self,
-        connection: Connection,
+        tx: Sender,
         plan: ClaimPlan,
         parameters: Mapping[str, Any],
         *,
@@ -149,17 +150,17 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
             one = parameters["limit"] == 1
             try:
                 if completes is not None:
-                    rows = self._exchange(connection, plan, parameters, completes, one=one)
+                    rows = self._exchange(tx, plan, parameters, completes, one=one)
                 else:
                     statement = statements.fast_path(plan, one=one, delete_on_claim=delete_on_claim)
-                    rows = self.fetch(connection, statement, parameters)
+                    rows = tx.fetch(statement, parameters)
             except DBAPIError as error:
-                self._leave_fast_path(connection, error)
+                self._leave_fast_path(tx, error)
                 rows = ()
             return _fast_path_result(parameters, rows, one=one)
         if delete_on_claim or completes is not None:
             return result_of(parameters, conclusive=False, looked=False)
-        found = self.fetch(connection, statements.full_claim(plan), parameters)
+        found = tx.fetch(statements.full_claim(plan), parameters)
         unseen = sorted(row[PRIORITY] for row in found if row[ID] is None and row[TRIED] is None)
         # Candidates beyond a priority that was not read were not tried.
         tried = [row for row in found if row[TRIED] is not None and not (unseen and unseen[0] < row[PRIORITY])]
@@ -172,15 +173,15 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
         )
 
     def _exchange(
-        self, connection: Connection, plan: ClaimPlan, parameters: Mapping[str, Any], completes: Completion, *, one: bool
+        self, tx: Sender, plan: ClaimPlan, parameters: Mapping[str, Any], completes: Completion, *, one: bool
     ) -> Sequence[Sequence[Any]]:
         """Delete completed jobs and claim others; return the rows of the others."""
         statement = statements.exchange(plan, one=one, completes_one=len(completes.pairs) == 1)
-        found = self.fetch(connection, statement, {**parameters, **_deleted(completes.pairs)})
+        found = tx.fetch(statement, {**parameters, **_deleted(completes.pairs)})
         completes.done = {row[ID] for row in found if row[VERSION] is None}
         return [row for row in found if row[VERSION] is not None]
 
-    def _leave_fast_path(self, connection: Connection, error: DBAPIError) -> None:
+    def _leave_fast_path(self, tx: Sender, error: DBAPIError) -> None:
         """A transaction has locked a due job for longer than a claim takes: use the full statement for a while, it steps over it.
 
         :raises DBAPIError: it is another error, or has rolled back a transaction.
@@ -188,26 +189,24 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
         if self.fault(error) is not Fault.LOCK_TIMEOUT:
             raise error
         self._full_until = time.monotonic() + _FULL_SECONDS
-        transaction = transactions.own(connection)
+        transaction = tx.on_demand
         if transaction is None or transaction.begun:
             raise error
 
-    def delete_returning(self, connection: Connection, jobs: Table, pairs: Pairs) -> set[int]:
+    def delete_returning(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:
         statement = statements.delete_one(jobs) if len(pairs) == 1 else statements.delete_many(jobs)
-        return {job_id for (job_id,) in self.fetch(connection, statement, _deleted(pairs))}
+        return {job_id for (job_id,) in tx.fetch(statement, _deleted(pairs))}
 
-    def hold(self, connection: Connection, jobs: Table, pairs: Pairs) -> Pairs:
+    def hold(self, tx: Sender, jobs: Table, pairs: Pairs) -> Pairs:
         values = _arrays(sorted(pairs))
-        return [(job_id, version) for job_id, version in self.fetch(connection, statements.hold(jobs), values)]
+        return [(job_id, version) for job_id, version in tx.fetch(statements.hold(jobs), values)]
 
     def one_of(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
         return column == any_(bindparam(name, type_=ARRAY(column.type)))
 
-    def first_in_groups(
-        self, connection: Connection, jobs: Table, queue: str, keys: Sequence[str], most: int, *, locks: bool
-    ) -> list[Member]:
+    def first_in_groups(self, tx: Sender, jobs: Table, queue: str, keys: Sequence[str], most: int, *, locks: bool) -> list[Member]:
         values = {"of_queue": queue, "keys": list(keys), "most": most}
-        rows = self.fetch(connection, statements.first_in_groups(jobs, locks=locks), values)
+        rows = tx.fetch(statements.first_in_groups(jobs, locks=locks), values)
         return [(place, job_id, version, due) for place, job_id, version, due in rows]
 
     def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
@@ -226,14 +225,13 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
             return super().render(connection, statement, values)
         return prepared.render(connection, statement, values)
 
-    def known_alive(self, connection: Connection) -> bool:
+    def known_alive(self, tx: Sender) -> bool:
         # A caller's connection may be of any driver, and has a transaction. Ours are of psycopg2: the other driver reads from its
         # socket all the time, and poolers need a transaction anyway.
-        ours = transactions.own(connection) is not None and self.bypasses_sqlalchemy(connection.dialect)
-        return ours and not direct.observed(connection) and direct.lively(connection)
+        return tx.sends_directly and direct.lively(tx.connection)
 
-    def notify(self, connection: Connection, channel: str, text: str) -> None:
-        self.fetch(connection, statements.notification(), Notice(channel, text)._asdict())
+    def notify(self, tx: Sender, channel: str, text: str) -> None:
+        tx.fetch(statements.notification(), Notice(channel, text)._asdict())
 
     def listen(self, engine: Engine, channel: str) -> PostgreSQLListener | None:
         # Through a pooler no notification arrives.
@@ -244,9 +242,7 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
         receives = engine.dialect.driver == "asyncpg" and not self._pooling.found
         return AsyncpgListener(engine, broken) if receives else None
 
-    def insert_new(
-        self, connection: Connection, jobs: Table, rows: Rows, now: int | None, notice: Notice | None = None
-    ) -> list[int | None]:
+    def insert_new(self, tx: Sender, jobs: Table, rows: Rows, now: int | None, notice: Notice | None = None) -> list[int | None]:
         # By kept statements: SQLAlchemy's work for a new one costs more than the insert.
         names = copied(rows)
         keyed = any(row.unique_key is not None for row in rows)
@@ -254,7 +250,7 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
         if len(rows) == 1 and not keyed and now is None:
             values |= {f"new_{name}": getattr(rows[0], name) for name in (*names, "after", "not_before")}
             statement = statements.insert_one(jobs, names, notifies=notice is not None)
-            return [row[0] for row in self.fetch(connection, statement, values)]
+            return [row[0] for row in tx.fetch(statement, values)]
         columns = dict(zip(NewJob._fields, zip(*rows, strict=True), strict=True))
         given = {name: columns[name] for name in (*names, "after", "not_before")}
         same = frozenset([name for name, all_ in given.items() if name != "payload" and all_.count(all_[0]) == len(all_)])
@@ -263,7 +259,7 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
         if now is not None:
             values["now"] = now
         statement = statements.insert_many(jobs, names, same, keyed=keyed, clock=now is None, notifies=notice is not None)
-        inserted = self.fetch(connection, statement, values)
+        inserted = tx.fetch(statement, values)
         # Ids come from the sequence in the order of the sorted rows; rows without a key are never skipped.
         if not keyed:
             return sorted([row[0] for row in inserted])

@@ -44,6 +44,7 @@ from queue_db.dialects.numbering import NumberedMove
 from queue_db.dialects.seam import Rows
 from queue_db.dialects.statements import stays
 from queue_db.dialects.tabbed import Value, written
+from queue_db.dialects.transactions import Sender
 from queue_db.errors import PermanentStorageError
 
 # What libpq's options are called in JDBC; the driver speaks UTF-8, and keeps connections alive as the system does.
@@ -100,7 +101,7 @@ class PostgreSQLBulk(Bulk):
         address = jdbc.address("jdbc:postgresql", url, 5432, quote(url.database or "", safe=""))
         return address, jdbc.driver_for(driver, ["org.postgresql.Driver"]), properties
 
-    def move_to_held(self, connection: Connection, move: Move, parameters: Mapping[str, Any]) -> int:
+    def move_to_held(self, tx: Sender, move: Move, parameters: Mapping[str, Any]) -> int:
         # By the position of the rows (ctid), which needs no index; a row that changes meanwhile is waited for and checked again.
         jobs, due, values = move.jobs, move.due, move.values
         place: ColumnElement[Any] = literal_column("ctid")
@@ -118,22 +119,22 @@ class PostgreSQLBulk(Bulk):
             moved.append(kept.returning(*(same.get(name, jobs.c[name]).label(name) for name in names)).cte("kept"))
         arms = [select(values["stream"], values["batch"], *(arm.c[name] for name in names)) for arm in moved]
         source = arms[0] if len(arms) == 1 else union_all(*arms)
-        return connection.execute(insert(move.held).from_select(["stream", "batch", *names], source), parameters).rowcount
+        return tx.connection.execute(insert(move.held).from_select(["stream", "batch", *names], source), parameters).rowcount
 
-    def move_numbered(self, connection: Connection, move: NumberedMove, *, feed: int, first: int, most: int, largest: int) -> int:
+    def move_numbered(self, tx: Sender, move: NumberedMove, *, feed: int, first: int, most: int, largest: int) -> int:
         values = {"of_feed": feed, "first": first, "most": most, "largest": largest}
-        ((moved,),) = self.fetch(connection, numbering.in_one_statement(move), values)
+        ((moved,),) = tx.fetch(numbering.in_one_statement(move), values)
         return int(moved)
 
     def load_new(
-        self, connection: Connection, jobs: Table, chunks: Iterable[Rows], number: int, now: int | None, *, ids: bool
+        self, tx: Sender, jobs: Table, chunks: Iterable[Rows], number: int, now: int | None, *, ids: bool
     ) -> tuple[int, Sequence[int]] | None:
         # COPY returns no ids, so they are taken from the sequence first. On an engine whose statements are observed, INSERT is.
-        if connection.dialect.driver != "psycopg2" or direct.observed(connection):
+        if tx.connection.dialect.driver != "psycopg2" or direct.observed(tx.connection):
             return None
-        name = connection.dialect.identifier_preparer.format_table(jobs)
+        name = tx.connection.dialect.identifier_preparer.format_table(jobs)
         values = {"name": name, "rows": number if ids else 0}
-        ((first, last, scattered, clock, secured),) = self.fetch(connection, _ids_and_clock(jobs), values)
+        ((first, last, scattered, clock, secured),) = tx.fetch(_ids_and_clock(jobs), values)
         if secured or (ids and first is None):
             return None  # the table has policies for its rows, with which COPY is refused, or another sequence
         reserved = () if not ids else range(first, last + 1) if scattered is None else sorted(scattered)
@@ -142,27 +143,27 @@ class PostgreSQLBulk(Bulk):
         with closing(lines):
             while not lines.ended:
                 before = lines.jobs
-                loaded = _copy_lines(connection, jobs, columns, lines)
+                loaded = _copy_lines(tx.connection, jobs, columns, lines)
                 _check_loaded(loaded, lines.jobs - before, jobs)
         return lines.jobs, reserved[: lines.jobs]
 
     def append(
-        self, connection: Connection, table: Table, columns: Mapping[str, Sequence[Value]], same: Mapping[str, Value] | None = None
+        self, tx: Sender, table: Table, columns: Mapping[str, Sequence[Value]], same: Mapping[str, Value] | None = None
     ) -> None:
-        if connection.dialect.driver != "psycopg2":
-            super().append(connection, table, columns, same)
+        if tx.connection.dialect.driver != "psycopg2":
+            super().append(tx, table, columns, same)
             return
-        loaded = _copy_in(connection, table, (*(same or {}), *columns), io.StringIO(written(columns, same or {})))
+        loaded = _copy_in(tx.connection, table, (*(same or {}), *columns), io.StringIO(written(columns, same or {})))
         _check_loaded(loaded, len(next(iter(columns.values()))), table)
 
-    def as_csv(self, connection: Connection, query: Select[Any]) -> bytes | None:
-        if connection.dialect.driver != "psycopg2":
+    def as_csv(self, tx: Sender, query: Select[Any]) -> bytes | None:
+        if tx.connection.dialect.driver != "psycopg2":
             return None
         # COPY takes no parameters; these are numbers and checked names, and SQLAlchemy writes them.
-        sql = query.compile(dialect=connection.dialect, compile_kwargs={"literal_binds": True})
+        sql = query.compile(dialect=tx.connection.dialect, compile_kwargs={"literal_binds": True})
         rows = io.BytesIO()
         # Its own escapes of % are for parameters, which there are none of.
-        direct.copy(connection, f"COPY ({sql.string.replace('%%', '%')}) TO STDOUT (FORMAT csv)", rows)
+        direct.copy(tx.connection, f"COPY ({sql.string.replace('%%', '%')}) TO STDOUT (FORMAT csv)", rows)
         return rows.getvalue()
 
     def unpacked(self, chunk: ColumnElement[str], fields: Sequence[str]) -> Unpacked:

@@ -104,7 +104,7 @@ def render(connection: Connection, statement: Executable, values: direct.Values)
         deallocate = "" if plan is None else f"DEALLOCATE {parts.name}; "
         known.pop(parts.name, None)
         plan = _Plan(now)
-        direct.change(connection, deallocate + parts.prepare, ())
+        direct.change(connection, deallocate + parts.prepare, (), observed=direct.observed(connection))
         # An interrupt between the statement and this note throws the connection away.
         known[parts.name] = plan
     plan.uses += 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from operator import itemgetter
 from typing import Any, ClassVar, TypeVar
 
 from sqlalchemy import (
@@ -54,6 +53,7 @@ from queue_db.dialects.statements import (
     one_new,
     wanted,
 )
+from queue_db.dialects.transactions import Sender
 from queue_db.errors import TransientStorageError
 from queue_db.model import Capability, ClaimResult, Completion, NewJob, Notice
 
@@ -95,11 +95,8 @@ class ClaimSeam:
         """For a connection of the library, which commits each statement by itself: :meth:`begin` begins a transaction."""
         return transactions.OnDemand(connection, self.begins_writing if write else "BEGIN")
 
-    def begin(self, connection: Connection) -> None:
-        """Begin a transaction on a connection of the library, unless one has begun. A caller's transaction stays as it is."""
-        transaction = transactions.own(connection)
-        if transaction is not None:
-            transaction.begin()
+    def begin_changes(self, connection: Connection) -> None:
+        """Several changes come in a transaction that SQLAlchemy or a caller has begun. Default: nothing more to begin."""
 
     def commits_each_statement(self, connection: Connection) -> bool:
         """Whether a caller's connection is in the driver's autocommit mode. Costs no round trip."""
@@ -112,37 +109,6 @@ class ClaimSeam:
 
     # --- statements that are built once and kept --------------------------------------------------------------------
 
-    def fetch(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
-        """The rows of ``statement``, an object that is built once and kept; on the library's own connections without SQLAlchemy."""
-        transaction = transactions.own(connection)
-        if transaction is None or not self.bypasses_sqlalchemy(connection.dialect):
-            return connection.execute(statement, values).all()
-        transaction.sent += 1
-        text, arguments = self.render(connection, statement, values)
-        return direct.fetch(connection, text, arguments)
-
-    def execute(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> int:
-        """:meth:`fetch` for a statement without rows: how many rows it matched."""
-        transaction = transactions.own(connection)
-        if transaction is None or not self.bypasses_sqlalchemy(connection.dialect):
-            return connection.execute(statement, values).rowcount
-        transaction.sent += 1
-        text, arguments = self.render(connection, statement, values)
-        return direct.change(connection, text, arguments)
-
-    def execute_many(
-        self, connection: Connection, statement: Executable, names: Sequence[str], rows: Sequence[tuple[Any, ...]]
-    ) -> tuple[int, int]:
-        """:meth:`execute` for each of ``rows``, the values of ``names``; return also the driver's ``lastrowid``."""
-        transaction = transactions.own(connection)
-        if transaction is None or not self.bypasses_sqlalchemy(connection.dialect):
-            named = [dict(zip(names, row, strict=True)) for row in rows]
-            result = connection.execute(statement, named)
-            return result.rowcount, result.lastrowid or 0
-        transaction.sent += 1
-        written = direct.written(statement, connection.dialect)
-        return direct.load(connection, written.text, [*map(itemgetter(*map(names.index, written.order)), rows)])
-
     def bypasses_sqlalchemy(self, sql: SQLAlchemyDialect) -> bool:
         """Whether kept statements go to this driver's cursor directly. Default: if it takes values by position."""
         return sql.paramstyle in direct.PARAMSTYLES
@@ -153,7 +119,7 @@ class ClaimSeam:
 
     # --- notifications ------------------------------------------------------------------------------------------------------
 
-    def notify(self, connection: Connection, channel: str, text: str) -> None:
+    def notify(self, tx: Sender, channel: str, text: str) -> None:
         """Notify the listeners of ``channel`` with ``text`` when this transaction commits. Default: no effect."""
 
     def listen(self, engine: Engine, channel: str) -> Listener | None:
@@ -202,7 +168,7 @@ class ClaimSeam:
 
     def take(
         self,
-        connection: Connection,
+        tx: Sender,
         plan: ClaimPlan,
         parameters: Mapping[str, Any],
         *,
@@ -219,13 +185,13 @@ class ClaimSeam:
             :attr:`deletes_on_claim`. Or take nothing.
         """
         if plan.locks:
-            self.begin(connection)
-        found = self.fetch(connection, fast_path_look(self, plan), parameters) if fast_path else ()
+            tx.begin()
+        found = tx.fetch(fast_path_look(self, plan), parameters) if fast_path else ()
         # With fewer rows the queue ends here, or has other priorities.
         conclusive = len(found) >= parameters["limit"]
         if not conclusive and not (fast_path and plan.locks):
             # Rows locked by a first look would come after those that a second look reads, and other transactions can wait for them.
-            found, conclusive = self.fetch(connection, look(plan), parameters), True
+            found, conclusive = tx.fetch(look(plan), parameters), True
         candidates, heads, unseen = candidates_in(found)
         if not candidates:
             return result_of(parameters, heads=heads, unseen=unseen, conclusive=conclusive)
@@ -234,32 +200,30 @@ class ClaimSeam:
         # The lease counts from the read, so that its end is known without another read; not after a wait for locks.
         until = candidates[0][LOOKED_AT] + parameters["lease"]
         values = assigned(plan, parameters, until) | wanted(pairs)
-        changed = self.execute(connection, change_of(self, plan, one=len(pairs) == 1), values)
+        changed = tx.execute(change_of(self, plan, one=len(pairs) == 1), values)
         won: Sequence[Sequence[Any]] = ()
         if changed == len(pairs) and not plan.waits:
             won = [as_claimed(row, until) for row in candidates]
         elif changed:
             mine = {"of_ids": [job_id for job_id, _ in pairs], "token": parameters["token"]}
-            won = self.fetch(connection, won_by(self, plan), mine)
+            won = tx.fetch(won_by(self, plan), mine)
         return result_of(parameters, won, len(candidates), heads=heads, unseen=unseen, conclusive=conclusive)
 
-    def change(
-        self, connection: Connection, jobs: Table, pairs: Pairs, values: Mapping[str, Any], parameters: Mapping[str, Any]
-    ) -> set[int]:
+    def change(self, tx: Sender, jobs: Table, pairs: Pairs, values: Mapping[str, Any], parameters: Mapping[str, Any]) -> set[int]:
         """Update the rows that match ``pairs`` and return their ids. ``values`` raise ``version`` by one."""
         if len(pairs) > 1:
             # A count does not show which of several rows matched: lock them first.
-            self.begin(connection)
-            pairs = self.hold(connection, jobs, pairs)
+            tx.begin()
+            pairs = self.hold(tx, jobs, pairs)
         if not pairs:
             return set()
         statement = self.by_id(update(jobs).where(self.match(jobs, pairs)).values(values), jobs)
-        changed = connection.execute(statement, parameters).rowcount
+        changed = tx.connection.execute(statement, parameters).rowcount
         return {job_id for job_id, _ in pairs} if changed else set()
 
     def update_returning(
         self,
-        connection: Connection,
+        tx: Sender,
         jobs: Table,
         pairs: Pairs,
         values: Mapping[str, Any],
@@ -267,25 +231,25 @@ class ClaimSeam:
         parameters: Mapping[str, Any],
     ) -> Sequence[Row[Any]]:
         """:meth:`change`; returns the columns ``returning`` of the changed rows, found by their new version."""
-        changed = self.change(connection, jobs, pairs, values, parameters)
+        changed = self.change(tx, jobs, pairs, values, parameters)
         if not changed:
             return ()
         after = [(job_id, version + 1) for job_id, version in pairs if job_id in changed]
-        return connection.execute(self.by_id(select(*returning).where(self.match(jobs, after)), jobs)).all()
+        return tx.connection.execute(self.by_id(select(*returning).where(self.match(jobs, after)), jobs)).all()
 
-    def delete_returning(self, connection: Connection, jobs: Table, pairs: Pairs) -> set[int]:
+    def delete_returning(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:
         """Delete the rows that match ``pairs`` and return their ids."""
         if len(pairs) > 1:
-            self.begin(connection)
-            pairs = self.hold(connection, jobs, pairs)
+            tx.begin()
+            pairs = self.hold(tx, jobs, pairs)
         if not pairs:
             return set()
-        deleted = self.execute(connection, delete_of(self, jobs, one=len(pairs) == 1), wanted(pairs))
+        deleted = tx.execute(delete_of(self, jobs, one=len(pairs) == 1), wanted(pairs))
         return {job_id for job_id, _ in pairs} if deleted else set()
 
-    def hold(self, connection: Connection, jobs: Table, pairs: Pairs) -> Pairs:
+    def hold(self, tx: Sender, jobs: Table, pairs: Pairs) -> Pairs:
         """Lock the rows that match, in id order, until the transaction ends; return their ``(id, version)``."""
-        found = self.fetch(connection, hold_of(self, jobs, one=len(pairs) == 1), wanted(sorted(pairs)))
+        found = tx.fetch(hold_of(self, jobs, one=len(pairs) == 1), wanted(sorted(pairs)))
         return [(job_id, version) for job_id, version in found]
 
     def by_claim(self, rows: Select[Any], jobs: Table) -> Select[Any]:
@@ -294,9 +258,7 @@ class ClaimSeam:
 
     # --- new rows ---------------------------------------------------------------------------------------------------
 
-    def insert_new(
-        self, connection: Connection, jobs: Table, rows: Rows, now: int | None, notice: Notice | None = None
-    ) -> list[int | None]:
+    def insert_new(self, tx: Sender, jobs: Table, rows: Rows, now: int | None, notice: Notice | None = None) -> list[int | None]:
         """Insert ``rows`` and return their ids by position; None where a live job has the unique key already.
 
         The keys within ``rows`` differ from each other.
@@ -307,10 +269,10 @@ class ClaimSeam:
         keys = [row.key for row in rows if row.key is not None]
         for race in range(_RACES):
             # A caller's old snapshot does not show the row that was faster; a locking read does.
-            taken = self.live_keys(connection, jobs, keys, current=race > 0)
+            taken = self.live_keys(tx, jobs, keys, current=race > 0)
             fresh = [row for row in rows if row.key not in taken] if taken else rows
             try:
-                ids = iter(self.bulk_load(connection, jobs, fresh, now) if fresh else ())
+                ids = iter(self.bulk_load(tx, jobs, fresh, now) if fresh else ())
             except IntegrityError:
                 # Another transaction inserted one of the keys between the read and the insert; the statement undid itself.
                 continue
@@ -318,7 +280,7 @@ class ClaimSeam:
         raise TransientStorageError("other transactions inserted the same unique keys repeatedly", statement_name="insert_new")
 
     def live_keys(
-        self, connection: Connection, jobs: Table, keys: Collection[tuple[str, str]], *, current: bool = False
+        self, tx: Sender, jobs: Table, keys: Collection[tuple[str, str]], *, current: bool = False
     ) -> dict[tuple[str, str] | None, tuple[int, int]]:
         """``(queue, unique_key)`` → ``(id, version)`` of the live jobs that have one of ``keys``."""
         if not keys:
@@ -326,20 +288,20 @@ class ClaimSeam:
         query = select(jobs.c.queue, jobs.c.unique_key, jobs.c.id, jobs.c.version).where(
             jobs.c.queue.in_({queue for queue, _ in keys}), jobs.c.unique_key.in_([key for _, key in keys])
         )
-        found = connection.execute(self.lock_rows(query, skip=False) if current else query)
+        found = tx.connection.execute(self.lock_rows(query, skip=False) if current else query)
         return {(row.queue, row.unique_key): (row.id, row.version) for row in found}
 
-    def bulk_load(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int]:
+    def bulk_load(self, tx: Sender, jobs: Table, rows: Rows, now: int | None) -> list[int]:
         """Insert all ``rows``, in one statement where the database can, and return their ids by position."""
         if len(rows) == 1:
             # By a kept statement: SQLAlchemy's work for a new one costs more than the insert.
             kept = insert_one(jobs, copied(rows), settable=now is not None)
             given = one_new(rows[0], copied(rows)) | ({} if now is None else {"now": now})
-            return [job_id for (job_id,) in self.fetch(connection, kept, given)]
-        columns, values = self.dated(connection, rows, now)
+            return [job_id for (job_id,) in tx.fetch(kept, given)]
+        columns, values = self.dated(tx, rows, now)
         full = [dict(zip(columns, row, strict=True)) for row in values]
         statement = insert(jobs).returning(jobs.c.id, sort_by_parameter_order=True)
-        return list(connection.execute(statement, full, execution_options=_ONE_PAGE).scalars())
+        return list(tx.connection.execute(statement, full, execution_options=_ONE_PAGE).scalars())
 
     def single(self, row: NewJob, now: int | None) -> dict[str, Any]:
         """The columns of a single new job; the statement reads the clock."""
@@ -347,18 +309,18 @@ class ClaimSeam:
         given = {name: getattr(row, name) for name in copied([row])}
         return given | {"available_at": due_time(clock, row.after, row.not_before), "created_at": clock}
 
-    def dated(self, connection: Connection, rows: Rows, now: int | None) -> tuple[Columns, list[tuple[Any, ...]]]:
+    def dated(self, tx: Sender, rows: Rows, now: int | None) -> tuple[Columns, list[tuple[Any, ...]]]:
         """The columns of ``rows`` to insert, with due time and creation time, and their values.
 
         Drivers and SQLAlchemy join many rows into one statement only if their values are plain, so the clock is read first.
         """
-        clock: int = now if now is not None else connection.execute(self.clock_query()).scalar_one()
+        clock: int = now if now is not None else tx.connection.execute(self.clock_query()).scalar_one()
         columns = copied(rows)
         width = len(columns)
         values = [(*row[:width], max(clock + row.after, row.not_before), clock) for row in rows]
         return (*columns, "available_at", "created_at"), values
 
-    def load(self, connection: Connection, jobs: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]) -> int:
+    def load(self, tx: Sender, jobs: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]) -> int:
         """Insert rows of these columns by the driver's fastest way; return its ``lastrowid``."""
-        _, last = self.execute_many(connection, insert_into(jobs, columns), new(columns), rows)
+        _, last = tx.execute_many(insert_into(jobs, columns), new(columns), rows)
         return last

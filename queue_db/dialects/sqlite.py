@@ -43,6 +43,7 @@ from queue_db.dialects.claim_plan import ClaimPlan, result_of
 from queue_db.dialects.clock import instant, now_us
 from queue_db.dialects.seam import Rows
 from queue_db.dialects.statements import Pairs, delete_of, matching, wanted
+from queue_db.dialects.transactions import Sender
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.model import Capability, ClaimResult, Completion, Fault
 
@@ -175,12 +176,10 @@ class SQLite(ReturningDialect):
             self._in_memory = self._file_of(connection) is None
         return engine
 
-    def begin(self, connection: Connection) -> None:
+    def begin_changes(self, connection: Connection) -> None:
         # A caller's transaction too takes the write lock first. It also makes a savepoint one: before the first change there would
         # be no transaction around it, and its release would commit.
-        if transactions.own(connection) is not None:
-            super().begin(connection)
-        elif not _in_transaction(connection):
+        if not _in_transaction(connection):
             _run(connection, self.begins_writing)
 
     def is_idle(self, driver: Any) -> bool:
@@ -219,17 +218,17 @@ class SQLite(ReturningDialect):
     def pin_rows(self, keys: Select[Any]) -> Select[Any]:
         return keys
 
-    def hold(self, connection: Connection, jobs: Table, pairs: Pairs) -> Pairs:
+    def hold(self, tx: Sender, jobs: Table, pairs: Pairs) -> Pairs:
         # Nothing to lock, so no order.
         if len(pairs) == 1:
-            found = self.fetch(connection, _hold_one(jobs), wanted(pairs))
+            found = tx.fetch(_hold_one(jobs), wanted(pairs))
         else:
-            found = self.fetch(connection, _matching(jobs), {"of_pairs": _encoded(pairs)})
+            found = tx.fetch(_matching(jobs), {"of_pairs": _encoded(pairs)})
         return [(job_id, version) for job_id, version in found]
 
     def update_returning(
         self,
-        connection: Connection,
+        tx: Sender,
         jobs: Table,
         pairs: Pairs,
         values: Mapping[str, Any],
@@ -237,35 +236,35 @@ class SQLite(ReturningDialect):
         parameters: Mapping[str, Any],
     ) -> Sequence[Row[Any]]:
         if len(pairs) == 1:
-            return super().update_returning(connection, jobs, pairs, values, returning, parameters)
+            return super().update_returning(tx, jobs, pairs, values, returning, parameters)
         statement = _update(jobs, _matching(jobs).with_only_columns(_GIVEN_ID), values).returning(*returning)
-        return connection.execute(statement, {**parameters, "of_pairs": _encoded(pairs)}).all()
+        return tx.connection.execute(statement, {**parameters, "of_pairs": _encoded(pairs)}).all()
 
-    def delete_returning(self, connection: Connection, jobs: Table, pairs: Pairs) -> set[int]:
+    def delete_returning(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:
         if len(pairs) == 1:
-            return super().delete_returning(connection, jobs, pairs)
-        self.begin(connection)
-        if transactions.own(connection) is None:
-            with transactions.savepoint(connection):
-                return self._delete_held(connection, jobs, pairs)
-        _run(connection, f"SAVEPOINT {_POINT}")
-        deleted, _ = self.execute_many(connection, delete_of(self, jobs, one=True), _PAIR, pairs)
+            return super().delete_returning(tx, jobs, pairs)
+        tx.begin()
+        if tx.on_demand is None:
+            with transactions.savepoint(tx.connection):
+                return self._delete_held(tx, jobs, pairs)
+        _run(tx.connection, f"SAVEPOINT {_POINT}")
+        deleted, _ = tx.execute_many(delete_of(self, jobs, one=True), _PAIR, pairs)
         if deleted == len(pairs):
-            _run(connection, f"RELEASE {_POINT}")
+            _run(tx.connection, f"RELEASE {_POINT}")
             return {job_id for job_id, _ in pairs}
         # Some leases are lost; the count does not show which.
-        _run(connection, f"ROLLBACK TO {_POINT}")
-        return self._delete_held(connection, jobs, pairs)
+        _run(tx.connection, f"ROLLBACK TO {_POINT}")
+        return self._delete_held(tx, jobs, pairs)
 
-    def _delete_held(self, connection: Connection, jobs: Table, pairs: Pairs) -> set[int]:
-        held = self.hold(connection, jobs, pairs)
+    def _delete_held(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:
+        held = self.hold(tx, jobs, pairs)
         if held:
-            self.execute_many(connection, delete_of(self, jobs, one=True), _PAIR, held)
+            tx.execute_many(delete_of(self, jobs, one=True), _PAIR, held)
         return {job_id for job_id, _ in held}
 
     def take(
         self,
-        connection: Connection,
+        tx: Sender,
         plan: ClaimPlan,
         parameters: Mapping[str, Any],
         *,
@@ -273,20 +272,20 @@ class SQLite(ReturningDialect):
         delete_on_claim: bool = False,
         completes: Completion | None = None,
     ) -> ClaimResult:
-        rows = self.fetch(connection, _take(plan), parameters)
+        rows = tx.fetch(_take(plan), parameters)
         unseen: list[int] = []
         if plan.unseen is not None and len(rows) < parameters["limit"]:
             # RETURNING returns no rows that were not claimed.
-            unseen = sorted(priority for (priority,) in self.fetch(connection, plan.unseen, parameters))
+            unseen = sorted(priority for (priority,) in tx.fetch(plan.unseen, parameters))
         # Deleted index entries are really gone here: claims may always start at the beginning, so no heads.
         return result_of(parameters, rows, len(rows), unseen=unseen)
 
-    def bulk_load(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int]:
+    def bulk_load(self, tx: Sender, jobs: Table, rows: Rows, now: int | None) -> list[int]:
         if len(rows) == 1:
-            return super().bulk_load(connection, jobs, rows, now)
-        self.load(connection, jobs, *self.dated(connection, rows, now))
+            return super().bulk_load(tx, jobs, rows, now)
+        self.load(tx, jobs, *self.dated(tx, rows, now))
         # The only writer gets ids one after the other.
-        last = connection.execute(select(func.last_insert_rowid())).scalar_one()
+        last = tx.connection.execute(select(func.last_insert_rowid())).scalar_one()
         return list(range(last - len(rows) + 1, last + 1))
 
     def unpacked(self, chunk: ColumnElement[str], fields: Sequence[str]) -> Unpacked:
@@ -382,7 +381,10 @@ class _Finishing(sqlite3.Connection):
 
     def has_statements(self) -> bool:
         """Whether a cursor may be open: Python knows of one, which may have been closed."""
-        return any(cursor() is not None for cursor in self._cursors)
+        for cursor in self._cursors:  # noqa: SIM110 - a generator takes longer than the claim's row
+            if cursor() is not None:
+                return True
+        return False
 
     def finish(self) -> None:
         """End all statements."""

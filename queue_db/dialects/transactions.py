@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Self
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Self
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Executable
 from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
 
 from queue_db.dialects import direct
 from queue_db.errors import QueueDBError
+
+if TYPE_CHECKING:
+    from queue_db.dialects.seam import ClaimSeam
 
 
 class OnDemand:
@@ -48,7 +52,7 @@ class OnDemand:
 
     def __exit__(self, kind: object, error: BaseException | None, *rest: object) -> None:
         # Otherwise the connection has been taken away meanwhile, and may be another one's.
-        if self._holds():
+        if self._info.get(direct.TRANSACTION) is self:
             if error is not None:
                 if self.interrupted or interrupted(self._connection, error):
                     return
@@ -71,7 +75,7 @@ class OnDemand:
         :raises PendingRollbackError: the block has ignored that its connection broke, or that a statement was interrupted.
         """
         if self.begun:
-            if self.interrupted or self._connection.invalidated or not self._holds():
+            if self.interrupted or self._connection.invalidated or self._info.get(direct.TRANSACTION) is not self:
                 raise PendingRollbackError("a statement of this transaction was interrupted, or its connection broke")
             self._run("COMMIT")
             self.begun = False
@@ -85,12 +89,78 @@ class OnDemand:
                 self._connection.invalidate()
         self.begun = False
 
-    def _holds(self) -> bool:
-        return self._info.get(direct.TRANSACTION) is self
-
     def _run(self, statement: str, values: tuple[str, ...] = ()) -> None:
         self.sent += 1
-        direct.change(self._connection, statement, values)
+        direct.change(self._connection, statement, values, observed=direct.observed(self._connection))
+
+
+class Sender:
+    """Sends statements in a transaction on a connection. Statements that are built once and kept go to the driver's cursor on
+    connections of the library, and through SQLAlchemy on a caller's.
+    """
+
+    __slots__ = ("_direct", "_observed", "connection", "dialect", "on_demand")
+
+    def __init__(self, connection: Connection, dialect: ClaimSeam) -> None:
+        self.connection = connection
+        self.dialect = dialect
+        #: The transaction of a connection of the library; None on a caller's connection.
+        self.on_demand: OnDemand | None = connection.info.get(direct.TRANSACTION)
+        self._direct = self.on_demand is not None and dialect.bypasses_sqlalchemy(connection.dialect)
+        self._observed = not self._direct or direct.observed(connection)
+
+    @property
+    def sends_directly(self) -> bool:
+        """Whether texts go to the driver's cursor, and nobody else sees them."""
+        return not self._observed
+
+    def begin(self) -> None:
+        """Begin it, where a connection commits each statement by itself until then."""
+        if self.on_demand is None:
+            self.dialect.begin_changes(self.connection)
+        else:
+            self.on_demand.begin()
+
+    # --- statements that are built once and kept ------------------------------------------------------------------------
+
+    def fetch(self, statement: Executable, values: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+        """The rows of a statement."""
+        if not self._direct:
+            return self.connection.execute(statement, values).all()
+        text, arguments = self.dialect.render(self.connection, statement, values)
+        if self.on_demand is not None:
+            self.on_demand.sent += 1
+        return direct.fetch(self.connection, text, arguments, observed=self._observed)
+
+    def execute(self, statement: Executable, values: Mapping[str, Any]) -> int:
+        """:meth:`fetch` for a statement without rows: how many rows it matched."""
+        if not self._direct:
+            return self.connection.execute(statement, values).rowcount
+        text, arguments = self.dialect.render(self.connection, statement, values)
+        if self.on_demand is not None:
+            self.on_demand.sent += 1
+        return direct.change(self.connection, text, arguments, observed=self._observed)
+
+    def execute_many(self, statement: Executable, names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> tuple[int, int]:
+        """:meth:`execute` for each of ``rows``, the values of ``names``; return also the driver's ``lastrowid``."""
+        if not self._direct:
+            named = [dict(zip(names, row, strict=True)) for row in rows]
+            result = self.connection.execute(statement, named)
+            return result.rowcount, result.lastrowid or 0
+        written = direct.written(statement, self.connection.dialect)
+        in_order = [*map(itemgetter(*map(names.index, written.order)), rows)]
+        if self.on_demand is not None:
+            self.on_demand.sent += 1
+        return direct.load(self.connection, written.text, in_order, observed=self._observed)
+
+    def rows(self, text: str, arguments: tuple[Any, ...]) -> Sequence[Sequence[Any]]:
+        """The rows of a statement in the form of the driver.
+
+        :raises DBAPIError: as SQLAlchemy would.
+        """
+        if self.on_demand is not None:
+            self.on_demand.sent += 1
+        return direct.fetch(self.connection, text, arguments, observed=self._observed)
 
 
 def own(connection: Connection) -> OnDemand | None:

@@ -19,6 +19,7 @@ from queue_db.feeds.forwarding import JobTemplate
 from queue_db.feeds.message import ClaimInfo, FeedStats, Message
 from queue_db.feeds.position import Position, Unnumbered, belongs
 from queue_db.model import Capability, from_micros
+from queue_db.store.base import Transaction
 from queue_db.store.feeds import claims
 from queue_db.store.feeds.claims import Claimed, Terms
 from queue_db.store.feeds.message_jobs import MessageJob
@@ -70,8 +71,8 @@ class MessageClaim:
         row = of(self.feed)
         if using is None:
             return self.feed.core.write(claims.finish, row, self.id)
-        with self.feed.core.joined(using, name_of(claims.finish)) as connection:
-            return claims.finish(connection, self.feed.core.store, row, self.id)
+        with self.feed.core.joined(using, name_of(claims.finish)) as tx:
+            return claims.finish(tx, row, self.id)
 
     def extend(self, seconds: float, *, grace: float = 60.0) -> None:
         """The claim ends ``seconds`` from now.
@@ -131,9 +132,9 @@ def pop(feed: Feed, limit: int, using: Connection | Session | None) -> list[Mess
     """Delete the first messages that are free and return them."""
     arguments.whole("limit", limit, 1, MOST_CLAIMED)
     if using is not None:
-        with feed.core.joined(using, name_of(claims.pop)) as connection:
-            row = _ranked_within(feed, connection)
-            popped = _pop(lambda: claims.pop(connection, feed.core.store, row, limit))
+        with feed.core.joined(using, name_of(claims.pop)) as tx:
+            row = _ranked_within(feed, tx)
+            popped = _pop(lambda: claims.pop(tx, row, limit))
     else:
         row = _ranked(feed)
         popped = _pop(lambda: feed.core.write(claims.pop, row, limit))
@@ -166,8 +167,8 @@ def delete(
         return 0
     if using is None:
         return feed.core.write(claims.delete, row, seqs, token)
-    with feed.core.joined(using, name_of(claims.delete)) as connection:
-        return claims.delete(connection, feed.core.store, row, seqs, token)
+    with feed.core.joined(using, name_of(claims.delete)) as tx:
+        return claims.delete(tx, row, seqs, token)
 
 
 def get(feed: Feed, positions: Message | str | Iterable[Message | str]) -> list[Message]:
@@ -199,7 +200,7 @@ def _ranked(feed: Feed) -> FeedRow:
     return row
 
 
-def _ranked_within(feed: Feed, connection: Connection) -> FeedRow:
+def _ranked_within(feed: Feed, tx: Transaction) -> FeedRow:
     """The feed's row, its messages numbered, for a caller's transaction."""
     if Capability.SKIP_LOCKED in feed.core.store.capabilities:
         # Not in the caller's transaction: no other process could number messages until its end.
@@ -208,7 +209,7 @@ def _ranked_within(feed: Feed, connection: Connection) -> FeedRow:
     row = of(feed)
     ordering = ORDERINGS.get(row.ordering)
     if ordering is not None and ordering.ranks:
-        ordering.rank(connection, feed.core.store, row.id)
+        ordering.rank(tx, row.id)
     return row
 
 

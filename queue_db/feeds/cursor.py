@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from sqlalchemy import Connection
 
 from queue_db import arguments
+from queue_db.core import Run
 from queue_db.errors import ArgumentError, CursorHeldError, FeedError, LeaseLostError, PositionError, StorageError
 from queue_db.feeds.message import Message
 from queue_db.feeds.position import Position, belongs, not_ahead
 from queue_db.feeds.waiting import LONGEST_LOOK, Waiting
 from queue_db.model import OnTrimmed, Verdict, from_micros
-from queue_db.store import Store
+from queue_db.store import Transaction
 from queue_db.store.feeds import cursors, rows
 from queue_db.store.feeds.rows import FeedRow
 
@@ -167,35 +168,38 @@ class Cursor:
             self._check_given(position)
             held = self._core.write(cursors.acknowledge, self._feed_id, self.name, self._version, seq, self._lease)
         else:
-            with self._core.joined(using, "ack") as connection:
-                self._check_given(position, connection)
-                held = cursors.acknowledge(connection, self._core.store, self._feed_id, self.name, self._version, seq, self._lease)
+            with self._core.joined(using, "ack") as tx:
+                self._check_given(position, tx)
+                held = cursors.acknowledge(tx, self._feed_id, self.name, self._version, seq, self._lease)
         if not held:
             self._replaced = True
             return Verdict.LOST
         if using is None:
-            self._acked = max(self._acked, seq)
-            self._extend_at = time.monotonic() + self._lease / 3_000_000
+            self._advanced(seq)
         return Verdict.APPLIED
 
-    def transfer(self, messages: Sequence[Message], change: Callable[[Connection, Store], _T]) -> _T:
+    def _advanced(self, seq: int) -> None:
+        self._acked = max(self._acked, seq)
+        self._extend_at = time.monotonic() + self._lease / 3_000_000
+
+    def transfer(self, messages: Sequence[Message], change: Callable[[Transaction], _T]) -> _T:
         """Run ``change`` and acknowledge ``messages`` in one transaction; return the answer of ``change``.
 
         :raises LeaseLostError: another process has opened the cursor, or it was moved or deleted: nothing was changed.
         """
         last = messages[-1].seq
 
-        def transfer(connection: Connection, store: Store) -> _T:
-            store.dialect.begin(connection)
-            answer = change(connection, store)
+        def transfer(tx: Transaction) -> _T:
+            tx.begin()
+            answer = change(tx)
             # Last: whoever adds jobs or messages locks stripes and feeds first, and a purge locks a feed before its cursors.
-            if not cursors.acknowledge(connection, store, self._feed_id, self.name, self._version, last, self._lease):
+            if not cursors.acknowledge(tx, self._feed_id, self.name, self._version, last, self._lease):
                 raise self._lost()
             return answer
 
-        answer = self._core.write(transfer)
-        self._acked = max(self._acked, last)
-        self._extend_at = time.monotonic() + self._lease / 3_000_000
+        answer, tx = self._core.commit(Run("transfer"), transfer)
+        self._advanced(last)
+        tx.follow()
         return answer
 
     def extend(self) -> None:
@@ -235,13 +239,13 @@ class Cursor:
     def _text(self, seq: int) -> str:
         return str(Position(self._of.token, self._of.epoch, seq))
 
-    def _check_given(self, position: Position, connection: Connection | None = None) -> None:
+    def _check_given(self, position: Position, tx: Transaction | None = None) -> None:
         """Refuse a position that the feed has not reached: acknowledged, it would leave out messages that are published later."""
         if position.seq <= self._given:
             return
-        if connection is not None:
+        if tx is not None:
             # The caller's transaction may have published it itself.
-            row = rows.by_id(connection, self._core.store, self._feed_id)
+            row = rows.by_id(tx, self._feed_id)
             if row is not None and position.seq < row.next_seq:
                 return
         # And it may be too old to see the number.

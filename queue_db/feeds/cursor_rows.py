@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import Connection
-
-from queue_db.core import Core
+from queue_db.core import Core, Run
 from queue_db.errors import FeedError
 from queue_db.feeds.message import CursorInfo, Message, SpanInfo
 from queue_db.feeds.position import Position, not_ahead
 from queue_db.model import Verdict, from_micros
-from queue_db.store import Store
+from queue_db.store import Transaction
 from queue_db.store.feeds import cursors, span_claims, spans
 from queue_db.store.feeds.rows import FeedRow
 
@@ -40,8 +38,8 @@ def ack(core: Core, name: str, upto: Iterable[Message | str]) -> list[Verdict]:
     """Acknowledge messages of several feeds, all in one transaction."""
     positions = [Position.parse(one.position if isinstance(one, Message) else one) for one in upto]
 
-    def change(connection: Connection, store: Store) -> list[Verdict]:
-        found, feeds = cursors.named(connection, store, name)
+    def change(tx: Transaction) -> list[Verdict]:
+        found, feeds = cursors.named(tx, name)
         own = {row.feed for row in found if row.handed is None}
         current = {(row.token, row.epoch): row for row in feeds if row.id in own}
         highest: dict[int, int] = {}
@@ -51,10 +49,10 @@ def ack(core: Core, name: str, upto: Iterable[Message | str]) -> list[Verdict]:
                 not_ahead(one, row)
                 highest[row.id] = max(one.seq, highest.get(row.id, 0))
         if highest:
-            cursors.move(connection, store, name, highest)
+            cursors.move(tx, name, highest)
         return [Verdict.APPLIED if (one.token, one.epoch) in current else Verdict.LOST for one in positions]
 
-    return core.write(change) if positions else []
+    return core.run(Run("ack"), change) if positions else []
 
 
 def spans_of(core: Core, feed: FeedRow, cursor: str) -> list[SpanInfo]:

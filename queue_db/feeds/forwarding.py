@@ -7,14 +7,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection
-
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.feeds.cursor import Cursor
 from queue_db.feeds.message import Message
 from queue_db.model import NewJob, OnTrimmed
-from queue_db.store import Store, enqueue
+from queue_db.store import Transaction, enqueue
 from queue_db.store.enqueue import OnDuplicate
 from queue_db.store.feeds.messages import MessageRow, NewMessage
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, KIND_LENGTH, QUEUE_LENGTH
@@ -62,12 +60,11 @@ def forward(core: Core, cursor: Cursor, messages: Sequence[Message], template: J
     """Enqueue a job for each message and acknowledge them, in one transaction."""
     jobs = [template.job(message.row) for message in messages]
 
-    def enqueue_all(connection: Connection, store: Store) -> None:
-        enqueue.insert_jobs(connection, store, jobs, OnDuplicate.RAISE)
-        core.notifications.notify(connection, template.queue)
+    def enqueue_all(tx: Transaction) -> None:
+        enqueue.insert_jobs(tx, jobs, OnDuplicate.RAISE)
+        tx.wake(template.queue)
 
     cursor.transfer(messages, enqueue_all)
-    core.notifications.wake(template.queue)
 
 
 def forwarded(

@@ -19,8 +19,7 @@ from queue_db.feeds.building import MessageBuilder
 from queue_db.feeds.position import Position, Unnumbered
 from queue_db.feeds.retention import trim_once
 from queue_db.feeds.settings import defaults, ordering_of
-from queue_db.notifications.wakeups import FeedNotifications
-from queue_db.store import Store
+from queue_db.store import Transaction
 from queue_db.store.feeds import messages, publishes, rows
 from queue_db.store.feeds.messages import First, NewMessage
 from queue_db.store.feeds.publishes import Keyed
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("queue_db.feeds")
 
 # One statement; a reader that misses it looks by itself.
-_NOTIFY = Run(attempts=1, direct=True)
+_NOTIFY = Run("notify", attempts=1, direct=True)
 
 # A second run with the same key publishes nothing.
 _KEYED = Run(name="publish", repeatable=True)
@@ -74,8 +73,8 @@ class Publisher:
         if idempotency_key is not None:
             return self._publish_once(new, using, self._builder.keyed(f"feed {self._feed.name}", idempotency_key, listed, client))
         if using is not None:
-            with self._feed.core.joined(using, "publish") as connection:
-                row, first = self._publish_within(connection, new)
+            with self._feed.core.joined(using, "publish") as tx:
+                row, first = self._publish_within(tx, new)
         else:
             # The listeners of an application's engine may set something of the current thread for its transaction.
             coalesces = ordering_of(self._feed.row()).coalesces and self._feed.core.database.made_here
@@ -86,17 +85,17 @@ class Publisher:
     def _publish_once(self, new: Sequence[NewMessage], using: Connection | Session | None, keyed: Keyed) -> list[str]:
         """Publish, unless this was published before with the same key."""
 
-        def publish(connection: Connection, store: Store) -> list[str]:
+        def publish(tx: Transaction) -> list[str]:
             def first_time() -> list[str]:
-                return _ids(*self._publish_within(connection, new), new)
+                return _ids(*self._publish_within(tx, new), new)
 
-            ids: list[str] = publishes.once(connection, store, keyed, first_time)
+            ids: list[str] = publishes.once(tx, keyed, first_time)
             return ids
 
         if using is not None:
             # A savepoint: in a transaction that goes on after an error the key is not used.
-            with self._feed.core.joined(using, "publish") as connection, savepoint(connection):
-                return publish(connection, self._feed.core.store)
+            with self._feed.core.joined(using, "publish") as tx, savepoint(tx.connection):
+                return publish(tx)
         ids = self._feed.core.run(_KEYED, publish)
         self.after_publish()
         if time.monotonic() >= self._forget_at:
@@ -123,17 +122,16 @@ class Publisher:
                 self._feed.forget()
         raise TransientStorageError(f"feed {self._feed.name!r} is deleted again and again: nothing was published")
 
-    def _publish_within(self, connection: Connection, new: Sequence[NewMessage]) -> tuple[FeedRow, First | None]:
+    def _publish_within(self, tx: Transaction, new: Sequence[NewMessage]) -> tuple[FeedRow, First | None]:
         # In the same transaction: another connection could wait for it, as on SQLite.
-        store = self._feed.core.store
         for known in (self._feed.known(), None):
-            row = known or rows.create(connection, store, self._feed.name, defaults(self._feed.core))
+            row = known or rows.create(tx, self._feed.name, defaults(self._feed.core))
             try:
-                first = _publish(connection, store, row, new)
+                first = _publish(tx, row, new)
             except LookupError:
                 self._feed.forget()
                 continue
-            self._feed.core.feed_notifications.notify(connection, self._feed.name)
+            tx.wake_readers(self._feed.name)
             return row, first
         raise TransientStorageError(
             f"feed {self._feed.name!r} was deleted after this transaction had begun, and its isolation level still shows it: "
@@ -152,7 +150,7 @@ class Publisher:
             if notifications.due(self._feed.name):
                 # Not in the publisher's transaction: PostgreSQL commits those that notify one after the other, and this one need
                 # not wait for the disk.
-                self._feed.core.run(_NOTIFY, _notify, notifications, self._feed.name)
+                self._feed.core.run(_NOTIFY, _wake_readers, self._feed.name)
             if now >= self._trim_at:
                 self._trim_at = now + _TRIM_EVERY
                 if trim_once(self._feed.core, row) >= messages.at_once(row):
@@ -181,14 +179,14 @@ def _size(new: Sequence[NewMessage]) -> tuple[int, int]:
     return len(new), sum(len(one.payload) + len(one.headers or "") for one in new)
 
 
-def _publish(connection: Connection, store: Store, row: FeedRow, new: Sequence[NewMessage]) -> First | None:
+def _publish(tx: Transaction, row: FeedRow, new: Sequence[NewMessage]) -> First | None:
     if row.max_attempts is None and any(one.delay or one.lifetime for one in new):
         nothing = f"feed {row.name!r} was made without claims, so delay and expires_in mean nothing to it: "
         raise FeedError(
             f"{nothing}db.feeds.set(…, claims=True)", wire=f'{nothing}PUT /api/v1/feeds/{{feed}} with "claims": true makes one'
         )
-    return ordering_of(row).append(connection, store, row, messages.timed(row, new))
+    return ordering_of(row).append(tx, row, messages.timed(row, new))
 
 
-def _notify(connection: Connection, store: Store, notifications: FeedNotifications, name: str) -> None:
-    notifications.notify(connection, name)
+def _wake_readers(tx: Transaction, name: str) -> None:
+    tx.wake_readers(name)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from sqlalchemy import Connection
-
 from queue_db import arguments
 from queue_db.errors import ArgumentError, FeedError, TrimmedError
 from queue_db.feeds import numbering
@@ -14,7 +12,7 @@ from queue_db.feeds.building import MOST
 from queue_db.feeds.message import Message, Page
 from queue_db.feeds.position import Position, check
 from queue_db.model import OnTrimmed
-from queue_db.store import Store
+from queue_db.store import Transaction
 from queue_db.store.feeds import claim_rows, messages, rows
 from queue_db.store.feeds.messages import MessageRow
 from queue_db.store.feeds.rows import FeedRow
@@ -131,7 +129,7 @@ def _hidden(feed: Feed, row: FeedRow, found: Sequence[MessageRow]) -> set[int]:
     return feed.core.read(claim_rows.hidden, row.id, found[0].seq, found[-1].seq)
 
 
-def _page(connection: Connection, store: Store, feed: FeedRow, after: int, limit: int) -> tuple[FeedRow | None, list[MessageRow]]:
+def _page(tx: Transaction, feed: FeedRow, after: int, limit: int) -> tuple[FeedRow | None, list[MessageRow]]:
     # In this order: if messages are trimmed between the two statements, the row shows it.
-    found = messages.read(connection, store, feed, after, limit)
-    return rows.by_id(connection, store, feed.id), found
+    found = messages.read(tx, feed, after, limit)
+    return rows.by_id(tx, feed.id), found

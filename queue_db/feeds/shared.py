@@ -18,6 +18,7 @@ from queue_db.feeds.forwarding import JobTemplate
 from queue_db.feeds.message import Message, Origin, SpanInfo
 from queue_db.feeds.position import Position
 from queue_db.model import Verdict
+from queue_db.store.base import Transaction
 from queue_db.store.feeds import messages, span_claims, spans
 from queue_db.store.feeds.message_jobs import MessageJob
 from queue_db.store.feeds.messages import MessageRow
@@ -146,12 +147,11 @@ class SharedCursor:
             raise self._trimmed(missing, look)
         jobs = [self.job(Failure(message, reason)) for message in found]
         try:
-            self._core.run(_DIRECT, _split, self, expired, jobs)
+            _, tx = self._core.commit(_DIRECT, _split, self, expired, jobs)
         except SpanLostError:
             return
         self.skipped += missing
-        if jobs:
-            self._core.notifications.wake(self.queue)
+        tx.follow()
 
     def _open(self, look: Look, row: SpanRow, read: Sequence[MessageRow] | None) -> Span | None:
         """The span with its messages, those that were read or others; None: there are none any more."""
@@ -301,16 +301,14 @@ class Span:
         try:
             if using is not None:
                 name = name_of(spans.settle)
-                with self._core.joined(using, name) as connection, savepoint(connection) if jobs else nullcontext():
-                    _settle(connection, self._core.store, self, seqs, jobs, due=due)
+                with self._core.joined(using, name) as tx, savepoint(tx.connection) if jobs else nullcontext():
+                    _settle(tx, self, seqs, jobs, due=due)
                 return Verdict.APPLIED
             self._core.run(_DIRECT if wait else _ONCE, _settle, self, seqs, jobs, due=due, release=release, wait=wait)
         except SpanLostError:
             return Verdict.LOST
         except SpanLockedError:
             raise TransientStorageError(f"{self!r}: another transaction settles messages of it") from None
-        if due:
-            self._core.notifications.wake(self.cursor.queue)
         return Verdict.APPLIED
 
     def _number(self, message: Message) -> int:
@@ -327,8 +325,7 @@ def _missing(row: SpanRow, found: Sequence[Message]) -> int:
 
 
 def _settle(
-    connection: Connection,
-    store: Any,
+    tx: Transaction,
     span: Span,
     seqs: Sequence[int] | None,
     jobs: Sequence[MessageJob],
@@ -337,17 +334,18 @@ def _settle(
     release: bool = False,
     wait: bool = True,
 ) -> list[int]:
-    ids = spans.settle(connection, store, span.id, span.version, seqs, jobs, wait=wait)
+    ids = spans.settle(tx, span.id, span.version, seqs, jobs, wait=wait)
     if release:
-        spans.release(connection, store, span.id, span.version)
+        spans.release(tx, span.id, span.version)
     if due:
-        span.cursor.feed.core.notifications.notify(connection, span.cursor.queue)
+        tx.wake(span.cursor.queue)
     return ids
 
 
-def _split(connection: Connection, store: Any, cursor: SharedCursor, expired: SpanRow, jobs: Sequence[MessageJob]) -> None:
-    spans.split(connection, store, expired, jobs)
-    cursor.feed.core.notifications.notify(connection, cursor.queue)
+def _split(tx: Transaction, cursor: SharedCursor, expired: SpanRow, jobs: Sequence[MessageJob]) -> None:
+    spans.split(tx, expired, jobs)
+    if jobs:
+        tx.wake(cursor.queue)
 
 
 def _listed(messages: Message | Iterable[Message]) -> list[Message]:

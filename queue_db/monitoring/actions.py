@@ -76,8 +76,8 @@ class Actions:
         if using is None:
             self._core.write(actions.add, values)
             return
-        with self._core.joined(using, "actions.add") as connection:
-            actions.add(connection, self._core.store, values)
+        with self._core.joined(using, "actions.add") as tx:
+            actions.add(tx, values)
 
     def list(self, *, limit: int = 100, after: int | None = None) -> list[Action]:
         """The actions, newest first. ``after``: the id of the last one of the previous page."""

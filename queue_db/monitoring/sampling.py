@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Row
 from sqlalchemy.exc import IntegrityError
 
 from queue_db.core import ONCE, Core
@@ -26,7 +26,7 @@ from queue_db.errors import QueueDBError, StorageError, TransientStorageError
 from queue_db.model import QueueStats
 from queue_db.monitoring import operations
 from queue_db.monitoring.operations import Operations
-from queue_db.store import Store, counts, metrics, samples
+from queue_db.store import Transaction, counts, metrics, samples
 
 log = logging.getLogger("queue_db.monitoring.sampling")
 
@@ -254,7 +254,7 @@ class _WholeCounts(Sampling):
         self._finish(version, {}, self._timer() - began)
 
 
-def write_rows(core: Core, change: Callable[[Connection, Store, Any], None], rows: Any) -> None:
+def write_rows(core: Core, change: Callable[[Transaction, Any], None], rows: Any) -> None:
     """Run ``change``, again where another process inserts the same rows or holds their locks."""
     for tries in range(_TRIES):
         try:

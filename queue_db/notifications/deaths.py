@@ -6,16 +6,16 @@ The verbs report them here after their transactions have committed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
+
+from sqlalchemy import Row
 
 from queue_db import arguments
 from queue_db.database.database import Database
 from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason
-from queue_db.store import Store
 
 log = logging.getLogger("queue_db.dead")
 
@@ -106,14 +106,11 @@ class Deaths:
                 except Exception:
                     log.exception("the listener %r failed at the death of %r", listener, job)
 
-    @contextmanager
-    def of_batches(self, store: Store) -> Iterator[Store]:
-        """A store for functions of streams. The block runs and commits them; at its end the jobs that they buried are reported."""
-        watched = replace(store, buried={})
-        yield watched
+    def record_batch(self, rows: Iterable[Row[Any]]) -> None:
+        """:meth:`record` for jobs that a stream's batch has buried."""
         self.record(
             Death(StreamedJob(row.id, row.queue, row.kind, row.attempts, row.max_attempts), DeathReason.REJECTED, row.last_error)
-            for row in (watched.buried or {}).values()
+            for row in rows
         )
 
     def _fields(self, death: Death, *, kept: bool) -> dict[str, Any]:

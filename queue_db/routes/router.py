@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection
-
 from queue_db.codecs import JSONCodec
 from queue_db.core import Core
 from queue_db.errors import RouteError, TransientStorageError, UnsupportedError
@@ -28,7 +26,7 @@ from queue_db.routes.conditions import content_of, options_of
 from queue_db.routes.definition import WEBHOOK, WEBHOOKS, group_of
 from queue_db.routes.patterns import HEADERS
 from queue_db.routes.plan import ERROR, HOP_LIMIT, LOOP, Plan, Step, plan
-from queue_db.store import Store, enqueue, routes
+from queue_db.store import Transaction, enqueue, routes
 from queue_db.store.enqueue import OnDuplicate
 from queue_db.store.feeds import rows
 from queue_db.store.feeds.messages import NewMessage, timed
@@ -71,7 +69,6 @@ class Done:
     """What a transaction has routed."""
 
     acted: int = 0  #: number of routes that acted, over all messages
-    queues: set[str] = field(default_factory=set)
     feeds: set[str] = field(default_factory=set)
     cuts: list[Step] = field(default_factory=list)  #: of each way, once
     loops: int = 0  #: cuts over all messages
@@ -98,29 +95,26 @@ class Router:
 
     def route(
         self,
-        connection: Connection,
-        store: Store,
+        tx: Transaction,
         items: Sequence[Item],
         *,
-        own: bool = True,
         admit: Admit | None = None,
         only: str | None = None,
     ) -> Done:
         """Route ``items`` in their order, all or none with the rest of the transaction.
 
-        :param own: it is not a caller's transaction, which may commit long after this.
         :param admit: called before anything is written; what it raises is raised.
         :param only: this route has the messages, whatever their topic.
         :raises RouteError: there is no such route.
         """
-        store.dialect.begin(connection)
+        tx.begin()
         done, effects = Done(), _Effects()
         walks: dict[tuple[str, int], tuple[Sequence[WalkRow], bool, bool]] = {}
         plans: dict[tuple[str, tuple[str, ...], str | None], Plan] = {}
         for item in items:
             place = item.topic, len(item.via)
             if place not in walks:
-                walks[place] = self._walk(connection, store, *place, only)
+                walks[place] = self._walk(tx, *place, only)
             walk, by_headers, by_content = walks[place]
             # Otherwise all messages of a topic go the same way.
             headers = item.message.headers if by_headers or by_content else None
@@ -137,28 +131,24 @@ class Router:
                     _collect(effects, step, way.rows[step.route], item.message)
         if admit is not None:
             admit(Counter(job.queue for job in effects.jobs))
-        self._apply(connection, store, effects)
-        done.queues = {job.queue for job in effects.jobs}
+        self._apply(tx, effects)
         done.feeds = set(effects.feeds)
-        if not own:
-            # Otherwise after the commit: PostgreSQL commits transactions that notify one after the other.
-            for name in sorted(done.feeds)[:_ATTENDED]:
-                self.core.feed_notifications.notify(connection, name)
+        if not tx.own:
+            # Of our own after the commit: PostgreSQL commits transactions that notify one after the other.
+            tx.wake_readers(*sorted(done.feeds)[:_ATTENDED])
         return done
 
-    def _walk(
-        self, connection: Connection, store: Store, topic: str, hops: int, only: str | None
-    ) -> tuple[Sequence[WalkRow], bool, bool]:
+    def _walk(self, tx: Transaction, topic: str, hops: int, only: str | None) -> tuple[Sequence[WalkRow], bool, bool]:
         """Where a topic leads; whether that depends on the headers of a message, and whether on all of its content."""
         found: Sequence[WalkRow] = ()
         if only is not None:
-            first = routes.named(connection, store, only)
+            first = routes.named(tx, only)
             if first is None:
                 raise RouteError(f"there is no route {only!r}: `queue-db routes list` shows them")
-            further = routes.walk(connection, store, first.target, hops + 1) if first.action == "forward" else []
+            further = routes.walk(tx, first.target, hops + 1) if first.action == "forward" else []
             found = [first._replace(topic=topic, pattern=topic), *further]
         elif hops <= routes.HOPS:
-            found = routes.walk(connection, store, topic, hops)
+            found = routes.walk(tx, topic, hops)
         options = [options_of(row.options) for row in found]
         by_content = any(one.where is not None or one.by not in {None, "topic"} for one in options)
         return found, any(row.form == HEADERS for row in found), by_content
@@ -179,37 +169,35 @@ class Router:
                 log.warning("route %r: %s %r from topic %r %s: cut", step.route, step.action, step.target, step.topic, why)
 
     def after_commit(self, done: Done) -> None:
-        """Wake workers, number the messages of feeds, and :meth:`report`."""
+        """Number the messages of feeds, wake their readers, and :meth:`report`."""
         self.report(done)
-        self.core.notifications.wake(*sorted(done.queues))
         for name in sorted(done.feeds)[:_ATTENDED]:
             self.feed(name).after_publish()
 
-    def _apply(self, connection: Connection, store: Store, effects: _Effects) -> None:
+    def _apply(self, tx: Transaction, effects: _Effects) -> None:
         # A transaction that inserts several chunks locks all stripes with the first one.
         several = len(effects.jobs) > CHUNK
         for first in range(0, len(effects.jobs), CHUNK):
-            enqueue.insert_jobs(connection, store, effects.jobs[first : first + CHUNK], OnDuplicate.RAISE, more=several)
-        for queue in sorted({job.queue for job in effects.jobs}):
-            self.core.notifications.notify(connection, queue)
+            enqueue.insert_jobs(tx, effects.jobs[first : first + CHUNK], OnDuplicate.RAISE, more=several)
+        tx.wake(*(job.queue for job in effects.jobs))
         found: list[tuple[FeedRow, list[NewMessage]]] = []
         for name, (row, messages) in sorted(effects.feeds.items()):
-            feed = row.feed or rows.create(connection, store, name, defaults(self.core))
+            feed = row.feed or rows.create(tx, name, defaults(self.core))
             found.append((feed, messages))
         for feed, messages in sorted(found, key=lambda one: one[0].id):
-            self._append(connection, store, feed, messages)
+            self._append(tx, feed, messages)
         for name in sorted(effects.counts):
-            routes.count(connection, store, name, effects.counts[name])
+            routes.count(tx, name, effects.counts[name])
         for name in sorted(effects.keyed):
-            routes.count_keys(connection, store, name, effects.keyed[name])
+            routes.count_keys(tx, name, effects.keyed[name])
 
-    def _append(self, connection: Connection, store: Store, feed: FeedRow, messages: Sequence[NewMessage]) -> None:
+    def _append(self, tx: Transaction, feed: FeedRow, messages: Sequence[NewMessage]) -> None:
         for _ in range(2):
             try:
-                ordering_of(feed).append(connection, store, feed, timed(feed, messages))
+                ordering_of(feed).append(tx, feed, timed(feed, messages))
             except LookupError:
                 # It was deleted meanwhile: the name stands for a new feed now.
-                feed = rows.create(connection, store, feed.name, defaults(self.core))
+                feed = rows.create(tx, feed.name, defaults(self.core))
             else:
                 return
         raise TransientStorageError(f"feed {feed.name!r} was deleted while messages were routed to it: publish them again")

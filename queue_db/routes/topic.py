@@ -12,7 +12,7 @@ from queue_db.core import Run
 from queue_db.dialects.transactions import savepoint
 from queue_db.feeds.building import MessageBuilder
 from queue_db.routes.router import Admit, Done, Item, Router
-from queue_db.store import Store
+from queue_db.store import Transaction
 from queue_db.store.feeds import publishes
 from queue_db.store.feeds.publishes import Keyed
 
@@ -89,23 +89,23 @@ class Topic:
         router, core = self.router, self.router.core
         if using is not None:
             # A savepoint: all or none, also in a transaction that goes on after an error.
-            with core.joined(using, "publish") as connection, savepoint(connection):
-                done = self._route(connection, core.store, items, keyed, own=False)
+            with core.joined(using, "publish") as tx, savepoint(tx.connection):
+                done = self._route(tx, items, keyed)
             router.report(done)
         else:
-            done = core.run(Run(name="route", repeatable=keyed is not None), self._route, items, keyed, own=True)
+            done = core.run(Run(name="route", repeatable=keyed is not None), self._route, items, keyed)
             router.after_commit(done)
         return done.acted
 
-    def _route(self, connection: Connection, store: Store, items: Sequence[Item], keyed: Keyed | None, *, own: bool) -> Done:
+    def _route(self, tx: Transaction, items: Sequence[Item], keyed: Keyed | None) -> Done:
         if keyed is None:
-            return self.router.route(connection, store, items, own=own, admit=self._admit, only=self._only)
+            return self.router.route(tx, items, admit=self._admit, only=self._only)
         done = Done()
 
         def publish() -> int:
             nonlocal done
-            done = self.router.route(connection, store, items, own=own, admit=self._admit, only=self._only)
+            done = self.router.route(tx, items, admit=self._admit, only=self._only)
             return done.acted
 
-        done.acted = publishes.once(connection, store, keyed, publish)
+        done.acted = publishes.once(tx, keyed, publish)
         return done

@@ -49,8 +49,7 @@ class CommitListener(StreamingQueryListener):
         try:
             with self._target.open() as db:
                 for offset in new:
-                    with db.core.reporting_deaths() as core:
-                        core.run(REPEATABLE, streams.complete_claim, offset)
+                    db.core.run_batch(REPEATABLE, streams.complete_claim, offset)
             self._completed[str(progress.runId)] = committed
         except Exception as error:  # noqa: BLE001 - the query completes it with its next claim, or at its next start
             problem = described(error, self._target.url)

@@ -16,13 +16,12 @@ from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
-from sqlalchemy import Connection
 
 from queue_db import Counters, LeasedJob, Queue, QueueDBError, Strategy
 from queue_db.errors import ConfigurationError
 from queue_db.model import Capability, ClaimRequest, ClaimResult
 from queue_db.spark.target import Target
-from queue_db.store import Store, upcoming
+from queue_db.store import Transaction, upcoming
 from queue_db.strategies import strategy_for
 from queue_db.worker.allowance import Allowance
 
@@ -124,9 +123,9 @@ class OfKind:
         self.name = inner.name
         self.needs: frozenset[Capability] = inner.needs
 
-    def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
+    def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
         """Claim as the inner strategy does."""
-        return self._inner.claim(connection, store, replace(request, kind=self._kind))
+        return self._inner.claim(tx, replace(request, kind=self._kind))
 
     def observe(self, result: ClaimResult) -> None:
         """Let the inner strategy learn."""

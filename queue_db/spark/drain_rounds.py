@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
-from sqlalchemy import Connection, select
+from sqlalchemy import select
 
 from queue_db import LeasedJob, Queue
 from queue_db.dialects.clock import moment
@@ -36,7 +36,7 @@ from queue_db.spark.drain_batch import BatchWork, Function
 from queue_db.spark.drain_loop import COUNTED, FIRST_WAIT, LONGEST_WAIT, DrainTask, share, task_number
 from queue_db.spark.masked_errors import masked_errors
 from queue_db.spark.results import KEY, without_wildcards
-from queue_db.store import Store
+from queue_db.store import Transaction
 
 # What the tasks of a round count.
 _COUNTED = (*COUNTED, "written")
@@ -178,26 +178,26 @@ def leased(queue: Queue, pairs: Sequence[tuple[int, int]]) -> list[LeasedJob]:
     return [job for job in found if job.version == wanted[job.id]]
 
 
-def _leased_jobs(connection: Connection, store: Store, queue: Queue, ids: Sequence[int]) -> list[LeasedJob]:
+def _leased_jobs(tx: Transaction, queue: Queue, ids: Sequence[int]) -> list[LeasedJob]:
     """The jobs ``ids``, without their texts, which completing does not need."""
-    jobs = store.tables.jobs
+    jobs = tx.tables.jobs
     texts: Mapping[str, Any] = {"payload": "", "headers": None, "last_error": None}
     columns = [jobs.c[name] for name in ClaimedRow._fields if name not in texts]
     query = select(*columns, jobs.c.claim_token).where(jobs.c.id.in_(ids), jobs.c.queue == queue.name)
     found = []
-    for row in connection.execute(query).mappings():
+    for row in tx.connection.execute(query).mappings():
         values = {name: row[name] for name in ClaimedRow._fields if name in row}
         found.append(LeasedJob(ClaimedRow(**values, **texts), queue, queue.core.codec, row["claim_token"] or ""))
     return found
 
 
-def _is_due(connection: Connection, store: Store, queue: str, kind: str | None) -> bool:
+def _is_due(tx: Transaction, queue: str, kind: str | None) -> bool:
     """Whether a job can be claimed now."""
-    jobs = store.tables.jobs
-    due = [jobs.c.queue == queue, jobs.c.available_at <= moment(store.clock is not None), jobs.c.delete_mark == 0]
+    jobs = tx.tables.jobs
+    due = [jobs.c.queue == queue, jobs.c.available_at <= moment(tx.store.clock is not None), jobs.c.delete_mark == 0]
     if kind is not None:
         due.append(jobs.c.kind == kind)
-    return connection.execute(select(jobs.c.id).where(*due).limit(1), store.time()).scalar() is not None
+    return tx.connection.execute(select(jobs.c.id).where(*due).limit(1), tx.time()).scalar() is not None
 
 
 def _with_columns(table: pa.Table, columns: pa.Schema) -> pa.Table:

@@ -21,7 +21,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
-from sqlalchemy import Connection
 
 from queue_db import QueueDB
 from queue_db.core import process_name
@@ -31,7 +30,7 @@ from queue_db.spark.feed_reader import FeedRead
 from queue_db.spark.masked_errors import masked_errors, masks_errors
 from queue_db.spark.options import Settings
 from queue_db.spark.target import REPEATABLE, REPEATABLE_READ, DriverDatabase, Target
-from queue_db.store import Store
+from queue_db.store import Transaction
 from queue_db.store.feeds import cursors, ranges, rows
 from queue_db.store.feeds.rows import FeedRow
 
@@ -174,17 +173,17 @@ class FollowingCursor:
         self._acked, self._extend_at = max(seq, self._acked), now + _LEASE / 3
 
 
-def _open_cursor(connection: Connection, store: Store, feed: int, name: str, *, holder: str, lease: int, seq: int) -> int:
+def _open_cursor(tx: Transaction, feed: int, name: str, *, holder: str, lease: int, seq: int) -> int:
     """Open a cursor at ``seq``, forwards or back; return its version.
 
     :raises FeedError: it is a shared cursor. It is left as it is.
     """
-    take = partial(cursors.take, connection, store, feed, name, holder=holder, lease=lease, start=seq, force=True)
+    take = partial(cursors.take, tx, feed, name, holder=holder, lease=lease, start=seq, force=True)
     row, taken = take()
     if not taken:
         raise FeedError(f"cursor {name!r} is shared by consumers, which claim its spans: give the query a cursor of its own")
     if row.acked != seq:
-        cursors.seek(connection, store, feed, name, seq)
+        cursors.seek(tx, feed, name, seq)
         row, _ = take()
     version: int = row.version
     return version

@@ -102,19 +102,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else _ALL if isinstance(limit, ReadAllAvailable) else self._limit
         db = self._db()
         session = self._opened(db)
-        with db.core.reporting_deaths() as core:
-            # Repeated, it hands out the claim that it finds.
-            end = _to_spark(
-                core.run(
-                    REPEATABLE,
-                    streams.allocate,
-                    session,
-                    _from_spark(start),
-                    limit=most,
-                    ceiling=self._ceiling,
-                    partitions=self._partitions,
-                )
+        # Repeated, it hands out the claim that it finds.
+        end = _to_spark(
+            db.core.run_batch(
+                REPEATABLE,
+                streams.allocate,
+                session,
+                _from_spark(start),
+                limit=most,
+                ceiling=self._ceiling,
+                partitions=self._partitions,
             )
+        )
         if end == start and not self._available_now:
             self._wait(db, session)
         return end
@@ -145,8 +144,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         db = self._db()
         session = self._opened(db)
-        with db.core.reporting_deaths() as core:
-            core.run(REPEATABLE, streams.complete, session, _from_spark(end))
+        db.core.run_batch(REPEATABLE, streams.complete, session, _from_spark(end))
 
     # --- in a task ------------------------------------------------------------------------------------------------------
 

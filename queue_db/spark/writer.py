@@ -26,7 +26,6 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
-from sqlalchemy import Connection
 
 from queue_db import QueueDB
 from queue_db.core import ONCE, name_of
@@ -37,7 +36,7 @@ from queue_db.spark.encoding import Encoder, here
 from queue_db.spark.masked_errors import described, masks_errors
 from queue_db.spark.options import Settings
 from queue_db.spark.target import REPEATABLE, Target
-from queue_db.store import Store, enqueue, staging
+from queue_db.store import Transaction, enqueue, staging
 from queue_db.store.enqueue import OnDuplicate
 from queue_db.store.feeds import loading
 from queue_db.store.staging import Entry
@@ -143,7 +142,7 @@ class Write(ABC):
 
     @staticmethod
     @abstractmethod
-    def _load_some(connection: Connection, store: Store, load: Any, columns: Mapping[str, Sequence[Any]]) -> int:
+    def _load_some(tx: Transaction, load: Any, columns: Mapping[str, Sequence[Any]]) -> int:
         """Insert some rows without staging them; return how many."""
 
     # --- on the driver ------------------------------------------------------------------------------------------------
@@ -357,16 +356,15 @@ def _refuse_tables() -> None:
         )
 
 
-def _stage(connection: Connection, store: Store, chunks: Iterator[tuple[int, str]], query: str | None) -> Staged:
+def _stage(tx: Transaction, chunks: Iterator[tuple[int, str]], query: str | None) -> Staged:
     """Store the chunks of one task attempt under a new number."""
-    attempt = staging.new_attempt(connection, store)
-    return Staged(attempt, *staging.stage(connection, store, attempt, _ahead(chunks)), query)
+    attempt = staging.new_attempt(tx)
+    return Staged(attempt, *staging.stage(tx, attempt, _ahead(chunks)), query)
 
 
 def _load(
-    connection: Connection,
-    store: Store,
-    load_some: Callable[[Connection, Store, Any, Mapping[str, Sequence[Any]]], int],
+    tx: Transaction,
+    load_some: Callable[[Transaction, Any, Mapping[str, Sequence[Any]]], int],
     load: Entry,
     chunks: Iterator[Mapping[str, Sequence[Any]]],
 ) -> int:
@@ -375,7 +373,7 @@ def _load(
     for columns in _ahead(chunks):
         try:
             with enqueue.after(before):
-                added += load_some(connection, store, load, columns)
+                added += load_some(tx, load, columns)
         except DuplicateJobError as error:
             place = before + columns["unique_key"].index(error.unique_key)
             earlier = "an earlier row of this partition, or a job that has left meanwhile"
@@ -385,11 +383,9 @@ def _load(
     return added
 
 
-def _first_two(
-    connection: Connection, store: Store, load: staging.Load, partitions: Sequence[int | bytes | None], key: str
-) -> list[tuple[int, int]]:
+def _first_two(tx: Transaction, load: staging.Load, partitions: Sequence[int | bytes | None], key: str) -> list[tuple[int, int]]:
     """The first rows with this key."""
-    return list(islice(staging.rows_with_key(connection, store, load, partitions, key), 2))
+    return list(islice(staging.rows_with_key(tx, load, partitions, key), 2))
 
 
 def _refusal(db: QueueDB, load: Entry, key: str, row: str, other: str) -> DuplicateJobError:

@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select
+from sqlalchemy import Row, delete, insert, select
 
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 
 
-def add(connection: Connection, store: Store, values: Mapping[str, Any]) -> None:
+def add(tx: Transaction, values: Mapping[str, Any]) -> None:
     """Insert an action: ``who, action, target, number, detail``."""
-    table = store.tables.service.actions
+    table = tx.tables.service.actions
     # The column's default is the database's clock.
-    dated = {} if store.clock is None else {"at": store.clock()}
-    connection.execute(insert(table).values({**values, **dated}))
+    dated = {} if tx.store.clock is None else {"at": tx.store.clock()}
+    tx.connection.execute(insert(table).values({**values, **dated}))
 
 
-def page(connection: Connection, store: Store, *, below: int | None, limit: int) -> list[Row[Any]]:
+def page(tx: Transaction, *, below: int | None, limit: int) -> list[Row[Any]]:
     """Up to ``limit`` actions with ids below ``below``, the newest first."""
-    table = store.tables.service.actions
+    table = tx.tables.service.actions
     query = select(table).order_by(table.c.id.desc()).limit(limit)
-    return list(connection.execute(query if below is None else query.where(table.c.id < below)))
+    return list(tx.connection.execute(query if below is None else query.where(table.c.id < below)))
 
 
-def prune(connection: Connection, store: Store, age: int, limit: int) -> int:
+def prune(tx: Transaction, age: int, limit: int) -> int:
     """Delete up to ``limit`` actions from longer than ``age`` microseconds ago; return how many."""
-    table = store.tables.service.actions
-    old = select(table.c.id).where(table.c.at < store.read_clock(connection) - age).order_by(table.c.at).limit(limit)
-    ids = list(connection.execute(old).scalars())
-    return connection.execute(delete(table).where(table.c.id.in_(ids))).rowcount if ids else 0
+    table = tx.tables.service.actions
+    old = select(table.c.id).where(table.c.at < tx.read_clock() - age).order_by(table.c.at).limit(limit)
+    ids = list(tx.connection.execute(old).scalars())
+    return tx.connection.execute(delete(table).where(table.c.id.in_(ids))).rowcount if ids else 0

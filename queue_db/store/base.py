@@ -1,8 +1,8 @@
-"""The context of the store's functions: tables, dialect, capabilities of the server, clock."""
+"""What functions of the store run with: the tables of a database, and a transaction on them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +11,10 @@ from sqlalchemy.util import LRUCache
 
 from queue_db.dialects import Dialect
 from queue_db.dialects.claim_plan import ClaimPlan
-from queue_db.model import MOST_ATTEMPTS, MOST_VERSION, Capability
+from queue_db.dialects.transactions import Sender
+from queue_db.model import MOST_ATTEMPTS, MOST_VERSION, Capability, Notice
 from queue_db.store.schema import Tables
+from queue_db.store.wakeups import CANCELLED, FeedNotifications, Notifications
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,20 +26,108 @@ class Store:
     capabilities: frozenset[Capability]
     #: Microseconds since 1970, for tests that set the time; None: the database's clock.
     clock: Callable[[], int] | None = None
+    #: Who waits for jobs, and for messages of feeds.
+    notifications: Notifications = field(kw_only=True, repr=False)
+    feed_notifications: FeedNotifications = field(kw_only=True, repr=False)
     #: Whether many rows are wanted as CSV, where the database writes it.
     csv: bool = False
-    #: Gets the rows of jobs that a stream's batch sends to the dead table, by id: for a report after the commit. None: no report.
-    buried: dict[int, Row[Any]] | None = None
     #: The parts of the claims in use, by shape: each takes some hundred kilobytes with all that is made of it.
     plans: LRUCache[Any, ClaimPlan] = field(default_factory=lambda: LRUCache(32), repr=False)
 
+
+class Transaction(Sender):
+    """A transaction, for what runs in it: its connection, tables and clock, and what follows its commit.
+
+    It is one of our own, or a caller's (``using=``). A caller's ends out of our sight: nothing follows it here.
+    """
+
+    dialect: Dialect
+
+    __slots__ = ("buried", "following", "own", "store", "tables", "woken")
+
+    def __init__(self, connection: Connection, store: Store, *, own: bool = True) -> None:
+        super().__init__(connection, store.dialect)
+        #: Whether it is not a caller's.
+        self.own = own
+        self.store = store
+        self.tables = store.tables
+        #: Gets the rows of jobs that a stream's batch buries, by id, for a report after the commit. None: no report.
+        self.buried: dict[int, Row[Any]] | None = None
+        #: What is called after its commit.
+        self.following: list[Callable[[], None]] = []
+        #: What the listeners of this process are told after it → whether other processes were notified of it through the database.
+        self.woken: dict[str, bool] = {}
+
+    # --- the clock --------------------------------------------------------------------------------------------------
+
     def time(self) -> dict[str, int]:
         """The parameter ``now`` of a statement, if time is set and not the database's."""
-        return {} if self.clock is None else {"now": self.clock()}
+        clock = self.store.clock
+        return {} if clock is None else {"now": clock()}
 
-    def read_clock(self, connection: Connection) -> int:
+    def read_clock(self) -> int:
         """Microseconds since 1970 by the clock that counts."""
-        return self.clock() if self.clock else int(connection.execute(self.dialect.clock_query()).scalar_one())
+        clock = self.store.clock
+        return clock() if clock else int(self.connection.execute(self.dialect.clock_query()).scalar_one())
+
+    # --- what follows its commit ------------------------------------------------------------------------------------
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Call this when it is committed, before anybody is woken: something short that raises nothing."""
+        self.following.append(call)
+
+    def wake(self, *queues: str) -> None:
+        """Its commit wakes those who wait for jobs of these queues: there are new due ones."""
+        for queue in sorted(set(queues)):
+            if notice := self.notice(queue):
+                self.dialect.notify(self, notice.channel, queue)
+
+    def notice(self, queue: str) -> Notice | None:
+        """:meth:`wake` for a statement that notifies by itself: what it sends to the database; None: nothing now."""
+        notifications = self.store.notifications
+        due = notifications.due(queue)
+        self.woken[queue] = due or self.woken.get(queue, False)
+        return Notice(notifications.channel, queue) if due else None
+
+    def wake_cancelled(self, job_id: int) -> None:
+        """Its commit tells the worker that runs this job that it was cancelled."""
+        text = f"{CANCELLED}{job_id}"
+        if self.dialect.notifies:
+            self.dialect.notify(self, self.store.notifications.channel, text)
+        self.woken[text] = False
+
+    def wake_readers(self, *feeds: str) -> None:
+        """Its commit wakes those who wait for messages of these feeds in other processes."""
+        for feed in feeds:
+            self.store.feed_notifications.notify(self, feed)
+
+    def follow(self) -> None:
+        """Do what follows its commit. The last step of a verb: it may run anything, wait for that, and raise what that raises."""
+        for call in self.following:
+            call()
+        if self.woken:
+            self.store.notifications.wake(*self.woken)
+
+    def rolled_back(self) -> None:
+        """It was not committed: what it would have sent is due again."""
+        for queue, sent in self.woken.items():
+            if sent:
+                self.store.notifications.unsent(queue)
+
+
+def follow(transactions: Iterable[Transaction]) -> None:
+    """Do what follows some transactions, also after one of which something was raised.
+
+    :raises Exception: the first that was raised.
+    """
+    first: Exception | None = None
+    for tx in transactions:
+        try:
+            tx.follow()
+        except Exception as error:  # noqa: BLE001 - raised below
+            first = first or error
+    if first is not None:
+        raise first
 
 
 def next_version(table: Table) -> ColumnElement[int]:

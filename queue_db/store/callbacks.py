@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Row, delete, insert, select, update
 
 from queue_db.dialects.clock import moment
 from queue_db.model import NewJob
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 
 
 class Departure(StrEnum):
@@ -23,26 +23,30 @@ class Departure(StrEnum):
     CANCELLED = "cancelled"
 
 
-def make(connection: Connection, store: Store, job: NewJob) -> int:
+def make(tx: Transaction, job: NewJob) -> int:
     """A callback that enqueues ``job``, for jobs that are yet to be counted; its id."""
-    table = store.tables.callbacks
+    table = tx.tables.callbacks
     same = ("queue", "kind", "payload", "headers", "priority", "max_attempts")
-    values = {name: getattr(job, name) for name in same} | {"size": 0, "pending": 0, "created_at": moment(store.clock is not None)}
-    made = connection.execute(insert(table).values(values), store.time())
+    values = {name: getattr(job, name) for name in same} | {
+        "size": 0,
+        "pending": 0,
+        "created_at": moment(tx.store.clock is not None),
+    }
+    made = tx.connection.execute(insert(table).values(values), tx.time())
     assert made.inserted_primary_key is not None  # noqa: S101 - of one row it is known
     return int(made.inserted_primary_key[0])
 
 
-def expect(connection: Connection, store: Store, callback: int, jobs: int) -> list[NewJob]:
+def expect(tx: Transaction, callback: int, jobs: int) -> list[NewJob]:
     """Say how many jobs it waits for; what is due when that is none."""
-    table = store.tables.callbacks
-    connection.execute(update(table).where(table.c.id == callback).values(size=jobs, pending=jobs))
-    return _over(connection, store, [callback])
+    table = tx.tables.callbacks
+    tx.connection.execute(update(table).where(table.c.id == callback).values(size=jobs, pending=jobs))
+    return _over(tx, [callback])
 
 
-def count_down(connection: Connection, store: Store, left: Iterable[tuple[int, Departure]]) -> list[NewJob]:
+def count_down(tx: Transaction, left: Iterable[tuple[int, Departure]]) -> list[NewJob]:
     """So many jobs of these callbacks have left; the jobs that are due when a callback has none left."""
-    table = store.tables.callbacks
+    table = tx.tables.callbacks
     departures = Counter(left)
     ids = sorted({callback for callback, _ in departures})
     for callback in ids:  # in one order, since each waits for others that count down the same one
@@ -54,28 +58,28 @@ def count_down(connection: Connection, store: Store, left: Iterable[tuple[int, D
             "dead": table.c.dead + dead,
             "cancelled": table.c.cancelled + cancelled,
         }
-        connection.execute(update(table).where(table.c.id == callback).values(values))
-    return _over(connection, store, ids)
+        tx.connection.execute(update(table).where(table.c.id == callback).values(values))
+    return _over(tx, ids)
 
 
-def find(connection: Connection, store: Store, callback: int) -> Row[Any] | None:
+def find(tx: Transaction, callback: int) -> Row[Any] | None:
     """The row of a callback with jobs that have not left."""
-    table = store.tables.callbacks
-    return connection.execute(select(table).where(table.c.id == callback)).first()
+    table = tx.tables.callbacks
+    return tx.connection.execute(select(table).where(table.c.id == callback)).first()
 
 
-def page(connection: Connection, store: Store, *, below: int | None, limit: int) -> Sequence[Row[Any]]:
+def page(tx: Transaction, *, below: int | None, limit: int) -> Sequence[Row[Any]]:
     """Callbacks with jobs that have not left, newest first."""
-    table = store.tables.callbacks
+    table = tx.tables.callbacks
     chosen = select(table).order_by(table.c.id.desc()).limit(limit)
-    return connection.execute(chosen if below is None else chosen.where(table.c.id < below)).all()
+    return tx.connection.execute(chosen if below is None else chosen.where(table.c.id < below)).all()
 
 
-def _over(connection: Connection, store: Store, callbacks: list[int]) -> list[NewJob]:
-    table = store.tables.callbacks
-    over = connection.execute(select(table).where(table.c.id.in_(callbacks), table.c.pending <= 0).order_by(table.c.id)).all()
+def _over(tx: Transaction, callbacks: list[int]) -> list[NewJob]:
+    table = tx.tables.callbacks
+    over = tx.connection.execute(select(table).where(table.c.id.in_(callbacks), table.c.pending <= 0).order_by(table.c.id)).all()
     if over:
-        connection.execute(delete(table).where(table.c.id.in_([row.id for row in over])))
+        tx.connection.execute(delete(table).where(table.c.id.in_([row.id for row in over])))
     return [_job(row) for row in over]
 
 

@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, literal, or_, select, update
+from sqlalchemy import delete, func, insert, literal, or_, select, update
 
 from queue_db.dialects.clock import moment
 from queue_db.model import Controls
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 
 _SECOND = 1_000_000
 
 
-def read(connection: Connection, store: Store, queues: Collection[str] | None = None) -> dict[str, Controls]:
+def read(tx: Transaction, queues: Collection[str] | None = None) -> dict[str, Controls]:
     """The controls of those of ``queues`` that have any; None: of all queues."""
-    table = store.tables.queues
-    rows = connection.execute(select(table) if queues is None else select(table).where(table.c.name.in_(list(queues))))
+    table = tx.tables.queues
+    rows = tx.connection.execute(select(table) if queues is None else select(table).where(table.c.name.in_(list(queues))))
     return {
         row.name: Controls(
             paused=bool(row.paused),
@@ -35,60 +35,60 @@ def read(connection: Connection, store: Store, queues: Collection[str] | None = 
     }
 
 
-def write(connection: Connection, store: Store, queue: str, values: dict[str, Any]) -> None:
+def write(tx: Transaction, queue: str, values: dict[str, Any]) -> None:
     """Set some columns of a queue's row.
 
     :raises IntegrityError: another transaction has just made the row: try again.
     """
-    table = store.tables.queues
-    store.dialect.begin(connection)
-    if not connection.execute(update(table).where(table.c.name == queue).values(values)).rowcount:
-        connection.execute(insert(table).values(name=queue, **values))
+    table = tx.tables.queues
+    tx.begin()
+    if not tx.connection.execute(update(table).where(table.c.name == queue).values(values)).rowcount:
+        tx.connection.execute(insert(table).values(name=queue, **values))
 
 
-def change(connection: Connection, store: Store, queue: str, values: dict[str, int | None]) -> bool:
+def change(tx: Transaction, queue: str, values: dict[str, int | None]) -> bool:
     """Set some columns of a queue's row, and ``per`` with ``rate``: a rate has the span that was there before, or a second.
 
     :return: False, and nothing was changed: this would be a span without a rate.
     :raises IntegrityError: another transaction has just made the row: try again.
     """
     if values.keys() & {"rate", "per"}:
-        table = store.tables.queues
-        store.dialect.begin(connection)
+        table = tx.tables.queues
+        tx.begin()
         # Locked, so that no rate is set or removed between this and the write.
         one = select(table.c.rate, table.c.per).where(table.c.name == queue)
-        before = connection.execute(store.dialect.lock_rows(one, skip=False)).first()
+        before = tx.connection.execute(tx.dialect.lock_rows(one, skip=False)).first()
         rate = values.get("rate", None if before is None else before.rate)
         per = values.get("per", None if before is None else before.per)
         if rate is None and values.get("per") is not None:
             return False
         values = {**values, "rate": rate, "per": None if rate is None else per or _SECOND, "spent_until": 0}
-    write(connection, store, queue, values)
+    write(tx, queue, values)
     return True
 
 
-def used(connection: Connection, store: Store, queue: str) -> bool:
+def used(tx: Transaction, queue: str) -> bool:
     """Whether this queue has anything: a job that is live, dead, or finished and kept, a stream, or a schedule."""
-    tables = store.tables
+    tables = tx.tables
     some = (table.c.queue == queue for table in (tables.jobs, tables.dead, tables.finished, tables.streams, tables.schedules))
-    return any(connection.execute(select(literal(1)).where(one).limit(1)).first() for one in some)
+    return any(tx.connection.execute(select(literal(1)).where(one).limit(1)).first() for one in some)
 
 
-def take_share(connection: Connection, store: Store, queue: str, worker: str, wanted: int, lasts: int) -> int | None:
+def take_share(tx: Transaction, queue: str, worker: str, wanted: int, lasts: int) -> int | None:
     """Let ``worker`` use up to ``wanted`` of the queue's concurrency for ``lasts`` microseconds; return how much it may use.
 
     None: the queue has no such limit any more. A share may be made smaller too; 0 gives it back.
     """
-    queues, shares = store.tables.queues, store.tables.shares
-    store.dialect.begin(connection)
+    queues, shares = tx.tables.queues, tx.tables.shares
+    tx.begin()
     # Locked, so that one after the other sees what is left.
-    limit: int | None = connection.execute(
-        store.dialect.lock_rows(select(queues.c.concurrency).where(queues.c.name == queue), skip=False)
+    limit: int | None = tx.connection.execute(
+        tx.dialect.lock_rows(select(queues.c.concurrency).where(queues.c.name == queue), skip=False)
     ).scalar()
     if limit is None:
         return None
-    now = store.read_clock(connection)
-    others = connection.execute(
+    now = tx.read_clock()
+    others = tx.connection.execute(
         select(func.coalesce(func.sum(shares.c.slots), 0)).where(
             shares.c.queue == queue, shares.c.worker != worker, shares.c.until > now
         )
@@ -96,42 +96,42 @@ def take_share(connection: Connection, store: Store, queue: str, worker: str, wa
     mine = max(0, min(wanted, limit - int(others)))
     own = (shares.c.queue == queue, shares.c.worker == worker)
     if not mine:
-        connection.execute(delete(shares).where(*own))
-    elif not connection.execute(update(shares).where(*own).values(slots=mine, until=now + lasts)).rowcount:
-        connection.execute(insert(shares).values(queue=queue, worker=worker, slots=mine, until=now + lasts))
+        tx.connection.execute(delete(shares).where(*own))
+    elif not tx.connection.execute(update(shares).where(*own).values(slots=mine, until=now + lasts)).rowcount:
+        tx.connection.execute(insert(shares).values(queue=queue, worker=worker, slots=mine, until=now + lasts))
     return mine
 
 
-def drop_shares(connection: Connection, store: Store, worker: str) -> None:
+def drop_shares(tx: Transaction, worker: str) -> None:
     """Return the shares of the workers of a process, and expired shares."""
-    shares = store.tables.shares
+    shares = tx.tables.shares
     of_process = or_(shares.c.worker == worker, shares.c.worker.startswith(f"{worker}#", autoescape=True))
-    connection.execute(delete(shares).where(of_process))
-    connection.execute(delete(shares).where(shares.c.until < moment(store.clock is not None)), store.time())
+    tx.connection.execute(delete(shares).where(of_process))
+    tx.connection.execute(delete(shares).where(shares.c.until < moment(tx.store.clock is not None)), tx.time())
 
 
-def spend(connection: Connection, store: Store, queue: str, wanted: int) -> tuple[int, int]:
+def spend(tx: Transaction, queue: str, wanted: int) -> tuple[int, int]:
     """Begin up to ``wanted`` jobs under the queue's rate: how many may begin now, and microseconds until one more may.
 
     Each job costs ``per / rate``; up to ``rate`` may be begun at once when none were for ``per``.
     """
-    table = store.tables.queues
-    store.dialect.begin(connection)
+    table = tx.tables.queues
+    tx.begin()
     one = select(table.c.rate, table.c.per, table.c.spent_until).where(table.c.name == queue)
-    row = connection.execute(store.dialect.lock_rows(one, skip=False)).first()
+    row = tx.connection.execute(tx.dialect.lock_rows(one, skip=False)).first()
     if row is None or row.rate is None:
         return wanted, 0
-    now = store.read_clock(connection)
+    now = tx.read_clock()
     cost = row.per / row.rate
     spent = max(row.spent_until, now)
     count = max(0, min(wanted, int((now + row.per - spent) / cost + 1e-9)))
     spent += round(count * cost)
     if count:
-        connection.execute(update(table).where(table.c.name == queue).values(spent_until=spent))
+        tx.connection.execute(update(table).where(table.c.name == queue).values(spent_until=spent))
     return count, max(0, round(spent + cost - row.per - now))
 
 
-def refund(connection: Connection, store: Store, queue: str, micros: int) -> None:
+def refund(tx: Transaction, queue: str, micros: int) -> None:
     """Jobs that would have cost so much were not begun after all."""
-    table = store.tables.queues
-    connection.execute(update(table).where(table.c.name == queue).values(spent_until=table.c.spent_until - micros))
+    table = tx.tables.queues
+    tx.connection.execute(update(table).where(table.c.name == queue).values(spent_until=table.c.spent_until - micros))

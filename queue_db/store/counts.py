@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 from queue_db.dialects.clock import moment
 from queue_db.model import KindStats, QueueStats
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 from queue_db.store.schema import BLOCKED, MARKED, NEVER
 
 #: Most priorities of a queue that a count up to a limit looks at.
@@ -36,19 +36,19 @@ _EARLIEST, _LATEST = -(2**63), 2**63 - 1
 _LIVE = ("available", "scheduled", "running", "blocked")
 
 
-def stats(connection: Connection, store: Store, queue: str, most: int | None = None) -> QueueStats:
+def stats(tx: Transaction, queue: str, most: int | None = None) -> QueueStats:
     """Count the jobs of ``queue`` by state and kind; reads the whole queue.
 
     :param most: read at most about this many jobs of each state, and name those of which there may be more. A queue with fewer jobs
         in all is counted by one statement for live and one for dead jobs, another one range by range of the claim index.
     """
     if most is None:
-        jobs = store.tables.jobs
-        of_queue = _by_kind(jobs, moment(store.clock is not None)).where(jobs.c.queue == queue, jobs.c.available_at != NEVER)
-        live, capped = list(connection.execute(of_queue, store.time())), set[str]()
+        jobs = tx.tables.jobs
+        of_queue = _by_kind(jobs, moment(tx.store.clock is not None)).where(jobs.c.queue == queue, jobs.c.available_at != NEVER)
+        live, capped = list(tx.connection.execute(of_queue, tx.time())), set[str]()
     else:
-        live, capped = _live(connection, store, queue, most)
-    deaths = _dead(connection, store, queue, most)
+        live, capped = _live(tx, queue, most)
+    deaths = _dead(tx, queue, most)
     if most is not None and sum(deaths.values()) >= most:
         capped.add("dead")
     kinds: dict[str, dict[str, int]] = {}
@@ -74,7 +74,7 @@ def stats(connection: Connection, store: Store, queue: str, most: int | None = N
         dead=total("dead"),
         oldest_available_age=max(ages) / 1_000_000 if ages else None,
         by_kind=dict(sorted(by_kind.items())),
-        held=_held(connection, store, queue),
+        held=_held(tx, queue),
         blocked=total("blocked"),
         progress=sum(row.progress or 0.0 for row in live) / progressing if progressing else None,
         capped=tuple(sorted(capped)),
@@ -82,51 +82,49 @@ def stats(connection: Connection, store: Store, queue: str, most: int | None = N
     )
 
 
-def queues(connection: Connection, store: Store) -> list[str]:
+def queues(tx: Transaction) -> list[str]:
     """Names of the queues that have live or dead jobs, or jobs that a stream holds."""
-    jobs, dead, streams = store.tables.jobs, store.tables.dead, store.tables.streams
-    held = connection.execute(select(streams.c.queue).where(streams.c.allocated > streams.c.acked)).scalars()
-    return sorted({*_names(connection, store, jobs), *_names(connection, store, dead), *held})
+    jobs, dead, streams = tx.tables.jobs, tx.tables.dead, tx.tables.streams
+    held = tx.connection.execute(select(streams.c.queue).where(streams.c.allocated > streams.c.acked)).scalars()
+    return sorted({*_names(tx, jobs), *_names(tx, dead), *held})
 
 
-def overdue(connection: Connection, store: Store, micros: int, limit: int, most: int) -> list[tuple[str, int, int]]:
+def overdue(tx: Transaction, micros: int, limit: int, most: int) -> list[tuple[str, int, int]]:
     """``queue, jobs, age`` of those whose oldest due job has waited longer than ``micros``, the longest first.
 
     :param most: read at most about this many jobs of each queue.
     """
-    jobs = store.tables.jobs
-    now = store.read_clock(connection)
+    jobs = tx.tables.jobs
+    now = tx.read_clock()
     found = []
-    for queue in _names(connection, store, jobs):
+    for queue in _names(tx, jobs):
         rows: list[Row[Any]] = []
-        for priority in _priorities(connection, store, queue):
+        for priority in _priorities(tx, queue):
             # At least one of each priority: the oldest.
             left = max(1, most - _read(rows))
-            rows += _range(connection, store, queue, priority, jobs.c.available_at < now - micros, left, now)
+            rows += _range(tx, queue, priority, jobs.c.available_at < now - micros, left, now)
         oldest = [int(row.oldest) for row in rows if row.oldest is not None]
         if oldest:
             found.append((queue, sum(int(row.available) for row in rows), now - min(oldest)))
     return sorted(found, key=lambda one: -one[2])[:limit]
 
 
-def _live(connection: Connection, store: Store, queue: str, most: int) -> tuple[list[Row[Any]], set[str]]:
+def _live(tx: Transaction, queue: str, most: int) -> tuple[list[Row[Any]], set[str]]:
     """Rows of :func:`_by_kind`, and the states of which there may be more jobs than these say."""
-    now = store.read_clock(connection)
+    now = tx.read_clock()
     rows: list[Row[Any]] = []
-    priorities = _priorities(connection, store, queue, PRIORITIES + 1)
+    priorities = _priorities(tx, queue, PRIORITIES + 1)
     for priority in priorities[:PRIORITIES]:
         # By priority, as claims do: of less than that a planner may sort the whole queue.
-        rows += _range(connection, store, queue, priority, true(), most + 1 - _read(rows), now)
+        rows += _range(tx, queue, priority, true(), most + 1 - _read(rows), now)
         if _read(rows) > most:
-            return _by_ranges(connection, store, queue, priorities, most, now)
+            return _by_ranges(tx, queue, priorities, most, now)
     return rows, set() if len(priorities) <= PRIORITIES else set(_LIVE)
 
 
-def _by_ranges(
-    connection: Connection, store: Store, queue: str, priorities: Sequence[int], most: int, now: int
-) -> tuple[list[Row[Any]], set[str]]:
+def _by_ranges(tx: Transaction, queue: str, priorities: Sequence[int], most: int, now: int) -> tuple[list[Row[Any]], set[str]]:
     """As :func:`_live`, of a queue with more than ``most`` jobs: up to ``most`` of each range of due times."""
-    at = store.tables.jobs.c.available_at
+    at = tx.tables.jobs.c.available_at
     ranges: dict[tuple[str, ...], ColumnElement[bool]] = {
         ("available",): at <= now,
         ("scheduled", "running"): at.between(now + 1, NEVER - 1),
@@ -139,7 +137,7 @@ def _by_ranges(
             # At least one due job of each priority: the oldest.
             limit = left[states] or (1 if states == ("available",) else 0)
             if limit:
-                found = _range(connection, store, queue, priority, within, limit, now)
+                found = _range(tx, queue, priority, within, limit, now)
                 left[states] = max(0, left[states] - _read(found))
                 rows += found
     more = {state for states in ranges if not left[states] for state in states}
@@ -151,23 +149,23 @@ def _read(rows: Iterable[Row[Any]]) -> int:
     return sum(int(row.read) for row in rows)
 
 
-def _dead(connection: Connection, store: Store, queue: str, most: int | None) -> dict[str, int]:
+def _dead(tx: Transaction, queue: str, most: int | None) -> dict[str, int]:
     """The number of dead jobs by kind."""
-    dead = store.tables.dead
+    dead = tx.tables.dead
     some: FromClause = dead
     if most is not None:
         # With a range of times, as pages have it: without statistics a planner sorts less than that.
         of_queue = select(dead.c.queue, dead.c.kind).where(dead.c.queue == queue, dead.c.died_at.between(_EARLIEST, _LATEST))
         some = of_queue.order_by(dead.c.died_at, dead.c.id).limit(most).subquery("some")
     of_kind = select(some.c.kind, func.count().label("dead")).where(some.c.queue == queue).group_by(some.c.kind)
-    return {row.kind: int(row.dead) for row in connection.execute(of_kind)}
+    return {row.kind: int(row.dead) for row in tx.connection.execute(of_kind)}
 
 
-def _held(connection: Connection, store: Store, queue: str) -> int:
+def _held(tx: Transaction, queue: str) -> int:
     """The number of jobs that streams hold."""
-    streams, batches = store.tables.streams, store.tables.batches
+    streams, batches = tx.tables.streams, tx.tables.batches
     of_queue = select(func.coalesce(func.sum(batches.c.size), 0)).join_from(batches, streams, batches.c.stream == streams.c.id)
-    return int(connection.execute(of_queue.where(streams.c.queue == queue)).scalar_one())
+    return int(tx.connection.execute(of_queue.where(streams.c.queue == queue)).scalar_one())
 
 
 def _by_kind(rows: FromClause, now: ColumnElement[int]) -> Select[Any]:
@@ -198,31 +196,29 @@ def _by_kind(rows: FromClause, now: ColumnElement[int]) -> Select[Any]:
     ).group_by(rows.c.kind)
 
 
-def _range(
-    connection: Connection, store: Store, queue: str, priority: int, within: ColumnElement[bool], limit: int, now: int
-) -> Sequence[Row[Any]]:
+def _range(tx: Transaction, queue: str, priority: int, within: ColumnElement[bool], limit: int, now: int) -> Sequence[Row[Any]]:
     """Counts of the first ``limit`` jobs of one priority whose due times are ``within`` a range."""
-    jobs = store.tables.jobs
+    jobs = tx.tables.jobs
     columns = ("kind", "available_at", "claim_token", "progress", "delete_mark", "unknown_since")
     needed = select(*(jobs.c[name] for name in columns))
     of_range = needed.where(jobs.c.queue == queue, jobs.c.priority == priority, within)
-    some = store.dialect.by_claim(of_range, jobs).order_by(jobs.c.available_at, jobs.c.id).limit(limit).subquery("some")
-    return connection.execute(_by_kind(some, literal(now, BigInteger))).all()
+    some = tx.dialect.by_claim(of_range, jobs).order_by(jobs.c.available_at, jobs.c.id).limit(limit).subquery("some")
+    return tx.connection.execute(_by_kind(some, literal(now, BigInteger))).all()
 
 
-def _priorities(connection: Connection, store: Store, queue: str, most: int = PRIORITIES) -> list[int]:
+def _priorities(tx: Transaction, queue: str, most: int = PRIORITIES) -> list[int]:
     """The first priorities of ``queue``, each by a look into the claim index."""
-    jobs = store.tables.jobs
-    of_queue = store.dialect.by_claim(select(jobs.c.priority).where(jobs.c.queue == queue), jobs)
-    return _distinct(connection, of_queue, jobs.c.priority, None, most)
+    jobs = tx.tables.jobs
+    of_queue = tx.dialect.by_claim(select(jobs.c.priority).where(jobs.c.queue == queue), jobs)
+    return _distinct(tx.connection, of_queue, jobs.c.priority, None, most)
 
 
-def _names(connection: Connection, store: Store, table: Table) -> list[str]:
+def _names(tx: Transaction, table: Table) -> list[str]:
     """The queues of a table, each by a look into an index that begins with the queue."""
     query = select(table.c.queue)
-    if table is store.tables.jobs:
-        query = store.dialect.by_claim(query, table)
-    return _distinct(connection, query, table.c.queue, MARKED, None)
+    if table is tx.tables.jobs:
+        query = tx.dialect.by_claim(query, table)
+    return _distinct(tx.connection, query, table.c.queue, MARKED, None)
 
 
 def _distinct(connection: Connection, query: Select[Any], column: Column[Any], above: Any, most: int | None) -> list[Any]:

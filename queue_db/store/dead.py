@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, FromClause, Row, Select, delete, exists, func, insert, select
+from sqlalchemy import ColumnElement, FromClause, Row, Select, delete, exists, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from queue_db.errors import TransientStorageError
 from queue_db.model import MOST_VERSION, group_of
 from queue_db.store import groups
-from queue_db.store.base import Store
+from queue_db.store.base import Store, Transaction
 from queue_db.store.schema import BLOCKED, CLASS_LENGTH
 
 DeadCursor = tuple[int, int]
@@ -70,25 +70,24 @@ def _died_of(store: Store, rows: FromClause, error_class: str) -> ColumnElement[
     return exists().where(same, errors.c.error_class == "").correlate(rows)
 
 
-def page(connection: Connection, store: Store, *, like: Like, limit: int, after: DeadCursor | None) -> list[Row[Any]]:
+def page(tx: Transaction, *, like: Like, limit: int, after: DeadCursor | None) -> list[Row[Any]]:
     """Up to ``limit`` dead jobs, longest dead first. ``after``: the last job of the page before."""
-    dead = store.tables.dead
-    conditions = _matching(store, like)
+    dead = tx.tables.dead
+    conditions = _matching(tx.store, like)
     if after is not None:
         died_at, job_id = after
         conditions.append((dead.c.died_at > died_at) | ((dead.c.died_at == died_at) & (dead.c.id > job_id)))
     query = select(dead).where(*conditions).order_by(dead.c.died_at, dead.c.id).limit(limit)
-    return list(connection.execute(query).all())
+    return list(tx.connection.execute(query).all())
 
 
-def which(connection: Connection, store: Store, *, ids: Sequence[int], like: Like) -> set[int]:
+def which(tx: Transaction, *, ids: Sequence[int], like: Like) -> set[int]:
     """The ``ids`` of dead jobs that are meant."""
-    return set(connection.execute(select(store.tables.dead.c.id).where(*_matching(store, like, ids))).scalars())
+    return set(tx.connection.execute(select(tx.tables.dead.c.id).where(*_matching(tx.store, like, ids))).scalars())
 
 
 def redrive(
-    connection: Connection,
-    store: Store,
+    tx: Transaction,
     *,
     like: Like,
     ids: Sequence[int] | None,
@@ -99,30 +98,29 @@ def redrive(
 
     Returns the ids moved, and the jobs that stay dead because a live job has their unique key: id → key and id of the live job.
     """
-    dead = store.tables.dead
-    query = select(dead).where(*_matching(store, like, ids), dead.c.id > above).order_by(dead.c.id).limit(limit)
-    found = connection.execute(store.dialect.lock_rows(query, skip=False)).all()
+    dead = tx.tables.dead
+    query = select(dead).where(*_matching(tx.store, like, ids), dead.c.id > above).order_by(dead.c.id).limit(limit)
+    found = tx.connection.execute(tx.dialect.lock_rows(query, skip=False)).all()
     if not found:
         return [], {}
-    now = store.read_clock(connection)
-    returning, staying = _without_live_keys(connection, store, found)
+    now = tx.read_clock()
+    returning, staying = _without_live_keys(tx, found)
     rows = [
         {name: getattr(row, name) for name in _SAME} | {"version": min(row.version + 1, MOST_VERSION), "available_at": now}
         for row in returning
     ]
     if rows:
-        _block_behind_others(connection, store, rows)
+        _block_behind_others(tx, rows)
         try:
-            connection.execute(insert(store.tables.jobs), rows)
+            tx.connection.execute(insert(tx.tables.jobs), rows)
         except IntegrityError as error:
             raise TransientStorageError("a unique key was enqueued meanwhile", statement_name="dead.redrive") from error
-        connection.execute(delete(dead).where(dead.c.id.in_([row["id"] for row in rows])))
+        tx.connection.execute(delete(dead).where(dead.c.id.in_([row["id"] for row in rows])))
     return [row["id"] for row in rows], staying
 
 
 def would_return(
-    connection: Connection,
-    store: Store,
+    tx: Transaction,
     *,
     like: Like,
     ids: Sequence[int] | None,
@@ -134,20 +132,22 @@ def would_return(
 
     :param promised: the unique keys of those that earlier calls of the same run have returned; those of this one are added.
     """
-    dead = store.tables.dead
-    query: Select[Any] = select(dead.c.id, dead.c.queue, dead.c.unique_key).where(*_matching(store, like, ids), dead.c.id > above)
-    found: Sequence[Row[Any]] = connection.execute(query.order_by(dead.c.id).limit(limit)).all()
-    returning, staying = _without_live_keys(connection, store, found, promised)
+    dead = tx.tables.dead
+    query: Select[Any] = select(dead.c.id, dead.c.queue, dead.c.unique_key).where(
+        *_matching(tx.store, like, ids), dead.c.id > above
+    )
+    found: Sequence[Row[Any]] = tx.connection.execute(query.order_by(dead.c.id).limit(limit)).all()
+    returning, staying = _without_live_keys(tx, found, promised)
     promised.update((row.queue, row.unique_key) for row in returning if row.unique_key is not None)
     return [row.id for row in returning], staying
 
 
 def _without_live_keys(
-    connection: Connection, store: Store, found: Sequence[Row[Any]], promised: Iterable[_Key] = ()
+    tx: Transaction, found: Sequence[Row[Any]], promised: Iterable[_Key] = ()
 ) -> tuple[list[Row[Any]], dict[int, tuple[str, int | None]]]:
     """The dead jobs whose unique keys are free; and the others: id → key and id of the job that has it."""
     keyed = [(row.queue, row.unique_key) for row in found if row.unique_key is not None]
-    live = store.dialect.live_keys(connection, store.tables.jobs, keyed)
+    live = tx.dialect.live_keys(tx, tx.tables.jobs, keyed)
     # None: a job that returns with this call.
     owners: dict[_Key | None, int | None] = {**dict.fromkeys(promised), **{key: job_id for key, (job_id, _) in live.items()}}
     free: list[Row[Any]] = []
@@ -164,42 +164,42 @@ def _without_live_keys(
     return free, taken
 
 
-def _block_behind_others(connection: Connection, store: Store, rows: Sequence[dict[str, Any]]) -> None:
+def _block_behind_others(tx: Transaction, rows: Sequence[dict[str, Any]]) -> None:
     """Lock the groups of jobs to insert, and block those that have to wait for others of their group."""
     of_rows = [group_of(row["queue"], row["group_key"]) for row in rows]
     grouped = {group for group in of_rows if group is not None}
     if not grouped:
         return
-    limits: Mapping[str, int] = groups.lock(connection, store, grouped)
-    for row, waits in zip(rows, groups.waiting(connection, store, of_rows, limits), strict=True):
+    limits: Mapping[str, int] = groups.lock(tx, grouped)
+    for row, waits in zip(rows, groups.waiting(tx, of_rows, limits), strict=True):
         if waits:
             row["available_at"] = BLOCKED
 
 
-def purge_cursor(connection: Connection, store: Store, *, like: Like, keep: int) -> DeadCursor:
+def purge_cursor(tx: Transaction, *, like: Like, keep: int) -> DeadCursor:
     """The last job to delete if the ``keep`` jobs stay that died last; before all jobs if none is to be deleted."""
-    dead = store.tables.dead
-    query = select(dead.c.died_at, dead.c.id).where(*_matching(store, like))
-    row = connection.execute(query.order_by(dead.c.died_at.desc(), dead.c.id.desc()).offset(keep).limit(1)).first()
+    dead = tx.tables.dead
+    query = select(dead.c.died_at, dead.c.id).where(*_matching(tx.store, like))
+    row = tx.connection.execute(query.order_by(dead.c.died_at.desc(), dead.c.id.desc()).offset(keep).limit(1)).first()
     return _BEFORE_ALL if row is None else (row.died_at, row.id)
 
 
-def purge(connection: Connection, store: Store, *, like: Like, upto: DeadCursor | None, limit: int) -> int:
+def purge(tx: Transaction, *, like: Like, upto: DeadCursor | None, limit: int) -> int:
     """Delete up to ``limit`` dead jobs, up to and with the one at ``upto``; return how many."""
-    dead = store.tables.dead
-    conditions = _to_purge(store, like, upto)
+    dead = tx.tables.dead
+    conditions = _to_purge(tx.store, like, upto)
     # In the order of an index: no index has the times of all queues.
     order = [dead.c.id] if like.queue is None else [dead.c.died_at, dead.c.id]
     query = select(dead.c.id).where(*conditions).order_by(*order).limit(limit)
-    ids = list(connection.execute(query).scalars())
+    ids = list(tx.connection.execute(query).scalars())
     # With the conditions again: meanwhile a job may have been redriven and have died anew.
-    return connection.execute(delete(dead).where(dead.c.id.in_(ids), *conditions)).rowcount if ids else 0
+    return tx.connection.execute(delete(dead).where(dead.c.id.in_(ids), *conditions)).rowcount if ids else 0
 
 
-def count(connection: Connection, store: Store, *, like: Like, upto: DeadCursor | None, most: int | None) -> int:
+def count(tx: Transaction, *, like: Like, upto: DeadCursor | None, most: int | None) -> int:
     """How many dead jobs :func:`purge` would delete, at most ``most``."""
-    matching = select(store.tables.dead.c.id).where(*_to_purge(store, like, upto)).limit(most).subquery("matching")
-    return int(connection.execute(select(func.count()).select_from(matching)).scalar_one())
+    matching = select(tx.tables.dead.c.id).where(*_to_purge(tx.store, like, upto)).limit(most).subquery("matching")
+    return int(tx.connection.execute(select(func.count()).select_from(matching)).scalar_one())
 
 
 def _to_purge(store: Store, like: Like, upto: DeadCursor | None) -> list[ColumnElement[bool]]:

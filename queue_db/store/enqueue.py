@@ -9,14 +9,14 @@ from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
-from sqlalchemy import Connection, case, or_, select, update
+from sqlalchemy import case, or_, select, update
 
 from queue_db import arguments
 from queue_db.dialects.clock import due_time, moment
 from queue_db.errors import ArgumentError, DuplicateJobError, TransientStorageError
 from queue_db.model import Group, NewJob, Notice
 from queue_db.store import groups, windows
-from queue_db.store.base import Store, next_version
+from queue_db.store.base import Transaction, next_version
 from queue_db.store.schema import BLOCKED
 
 
@@ -54,14 +54,14 @@ def after(number: int) -> Iterator[None]:
         raise
 
 
-def holder(connection: Connection, store: Store, queue: str, key: str, *, current: bool = False) -> int | None:
+def holder(tx: Transaction, queue: str, key: str, *, current: bool = False) -> int | None:
     """The job that has taken the unique key: a live one, or one whose ``unique_for`` is not over.
 
     :param current: look again for one that is younger than the transaction's snapshot.
     """
-    find = partial(store.dialect.live_keys, connection, store.tables.jobs, [(queue, key)])
+    find = partial(tx.dialect.live_keys, tx, tx.tables.jobs, [(queue, key)])
     live = find() or (find(current=True) if current else {})
-    return live[queue, key][0] if live else windows.holders(connection, store, queue, [key]).get(key)
+    return live[queue, key][0] if live else windows.holders(tx, queue, [key]).get(key)
 
 
 # Fewer jobs are inserted: a load takes one round trip more.
@@ -72,8 +72,7 @@ _RACES = 8
 
 
 def insert_jobs(
-    connection: Connection,
-    store: Store,
+    tx: Transaction,
     jobs: Sequence[NewJob],
     on_duplicate: OnDuplicate,
     *,
@@ -90,16 +89,15 @@ def insert_jobs(
     :raises ArgumentError: a job would replace one of another group, or one whose key has a ``unique_for``.
     """
     if notice is not None:
-        return store.dialect.insert_new(connection, store.tables.jobs, jobs, store.time().get("now"), notice)
+        return tx.dialect.insert_new(tx, tx.tables.jobs, jobs, tx.time().get("now"), notice)
     places = _one_of_each_key(jobs, on_duplicate)
     if any(job.unique_for for job in jobs):
-        return _insert_windowed(connection, store, jobs, places, on_duplicate, more=more)
-    return _insert_grouped(connection, store, jobs, places, on_duplicate, more=more)
+        return _insert_windowed(tx, jobs, places, on_duplicate, more=more)
+    return _insert_grouped(tx, jobs, places, on_duplicate, more=more)
 
 
 def load_jobs(
-    connection: Connection,
-    store: Store,
+    tx: Transaction,
     chunks: Iterable[Sequence[NewJob]],
     number: int,
     on_duplicate: OnDuplicate,
@@ -118,9 +116,9 @@ def load_jobs(
     for plain, alike in groupby(chunks, _plain):
         with after(sum(part.number for part in parts)):
             if plain:
-                parts.append(_load_plain(connection, store, alike, None if parts else number, on_duplicate, ids=ids, more=more))
+                parts.append(_load_plain(tx, alike, None if parts else number, on_duplicate, ids=ids, more=more))
             else:
-                parts.append(insert_chunks(connection, store, alike, on_duplicate, ids=ids, more=more))
+                parts.append(insert_chunks(tx, alike, on_duplicate, ids=ids, more=more))
     return Added(sum(part.number for part in parts), [job_id for part in parts for job_id in part.ids])
 
 
@@ -129,8 +127,7 @@ def _plain(jobs: Sequence[NewJob]) -> bool:
 
 
 def _load_plain(
-    connection: Connection,
-    store: Store,
+    tx: Transaction,
     chunks: Iterable[Sequence[NewJob]],
     most: int | None,
     on_duplicate: OnDuplicate,
@@ -143,38 +140,38 @@ def _load_plain(
         chunks = list(chunks)
         most = sum(map(len, chunks))
     if most < _LOADED:
-        return insert_chunks(connection, store, chunks, on_duplicate, ids=ids, more=more)
-    loaded = store.dialect.load_new(connection, store.tables.jobs, chunks, most, store.time().get("now"), ids=ids)
-    return insert_chunks(connection, store, chunks, on_duplicate, ids=ids, more=more) if loaded is None else Added(*loaded)
+        return insert_chunks(tx, chunks, on_duplicate, ids=ids, more=more)
+    loaded = tx.dialect.load_new(tx, tx.tables.jobs, chunks, most, tx.time().get("now"), ids=ids)
+    return insert_chunks(tx, chunks, on_duplicate, ids=ids, more=more) if loaded is None else Added(*loaded)
 
 
 def insert_chunks(
-    connection: Connection, store: Store, chunks: Iterable[Sequence[NewJob]], on_duplicate: OnDuplicate, *, ids: bool, more: bool
+    tx: Transaction, chunks: Iterable[Sequence[NewJob]], on_duplicate: OnDuplicate, *, ids: bool, more: bool
 ) -> Added:
     """:func:`insert_jobs` of chunks of jobs, one after the other."""
     found: list[int | None] = []
     for chunk in chunks:
         with after(len(found)):
-            found += insert_jobs(connection, store, chunk, on_duplicate, more=more)
+            found += insert_jobs(tx, chunk, on_duplicate, more=more)
     return Added(len(found) - found.count(None), found if ids else ())
 
 
 def _insert_windowed(
-    connection: Connection, store: Store, jobs: Sequence[NewJob], places: Sequence[int], on_duplicate: OnDuplicate, *, more: bool
+    tx: Transaction, jobs: Sequence[NewJob], places: Sequence[int], on_duplicate: OnDuplicate, *, more: bool
 ) -> list[int | None]:
     """Insert the jobs whose keys are not taken by an earlier ``unique_for``."""
     if on_duplicate.last_wins:
         raise ArgumentError(
             f"unique_for and on_duplicate {on_duplicate.value!r} contradict each other: a job that is done cannot be replaced"
         )
-    store.dialect.begin(connection)
+    tx.begin()
     asked = [jobs[position] for position in places if jobs[position].unique_for]
-    taken = windows.take(connection, store, asked)
+    taken = windows.take(tx, asked)
     if taken and on_duplicate is OnDuplicate.RAISE:
         key, there = next(iter(taken.items()))
         raise DuplicateJobError(unique_key=key[1], existing_id=there, position=[job.key for job in jobs].index(key))
     free = [position for position in places if not (jobs[position].unique_for and jobs[position].key in taken)]
-    ids = _insert_grouped(connection, store, jobs, free, on_duplicate, more=more)
+    ids = _insert_grouped(tx, jobs, free, on_duplicate, more=more)
     added: dict[str, dict[str, int]] = {}
     refused: dict[str, list[str]] = {}
     for position in free:
@@ -185,14 +182,14 @@ def _insert_windowed(
             else:
                 added.setdefault(job.queue, {})[job.unique_key] = job_id
     for queue, ids_by_key in added.items():
-        windows.fill(connection, store, ids_by_key, queue)
+        windows.fill(tx, ids_by_key, queue)
     for queue, keys in refused.items():
-        windows.give_back(connection, store, keys, queue)
+        windows.give_back(tx, keys, queue)
     return ids
 
 
 def _insert_grouped(
-    connection: Connection, store: Store, jobs: Sequence[NewJob], places: Sequence[int], on_duplicate: OnDuplicate, *, more: bool
+    tx: Transaction, jobs: Sequence[NewJob], places: Sequence[int], on_duplicate: OnDuplicate, *, more: bool
 ) -> list[int | None]:
     """Insert those at ``places``, each in its group."""
     if not places:
@@ -200,19 +197,18 @@ def _insert_grouped(
     rows: Sequence[NewJob] = jobs if len(places) == len(jobs) else [jobs[position] for position in places]
     grouped = {Group(job.queue, job.group_key) for job in rows if job.group_key is not None}
     if not grouped:
-        return _insert(connection, store, jobs, rows, places, on_duplicate)[0]
-    limits = groups.lock(connection, store, grouped, every=more)
-    ids, all_new = _insert(connection, store, jobs, rows, places, on_duplicate, limits)
-    groups.remember_due(connection, store, {job_id: job for job_id, job in zip(ids, jobs, strict=True) if job_id is not None})
+        return _insert(tx, jobs, rows, places, on_duplicate)[0]
+    limits = groups.lock(tx, grouped, every=more)
+    ids, all_new = _insert(tx, jobs, rows, places, on_duplicate, limits)
+    groups.remember_due(tx, {job_id: job for job_id, job in zip(ids, jobs, strict=True) if job_id is not None})
     if not all_new:
         # A job that was skipped or replaced another one leaves room in its group.
-        groups.settled(connection, store, grouped, limits)
+        groups.settled(tx, grouped, limits)
     return ids
 
 
 def _insert(
-    connection: Connection,
-    store: Store,
+    tx: Transaction,
     jobs: Sequence[NewJob],
     rows: Sequence[NewJob],
     places: Sequence[int],
@@ -223,12 +219,12 @@ def _insert(
 
     Also returns whether each of ``rows`` is a new job.
     """
-    now = store.time().get("now")
-    table = store.tables.jobs
+    now = tx.time().get("now")
+    table = tx.tables.jobs
     ids: list[int | None] = [None] * len(jobs)
     for race in range(_RACES):
-        placed = rows if limits is None else groups.block(connection, store, rows, limits)
-        inserted = store.dialect.insert_new(connection, table, placed, now)
+        placed = rows if limits is None else groups.block(tx, rows, limits)
+        inserted = tx.dialect.insert_new(tx, table, placed, now)
         if len(inserted) == len(jobs) and None not in inserted:
             return inserted, True
         for position, job_id in zip(places, inserted, strict=True):
@@ -237,16 +233,16 @@ def _insert(
         if not duplicates or on_duplicate is OnDuplicate.SKIP:
             return ids, not (duplicates or race)
         keys = [row.key for _, row in duplicates if row.key is not None]
-        live = store.dialect.live_keys(connection, table, keys, current=race > 0)
+        live = tx.dialect.live_keys(tx, table, keys, current=race > 0)
         if on_duplicate is OnDuplicate.RAISE:
             # A transaction's snapshot may be older than the job.
-            existing = live.get(keys[0]) or store.dialect.live_keys(connection, table, keys[:1], current=True).get(keys[0])
+            existing = live.get(keys[0]) or tx.dialect.live_keys(tx, table, keys[:1], current=True).get(keys[0])
             refused = duplicates[0][0]
             raise DuplicateJobError(unique_key=keys[0][1], existing_id=existing[0] if existing else None, position=refused)
         missed = []
         for position, row in duplicates:
             found = live.get(row.key)
-            if found is not None and _replace(connection, store, found, row, on_duplicate):
+            if found is not None and _replace(tx, found, row, on_duplicate):
                 ids[position] = found[0]
             else:
                 missed.append((position, row))  # it was completed or changed meanwhile: insert again
@@ -270,10 +266,10 @@ def _one_of_each_key(jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Seque
     return [position for position, job in enumerate(jobs) if job.key is None or chosen[job.key] == position]
 
 
-def _replace(connection: Connection, store: Store, found: tuple[int, int], row: NewJob, on_duplicate: OnDuplicate) -> bool:
+def _replace(tx: Transaction, found: tuple[int, int], row: NewJob, on_duplicate: OnDuplicate) -> bool:
     """Replace the content of the live job ``found`` (id, version); False if it changed meanwhile, or gave up its key now."""
-    jobs = store.tables.jobs
-    now = moment(store.clock is not None)
+    jobs = tx.tables.jobs
+    now = moment(tx.store.clock is not None)
     # It keeps its position in the group.
     blocked, due = jobs.c.available_at == BLOCKED, due_time(now, row.after, row.not_before)
     same_group = jobs.c.group_key.is_(None) if row.group_key is None else jobs.c.group_key == row.group_key
@@ -283,7 +279,7 @@ def _replace(connection: Connection, store: Store, found: tuple[int, int], row: 
     fresh = {name: getattr(row, name) for name in ("kind", "payload", "headers", "priority", "max_attempts")}
     statement = (
         update(jobs)
-        .where(store.dialect.match(jobs, [found]), same_group, *unheld)
+        .where(tx.dialect.match(jobs, [found]), same_group, *unheld)
         # A new content is a new job: its attempts restart, and a worker that runs the old one loses it.
         .values(
             version=next_version(jobs),
@@ -300,14 +296,14 @@ def _replace(connection: Connection, store: Store, found: tuple[int, int], row: 
             **fresh,
         )
     )
-    if connection.execute(statement, store.time()).rowcount == 1:
+    if tx.connection.execute(statement, tx.time()).rowcount == 1:
         return True
     if unheld:
         # A running job continues without its key; its version stays, since its state does.
-        keyless = update(jobs).where(store.dialect.match(jobs, [found]), same_group, ~unheld[0]).values(unique_key=None)
-        if connection.execute(keyless, store.time()).rowcount == 1:
+        keyless = update(jobs).where(tx.dialect.match(jobs, [found]), same_group, ~unheld[0]).values(unique_key=None)
+        if tx.connection.execute(keyless, tx.time()).rowcount == 1:
             return False
-    there = connection.execute(select(jobs.c.group_key).where(store.dialect.match(jobs, [found]))).first()
+    there = tx.connection.execute(select(jobs.c.group_key).where(tx.dialect.match(jobs, [found]))).first()
     if there is not None and there.group_key != row.group_key:
         there_is = f"the live job {found[0]} with unique_key {row.unique_key!r} is of group {there.group_key!r}"
         raise arguments.wrong("group", row.group_key, f": {there_is}, and a job that replaces it must be too")

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Subquery, func, select, tuple_
+from sqlalchemy import Row, Subquery, func, select, tuple_
 
-from queue_db.store.base import Store
+from queue_db.store.base import Store, Transaction
 
 # Attempts in one statement.
 _AT_ONCE = 500
 
 
 def groups(
-    connection: Connection, store: Store, *, queue: str | None, kind: str | None, error_class: str | None, scan: int, limit: int
+    tx: Transaction, *, queue: str | None, kind: str | None, error_class: str | None, scan: int, limit: int
 ) -> list[tuple[Row[Any], Row[Any]]]:
     """The newest ``scan`` failed attempts by queue, kind and error class, the largest group first, each with its newest attempt.
 
     Of a group: ``queue, kind, error_class, attempts, dead, first_at, last_at``; of an attempt: ``job_id, message, trace``.
     """
-    some = _newest(store, queue, kind, error_class, scan)
+    some = _newest(tx.store, queue, kind, error_class, scan)
     place = func.row_number().over(
         partition_by=(some.c.queue, some.c.kind, some.c.error_class),
         order_by=(some.c.failed_at.desc(), some.c.job_id.desc(), some.c.version.desc()),
@@ -40,26 +40,26 @@ def groups(
         .order_by(func.count().desc(), func.max(some.c.failed_at).desc())
         .limit(limit)
     )
-    found = connection.execute(sizes).all()
+    found = tx.connection.execute(sizes).all()
     if not found:
         return []
     keys = {
         (row.queue, row.kind, row.error_class): (row.job_id, row.version)
-        for row in connection.execute(select(numbered).where(numbered.c.place == 1))
+        for row in tx.connection.execute(select(numbered).where(numbered.c.place == 1))
     }
     wanted = {keys[group]: row for row in found if (group := (row.queue, row.kind, row.error_class)) in keys}
-    shown = _attempts(connection, store, list(wanted))
+    shown = _attempts(tx, list(wanted))
     # Between the statements an attempt may be deleted.
     return [(row, shown[key]) for key, row in wanted.items() if key in shown]
 
 
-def _attempts(connection: Connection, store: Store, keys: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Row[Any]]:
-    errors = store.tables.errors
+def _attempts(tx: Transaction, keys: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Row[Any]]:
+    errors = tx.tables.errors
     columns = (errors.c.job_id, errors.c.version, errors.c.message, errors.c.trace)
     found: dict[tuple[int, int], Row[Any]] = {}
     for start in range(0, len(keys), _AT_ONCE):
         some = tuple_(errors.c.job_id, errors.c.version).in_(keys[start : start + _AT_ONCE])
-        found.update({(row.job_id, row.version): row for row in connection.execute(select(*columns).where(some))})
+        found.update({(row.job_id, row.version): row for row in tx.connection.execute(select(*columns).where(some))})
     return found
 
 

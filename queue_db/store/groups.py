@@ -18,13 +18,13 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import BigInteger, Connection, Row, Table, case, func, select, update
+from sqlalchemy import BigInteger, Row, Table, case, func, select, update
 
 from queue_db.dialects import Dialect
 from queue_db.dialects.clock import due_time, moment
 from queue_db.dialects.transactions import own
 from queue_db.model import Capability, Group, NewJob, group_of
-from queue_db.store.base import Store, each, next_version
+from queue_db.store.base import Transaction, each, next_version
 from queue_db.store.schema import BLOCKED, STRIPES
 
 _T = TypeVar("_T")
@@ -44,23 +44,23 @@ class GroupMember(NamedTuple):
     available_at: int
 
 
-def lock(connection: Connection, store: Store, groups: Collection[Group], *, every: bool = False) -> dict[str, int]:
+def lock(tx: Transaction, groups: Collection[Group], *, every: bool = False) -> dict[str, int]:
     """Lock these groups until the transaction ends; return how many jobs of a group may run at a time, by queue.
 
     ``every``: lock all groups, for transactions that add more jobs later.
     """
-    dialect, stripes = store.dialect, store.tables.stripes
-    dialect.begin(connection)
+    dialect, stripes = tx.dialect, tx.tables.stripes
+    tx.begin()
     numbers = range(STRIPES) if every else sorted({zlib.crc32("\0".join(group).encode()) % STRIPES for group in groups})
     mine = {"numbers": list(numbers)}
     # Two transactions must not wait for each other in a circle, and not every UPDATE locks rows in the order of their ids.
-    first = len(numbers) > 1 and Capability.ROW_LOCKS in store.capabilities and not dialect.updates_in_order
+    first = len(numbers) > 1 and Capability.ROW_LOCKS in tx.store.capabilities and not dialect.updates_in_order
     if first and not dialect.changes_in_with:
-        dialect.fetch(connection, _held(dialect, stripes), mine)
-    dialect.execute(connection, _raised(dialect, stripes, held=first and dialect.changes_in_with), mine)
+        tx.fetch(_held(dialect, stripes), mine)
+    tx.execute(_raised(dialect, stripes, held=first and dialect.changes_in_with), mine)
     # By a statement of its own: its snapshot is later than the locks.
     limits = {queue: 1 for queue, _ in groups}
-    controls = dialect.fetch(connection, _limits(dialect, store.tables.queues), {"names": list(limits)})
+    controls = tx.fetch(_limits(dialect, tx.tables.queues), {"names": list(limits)})
     limits.update((queue, per_group) for queue, per_group in controls)
     return limits
 
@@ -88,9 +88,9 @@ def _limits(dialect: Dialect, queues: Table) -> Any:
     return select(queues.c.name, queues.c.per_group).where(dialect.one_of(queues.c.name, "names"), queues.c.per_group.is_not(None))
 
 
-def waiting(connection: Connection, store: Store, groups: Sequence[Group | None], limits: Mapping[str, int]) -> list[bool]:
+def waiting(tx: Transaction, groups: Sequence[Group | None], limits: Mapping[str, int]) -> list[bool]:
     """Whether each new job, given by its group, has to wait for others. Under :func:`lock`."""
-    first = _first(connection, store, {group for group in groups if group}, limits)
+    first = _first(tx, {group for group in groups if group}, limits)
     there = Counter({group: len(members) for group, members in first.items()})
     found = []
     for group in groups:
@@ -102,53 +102,53 @@ def waiting(connection: Connection, store: Store, groups: Sequence[Group | None]
     return found
 
 
-def block(connection: Connection, store: Store, jobs: Sequence[NewJob], limits: Mapping[str, int]) -> list[NewJob]:
+def block(tx: Transaction, jobs: Sequence[NewJob], limits: Mapping[str, int]) -> list[NewJob]:
     """``jobs`` as they are inserted: blocked if they have to wait. Under :func:`lock`."""
-    waits = waiting(connection, store, [group_of(job.queue, job.group_key) for job in jobs], limits)
+    waits = waiting(tx, [group_of(job.queue, job.group_key) for job in jobs], limits)
     return [job._replace(not_before=BLOCKED) if wait else job for job, wait in zip(jobs, waits, strict=True)]
 
 
-def remember_due(connection: Connection, store: Store, jobs: Mapping[int, NewJob]) -> None:
+def remember_due(tx: Transaction, jobs: Mapping[int, NewJob]) -> None:
     """Store the due times of blocked jobs (id → job) for their admission."""
     later = {job_id: job for job_id, job in jobs.items() if job.after or job.not_before}
-    table = store.tables.jobs
+    table = tx.tables.jobs
     for some in _some(later):
         after = each(table.c.id, {job_id: later[job_id].after for job_id in some}, BigInteger())
         not_before = each(table.c.id, {job_id: later[job_id].not_before for job_id in some}, BigInteger())
-        due = due_time(moment(store.clock is not None), after, not_before)
-        connection.execute(
-            update(table).where(table.c.id.in_(some), table.c.available_at == BLOCKED).values(due_at=due), store.time()
+        due = due_time(moment(tx.store.clock is not None), after, not_before)
+        tx.connection.execute(
+            update(table).where(table.c.id.in_(some), table.c.available_at == BLOCKED).values(due_at=due), tx.time()
         )
 
 
-def admit(connection: Connection, store: Store, left: Mapping[Group, int], limits: Mapping[str, int]) -> set[str]:
-    """Admit as many jobs of each group as have left; return the queues with newly admitted jobs.
+def admit(tx: Transaction, left: Mapping[Group, int], limits: Mapping[str, int]) -> None:
+    """Admit as many jobs of each group as have left, and wake who waits for them.
 
     Under :func:`lock`, after the change.
     """
     chosen = []
-    for group, rows in _first(connection, store, left, limits).items():
+    for group, rows in _first(tx, left, limits).items():
         chosen += [(group, row) for row in rows if row.available_at == BLOCKED][: left[group]]
-    return _admit(connection, store, chosen)
+    _admit(tx, chosen)
 
 
-def repair(connection: Connection, store: Store, groups: Collection[Group]) -> set[str]:
-    """Admit in each group as many as may run, whatever has happened to it; return the queues in which there is a new one.
+def repair(tx: Transaction, groups: Collection[Group]) -> None:
+    """Admit in each group as many as may run, whatever has happened to it.
 
     For groups with jobs deleted past the verbs, and after a change of the limit.
     """
-    limits = lock(connection, store, groups)
-    return settled(connection, store, groups, limits)
+    limits = lock(tx, groups)
+    settled(tx, groups, limits)
 
 
-def settled(connection: Connection, store: Store, groups: Collection[Group], limits: Mapping[str, int]) -> set[str]:
+def settled(tx: Transaction, groups: Collection[Group], limits: Mapping[str, int]) -> None:
     """:func:`repair` under a :func:`lock` that is held."""
-    return admit(connection, store, _room(connection, store, groups, limits), limits)
+    admit(tx, _room(tx, groups, limits), limits)
 
 
-def incomplete(connection: Connection, store: Store, queue: str) -> list[Group]:
+def incomplete(tx: Transaction, queue: str) -> list[Group]:
     """The groups of a queue with blocked jobs and fewer admitted ones than may run. Reads all its jobs that have a group."""
-    jobs, queues = store.tables.jobs, store.tables.queues
+    jobs, queues = tx.tables.jobs, tx.tables.queues
     limit = func.coalesce(select(queues.c.per_group).where(queues.c.name == queue).scalar_subquery(), 1)
     admitted = func.sum(case((jobs.c.available_at == BLOCKED, 0), else_=1))
     query = (
@@ -158,12 +158,12 @@ def incomplete(connection: Connection, store: Store, queue: str) -> list[Group]:
         .having(admitted < limit, func.count() > admitted)
         .order_by(jobs.c.group_key)
     )
-    return [Group(queue, key) for key in connection.execute(query).scalars()]
+    return [Group(queue, key) for key in tx.connection.execute(query).scalars()]
 
 
-def crowded(connection: Connection, store: Store, limit: int) -> Sequence[Row[Any]]:
+def crowded(tx: Transaction, limit: int) -> Sequence[Row[Any]]:
     """``queue, group_key, admitted, allowed`` of groups that have more admitted jobs than may run. Reads all grouped jobs."""
-    jobs, queues = store.tables.jobs, store.tables.queues
+    jobs, queues = tx.tables.jobs, tx.tables.queues
     allowed = func.coalesce(func.max(queues.c.per_group), 1)
     query = (
         select(jobs.c.queue, jobs.c.group_key, func.count().label("admitted"), allowed.label("allowed"))
@@ -174,12 +174,12 @@ def crowded(connection: Connection, store: Store, limit: int) -> Sequence[Row[An
         .order_by(jobs.c.queue, jobs.c.group_key)
         .limit(limit)
     )
-    return connection.execute(query).all()
+    return tx.connection.execute(query).all()
 
 
-def _room(connection: Connection, store: Store, groups: Collection[Group], limits: Mapping[str, int]) -> dict[Group, int]:
+def _room(tx: Transaction, groups: Collection[Group], limits: Mapping[str, int]) -> dict[Group, int]:
     """How many more of each group may be admitted. Reads all jobs of these groups."""
-    jobs = store.tables.jobs
+    jobs = tx.tables.jobs
     room = {group: limits[group.queue] for group in groups}
     for queue in limits:
         query = (
@@ -191,33 +191,31 @@ def _room(connection: Connection, store: Store, groups: Collection[Group], limit
             )
             .group_by(jobs.c.group_key)
         )
-        for row in connection.execute(query):
+        for row in tx.connection.execute(query):
             room[Group(queue, row.group_key)] -= int(row.admitted)
     return {group: free for group, free in room.items() if free > 0}
 
 
-def _first(
-    connection: Connection, store: Store, groups: Collection[Group], limits: Mapping[str, int]
-) -> dict[Group, list[GroupMember]]:
+def _first(tx: Transaction, groups: Collection[Group], limits: Mapping[str, int]) -> dict[Group, list[GroupMember]]:
     """The first jobs of each group that has any, as many as may run."""
     # A caller's transaction may see an old state; what it locks it sees as it is. InnoDB then keeps others out of the gaps too.
-    locks = own(connection) is None and connection.get_isolation_level() != "READ COMMITTED"
+    locks = own(tx.connection) is None and tx.connection.get_isolation_level() != "READ COMMITTED"
     keys: dict[str, list[str]] = {}
     for queue, key in sorted(groups):
         keys.setdefault(queue, []).append(key)
     found: dict[Group, list[GroupMember]] = {}
     for queue, some in keys.items():
-        jobs, most = store.tables.jobs, limits[queue]
-        for place, *member in store.dialect.first_in_groups(connection, jobs, queue, some, most, locks=locks):
+        jobs, most = tx.tables.jobs, limits[queue]
+        for place, *member in tx.dialect.first_in_groups(tx, jobs, queue, some, most, locks=locks):
             found.setdefault(Group(queue, some[place]), []).append(GroupMember(*member))
     for members in found.values():
         members.sort()
     return found
 
 
-def _admit(connection: Connection, store: Store, chosen: Sequence[tuple[Group, GroupMember]]) -> set[str]:
-    jobs = store.tables.jobs
-    now = moment(store.clock is not None)
+def _admit(tx: Transaction, chosen: Sequence[tuple[Group, GroupMember]]) -> None:
+    jobs = tx.tables.jobs
+    now = moment(tx.store.clock is not None)
     # Never before now, so that claims may remember where the due jobs begin.
     due = case((jobs.c.due_at > now, jobs.c.due_at), else_=now)
     queue_of = {row.id: group.queue for group, row in chosen}
@@ -225,8 +223,8 @@ def _admit(connection: Connection, store: Store, chosen: Sequence[tuple[Group, G
     pairs = sorted((row.id, row.version) for _, row in chosen)
     for start in range(0, len(pairs), _ADMITTED):
         values = {"available_at": due, "version": next_version(jobs)}
-        admitted |= store.dialect.change(connection, jobs, pairs[start : start + _ADMITTED], values, store.time())
-    return {queue_of[job_id] for job_id in admitted}
+        admitted |= tx.dialect.change(tx, jobs, pairs[start : start + _ADMITTED], values, tx.time())
+    tx.wake(*(queue_of[job_id] for job_id in admitted))
 
 
 def _some(items: Iterable[_T]) -> Iterator[list[_T]]:

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Column, Connection, Row, Table, delete, func, insert, select, tuple_
 
 from queue_db.dialects.clock import moment
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 
 #: Failed attempts that are kept of one job.
 KEPT = 10
@@ -17,77 +17,75 @@ KEPT = 10
 _AT_ONCE = 500
 
 
-def record_errors(connection: Connection, store: Store, rows: Sequence[Mapping[str, Any]]) -> None:
+def record_errors(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
     """Remember failed attempts: ``job_id, queue, kind, version, attempt, worker, error_class, message, trace``."""
-    errors = store.tables.errors
+    errors = tx.tables.errors
     # The column's default is the database's clock.
-    dated = {} if store.clock is None else {"failed_at": store.clock()}
-    connection.execute(insert(errors), [{**row, **dated} for row in rows])
+    dated = {} if tx.store.clock is None else {"failed_at": tx.store.clock()}
+    tx.connection.execute(insert(errors), [{**row, **dated} for row in rows])
     crowded = sorted({row["job_id"] for row in rows if row["attempt"] > KEPT})
     for start in range(0, len(crowded), _AT_ONCE):
         mine = errors.c.job_id.in_(crowded[start : start + _AT_ONCE])
         place = func.row_number().over(partition_by=errors.c.job_id, order_by=errors.c.version.desc()).label("place")
         numbered = select(errors.c.job_id, errors.c.version, place).where(mine).subquery("numbered")
         old = select(numbered.c.job_id, numbered.c.version).where(numbered.c.place > KEPT)
-        keys = sorted((row.job_id, row.version) for row in connection.execute(old))
+        keys = sorted((row.job_id, row.version) for row in tx.connection.execute(old))
         for first in range(0, len(keys), _AT_ONCE):
             key = tuple_(errors.c.job_id, errors.c.version)
-            connection.execute(delete(errors).where(key.in_(keys[first : first + _AT_ONCE])))
+            tx.connection.execute(delete(errors).where(key.in_(keys[first : first + _AT_ONCE])))
 
 
-def errors_of(connection: Connection, store: Store, job_id: int) -> list[Row[Any]]:
+def errors_of(tx: Transaction, job_id: int) -> list[Row[Any]]:
     """The failed attempts of a job, first to last."""
-    errors = store.tables.errors
-    return list(connection.execute(select(errors).where(errors.c.job_id == job_id).order_by(errors.c.version)))
+    errors = tx.tables.errors
+    return list(tx.connection.execute(select(errors).where(errors.c.job_id == job_id).order_by(errors.c.version)))
 
 
-def last_failed(connection: Connection, store: Store, ids: Sequence[int]) -> dict[int, int]:
+def last_failed(tx: Transaction, ids: Sequence[int]) -> dict[int, int]:
     """Which attempt of each of these jobs failed last; those missing never failed."""
-    errors = store.tables.errors
+    errors = tx.tables.errors
     query = select(errors.c.job_id, errors.c.attempt).where(errors.c.job_id.in_(ids)).order_by(errors.c.job_id, errors.c.version)
-    return {row.job_id: row.attempt for row in connection.execute(query)}
+    return {row.job_id: row.attempt for row in tx.connection.execute(query)}
 
 
-def record_finished(connection: Connection, store: Store, rows: Sequence[Mapping[str, Any]]) -> None:
+def record_finished(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
     """Keep what came of jobs, for ``lasts`` microseconds each."""
-    finished = store.tables.finished
-    now = store.read_clock(connection)
+    finished = tx.tables.finished
+    now = tx.read_clock()
     dated = [{name: value for name, value in row.items() if name != "lasts"} for row in rows]
     for row, given in zip(dated, rows, strict=True):
         row |= {"finished_at": now, "expires_at": now + given["lasts"]}
-    connection.execute(insert(finished), dated)
+    tx.connection.execute(insert(finished), dated)
 
 
-def finished(connection: Connection, store: Store, job_id: int) -> Row[Any] | None:
+def finished(tx: Transaction, job_id: int) -> Row[Any] | None:
     """What is kept of a finished job, unless it has expired."""
-    table = store.tables.finished
-    found = select(table).where(table.c.id == job_id, table.c.expires_at > moment(store.clock is not None))
-    return connection.execute(found, store.time()).first()
+    table = tx.tables.finished
+    found = select(table).where(table.c.id == job_id, table.c.expires_at > moment(tx.store.clock is not None))
+    return tx.connection.execute(found, tx.time()).first()
 
 
-def finished_page(
-    connection: Connection, store: Store, *, queue: str | None, kind: str | None, above: int, limit: int
-) -> list[Row[Any]]:
+def finished_page(tx: Transaction, *, queue: str | None, kind: str | None, above: int, limit: int) -> list[Row[Any]]:
     """What is kept of finished jobs with ids above ``above`` and has not expired, by id."""
-    table = store.tables.finished
-    query = select(table).where(table.c.id > above, table.c.expires_at > moment(store.clock is not None))
+    table = tx.tables.finished
+    query = select(table).where(table.c.id > above, table.c.expires_at > moment(tx.store.clock is not None))
     if queue is not None:
         query = query.where(table.c.queue == queue)
     if kind is not None:
         query = query.where(table.c.kind == kind)
-    return list(connection.execute(query.order_by(table.c.id).limit(limit), store.time()))
+    return list(tx.connection.execute(query.order_by(table.c.id).limit(limit), tx.time()))
 
 
-def prune_errors(connection: Connection, store: Store, age: int, limit: int) -> int:
+def prune_errors(tx: Transaction, age: int, limit: int) -> int:
     """Delete up to ``limit`` failed attempts from longer than ``age`` microseconds ago; return how many."""
-    errors = store.tables.errors
-    return _delete_before(connection, errors, errors.c.failed_at, store.read_clock(connection) - age, limit)
+    errors = tx.tables.errors
+    return _delete_before(tx.connection, errors, errors.c.failed_at, tx.read_clock() - age, limit)
 
 
-def prune_finished(connection: Connection, store: Store, limit: int) -> int:
+def prune_finished(tx: Transaction, limit: int) -> int:
     """Delete up to ``limit`` finished jobs that have expired; return how many."""
-    table = store.tables.finished
-    return _delete_before(connection, table, table.c.expires_at, store.read_clock(connection), limit)
+    table = tx.tables.finished
+    return _delete_before(tx.connection, table, table.c.expires_at, tx.read_clock(), limit)
 
 
 def _delete_before(connection: Connection, table: Table, column: Column[int], before: int, limit: int) -> int:

@@ -10,7 +10,6 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
-    Connection,
     Integer,
     Row,
     Select,
@@ -26,7 +25,7 @@ from sqlalchemy import (
 
 from queue_db.dialects.clock import moment
 from queue_db.model import State
-from queue_db.store.base import Store
+from queue_db.store.base import Store, Transaction
 from queue_db.store.schema import BLOCKED, NEVER
 
 # The columns of a job, wherever it stands.
@@ -48,24 +47,24 @@ class _Table(IntEnum):
     FINISHED = 3
 
 
-def find(connection: Connection, store: Store, queue: str | None, job_id: int) -> tuple[Row[Any], State] | None:
+def find(tx: Transaction, queue: str | None, job_id: int) -> tuple[Row[Any], State] | None:
     """The row and state of one job, live, dead or held by a stream, of ``queue`` or of any.
 
     One statement, which sees one moment: a job that is moved from one table to another meanwhile stands in one of them.
     """
-    found = connection.execute(union_all(*_places(store, queue, job_id, _SHOWN)), store.time()).all()
+    found = tx.connection.execute(union_all(*_places(tx.store, queue, job_id, _SHOWN)), tx.time()).all()
     if not found:
         return None
     row = min(found, key=attrgetter("place"))
     return row, _state_at(row)
 
 
-def state(connection: Connection, store: Store, job_id: int) -> State:
+def state(tx: Transaction, job_id: int) -> State:
     """The state of a job that may have left, from one statement as in :func:`find`."""
-    finished = store.tables.finished
-    kept = _shown(_Table.FINISHED, store, {}, _STATED)
-    kept = kept.where(finished.c.id == job_id, finished.c.expires_at > moment(store.clock is not None))
-    found = connection.execute(union_all(*_places(store, None, job_id, _STATED), kept), store.time()).all()
+    finished = tx.tables.finished
+    kept = _shown(_Table.FINISHED, tx.store, {}, _STATED)
+    kept = kept.where(finished.c.id == job_id, finished.c.expires_at > moment(tx.store.clock is not None))
+    found = tx.connection.execute(union_all(*_places(tx.store, None, job_id, _STATED), kept), tx.time()).all()
     return _state_at(min(found, key=attrgetter("place"))) if found else State.UNKNOWN
 
 
@@ -118,27 +117,27 @@ def _in(table: Table, queue: str | None) -> list[ColumnElement[bool]]:
     return [] if queue is None else [table.c.queue == queue]
 
 
-def next_due(connection: Connection, store: Store, queue: str, limit: int) -> list[Row[Any]]:
+def next_due(tx: Transaction, queue: str, limit: int) -> list[Row[Any]]:
     """The due jobs of ``queue`` in claim order."""
-    jobs = store.tables.jobs
+    jobs = tx.tables.jobs
     query = (
         select(jobs)
-        .where(jobs.c.queue == queue, jobs.c.available_at <= moment(store.clock is not None), jobs.c.delete_mark == 0)
+        .where(jobs.c.queue == queue, jobs.c.available_at <= moment(tx.store.clock is not None), jobs.c.delete_mark == 0)
         .order_by(jobs.c.priority, jobs.c.available_at, jobs.c.id)
         .limit(limit)
     )
-    return list(connection.execute(query, store.time()).all())
+    return list(tx.connection.execute(query, tx.time()).all())
 
 
-def parked(connection: Connection, store: Store, ahead: int, limit: int) -> list[Row[Any]]:
+def parked(tx: Transaction, ahead: int, limit: int) -> list[Row[Any]]:
     """``queue, kind, jobs, since, read_at`` of those that wait because no worker has had a handler for their kind.
 
     Looks at up to ``limit`` jobs that become due within ``ahead`` microseconds, as these do while workers look for them, and at as
     many that are due; where there are more, the counts are lower bounds. So it reads few payloads, however many jobs there are. A
     kind may be counted in two rows.
     """
-    jobs = store.tables.jobs
-    now = store.read_clock(connection)  # one for both queries: no job is due in one and upcoming in the other
+    jobs = tx.tables.jobs
+    now = tx.read_clock()  # one for both queries: no job is due in one and upcoming in the other
     found: list[Row[Any]] = []
     for near in ((jobs.c.available_at > now, jobs.c.available_at <= now + ahead), (jobs.c.available_at <= now,)):
         some = select(jobs.c.id).where(*near).limit(limit).subquery()
@@ -156,17 +155,17 @@ def parked(connection: Connection, store: Store, ahead: int, limit: int) -> list
             .where(or_(jobs.c.claim_token.is_(None), jobs.c.available_at <= now))
             .group_by(jobs.c.queue, jobs.c.kind)
         )
-        found += connection.execute(query)
+        found += tx.connection.execute(query)
     return found
 
 
-def late_schedules(connection: Connection, store: Store, micros: int) -> list[Row[Any]]:
+def late_schedules(tx: Transaction, micros: int) -> list[Row[Any]]:
     """``name, late`` of the schedules whose next occurrence passed more than ``micros`` microseconds ago."""
-    schedules = store.tables.schedules
-    now = moment(store.clock is not None)
+    schedules = tx.tables.schedules
+    now = moment(tx.store.clock is not None)
     query = select(schedules.c.name, (now - schedules.c.next_at).label("late"))
     found = query.where(schedules.c.paused == 0, schedules.c.next_at < now - micros).order_by(schedules.c.name)
-    return list(connection.execute(found, store.time()).all())
+    return list(tx.connection.execute(found, tx.time()).all())
 
 
 def state_of(available_at: int, claim_token: str | None, now: int) -> State:

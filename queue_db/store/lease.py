@@ -12,7 +12,6 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     CompoundSelect,
-    Connection,
     FromClause,
     Integer,
     Select,
@@ -27,7 +26,7 @@ from sqlalchemy import (
 from queue_db.dialects.claim_plan import ClaimPlan
 from queue_db.dialects.clock import moment
 from queue_db.model import ClaimedRow, ClaimRequest, ClaimResult, Range
-from queue_db.store.base import Store, next_attempt, next_version
+from queue_db.store.base import Store, Transaction, next_attempt, next_version
 
 
 class Order(StrEnum):
@@ -76,14 +75,14 @@ _NEVER = 2**63 - 1
 _COLUMNS = ClaimedRow._fields
 
 
-def claim(connection: Connection, store: Store, request: ClaimRequest, window: CandidateWindow) -> ClaimResult:
+def claim(tx: Transaction, request: ClaimRequest, window: CandidateWindow) -> ClaimResult:
     """Take up to ``request.limit`` due jobs, lowest priority number first, then longest due.
 
     One statement on PostgreSQL and SQLite (a second, small one where a short claim must look for new priorities on SQLite), two
     elsewhere and a third where some candidates were lost, whatever the limit. With ``request.completes`` it takes nothing if the
     completion cannot be part of the statement; a second call with the same request claims only.
     """
-    plan, parameters = _asked(store, request, window.order, window.lock)
+    plan, parameters = _asked(tx.store, request, window.order, window.lock)
     parameters |= {
         "by_worker": request.worker,
         "token": request.token,
@@ -100,9 +99,9 @@ def claim(connection: Connection, store: Store, request: ClaimRequest, window: C
         return ClaimResult(request.queue, request.limit, conclusive=False, looked=False, locked=plan.locks)
     delete_on_claim = request.delete_on_claim and fast_path
     if request.delete_on_claim and not fast_path:
-        store.dialect.begin(connection)  # the caller deletes them by statements of its own
-    result = store.dialect.take(
-        connection,
+        tx.begin()  # the caller deletes them by statements of its own
+    result = tx.dialect.take(
+        tx,
         plan,
         parameters,
         fast_path=fast_path,
@@ -113,10 +112,10 @@ def claim(connection: Connection, store: Store, request: ClaimRequest, window: C
     return result
 
 
-def anything_due(connection: Connection, store: Store, request: ClaimRequest) -> bool:
+def anything_due(tx: Transaction, request: ClaimRequest) -> bool:
     """Whether a job is due that this claim may take: distinguishes a lost wait from an empty queue."""
-    plan, parameters = _asked(store, request, Order.HEAD, Lock.NONE)
-    return connection.execute(plan.candidates, parameters | {"read": 1, "limit": 1}).first() is not None
+    plan, parameters = _asked(tx.store, request, Order.HEAD, Lock.NONE)
+    return tx.connection.execute(plan.candidates, parameters | {"read": 1, "limit": 1}).first() is not None
 
 
 def _asked(store: Store, request: ClaimRequest, order: Order, lock: Lock) -> tuple[ClaimPlan, dict[str, Any]]:

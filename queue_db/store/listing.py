@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, select
+from sqlalchemy import ColumnElement, Row, Select, select
 
 from queue_db.model import State
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 from queue_db.store.insights import state_of
 from queue_db.store.schema import BLOCKED, NEVER
 
@@ -68,10 +68,10 @@ class Page(NamedTuple):
     after: Position | None
 
 
-def page(connection: Connection, store: Store, wanted: Wanted, after: Position | None) -> Page:
+def page(tx: Transaction, wanted: Wanted, after: Position | None) -> Page:
     """The jobs after ``after``: up to ``limit``, fewer if there are not more among the entries that a page may read."""
-    now = store.read_clock(connection)
-    entries = _Entries(connection, store, wanted, now)
+    now = tx.read_clock()
+    entries = _Entries(tx, wanted, now)
     ids: list[int] = []
     last = after
     for position, row in entries.read(after):
@@ -83,15 +83,15 @@ def page(connection: Connection, store: Store, wanted: Wanted, after: Position |
     else:
         if not entries.cut:
             last = None
-    return Page(_rows(connection, store, wanted, ids, now), last)
+    return Page(_rows(tx, wanted, ids, now), last)
 
 
 class _Entries:
     """Entries of an index in its order, each with its position."""
 
-    def __init__(self, connection: Connection, store: Store, wanted: Wanted, now: int) -> None:
-        self._connection = connection
-        self._store = store
+    def __init__(self, tx: Transaction, wanted: Wanted, now: int) -> None:
+        self._connection = tx.connection
+        self._store = tx.store
         self._wanted = wanted
         self._now = now
         self._left = wanted.most_read
@@ -181,12 +181,12 @@ class _Entries:
         self.cut = not self._left
 
 
-def _rows(connection: Connection, store: Store, wanted: Wanted, ids: list[int], now: int) -> list[Row[Any]]:
+def _rows(tx: Transaction, wanted: Wanted, ids: list[int], now: int) -> list[Row[Any]]:
     """The jobs with these ids, in their order; without those that are in another state or gone by now."""
     if not ids:
         return []
-    table = store.tables.dead if wanted.state is State.DEAD else store.tables.jobs
+    table = tx.tables.dead if wanted.state is State.DEAD else tx.tables.jobs
     # By no condition on the queue: a planner that prefers that would read all of it.
-    rows = connection.execute(store.dialect.by_id(select(table).where(table.c.id.in_(ids)), table))
+    rows = tx.connection.execute(tx.dialect.by_id(select(table).where(table.c.id.in_(ids)), table))
     found = {row.id: row for row in rows if row.queue == wanted.queue and wanted.fits(row, now)}
     return [found[job_id] for job_id in ids if job_id in found]

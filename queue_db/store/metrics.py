@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, delete, func, insert, select, update
+from sqlalchemy import Row, Select, delete, func, insert, select, update
 
-from queue_db.store.base import Store
+from queue_db.store.base import Store, Transaction
 from queue_db.store.schema import COUNTS, DEPTHS
 
 _SECOND = 1_000_000
@@ -28,96 +28,96 @@ _SETTLED = 60
 _AT_ONCE = 500
 
 
-def add(connection: Connection, store: Store, counts: Mapping[str, Mapping[str, int]]) -> None:
+def add(tx: Transaction, counts: Mapping[str, Mapping[str, int]]) -> None:
     """Add counts by queue to the rows of now."""
-    table = store.tables.service.metrics
-    store.dialect.begin(connection)
-    at = _start(store.read_clock(connection), FINE)
-    there = _queues_with_row(connection, store, at, counts)
+    table = tx.tables.service.metrics
+    tx.begin()
+    at = _start(tx.read_clock(), FINE)
+    there = _queues_with_row(tx, at, counts)
     for queue in sorted(counts):  # in one order: no deadlock
         if queue in there:
             more = {name: table.c[name] + number for name, number in counts[queue].items()}
-            connection.execute(update(table).where(*_key(store, queue, at)).values(more))
+            tx.connection.execute(update(table).where(*_key(tx.store, queue, at)).values(more))
     if new := [{**_row(queue, at), **dict.fromkeys(COUNTS, 0), **counts[queue]} for queue in sorted(counts) if queue not in there]:
-        connection.execute(insert(table), new)
+        tx.connection.execute(insert(table), new)
 
 
-def set_depths(connection: Connection, store: Store, depths: Mapping[str, Mapping[str, int | None]]) -> None:
+def set_depths(tx: Transaction, depths: Mapping[str, Mapping[str, int | None]]) -> None:
     """Write jobs by state, by queue, to the rows of now; states that are not given keep what is there."""
-    table = store.tables.service.metrics
-    store.dialect.begin(connection)
-    at = _start(store.read_clock(connection), FINE)
-    there = _queues_with_row(connection, store, at, depths)
+    table = tx.tables.service.metrics
+    tx.begin()
+    at = _start(tx.read_clock(), FINE)
+    there = _queues_with_row(tx, at, depths)
     for queue in sorted(depths):
         if queue in there:
-            connection.execute(update(table).where(*_key(store, queue, at)).values(dict(depths[queue])))
+            tx.connection.execute(update(table).where(*_key(tx.store, queue, at)).values(dict(depths[queue])))
     if new := [{**_row(queue, at), **dict.fromkeys(DEPTHS), **depths[queue]} for queue in sorted(depths) if queue not in there]:
-        connection.execute(insert(table), new)
+        tx.connection.execute(insert(table), new)
 
 
-def recent(connection: Connection, store: Store, seconds: int) -> tuple[int, dict[str, Row[Any]]]:
+def recent(tx: Transaction, seconds: int) -> tuple[int, dict[str, Row[Any]]]:
     """What was reported in the rows of the last ``seconds`` and of now: since when (microseconds), and sums by queue."""
-    table = store.tables.service.metrics
-    since = _start(store.read_clock(connection), FINE) - seconds * _SECOND
+    table = tx.tables.service.metrics
+    since = _start(tx.read_clock(), FINE) - seconds * _SECOND
     sums = [func.sum(table.c[name]).label(name) for name in COUNTS]
     found = select(table.c.queue, *sums).where(table.c.width == FINE, table.c.at >= since).group_by(table.c.queue)
-    return since, {row.queue: row for row in connection.execute(found)}
+    return since, {row.queue: row for row in tx.connection.execute(found)}
 
 
-def has_numbers(connection: Connection, store: Store, queue: str) -> bool:
+def has_numbers(tx: Transaction, queue: str) -> bool:
     """Whether there is any row of the queue."""
-    table = store.tables.service.metrics
-    return connection.execute(select(table.c.at).where(table.c.queue == queue).limit(1)).first() is not None
+    table = tx.tables.service.metrics
+    return tx.connection.execute(select(table.c.at).where(table.c.queue == queue).limit(1)).first() is not None
 
 
-def history(connection: Connection, store: Store, *, queue: str | None, since: int, width: int) -> list[Row[Any]]:
+def history(tx: Transaction, *, queue: str | None, since: int, width: int) -> list[Row[Any]]:
     """Rows of ``width`` seconds from ``since`` on, by queue and time: counts are sums, depths means, ``oldest`` the most."""
-    table = store.tables.service.metrics
+    table = tx.tables.service.metrics
     first = _start(since, width)
     sources = [(FINE, first)]
     if width % COARSE == 0:
-        rolled = connection.execute(select(func.max(table.c.at)).where(table.c.width == COARSE)).scalar()
+        rolled = tx.connection.execute(select(func.max(table.c.at)).where(table.c.width == COARSE)).scalar()
         end = first if rolled is None else max(first, rolled + COARSE * _SECOND)
         sources = [(COARSE, first), (FINE, end)]
     rows: list[Row[Any]] = []
     for of, begin in sources:
         where = [table.c.width == of, table.c.at >= begin, *([] if queue is None else [table.c.queue == queue])]
-        rows += connection.execute(_summed(store, width, where))
+        rows += tx.connection.execute(_summed(tx.store, width, where))
     return sorted(rows, key=lambda row: (row.queue, row.start))
 
 
-def roll_up(connection: Connection, store: Store) -> bool:
+def roll_up(tx: Transaction) -> bool:
     """Sum the earliest ten minutes that are over and not summed yet; False: there are none."""
-    table = store.tables.service.metrics
-    store.dialect.begin(connection)
+    table = tx.tables.service.metrics
+    tx.begin()
     span = COARSE * _SECOND
-    last = connection.execute(select(func.max(table.c.at)).where(table.c.width == COARSE)).scalar()
+    last = tx.connection.execute(select(func.max(table.c.at)).where(table.c.width == COARSE)).scalar()
     query = select(func.min(table.c.at)).where(table.c.width == FINE)
-    first = connection.execute(query if last is None else query.where(table.c.at >= last + span)).scalar()
+    first = tx.connection.execute(query if last is None else query.where(table.c.at >= last + span)).scalar()
     if first is None:
         return False
     start = _start(first, COARSE)
-    if start + span + _SETTLED * _SECOND > store.read_clock(connection):
+    if start + span + _SETTLED * _SECOND > tx.read_clock():
         return False
-    rows = connection.execute(_summed(store, COARSE, [table.c.width == FINE, table.c.at >= start, table.c.at < start + span]))
+    rows = tx.connection.execute(_summed(tx.store, COARSE, [table.c.width == FINE, table.c.at >= start, table.c.at < start + span]))
     values = [{"queue": row.queue, "width": COARSE, "at": start, **numbers(row)} for row in rows]
-    connection.execute(insert(table), values)
+    tx.connection.execute(insert(table), values)
     return True
 
 
-def prune(connection: Connection, store: Store, width: int, limit: int) -> int:
+def prune(tx: Transaction, width: int, limit: int) -> int:
     """Delete about ``limit`` rows of this width that are older than :data:`KEPT`, and summed if they are to be; return how many."""
-    table = store.tables.service.metrics
-    before = store.read_clock(connection) - KEPT[width] * _SECOND
+    table = tx.tables.service.metrics
+    before = tx.read_clock() - KEPT[width] * _SECOND
     if width == FINE:
-        summed = connection.execute(select(func.max(table.c.at)).where(table.c.width == COARSE)).scalar()
+        summed = tx.connection.execute(select(func.max(table.c.at)).where(table.c.width == COARSE)).scalar()
         before = 0 if summed is None else min(before, summed + COARSE * _SECOND)
     old = select(table.c.queue, table.c.at).where(table.c.width == width, table.c.at < before).order_by(table.c.at).limit(limit)
-    rows = connection.execute(old).all()
+    rows = tx.connection.execute(old).all()
     if not rows:
         return 0
     upto = rows[-1].at
-    return connection.execute(delete(table).where(table.c.width == width, table.c.at <= upto)).rowcount
+    return tx.connection.execute(delete(table).where(table.c.width == width, table.c.at <= upto)).rowcount
 
 
 def numbers(row: Row[Any]) -> dict[str, int | None]:
@@ -134,13 +134,13 @@ def _summed(store: Store, width: int, where: Iterable[Any]) -> Select[Any]:
     return select(some.c.queue, some.c.start, *depths, *sums).group_by(some.c.queue, some.c.start)
 
 
-def _queues_with_row(connection: Connection, store: Store, at: int, queues: Iterable[str]) -> set[str]:
-    table = store.tables.service.metrics
+def _queues_with_row(tx: Transaction, at: int, queues: Iterable[str]) -> set[str]:
+    table = tx.tables.service.metrics
     names = sorted(queues)
     found: set[str] = set()
     for start in range(0, len(names), _AT_ONCE):
         some = table.c.queue.in_(names[start : start + _AT_ONCE])
-        found.update(connection.execute(select(table.c.queue).where(table.c.width == FINE, table.c.at == at, some)).scalars())
+        found.update(tx.connection.execute(select(table.c.queue).where(table.c.width == FINE, table.c.at == at, some)).scalars())
     return found
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, false, update
+from sqlalchemy import false, update
 
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 
 
-def change_nothing(connection: Connection, store: Store) -> None:
+def change_nothing(tx: Transaction) -> None:
     """Update no job. The database refuses it where it would refuse an update of one."""
-    jobs = store.tables.jobs
-    connection.execute(update(jobs).values(id=jobs.c.id).where(false()))
+    jobs = tx.tables.jobs
+    tx.connection.execute(update(jobs).values(id=jobs.c.id).where(false()))

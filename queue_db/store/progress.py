@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sqlalchemy import Connection, Double, String, update
+from sqlalchemy import Double, String, update
 
 from queue_db.model import ProgressReport
-from queue_db.store.base import Store, each
+from queue_db.store.base import Transaction, each
 from queue_db.store.schema import NOTE_LENGTH
 
 
-def write(connection: Connection, store: Store, reports: Mapping[tuple[int, int], ProgressReport]) -> int:
+def write(tx: Transaction, reports: Mapping[tuple[int, int], ProgressReport]) -> int:
     """Write the reports of the jobs whose ``(id, version)`` holds, in one statement; return how many.
 
     It raises no version: to say something is no change of state, and a heartbeat must not lose its job to it.
     """
-    jobs = store.tables.jobs
+    jobs = tx.tables.jobs
     pairs = sorted(reports)
     values = {
         "progress": each(jobs.c.id, {pair[0]: reports[pair].fraction for pair in pairs}, Double()),
         "progress_note": each(jobs.c.id, {pair[0]: reports[pair].note for pair in pairs}, String(NOTE_LENGTH)),
     }
-    statement = store.dialect.by_id(update(jobs).where(store.dialect.match(jobs, pairs)).values(values), jobs)
-    return connection.execute(statement).rowcount
+    statement = tx.dialect.by_id(update(jobs).where(tx.dialect.match(jobs, pairs)).values(values), jobs)
+    return tx.connection.execute(statement).rowcount

@@ -6,9 +6,9 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, func, select
+from sqlalchemy import ColumnElement, Select, func, select
 
-from queue_db.store.base import Store
+from queue_db.store.base import Store, Transaction
 
 #: The columns of a job for readers, in this order.
 COLUMNS = ("id", "kind", "payload", "headers", "priority", "attempts", "created_at", "version")
@@ -51,17 +51,17 @@ class Range(NamedTuple):
         return self.high - self.low < _DENSE * self.jobs
 
 
-def cut(connection: Connection, store: Store, queue: str, parts: int, worth: int) -> list[Range]:
+def cut(tx: Transaction, queue: str, parts: int, worth: int) -> list[Range]:
     """The live jobs of ``queue`` as up to ``parts`` ranges of ids with about as many jobs each, and not fewer than ``worth``.
 
     Reads the entries of the queue in an index, and no row of any other.
     """
     # No word of the marked ones: a mark stands in no index. Those are left out when the rows are read.
-    jobs = store.tables.jobs
+    jobs = tx.tables.jobs
     # Not in the order of the primary key: a planner that takes the rows from there reads those of all queues.
     place = func.ntile(parts).over(order_by=jobs.c.id + 0).label("place")
     shares = select(jobs.c.id, place).where(jobs.c.queue == queue).subquery("shares")
-    found = connection.execute(
+    found = tx.connection.execute(
         select(func.min(shares.c.id), func.max(shares.c.id), func.count()).group_by(shares.c.place).order_by(shares.c.place)
     ).all()
     ranges: list[Range] = []
@@ -73,17 +73,16 @@ def cut(connection: Connection, store: Store, queue: str, parts: int, worth: int
     return ranges
 
 
-def ids(connection: Connection, store: Store, queue: str, part: Range) -> list[int]:
+def ids(tx: Transaction, queue: str, part: Range) -> list[int]:
     """The ids of the jobs of ``queue`` in a range, in their order; from an index of the queue."""
-    jobs = store.tables.jobs
+    jobs = tx.tables.jobs
     # By no range of the primary key: a planner that prefers that would read the rows of all queues.
     query = select(jobs.c.id).where(jobs.c.queue == queue, (jobs.c.id + 0).between(part.low, part.high))
-    return sorted(connection.execute(query).scalars())
+    return sorted(tx.connection.execute(query).scalars())
 
 
 def jobs(
-    connection: Connection,
-    store: Store,
+    tx: Transaction,
     queue: str,
     *,
     after: int,
@@ -93,21 +92,20 @@ def jobs(
     conditions: Sequence[Condition] = (),
 ) -> Rows:
     """Up to ``limit`` live jobs of ``queue`` with ids above ``after`` and up to ``high``, by id."""
-    table = store.tables.jobs
+    table = tx.tables.jobs
     query = (
         select(*(table.c[name] for name in columns))
         # By id and by no other index: a planner that prefers the queue's would sort all of it for each page.
         .where(table.c.queue.concat("") == queue, table.c.delete_mark == 0, table.c.id > after, table.c.id <= high)
-        .where(*_compared(store, conditions))
+        .where(*_compared(tx.store, conditions))
         .order_by(table.c.id)
         .limit(limit)
     )
-    return rows_of(connection, store, store.dialect.by_id(query, table))
+    return rows_of(tx, tx.dialect.by_id(query, table))
 
 
 def jobs_of(
-    connection: Connection,
-    store: Store,
+    tx: Transaction,
     queue: str,
     some: Sequence[int],
     *,
@@ -115,20 +113,20 @@ def jobs_of(
     conditions: Sequence[Condition] = (),
 ) -> Rows:
     """Those of the jobs with these ids that are live ones of ``queue``, by id."""
-    table = store.tables.jobs
+    table = tx.tables.jobs
     query = (
         select(*(table.c[name] for name in columns))
         .where(table.c.queue.concat("") == queue, table.c.delete_mark == 0, table.c.id.in_(list(some)))
-        .where(*_compared(store, conditions))
+        .where(*_compared(tx.store, conditions))
         .order_by(table.c.id)
     )
-    return rows_of(connection, store, store.dialect.by_id(query, table))
+    return rows_of(tx, tx.dialect.by_id(query, table))
 
 
-def rows_of(connection: Connection, store: Store, query: Select[Any]) -> Rows:
+def rows_of(tx: Transaction, query: Select[Any]) -> Rows:
     """The rows of ``query``; as CSV if the store's reader prefers that, and the database writes it."""
-    text = store.dialect.as_csv(connection, query) if store.csv else None
-    return connection.execute(query).all() if text is None else text
+    text = tx.dialect.as_csv(tx, query) if tx.store.csv else None
+    return tx.connection.execute(query).all() if text is None else text
 
 
 def _compared(store: Store, conditions: Sequence[Condition]) -> list[ColumnElement[bool]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, and_, case, literal
+from sqlalchemy import BigInteger, ColumnElement, and_, case, literal
 
 from queue_db.dialects.clock import due_time, moment
 from queue_db.model import Group
 from queue_db.store import groups
-from queue_db.store.base import Store, next_version
+from queue_db.store.base import Transaction, next_version
 
 
 class Due(NamedTuple):
@@ -19,22 +19,20 @@ class Due(NamedTuple):
     not_before: int
 
 
-def reschedule(
-    connection: Connection, store: Store, job_id: int, version: int, *, due: Due | None, priority: int | None, group: Group | None
-) -> bool:
+def reschedule(tx: Transaction, job_id: int, version: int, *, due: Due | None, priority: int | None, group: Group | None) -> bool:
     """Change the waiting job if it still has ``version``; return whether it had.
 
     :param due: None: the time stays.
     :param priority: None: the same.
     :param group: the group in which it is blocked: then it stays blocked, and ``due`` is None.
     """
-    jobs = store.tables.jobs
+    jobs = tx.tables.jobs
     values: dict[str, Any] = {"version": next_version(jobs)}
     if group is not None:
         # The transaction that admits the group's next job finds it by its version.
-        groups.lock(connection, store, [group])
+        groups.lock(tx, [group])
     else:
-        now = moment(store.clock is not None)
+        now = moment(tx.store.clock is not None)
         time: ColumnElement[int] = jobs.c.available_at
         if due is not None:
             time = due_time(now, literal(due.after, BigInteger), literal(due.not_before, BigInteger))
@@ -48,4 +46,4 @@ def reschedule(
         values |= {"claim_token": None, "worker": None, "progress": None, "progress_note": None}
     if priority is not None:
         values["priority"] = priority
-    return bool(store.dialect.change(connection, jobs, [(job_id, version)], values, store.time()))
+    return bool(tx.dialect.change(tx, jobs, [(job_id, version)], values, tx.time()))

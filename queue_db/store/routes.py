@@ -35,7 +35,7 @@ from queue_db.dialects.clock import moment
 from queue_db.dialects.texts import text_parameter
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import TransientStorageError
-from queue_db.store.base import Store
+from queue_db.store.base import Store, Transaction
 from queue_db.store.feeds.rows import FeedRow
 from queue_db.store.schema import TOPIC_LENGTH, FeedTables
 
@@ -121,81 +121,81 @@ _SHA = WalkRow._fields.index("sha") + 1
 # --- definitions ----------------------------------------------------------------------------------------------------
 
 
-def define(connection: Connection, store: Store, new: DefinitionRow) -> int:
+def define(tx: Transaction, new: DefinitionRow) -> int:
     """The id of the definition with this content; it is inserted if there is none."""
-    definitions = store.tables.feeds.definitions
-    store.dialect.begin(connection)
-    found = find(connection, store, new.sha)
+    definitions = tx.tables.feeds.definitions
+    tx.begin()
+    found = find(tx, new.sha)
     if found is None:
-        values = {**new._asdict(), "created_at": moment(store.clock is not None)}
+        values = {**new._asdict(), "created_at": moment(tx.store.clock is not None)}
         try:
-            with savepoint(connection):
-                connection.execute(insert(definitions).values(values), store.time())
+            with savepoint(tx.connection):
+                tx.connection.execute(insert(definitions).values(values), tx.time())
         except IntegrityError:
             pass  # another transaction has inserted it meanwhile
-        found = find(connection, store, new.sha)
+        found = find(tx, new.sha)
     assert found is not None  # noqa: S101 - it never changes, and nothing deletes it
     return found
 
 
-def find(connection: Connection, store: Store, sha: str) -> int | None:
+def find(tx: Transaction, sha: str) -> int | None:
     """The id of the definition with this SHA-256."""
-    definitions = store.tables.feeds.definitions
-    found: int | None = connection.execute(select(definitions.c.id).where(definitions.c.sha == sha)).scalar()
+    definitions = tx.tables.feeds.definitions
+    found: int | None = tx.connection.execute(select(definitions.c.id).where(definitions.c.sha == sha)).scalar()
     return found
 
 
-def beginning_with(connection: Connection, store: Store, digits: str) -> list[DefinitionRow]:
+def beginning_with(tx: Transaction, digits: str) -> list[DefinitionRow]:
     """Up to two definitions whose SHA-256 begins with these digits."""
-    definitions = store.tables.feeds.definitions
+    definitions = tx.tables.feeds.definitions
     columns = [definitions.c[name] for name in DefinitionRow._fields]
     query = (
         select(*columns).where(definitions.c.sha >= digits, definitions.c.sha < f"{digits}g").order_by(definitions.c.sha).limit(2)
     )
-    return [DefinitionRow(*row) for row in connection.execute(query)]
+    return [DefinitionRow(*row) for row in tx.connection.execute(query)]
 
 
-def definitions(connection: Connection, store: Store) -> list[Row[Any]]:
+def definitions(tx: Transaction) -> list[Row[Any]]:
     """All definitions, by id."""
-    table = store.tables.feeds.definitions
-    return list(connection.execute(select(table).order_by(table.c.id)))
+    table = tx.tables.feeds.definitions
+    return list(tx.connection.execute(select(table).order_by(table.c.id)))
 
 
 # --- routes ---------------------------------------------------------------------------------------------------------
 
 
-def point(connection: Connection, store: Store, name: str, definition: int, *, create: bool) -> bool:
+def point(tx: Transaction, name: str, definition: int, *, create: bool) -> bool:
     """Point a route at a definition; False: there is no such route, and ``create`` is not set."""
-    routes = store.tables.feeds.routes
-    now = moment(store.clock is not None)
+    routes = tx.tables.feeds.routes
+    now = moment(tx.store.clock is not None)
     values = {"definition": definition, "version": routes.c.version + 1, "changed_at": now}
-    if connection.execute(update(routes).where(routes.c.name == name).values(values), store.time()).rowcount:
+    if tx.connection.execute(update(routes).where(routes.c.name == name).values(values), tx.time()).rowcount:
         return True
     if create:
-        connection.execute(insert(routes).values(name=name, definition=definition, changed_at=now), store.time())
+        tx.connection.execute(insert(routes).values(name=name, definition=definition, changed_at=now), tx.time())
     return create
 
 
-def pause(connection: Connection, store: Store, name: str, paused: int) -> bool:
+def pause(tx: Transaction, name: str, paused: int) -> bool:
     """Pause a route, or let it go on; False: there is none."""
-    routes = store.tables.feeds.routes
-    values = {"paused": paused, "changed_at": moment(store.clock is not None)}
-    return bool(connection.execute(update(routes).where(routes.c.name == name).values(values), store.time()).rowcount)
+    routes = tx.tables.feeds.routes
+    values = {"paused": paused, "changed_at": moment(tx.store.clock is not None)}
+    return bool(tx.connection.execute(update(routes).where(routes.c.name == name).values(values), tx.time()).rowcount)
 
 
-def remove(connection: Connection, store: Store, name: str) -> bool:
+def remove(tx: Transaction, name: str) -> bool:
     """Delete a route with its subscriptions; False: there is none."""
-    tables = store.tables.feeds
-    store.dialect.begin(connection)
-    there = _locked(connection, store, name)
-    connection.execute(delete(tables.subscriptions).where(tables.subscriptions.c.route == name))
-    connection.execute(delete(tables.routes).where(tables.routes.c.name == name))
+    tables = tx.tables.feeds
+    tx.begin()
+    there = _locked(tx, name)
+    tx.connection.execute(delete(tables.subscriptions).where(tables.subscriptions.c.route == name))
+    tx.connection.execute(delete(tables.routes).where(tables.routes.c.name == name))
     return there
 
 
-def every(connection: Connection, store: Store) -> list[Row[Any]]:
+def every(tx: Transaction) -> list[Row[Any]]:
     """All routes by name, with their definitions, and the count if they count."""
-    tables = store.tables.feeds
+    tables = tx.tables.feeds
     routes, definitions = tables.routes, tables.definitions
     total = select(func.sum(tables.counts.c.messages)).where(tables.counts.c.name == definitions.c.target)
     by_key = select(func.sum(tables.keyed_counts.c.messages)).where(tables.keyed_counts.c.name == definitions.c.target)
@@ -210,40 +210,40 @@ def every(connection: Connection, store: Store) -> list[Row[Any]]:
         .join(definitions, definitions.c.id == routes.c.definition)
         .order_by(routes.c.name)
     )
-    return list(connection.execute(query))
+    return list(tx.connection.execute(query))
 
 
-def _locked(connection: Connection, store: Store, name: str) -> bool:
-    routes = store.tables.feeds.routes
-    query = store.dialect.lock_rows(select(routes.c.name).where(routes.c.name == name), skip=False)
-    return connection.execute(query).first() is not None
+def _locked(tx: Transaction, name: str) -> bool:
+    routes = tx.tables.feeds.routes
+    query = tx.dialect.lock_rows(select(routes.c.name).where(routes.c.name == name), skip=False)
+    return tx.connection.execute(query).first() is not None
 
 
 # --- subscriptions --------------------------------------------------------------------------------------------------
 
 
-def subscribe(connection: Connection, store: Store, route: str, values: Mapping[str, str]) -> bool | None:
+def subscribe(tx: Transaction, route: str, values: Mapping[str, str]) -> bool | None:
     """Subscribe a route; False: it has this subscription already. None: there is no such route."""
-    subscriptions = store.tables.feeds.subscriptions
-    store.dialect.begin(connection)
-    if not _locked(connection, store, route):
+    subscriptions = tx.tables.feeds.subscriptions
+    tx.begin()
+    if not _locked(tx, route):
         return None
-    if connection.execute(select(subscriptions.c.id).where(*_same(store, route, values))).first() is not None:
+    if tx.connection.execute(select(subscriptions.c.id).where(*_same(tx.store, route, values))).first() is not None:
         return False
-    connection.execute(insert(subscriptions).values(route=route, **values))
+    tx.connection.execute(insert(subscriptions).values(route=route, **values))
     return True
 
 
-def unsubscribe(connection: Connection, store: Store, route: str, values: Mapping[str, str]) -> bool:
+def unsubscribe(tx: Transaction, route: str, values: Mapping[str, str]) -> bool:
     """Delete a subscription; False: there is none."""
-    subscriptions = store.tables.feeds.subscriptions
-    return bool(connection.execute(delete(subscriptions).where(*_same(store, route, values))).rowcount)
+    subscriptions = tx.tables.feeds.subscriptions
+    return bool(tx.connection.execute(delete(subscriptions).where(*_same(tx.store, route, values))).rowcount)
 
 
-def subscribed(connection: Connection, store: Store) -> list[Row[Any]]:
+def subscribed(tx: Transaction) -> list[Row[Any]]:
     """``route, form, pattern`` of all subscriptions, in this order."""
-    columns = [store.tables.feeds.subscriptions.c[name] for name in ("route", "form", "pattern")]
-    return list(connection.execute(select(*columns).order_by(*columns)))
+    columns = [tx.tables.feeds.subscriptions.c[name] for name in ("route", "form", "pattern")]
+    return list(tx.connection.execute(select(*columns).order_by(*columns)))
 
 
 def _same(store: Store, route: str, values: Mapping[str, str]) -> list[Any]:
@@ -255,13 +255,13 @@ def _same(store: Store, route: str, values: Mapping[str, str]) -> list[Any]:
 # --- what a topic leads to ------------------------------------------------------------------------------------------
 
 
-def walk(connection: Connection, store: Store, topic: str, hops: int) -> list[WalkRow]:
+def walk(tx: Transaction, topic: str, hops: int) -> list[WalkRow]:
     """The subscriptions that may match ``topic``, or a topic that it may be forwarded to; ``hops`` are behind it already.
 
     Some do not match: the caller decides by their patterns, and follows the forwards again. One statement reads all, so a route
     that is pointed at another definition at the same time is read either before or after that.
     """
-    found = store.dialect.fetch(connection, _walk(store.tables.feeds), {"topic": topic, "hops": hops})
+    found = tx.fetch(_walk(tx.tables.feeds), {"topic": topic, "hops": hops})
     feeds = [None if row[_PLAIN] is None else FeedRow(*row[_PLAIN:]) for row in found]
     return [WalkRow._make((*row[:_SHA], *meaning(*row[_SHA:_PLAIN]), feed)) for row, feed in zip(found, feeds, strict=True)]
 
@@ -304,9 +304,9 @@ def _walk(tables: FeedTables) -> Select[Any]:
     )
 
 
-def named(connection: Connection, store: Store, route: str) -> WalkRow | None:
+def named(tx: Transaction, route: str) -> WalkRow | None:
     """A route as if a topic with its name led to it; None: there is none."""
-    tables = store.tables.feeds
+    tables = tx.tables.feeds
     routes, definitions, feeds = tables.routes, tables.definitions, tables.feeds
     query = (
         select(
@@ -318,7 +318,7 @@ def named(connection: Connection, store: Store, route: str) -> WalkRow | None:
         .outerjoin(feeds, (feeds.c.name == definitions.c.target) & definitions.c.action.in_(_FEEDS))
         .where(routes.c.name == route)
     )
-    row = connection.execute(query).first()
+    row = tx.connection.execute(query).first()
     if row is None:
         return None
     values = (route, "exact", route, *row)
@@ -329,24 +329,24 @@ def named(connection: Connection, store: Store, route: str) -> WalkRow | None:
 # --- counters -------------------------------------------------------------------------------------------------------
 
 
-def count(connection: Connection, store: Store, name: str, messages: int) -> None:
+def count(tx: Transaction, name: str, messages: int) -> None:
     """Add to a counter, in one of its rows."""
-    counts = store.tables.feeds.counts
-    _add(connection, counts, {"name": name, "slot": random.randrange(_SLOTS)}, messages)
+    counts = tx.tables.feeds.counts
+    _add(tx.connection, counts, {"name": name, "slot": random.randrange(_SLOTS)}, messages)
 
 
-def count_keys(connection: Connection, store: Store, name: str, messages: Mapping[str, int]) -> None:
+def count_keys(tx: Transaction, name: str, messages: Mapping[str, int]) -> None:
     """Add to keys of a counter, in one row of each, in the order of the keys."""
-    counts = store.tables.feeds.keyed_counts
+    counts = tx.tables.feeds.keyed_counts
     keys = sorted(messages)
     for first in range(0, len(keys), _KEYS):
         slots = {key: random.randrange(_SLOTS) for key in keys[first : first + _KEYS]}
         # Asked without a lock: at REPEATABLE READ an UPDATE of a missing row locks the gap where others insert theirs.
         query = select(counts.c.counted_key, counts.c.slot).where(counts.c.name == name, counts.c.counted_key.in_(list(slots)))
-        there = {(row.counted_key, row.slot) for row in connection.execute(query)}
+        there = {(row.counted_key, row.slot) for row in tx.connection.execute(query)}
         for key, slot in slots.items():
             place = {"name": name, "counted_key": key, "slot": slot}
-            _add(connection, counts, place, messages[key], missing=(key, slot) not in there)
+            _add(tx.connection, counts, place, messages[key], missing=(key, slot) not in there)
 
 
 def _add(connection: Connection, counts: Table, place: Mapping[str, Any], messages: int, *, missing: bool = False) -> None:
@@ -367,23 +367,23 @@ def _add(connection: Connection, counts: Table, place: Mapping[str, Any], messag
             ) from None
 
 
-def top(connection: Connection, store: Store, name: str, limit: int) -> list[tuple[str, int]]:
+def top(tx: Transaction, name: str, limit: int) -> list[tuple[str, int]]:
     """The keys of a counter that have counted most."""
-    counts = store.tables.feeds.keyed_counts
+    counts = tx.tables.feeds.keyed_counts
     total = func.sum(counts.c.messages)
     query = select(counts.c.counted_key, total).where(counts.c.name == name).group_by(counts.c.counted_key)
-    rows = connection.execute(query.order_by(total.desc(), counts.c.counted_key).limit(limit))
+    rows = tx.connection.execute(query.order_by(total.desc(), counts.c.counted_key).limit(limit))
     return [(key, int(messages)) for key, messages in rows]
 
 
-def reset(connection: Connection, store: Store, name: str, key: str | None) -> bool:
+def reset(tx: Transaction, name: str, key: str | None) -> bool:
     """Delete the rows of a counter, or of one of its keys; False: there are none."""
-    tables = store.tables.feeds
-    store.dialect.begin(connection)
+    tables = tx.tables.feeds
+    tx.begin()
     if key is not None:
         one = tables.keyed_counts.c.name == name, tables.keyed_counts.c.counted_key == key
-        return bool(connection.execute(delete(tables.keyed_counts).where(*one)).rowcount)
+        return bool(tx.connection.execute(delete(tables.keyed_counts).where(*one)).rowcount)
     found = [
-        connection.execute(delete(table).where(table.c.name == name)).rowcount for table in (tables.counts, tables.keyed_counts)
+        tx.connection.execute(delete(table).where(table.c.name == name)).rowcount for table in (tables.counts, tables.keyed_counts)
     ]
     return any(found)

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, or_, select, update
+from sqlalchemy import Row, insert, or_, select, update
 
 from queue_db.dialects.clock import moment
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 
 
-def latest(connection: Connection, store: Store, name: str) -> Row[Any] | None:
+def latest(tx: Transaction, name: str) -> Row[Any] | None:
     """The row of a sample, and ``now``; None before the first one is begun."""
-    table = store.tables.samples
-    found = select(table, moment(store.clock is not None).label("now")).where(table.c.name == name)
-    return connection.execute(found, store.time()).first()
+    table = tx.tables.samples
+    found = select(table, moment(tx.store.clock is not None).label("now")).where(table.c.name == name)
+    return tx.connection.execute(found, tx.time()).first()
 
 
-def begin(connection: Connection, store: Store, name: str, version: int | None, lasts: int) -> bool:
+def begin(tx: Transaction, name: str, version: int | None, lasts: int) -> bool:
     """Whether it is this process that takes the sample after ``version``; for ``lasts`` microseconds no other does.
 
     :param version: of the row as it was read; None: there was none.
     """
-    table = store.tables.samples
-    store.dialect.begin(connection)
-    until = moment(store.clock is not None) + lasts
+    table = tx.tables.samples
+    tx.begin()
+    until = moment(tx.store.clock is not None) + lasts
     if version is None:
-        connection.execute(insert(table).values(name=name, version=1, next_at=until), store.time())
+        tx.connection.execute(insert(table).values(name=name, version=1, next_at=until), tx.time())
         return True
     mine = update(table).where(table.c.name == name, table.c.version == version).values(version=version + 1, next_at=until)
-    return connection.execute(mine, store.time()).rowcount == 1
+    return tx.connection.execute(mine, tx.time()).rowcount == 1
 
 
-def finish(connection: Connection, store: Store, name: str, version: int, data: str, took: int, rest: int) -> None:
+def finish(tx: Transaction, name: str, version: int, data: str, took: int, rest: int) -> None:
     """Store a sample that was begun as ``version``.
 
     One that outlasted its lease is written too, unless another one was written in the meantime: else counts that take longer than
@@ -41,21 +41,21 @@ def finish(connection: Connection, store: Store, name: str, version: int, data: 
     :param took: microseconds since it was begun.
     :param rest: microseconds until the next one may be taken.
     """
-    table = store.tables.samples
-    now = moment(store.clock is not None)
+    table = tx.tables.samples
+    now = moment(tx.store.clock is not None)
     values = {"taken_at": now, "next_at": now + rest, "data": data}
     newest = or_(table.c.version == version, table.c.taken_at.is_(None), table.c.taken_at < now - took)
-    store.dialect.begin(connection)
-    connection.execute(update(table).where(table.c.name == name, newest).values(values), store.time())
+    tx.begin()
+    tx.connection.execute(update(table).where(table.c.name == name, newest).values(values), tx.time())
 
 
-def give_up(connection: Connection, store: Store, name: str, version: int, rest: int) -> None:
+def give_up(tx: Transaction, name: str, version: int, rest: int) -> None:
     """Record that the sample begun as ``version`` failed, unless another one was begun.
 
     :param rest: microseconds until the next one may be taken.
     """
-    table = store.tables.samples
-    until = moment(store.clock is not None) + rest
-    store.dialect.begin(connection)
+    table = tx.tables.samples
+    until = moment(tx.store.clock is not None) + rest
+    tx.begin()
     mine = update(table).where(table.c.name == name, table.c.version == version).values(next_at=until)
-    connection.execute(mine, store.time())
+    tx.connection.execute(mine, tx.time())

@@ -4,78 +4,80 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Row, delete, func, insert, select, update
 
 from queue_db.model import Capability
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 
 
-def put(connection: Connection, store: Store, name: str, values: dict[str, Any]) -> bool:
+def put(tx: Transaction, name: str, values: dict[str, Any]) -> bool:
     """Make the schedule, or change it; whether it is new.
 
     :raises IntegrityError: another transaction has just made it: try again.
     """
-    table = store.tables.schedules
-    store.dialect.begin(connection)
+    table = tx.tables.schedules
+    tx.begin()
     changed = update(table).where(table.c.name == name).values(version=table.c.version + 1, **values)
-    if connection.execute(changed).rowcount:
+    if tx.connection.execute(changed).rowcount:
         return False
-    connection.execute(insert(table).values(name=name, **values))
+    tx.connection.execute(insert(table).values(name=name, **values))
     return True
 
 
-def every(connection: Connection, store: Store) -> list[Row[Any]]:
+def every(tx: Transaction) -> list[Row[Any]]:
     """All schedules by name."""
-    table = store.tables.schedules
-    return list(connection.execute(select(table).order_by(table.c.name)))
+    table = tx.tables.schedules
+    return list(tx.connection.execute(select(table).order_by(table.c.name)))
 
 
-def one(connection: Connection, store: Store, name: str) -> Row[Any] | None:
+def one(tx: Transaction, name: str) -> Row[Any] | None:
     """The schedule of that name."""
-    table = store.tables.schedules
-    return connection.execute(select(table).where(table.c.name == name)).first()
+    table = tx.tables.schedules
+    return tx.connection.execute(select(table).where(table.c.name == name)).first()
 
 
-def latest(connection: Connection, store: Store, name: str) -> Row[Any] | None:
+def latest(tx: Transaction, name: str) -> Row[Any] | None:
     """The schedule of that name, which nobody else changes until the transaction ends."""
-    table = store.tables.schedules
-    return connection.execute(store.dialect.lock_rows(select(table).where(table.c.name == name), skip=False)).first()
+    table = tx.tables.schedules
+    return tx.connection.execute(tx.dialect.lock_rows(select(table).where(table.c.name == name), skip=False)).first()
 
 
-def due(connection: Connection, store: Store) -> tuple[int, list[Row[Any]], int | None]:
+def due(tx: Transaction) -> tuple[int, list[Row[Any]], int | None]:
     """The time, the schedules that are due, and when the next of the others is."""
-    table = store.tables.schedules
-    now = store.read_clock(connection)
+    table = tx.tables.schedules
+    now = tx.read_clock()
     found = select(table).where(table.c.paused == 0, table.c.next_at <= now).order_by(table.c.next_at, table.c.name)
-    rows = list(connection.execute(found))
+    rows = list(tx.connection.execute(found))
     later = select(func.min(table.c.next_at)).where(table.c.paused == 0, table.c.next_at > now)
-    return now, rows, connection.execute(later).scalar()
+    return now, rows, tx.connection.execute(later).scalar()
 
 
-def advance(connection: Connection, store: Store, name: str, version: int, *, last_at: int | None, next_at: int) -> bool:
+def advance(tx: Transaction, name: str, version: int, *, last_at: int | None, next_at: int) -> bool:
     """Go on to the next occurrence; False if another transaction did, or changed the schedule, or has locked its row."""
-    table = store.tables.schedules
-    store.dialect.begin(connection)
-    if Capability.SKIP_LOCKED in store.capabilities:
+    table = tx.tables.schedules
+    tx.begin()
+    if Capability.SKIP_LOCKED in tx.store.capabilities:
         # The transaction that has locked the row may be frozen: the other schedules must not wait for it.
         mine = select(table.c.name).where(table.c.name == name, table.c.version == version)
-        if connection.execute(store.dialect.lock_rows(mine, skip=True)).first() is None:
+        if tx.connection.execute(tx.dialect.lock_rows(mine, skip=True)).first() is None:
             return False
     values: dict[str, Any] = {"version": version + 1, "next_at": next_at}
     if last_at is not None:
         values["last_at"] = last_at
     # The version always changes, so every driver counts the row.
-    return bool(connection.execute(update(table).where(table.c.name == name, table.c.version == version).values(values)).rowcount)
+    return bool(
+        tx.connection.execute(update(table).where(table.c.name == name, table.c.version == version).values(values)).rowcount
+    )
 
 
-def change(connection: Connection, store: Store, name: str, values: dict[str, Any]) -> bool:
+def change(tx: Transaction, name: str, values: dict[str, Any]) -> bool:
     """Change some columns; False if there is no such schedule."""
-    table = store.tables.schedules
+    table = tx.tables.schedules
     statement = update(table).where(table.c.name == name).values(version=table.c.version + 1, **values)
-    return bool(connection.execute(statement).rowcount)
+    return bool(tx.connection.execute(statement).rowcount)
 
 
-def remove(connection: Connection, store: Store, name: str) -> bool:
+def remove(tx: Transaction, name: str) -> bool:
     """Delete it; False if it was not there."""
-    table = store.tables.schedules
-    return bool(connection.execute(delete(table).where(table.c.name == name)).rowcount)
+    table = tx.tables.schedules
+    return bool(tx.connection.execute(delete(table).where(table.c.name == name)).rowcount)

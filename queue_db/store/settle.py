@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Integer, Select, Text, case, insert, select
+from sqlalchemy import BigInteger, ColumnElement, Integer, Select, Text, case, insert, select
 
 from queue_db.dialects.clock import moment
 from queue_db.dialects.statements import Pairs
 from queue_db.model import Capability, ClaimedRow
-from queue_db.store.base import Store, each, next_version
+from queue_db.store.base import Transaction, each, next_version
 from queue_db.store.schema import MARKED
 
 #: Most jobs in one statement with a value for each. A CASE is evaluated from its beginning for each row, so a longer one costs more
@@ -43,48 +43,47 @@ class Sight(Enum):
     OTHER = "other"  #: something that the change does not leave
 
 
-def extend(connection: Connection, store: Store, pairs: Pairs, lease: int) -> dict[int, int]:
+def extend(tx: Transaction, pairs: Pairs, lease: int) -> dict[int, int]:
     """Set the end of the lease to ``lease`` microseconds from now; return the new ends by id.
 
     It raises the version: otherwise a claim with an old snapshot, in which the lease has expired, could take the job.
     """
-    jobs = store.tables.jobs
-    values = {"available_at": moment(store.clock is not None) + lease, "version": next_version(jobs)}
-    rows = store.dialect.update_returning(connection, jobs, pairs, values, [jobs.c.id, jobs.c.available_at], store.time())
+    jobs = tx.tables.jobs
+    values = {"available_at": moment(tx.store.clock is not None) + lease, "version": next_version(jobs)}
+    rows = tx.dialect.update_returning(tx, jobs, pairs, values, [jobs.c.id, jobs.c.available_at], tx.time())
     return {row.id: row.available_at for row in rows}
 
 
-def recount(connection: Connection, store: Store, pairs: Pairs, by: int) -> set[int]:
+def recount(tx: Transaction, pairs: Pairs, by: int) -> set[int]:
     """Add ``by`` to the attempts of jobs that stay leased."""
-    jobs = store.tables.jobs
+    jobs = tx.tables.jobs
     attempts = case((jobs.c.attempts + by > 0, jobs.c.attempts + by), else_=0)
-    return store.dialect.change(connection, jobs, pairs, {"version": next_version(jobs), "attempts": attempts}, {})
+    return tx.dialect.change(tx, jobs, pairs, {"version": next_version(jobs), "attempts": attempts}, {})
 
 
-def extend_unlocked(connection: Connection, store: Store, pairs: Pairs, lease: int) -> tuple[dict[int, int], set[int]]:
+def extend_unlocked(tx: Transaction, pairs: Pairs, lease: int) -> tuple[dict[int, int], set[int]]:
     """:func:`extend` without a wait for rows that other transactions have locked; also return the ids of those.
 
     Without SKIP LOCKED it waits.
     """
-    if Capability.SKIP_LOCKED not in store.capabilities:
-        return extend(connection, store, pairs, lease), set()
-    jobs, dialect = store.tables.jobs, store.dialect
-    dialect.begin(connection)
+    if Capability.SKIP_LOCKED not in tx.store.capabilities:
+        return extend(tx, pairs, lease), set()
+    jobs, dialect = tx.tables.jobs, tx.dialect
+    tx.begin()
 
     def matching(wanted: Pairs) -> Select[Any]:
         return select(jobs.c.id, jobs.c.version).where(dialect.match(jobs, wanted)).order_by(jobs.c.id)
 
-    found = connection.execute(dialect.by_id(dialect.lock_rows(matching(pairs), skip=True), jobs))
+    found = tx.connection.execute(dialect.by_id(dialect.lock_rows(matching(pairs), skip=True), jobs))
     free_now = [(row.id, row.version) for row in found]
-    ends = extend(connection, store, free_now, lease) if free_now else {}
+    ends = extend(tx, free_now, lease) if free_now else {}
     rest = [pair for pair in pairs if pair[0] not in ends]
     # A skipped row that still has its version is locked, or was a moment ago; any other lease is lost.
-    return ends, {row.id for row in connection.execute(dialect.by_id(matching(rest), jobs))} if rest else set()
+    return ends, {row.id for row in tx.connection.execute(dialect.by_id(matching(rest), jobs))} if rest else set()
 
 
 def free(
-    connection: Connection,
-    store: Store,
+    tx: Transaction,
     pairs: Pairs,
     *,
     delays: Mapping[int, int],
@@ -98,8 +97,8 @@ def free(
     ``errors``: why, by id. ``limits``: their ``max_attempts`` from now on, by id. ``attempted=False`` takes the claim's attempt
     back (snooze, release). ``unknown_since``: since when no worker has a handler for them, by id; None: one has.
     """
-    jobs = store.tables.jobs
-    now = moment(store.clock is not None)
+    jobs = tx.tables.jobs
+    now = moment(tx.store.clock is not None)
     values: dict[str, Any] = {
         "version": next_version(jobs),
         "claim_token": None,
@@ -111,7 +110,7 @@ def free(
     if not attempted:
         values["attempts"] = case((jobs.c.attempts > 0, jobs.c.attempts - 1), else_=0)
     freed: set[int] = set()
-    for some in _parts(connection, store, pairs, delays, errors, limits, unknown_since):
+    for some in _parts(tx, pairs, delays, errors, limits, unknown_since):
         values["available_at"] = now + each(jobs.c.id, _of(delays, some), BigInteger())
         if unknown_since is not None:
             values["unknown_since"] = each(jobs.c.id, _of(unknown_since, some), BigInteger())
@@ -119,15 +118,15 @@ def free(
             values["max_attempts"] = each(jobs.c.id, _of(limits, some), Integer())
         if errors is not None:
             values["last_error"] = each(jobs.c.id, _of(errors, some), Text())
-        freed |= store.dialect.change(connection, jobs, some, values, store.time())
+        freed |= tx.dialect.change(tx, jobs, some, values, tx.time())
     return freed
 
 
-def _parts(connection: Connection, store: Store, pairs: Pairs, *values: Mapping[int, Any] | None) -> Sequence[Pairs]:
+def _parts(tx: Transaction, pairs: Pairs, *values: Mapping[int, Any] | None) -> Sequence[Pairs]:
     """``pairs`` in parts, one for each statement: several, in one transaction, if many jobs have values of their own."""
     if len(pairs) <= AT_ONCE or all(len(set(one.values())) <= 1 for one in values if one):
         return [pairs]
-    store.dialect.begin(connection)
+    tx.begin()
     return [pairs[start : start + AT_ONCE] for start in range(0, len(pairs), AT_ONCE)]
 
 
@@ -135,77 +134,75 @@ def _of(values: Mapping[int, Any], pairs: Pairs) -> dict[int, Any]:
     return {job_id: values[job_id] for job_id, _ in pairs}
 
 
-def rescue(connection: Connection, store: Store, worker: str) -> int:
+def rescue(tx: Transaction, worker: str) -> int:
     """Return the jobs that ``worker`` has claimed and not settled; return how many. Reads all jobs."""
-    jobs = store.tables.jobs
+    jobs = tx.tables.jobs
     held = select(jobs.c.id, jobs.c.version).where(
-        jobs.c.worker == worker, jobs.c.claim_token.is_not(None), jobs.c.available_at > moment(store.clock is not None)
+        jobs.c.worker == worker, jobs.c.claim_token.is_not(None), jobs.c.available_at > moment(tx.store.clock is not None)
     )
-    pairs = [(row.id, row.version) for row in connection.execute(held.order_by(jobs.c.id), store.time())]
+    pairs = [(row.id, row.version) for row in tx.connection.execute(held.order_by(jobs.c.id), tx.time())]
     if not pairs:
         return 0
-    return len(free(connection, store, pairs, delays=dict.fromkeys((job_id for job_id, _ in pairs), 0), attempted=True))
+    return len(free(tx, pairs, delays=dict.fromkeys((job_id for job_id, _ in pairs), 0), attempted=True))
 
 
-def give_back_claim(connection: Connection, store: Store, queue: str, token: str, but: set[int]) -> int:
+def give_back_claim(tx: Transaction, queue: str, token: str, but: set[int]) -> int:
     """Return the jobs of the claim ``token`` to the queue, except ``but``; return how many. Reads the whole queue."""
-    jobs = store.tables.jobs
+    jobs = tx.tables.jobs
     found = select(jobs.c.id, jobs.c.version).where(jobs.c.queue == queue, jobs.c.claim_token == token)
-    pairs = [(row.id, row.version) for row in connection.execute(found.order_by(jobs.c.id)) if row.id not in but]
+    pairs = [(row.id, row.version) for row in tx.connection.execute(found.order_by(jobs.c.id)) if row.id not in but]
     if not pairs:
         return 0
-    return len(free(connection, store, pairs, delays=dict.fromkeys((job_id for job_id, _ in pairs), 0), attempted=False))
+    return len(free(tx, pairs, delays=dict.fromkeys((job_id for job_id, _ in pairs), 0), attempted=False))
 
 
-def tokens(connection: Connection, store: Store, ids: Sequence[int]) -> dict[int, str | None]:
+def tokens(tx: Transaction, ids: Sequence[int]) -> dict[int, str | None]:
     """The claim tokens of the jobs that exist."""
-    jobs = store.tables.jobs
+    jobs = tx.tables.jobs
     found: dict[int, str | None] = {}
     for start in range(0, len(ids), AT_ONCE):
         query = select(jobs.c.id, jobs.c.claim_token).where(jobs.c.id.in_(ids[start : start + AT_ONCE]))
-        found.update((row.id, row.claim_token) for row in connection.execute(store.dialect.by_id(query, jobs)))
+        found.update((row.id, row.claim_token) for row in tx.connection.execute(tx.dialect.by_id(query, jobs)))
     return found
 
 
-def extended(
-    connection: Connection, store: Store, leases: Mapping[int, tuple[int, str]], *, current: bool = False
-) -> dict[int, int]:
+def extended(tx: Transaction, leases: Mapping[int, tuple[int, str]], *, current: bool = False) -> dict[int, int]:
     """The versions of the leases, id → ``(version, claim token)``, that were extended since; without those that were not.
 
     :param current: in a caller's transaction, whose snapshot may be older.
     """
-    jobs = store.tables.jobs
+    jobs = tx.tables.jobs
     rows = select(jobs.c.id, jobs.c.version, jobs.c.claim_token).where(jobs.c.id.in_(sorted(leases))).order_by(jobs.c.id)
-    query: Select[Any] = store.dialect.by_id(rows, jobs)
-    found = connection.execute(store.dialect.lock_rows(query, skip=False) if current else query)
+    query: Select[Any] = tx.dialect.by_id(rows, jobs)
+    found = tx.connection.execute(tx.dialect.lock_rows(query, skip=False) if current else query)
     return {row.id: row.version for row in found if row.claim_token == leases[row.id][1] and row.version > leases[row.id][0]}
 
 
-def leased(connection: Connection, store: Store, queue: str, ids: Sequence[int]) -> dict[int, tuple[ClaimedRow, str, str | None]]:
+def leased(tx: Transaction, queue: str, ids: Sequence[int]) -> dict[int, tuple[ClaimedRow, str, str | None]]:
     """The rows of the jobs of ``queue`` that have a claim token, with it and the worker's name, by id."""
-    jobs = store.tables.jobs
+    jobs = tx.tables.jobs
     columns = [jobs.c[name] for name in ClaimedRow._fields]
     found: dict[int, tuple[ClaimedRow, str, str | None]] = {}
     for start in range(0, len(ids), AT_ONCE):
         query = select(*columns, jobs.c.queue, jobs.c.claim_token, jobs.c.worker)
         query = query.where(jobs.c.id.in_(ids[start : start + AT_ONCE]), jobs.c.claim_token.is_not(None))
-        for *row, of_queue, token, worker in connection.execute(store.dialect.by_id(query, jobs)):
+        for *row, of_queue, token, worker in tx.connection.execute(tx.dialect.by_id(query, jobs)):
             if of_queue == queue:
                 claimed = ClaimedRow(*row)
                 found[claimed.id] = claimed, token, worker
     return found
 
 
-def delete(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+def delete(tx: Transaction, pairs: Pairs) -> set[int]:
     """Delete jobs from the table."""
     if not pairs:
         return set()
-    return store.dialect.delete_returning(connection, store.tables.jobs, pairs)
+    return tx.dialect.delete_returning(tx, tx.tables.jobs, pairs)
 
 
-def mark(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+def mark(tx: Transaction, pairs: Pairs) -> set[int]:
     """Mark jobs as done and move them out of their queue, where every claim would step over them; the sweeper deletes them."""
-    jobs = store.tables.jobs
+    jobs = tx.tables.jobs
     values: dict[str, Any] = {
         "queue": MARKED,
         "delete_mark": 1,
@@ -214,27 +211,26 @@ def mark(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
         "unique_key": None,
         "group_key": None,
     }
-    return store.dialect.change(connection, jobs, pairs, values, {})
+    return tx.dialect.change(tx, jobs, pairs, values, {})
 
 
-def lock(connection: Connection, store: Store, pairs: Pairs) -> Pairs:
+def lock(tx: Transaction, pairs: Pairs) -> Pairs:
     """Lock the rows that match until the transaction ends, and return their pairs."""
-    store.dialect.begin(connection)
-    return store.dialect.hold(connection, store.tables.jobs, pairs)
+    tx.begin()
+    return tx.dialect.hold(tx, tx.tables.jobs, pairs)
 
 
-def unknown_since(connection: Connection, store: Store, pairs: Pairs) -> dict[int, int]:
+def unknown_since(tx: Transaction, pairs: Pairs) -> dict[int, int]:
     """Since when no worker has had a handler for these jobs, by id; those missing were never deferred."""
-    jobs = store.tables.jobs
+    jobs = tx.tables.jobs
     query = select(jobs.c.id, jobs.c.unknown_since).where(
         jobs.c.id.in_([job_id for job_id, _ in pairs]), jobs.c.unknown_since.is_not(None)
     )
-    return {row.id: row.unknown_since for row in connection.execute(query)} if pairs else {}
+    return {row.id: row.unknown_since for row in tx.connection.execute(query)} if pairs else {}
 
 
 def bury(
-    connection: Connection,
-    store: Store,
+    tx: Transaction,
     pairs: Pairs,
     errors: Mapping[int, str],
     limits: Mapping[int, int] | None = None,
@@ -245,38 +241,38 @@ def bury(
 
     ``limits``: their ``max_attempts`` there, by id. ``attempted=False``: the claim that found them was no attempt.
     """
-    jobs, dead = store.tables.jobs, store.tables.dead
+    jobs, dead = tx.tables.jobs, tx.tables.dead
     # Locked first: the same rows must be copied and deleted.
-    held = lock(connection, store, pairs)
+    held = lock(tx, pairs)
     if not held:
         return set()
     columns: dict[str, ColumnElement[Any]] = {column.name: jobs.c[column.name] for column in dead.c if column.name in jobs.c}
-    columns |= {"version": next_version(jobs), "died_at": moment(store.clock is not None)}
+    columns |= {"version": next_version(jobs), "died_at": moment(tx.store.clock is not None)}
     if not attempted:
         columns["attempts"] = case((jobs.c.attempts > 0, jobs.c.attempts - 1), else_=0)
-    for some in _parts(connection, store, held, errors, limits):
+    for some in _parts(tx, held, errors, limits):
         columns["last_error"] = each(jobs.c.id, _of(errors, some), Text())
         if limits:
             columns["max_attempts"] = each(jobs.c.id, _of(limits, some), Integer())
         source = select(*columns.values()).where(jobs.c.id.in_([job_id for job_id, _ in some]))
-        connection.execute(insert(dead).from_select(list(columns), source), store.time())
-    return delete(connection, store, held)
+        tx.connection.execute(insert(dead).from_select(list(columns), source), tx.time())
+    return delete(tx, held)
 
 
-def look(connection: Connection, store: Store, leases: Sequence[tuple[int, int, str]], change: Change) -> dict[int, Sight]:
+def look(tx: Transaction, leases: Sequence[tuple[int, int, str]], change: Change) -> dict[int, Sight]:
     """After a COMMIT whose reply was lost: what shows of ``change`` to the leases ``(id, version, claim token)``, by id.
 
     A version is never used again, so a row with the version of this lease, or with the next one in the form that the change leaves,
     is proof. A deleted row leaves none.
     """
-    jobs, ids = store.tables.jobs, [job_id for job_id, _, _ in leases]
+    jobs, ids = tx.tables.jobs, [job_id for job_id, _, _ in leases]
     found = {
         row.id: row
-        for row in connection.execute(
+        for row in tx.connection.execute(
             select(jobs.c.id, jobs.c.version, jobs.c.claim_token, jobs.c.delete_mark).where(jobs.c.id.in_(ids))
         )
     }
-    traces = _traces(connection, store, ids, change)
+    traces = _traces(tx, ids, change)
     sights = {}
     for job_id, version, token in leases:
         row = found.get(job_id)
@@ -296,15 +292,15 @@ def look(connection: Connection, store: Store, leases: Sequence[tuple[int, int, 
     return sights
 
 
-def _traces(connection: Connection, store: Store, ids: Sequence[int], change: Change) -> set[tuple[int, int]] | None:
+def _traces(tx: Transaction, ids: Sequence[int], change: Change) -> set[tuple[int, int]] | None:
     """The leases ``(id, version)`` of these jobs that ended by ``change``; None: it leaves no rows elsewhere."""
-    dead, errors = store.tables.dead, store.tables.errors
+    dead, errors = tx.tables.dead, tx.tables.errors
     if change is Change.DEAD:
         # With the next version: see :func:`bury`.
         return {
-            (row.id, row.version - 1) for row in connection.execute(select(dead.c.id, dead.c.version).where(dead.c.id.in_(ids)))
+            (row.id, row.version - 1) for row in tx.connection.execute(select(dead.c.id, dead.c.version).where(dead.c.id.in_(ids)))
         }
     if change is Change.FAILED:
         query = select(errors.c.job_id, errors.c.version).where(errors.c.job_id.in_(ids))
-        return {(row.job_id, row.version) for row in connection.execute(query)}
+        return {(row.job_id, row.version) for row in tx.connection.execute(query)}
     return None

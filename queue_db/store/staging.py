@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, ClassVar, Protocol
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, literal, select, update
+from sqlalchemy import ColumnElement, and_, delete, func, insert, literal, select, update
 from sqlalchemy.exc import IntegrityError
 
 from queue_db.dialects.chunks import FIELDS, jobs_of, unpack, whole
@@ -24,7 +24,7 @@ from queue_db.dialects.clock import due_time, moment
 from queue_db.dialects.tabbed import Value
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import StagingError
-from queue_db.store.base import Store
+from queue_db.store.base import Store, Transaction
 from queue_db.store.enqueue import OnDuplicate, after, insert_jobs
 from queue_db.store.schema import DEFAULT_KIND, DEFAULT_MAX_ATTEMPTS
 
@@ -104,42 +104,40 @@ class Published:
     skipped: int  #: not added, because a live job had their unique key
 
 
-def new_attempt(connection: Connection, store: Store) -> int:
+def new_attempt(tx: Transaction) -> int:
     """A number that no other attempt has."""
-    return (store.read_clock(connection) // 1000 << _RANDOM_BITS) | secrets.randbits(_RANDOM_BITS)
+    return (tx.read_clock() // 1000 << _RANDOM_BITS) | secrets.randbits(_RANDOM_BITS)
 
 
-def chunks_of(connection: Connection, store: Store, attempt: int, fields: Sequence[str]) -> Iterator[dict[str, Sequence[Any]]]:
+def chunks_of(tx: Transaction, attempt: int, fields: Sequence[str]) -> Iterator[dict[str, Sequence[Any]]]:
     """Field → values, of each chunk of an attempt, in their order."""
-    staged = store.tables.staged
-    places = connection.execute(select(staged.c.place).where(staged.c.attempt == attempt).order_by(staged.c.place))
+    staged = tx.tables.staged
+    places = tx.connection.execute(select(staged.c.place).where(staged.c.attempt == attempt).order_by(staged.c.place))
     for place in places.scalars().all():
         chunk = select(staged.c.chunk).where(staged.c.attempt == attempt, staged.c.place == place)
-        yield unpack(connection.execute(chunk).scalar_one(), fields)
+        yield unpack(tx.connection.execute(chunk).scalar_one(), fields)
 
 
-def stage(connection: Connection, store: Store, attempt: int, chunks: Iterable[tuple[int, str]]) -> tuple[int, int]:
+def stage(tx: Transaction, attempt: int, chunks: Iterable[tuple[int, str]]) -> tuple[int, int]:
     """Store ``chunks``, each ``(jobs, text)``, under ``attempt``; return how many chunks and jobs there were."""
     places = staged_jobs = 0
     for jobs, chunk in chunks:
         row: dict[str, Sequence[Value]] = {"attempt": (attempt,), "place": (places,), "size": (jobs,), "chunk": (chunk,)}
-        store.dialect.append(connection, store.tables.staged, row)
+        tx.dialect.append(tx, tx.tables.staged, row)
         places += 1
         staged_jobs += jobs
     return places, staged_jobs
 
 
-def ledger(connection: Connection, store: Store, app: str, version: int, queue: str) -> Published | None:
+def ledger(tx: Transaction, app: str, version: int, queue: str) -> Published | None:
     """What was published into ``queue`` as ``(app, version)``; None if nothing was."""
-    published = store.tables.published
-    query = select(published.c.size, published.c.skipped).where(_entry(store, app, version, queue))
-    row = connection.execute(query).first()
+    published = tx.tables.published
+    query = select(published.c.size, published.c.skipped).where(_entry(tx.store, app, version, queue))
+    row = tx.connection.execute(query).first()
     return None if row is None else Published(row.size, row.skipped)
 
 
-def publish(
-    connection: Connection, store: Store, load: Load, attempts: Mapping[int, int], jobs: int, brought: Sequence[bytes] = ()
-) -> Published | None:
+def publish(tx: Transaction, load: Load, attempts: Mapping[int, int], jobs: int, brought: Sequence[bytes] = ()) -> Published | None:
     """Make jobs of what was staged: all of it, or, if ``(app, version)`` was published into this queue before, nothing (None).
 
     :param attempts: attempt → number of its chunks.
@@ -148,35 +146,35 @@ def publish(
     :raises StagingError: chunks are missing: swept, discarded, or lost with an unlogged table; or what was published as
         ``(app, version)`` into this queue had another number of jobs. Nothing was published.
     """
-    if not enter(connection, store, load, jobs):
+    if not enter(tx, load, jobs):
         return None
-    found, added = _copy(connection, store, load, list(attempts))
+    found, added = _copy(tx, load, list(attempts))
     for columns in gathered(brought, load.fields):
         found += len(columns["payload"])
-        added += load_at_once(connection, store, load, columns)
-    take_away(connection, store, load, attempts, found, jobs)
+        added += load_at_once(tx, load, columns)
+    take_away(tx, load, attempts, found, jobs)
     skipped = found - added
     if skipped:
-        published = store.tables.published
-        mine = update(published).where(_entry(store, load.app, load.version, load.queue))
-        connection.execute(mine.values(size=added, skipped=skipped))
+        published = tx.tables.published
+        mine = update(published).where(_entry(tx.store, load.app, load.version, load.queue))
+        tx.connection.execute(mine.values(size=added, skipped=skipped))
     return Published(added, skipped)
 
 
-def enter(connection: Connection, store: Store, load: Entry, rows: int) -> bool:
+def enter(tx: Transaction, load: Entry, rows: int) -> bool:
     """Begin a publication: add its entry to the ledger. False: it is there, from an earlier publication, and nothing is to do.
 
     :param rows: how many are to be published.
     :raises StagingError: what was published as this entry had another number of rows.
     """
-    published = store.tables.published
+    published = tx.tables.published
     entry = {"app": load.app, "version": load.version, "queue": load.queue, "size": rows, "kept": int(load.kept)}
     try:
         # Waits here for a concurrent publication of the same load.
-        with savepoint(connection):
-            connection.execute(insert(published).values(**entry, published_at=moment(store.clock is not None)), store.time())
+        with savepoint(tx.connection):
+            tx.connection.execute(insert(published).values(**entry, published_at=moment(tx.store.clock is not None)), tx.time())
     except IntegrityError:
-        before = ledger(connection, store, load.app, load.version, load.queue)
+        before = ledger(tx, load.app, load.version, load.queue)
         had = rows if before is None else before.jobs + before.skipped
         if had != rows:
             raise StagingError(
@@ -188,13 +186,13 @@ def enter(connection: Connection, store: Store, load: Entry, rows: int) -> bool:
     return True
 
 
-def take_away(connection: Connection, store: Store, load: Entry, attempts: Mapping[int, int], found: int, rows: int) -> None:
+def take_away(tx: Transaction, load: Entry, attempts: Mapping[int, int], found: int, rows: int) -> None:
     """End a publication: delete the chunks that were published, and compare the counts.
 
     :param found: rows that were in the chunks; there should have been ``rows``.
     :raises StagingError: something was missing.
     """
-    gone = _delete(connection, store, list(attempts))
+    gone = _delete(tx, list(attempts))
     expected = sum(attempts.values())
     if gone != expected or found != rows:
         raise StagingError(
@@ -203,14 +201,14 @@ def take_away(connection: Connection, store: Store, load: Entry, attempts: Mappi
         )
 
 
-def load_at_once(connection: Connection, store: Store, load: Load, columns: Mapping[str, Sequence[Any]]) -> int:
+def load_at_once(tx: Transaction, load: Load, columns: Mapping[str, Sequence[Any]]) -> int:
     """Put jobs straight into the queue, without staging them; return how many were added.
 
     :param columns: field (``load.fields``) → values, all of the same length.
     """
     if "unique_key" in columns:
-        return _one_by_one(connection, store, load, columns)[1]
-    now = store.read_clock(connection)
+        return _one_by_one(tx, load, columns)[1]
+    now = tx.read_clock()
     given = {name: _filled(columns, load, name) for name in _LOADED & columns.keys()}
     same = {name: load.defaults.get(name) for name in _LOADED - columns.keys()} | {"queue": load.queue, "created_at": now}
     if {"after", "not_before"} & columns.keys():
@@ -218,7 +216,7 @@ def load_at_once(connection: Connection, store: Store, load: Load, columns: Mapp
         given["available_at"] = [max(now + after, not_before) for after, not_before in zip(delays, moments, strict=True)]
     else:
         same["available_at"] = now
-    store.dialect.append(connection, store.tables.jobs, given, {name: value for name, value in same.items() if value is not None})
+    tx.dialect.append(tx, tx.tables.jobs, given, {name: value for name, value in same.items() if value is not None})
     return len(columns["payload"])
 
 
@@ -230,48 +228,46 @@ def _filled(columns: Mapping[str, Sequence[Any]], load: Load, name: str) -> Sequ
     return values if default is None else [default if value is None else value for value in values]
 
 
-def rows_with_key(
-    connection: Connection, store: Store, load: Load, partitions: Sequence[int | bytes | None], key: str
-) -> Iterator[tuple[int, int]]:
+def rows_with_key(tx: Transaction, load: Load, partitions: Sequence[int | bytes | None], key: str) -> Iterator[tuple[int, int]]:
     """The rows with this unique key that were to be published: partition and place in it, both from 0.
 
     :param partitions: the attempt of each, or the small chunk that was not staged; None: it has no rows.
     """
     for partition, part in enumerate(partitions):
         if isinstance(part, int):
-            chunks: Iterable[Mapping[str, Sequence[Any]]] = chunks_of(connection, store, part, load.fields)
+            chunks: Iterable[Mapping[str, Sequence[Any]]] = chunks_of(tx, part, load.fields)
         else:
             chunks = () if part is None else (unpack(whole(part), load.fields),)
         keys = chain.from_iterable(columns["unique_key"] for columns in chunks)
         yield from ((partition, place) for place, found in enumerate(keys) if found == key)
 
 
-def discard(connection: Connection, store: Store, attempts: Collection[int]) -> int:
+def discard(tx: Transaction, attempts: Collection[int]) -> int:
     """Delete what these attempts have staged, unless it has been published; return the number of chunks."""
-    return _delete(connection, store, list(attempts))
+    return _delete(tx, list(attempts))
 
 
-def sweep(connection: Connection, store: Store, age: float, limit: int) -> int:
+def sweep(tx: Transaction, age: float, limit: int) -> int:
     """Delete up to ``limit`` chunks and ledger entries older than ``age`` (seconds) that are no longer needed."""
-    staged, published = store.tables.staged, store.tables.published
-    oldest = (store.read_clock(connection) - int(age * 1_000_000)) // 1000 << _RANDOM_BITS
+    staged, published = tx.tables.staged, tx.tables.published
+    oldest = (tx.read_clock() - int(age * 1_000_000)) // 1000 << _RANDOM_BITS
     late = select(staged.c.attempt, staged.c.place).where(staged.c.attempt < oldest).order_by(staged.c.attempt).limit(limit)
     gone = 0
     # Skip rows that other transactions have locked, such as another sweep.
-    for attempt, place in connection.execute(store.dialect.lock_rows(late, skip=True)).all():
-        gone += connection.execute(delete(staged).where(staged.c.attempt == attempt, staged.c.place == place)).rowcount
-    past = moment(store.clock is not None) - int(age * 1_000_000)
+    for attempt, place in tx.connection.execute(tx.dialect.lock_rows(late, skip=True)).all():
+        gone += tx.connection.execute(delete(staged).where(staged.c.attempt == attempt, staged.c.place == place)).rowcount
+    past = moment(tx.store.clock is not None) - int(age * 1_000_000)
     old = select(published.c.app, published.c.version, published.c.queue)
     old = old.where(published.c.kept == 0, published.c.published_at < past).limit(limit)
-    for app, version, queue in connection.execute(store.dialect.lock_rows(old, skip=True), store.time()).all():
-        gone += connection.execute(delete(published).where(_entry(store, app, version, queue))).rowcount
+    for app, version, queue in tx.connection.execute(tx.dialect.lock_rows(old, skip=True), tx.time()).all():
+        gone += tx.connection.execute(delete(published).where(_entry(tx.store, app, version, queue))).rowcount
     return gone
 
 
-def forget_versions(connection: Connection, store: Store, app: str, below: int) -> None:
+def forget_versions(tx: Transaction, app: str, below: int) -> None:
     """Remove the ledger's entries of ``app`` with versions below ``below``, which cannot be published again."""
-    published = store.tables.published
-    connection.execute(delete(published).where(published.c.app == app, published.c.version < below))
+    published = tx.tables.published
+    tx.connection.execute(delete(published).where(published.c.app == app, published.c.version < below))
 
 
 def _entry(store: Store, app: str, version: int, queue: str) -> ColumnElement[bool]:
@@ -280,30 +276,28 @@ def _entry(store: Store, app: str, version: int, queue: str) -> ColumnElement[bo
     return and_(published.c.app == app, published.c.version == version, published.c.queue == queue)
 
 
-def _copy(connection: Connection, store: Store, load: Load, attempts: Sequence[int]) -> tuple[int, int]:
+def _copy(tx: Transaction, load: Load, attempts: Sequence[int]) -> tuple[int, int]:
     """Make jobs of what the attempts have staged; how many were found, and how many of these were added."""
-    staged = store.tables.staged
+    staged = tx.tables.staged
     found = added = 0
     for some in _parts(attempts, _ATTEMPTS):
-        unpacked = None if "unique_key" in load.fields else store.dialect.unpacked(staged.c.chunk, load.fields)
+        unpacked = None if "unique_key" in load.fields else tx.dialect.unpacked(staged.c.chunk, load.fields)
         if unpacked is not None:
-            inserted = _insert(connection, store, load, unpacked.fields, unpacked.rows, staged, some)
+            inserted = _insert(tx, load, unpacked.fields, unpacked.rows, staged, some)
             found, added = found + inserted, added + inserted
             continue
         for attempt in some:
-            for columns in chunks_of(connection, store, attempt, load.fields):
-                read, inserted = _one_by_one(connection, store, load, columns)
+            for columns in chunks_of(tx, attempt, load.fields):
+                read, inserted = _one_by_one(tx, load, columns)
                 found, added = found + read, added + inserted
     return found, added
 
 
-def _insert(
-    connection: Connection, store: Store, load: Load, given: Mapping[str, Any], rows: Any, staged: Any, attempts: Sequence[int]
-) -> int:
+def _insert(tx: Transaction, load: Load, given: Mapping[str, Any], rows: Any, staged: Any, attempts: Sequence[int]) -> int:
     """The database takes the chunks apart and inserts their jobs."""
-    jobs = store.tables.jobs
+    jobs = tx.tables.jobs
     # Read once and not for each row, which takes PostgreSQL a tenth of the time.
-    now = select(moment(store.clock is not None)).scalar_subquery()
+    now = select(moment(tx.store.clock is not None)).scalar_subquery()
     value: dict[str, Any] = {}
     for name, kind in FIELDS.items():
         default = load.defaults.get(name)
@@ -318,16 +312,16 @@ def _insert(
     columns["created_at"] = now
     joined = staged.join(rows, literal(1) == literal(1))
     source = select(*columns.values()).select_from(joined).where(staged.c.attempt.in_(attempts))
-    return connection.execute(insert(jobs).from_select(list(columns), source), store.time()).rowcount
+    return tx.connection.execute(insert(jobs).from_select(list(columns), source), tx.time()).rowcount
 
 
-def _one_by_one(connection: Connection, store: Store, load: Load, columns: Mapping[str, Sequence[Any]]) -> tuple[int, int]:
+def _one_by_one(tx: Transaction, load: Load, columns: Mapping[str, Sequence[Any]]) -> tuple[int, int]:
     """Insert jobs as any other enqueue: for unique keys, or where the database cannot unpack chunks."""
     jobs = jobs_of(columns, load.queue, {**DEFAULTS, **load.defaults})
     found = added = 0
     while some := list(islice(jobs, _JOBS)):
         with after(found):
-            added += sum(job_id is not None for job_id in insert_jobs(connection, store, some, load.on_duplicate))
+            added += sum(job_id is not None for job_id in insert_jobs(tx, some, load.on_duplicate))
         found += len(some)
     return found, added
 
@@ -345,11 +339,11 @@ def gathered(chunks: Iterable[bytes], fields: Sequence[str]) -> Iterator[dict[st
         yield dict(columns)
 
 
-def _delete(connection: Connection, store: Store, attempts: Sequence[int]) -> int:
-    staged = store.tables.staged
+def _delete(tx: Transaction, attempts: Sequence[int]) -> int:
+    staged = tx.tables.staged
     # In order, so that a publication and a discard of the same attempts wait for each other in one direction only.
     return sum(
-        connection.execute(delete(staged).where(staged.c.attempt.in_(some))).rowcount
+        tx.connection.execute(delete(staged).where(staged.c.attempt.in_(some))).rowcount
         for some in _parts(sorted(attempts), _ATTEMPTS)
     )
 

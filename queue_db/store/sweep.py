@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, and_, func, or_, select
+from sqlalchemy import and_, func, or_, select
 
 from queue_db.dialects.clock import moment
 from queue_db.store import dependents
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 from queue_db.store.callbacks import Departure
 from queue_db.store.schema import MARKED
 
@@ -14,43 +14,41 @@ from queue_db.store.schema import MARKED
 BATCH = 1000
 
 
-def delete_marked(connection: Connection, store: Store, limit: int, *, everywhere: bool = False) -> int:
+def delete_marked(tx: Transaction, limit: int, *, everywhere: bool = False) -> int:
     """Delete up to ``limit`` jobs that are marked as done; return how many.
 
     :param everywhere: also those in other places than :func:`queue_db.store.settle.mark` moves them to. Reads the whole table.
     """
-    jobs = store.tables.jobs
+    jobs = tx.tables.jobs
     query = select(jobs.c.id, jobs.c.version).where(jobs.c.delete_mark == 1).limit(limit)
     # Those of MARKED in no order: a planner that expects few of them would read and sort them all.
-    query = query.order_by(jobs.c.id) if everywhere else store.dialect.by_claim(query.where(jobs.c.queue == MARKED), jobs)
-    pairs = [(row.id, row.version) for row in connection.execute(query)]
-    return len(store.dialect.delete_returning(connection, jobs, pairs)) if pairs else 0
+    query = query.order_by(jobs.c.id) if everywhere else tx.dialect.by_claim(query.where(jobs.c.queue == MARKED), jobs)
+    pairs = [(row.id, row.version) for row in tx.connection.execute(query)]
+    return len(tx.dialect.delete_returning(tx, jobs, pairs)) if pairs else 0
 
 
-def highest(connection: Connection, store: Store) -> int:
+def highest(tx: Transaction) -> int:
     """The highest id of a live job; 0 if there is none."""
-    jobs = store.tables.jobs
-    return int(connection.execute(select(func.max(jobs.c.id))).scalar() or 0)
+    jobs = tx.tables.jobs
+    return int(tx.connection.execute(select(func.max(jobs.c.id))).scalar() or 0)
 
 
-def delete_waiting(
-    connection: Connection, store: Store, queue: str, above: int, upto: int, limit: int
-) -> tuple[int, int | None, set[str]]:
+def delete_waiting(tx: Transaction, queue: str, above: int, upto: int, limit: int) -> tuple[int, int | None]:
     """Delete up to ``limit`` jobs of ``queue`` that are not leased, with ids above ``above`` up to ``upto``.
 
-    Returns how many were deleted, the id to go on from, None when there are no more, and the queues that have got jobs to claim.
+    Returns how many were deleted, and the id to go on from; None when there are no more.
     """
-    jobs = store.tables.jobs
-    waiting = or_(jobs.c.claim_token.is_(None), jobs.c.available_at <= moment(store.clock is not None))
+    jobs = tx.tables.jobs
+    waiting = or_(jobs.c.claim_token.is_(None), jobs.c.available_at <= moment(tx.store.clock is not None))
     query = (
         select(jobs.c.id, jobs.c.version)
         .where(and_(jobs.c.queue == queue, jobs.c.id > above, jobs.c.id <= upto, jobs.c.delete_mark == 0, waiting))
         .order_by(jobs.c.id)
         .limit(limit)
     )
-    pairs = [(row.id, row.version) for row in connection.execute(query, store.time())]
+    pairs = [(row.id, row.version) for row in tx.connection.execute(query, tx.time())]
     if not pairs:
-        return 0, None, set()
+        return 0, None
     # Fenced like every change: a job that was claimed between the two statements stays.
-    gone, woken_queues = dependents.delete(connection, store, pairs, lambda _: Departure.CANCELLED)
-    return len(gone), pairs[-1][0], woken_queues
+    gone = dependents.delete(tx, pairs, lambda _: Departure.CANCELLED)
+    return len(gone), pairs[-1][0]

@@ -4,87 +4,87 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, or_, select, update
+from sqlalchemy import Row, delete, insert, or_, select, update
 
 from queue_db.dialects.clock import moment
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 
 
-def create(connection: Connection, store: Store, values: dict[str, Any], lasts: int | None) -> bool:
+def create(tx: Transaction, values: dict[str, Any], lasts: int | None) -> bool:
     """Make a token; False if there is one of this name, also a revoked one.
 
     :param lasts: microseconds; None: it does not expire.
     :raises IntegrityError: another transaction has just made it: try again.
     """
-    table = store.tables.service.tokens
-    store.dialect.begin(connection)
-    if connection.execute(select(table.c.name).where(table.c.name == values["name"])).first() is not None:
+    table = tx.tables.service.tokens
+    tx.begin()
+    if tx.connection.execute(select(table.c.name).where(table.c.name == values["name"])).first() is not None:
         return False
-    now = store.read_clock(connection)
+    now = tx.read_clock()
     made = insert(table).values(created_at=now, expires_at=None if lasts is None else now + lasts, **values)
-    connection.execute(made)
+    tx.connection.execute(made)
     return True
 
 
-def find(connection: Connection, store: Store, sha256: str) -> Row[Any] | None:
+def find(tx: Transaction, sha256: str) -> Row[Any] | None:
     """The token with this hash, also an expired or revoked one, and ``now``."""
-    table = store.tables.service.tokens
-    found = select(table, moment(store.clock is not None).label("now")).where(table.c.sha256 == sha256)
-    return connection.execute(found, store.time()).first()
+    table = tx.tables.service.tokens
+    found = select(table, moment(tx.store.clock is not None).label("now")).where(table.c.sha256 == sha256)
+    return tx.connection.execute(found, tx.time()).first()
 
 
-def every(connection: Connection, store: Store) -> list[Row[Any]]:
+def every(tx: Transaction) -> list[Row[Any]]:
     """All tokens by name, and ``now``."""
-    table = store.tables.service.tokens
-    found = select(table, moment(store.clock is not None).label("now")).order_by(table.c.name)
-    return list(connection.execute(found, store.time()))
+    table = tx.tables.service.tokens
+    found = select(table, moment(tx.store.clock is not None).label("now")).order_by(table.c.name)
+    return list(tx.connection.execute(found, tx.time()))
 
 
-def use(connection: Connection, store: Store, name: str, interval: int) -> None:
+def use(tx: Transaction, name: str, interval: int) -> None:
     """Record the use of a token, at most once in ``interval`` microseconds."""
-    table = store.tables.service.tokens
-    now = moment(store.clock is not None)
+    table = tx.tables.service.tokens
+    now = moment(tx.store.clock is not None)
     late = or_(table.c.used_at.is_(None), table.c.used_at <= now - interval)
-    connection.execute(update(table).where(table.c.name == name, late).values(used_at=now), store.time())
+    tx.connection.execute(update(table).where(table.c.name == name, late).values(used_at=now), tx.time())
 
 
-def revoke(connection: Connection, store: Store, name: str) -> bool:
+def revoke(tx: Transaction, name: str) -> bool:
     """Revoke a token and end its sessions; False if there is none, or it was revoked before."""
-    table, sessions = store.tables.service.tokens, store.tables.service.sessions
-    store.dialect.begin(connection)
+    table, sessions = tx.tables.service.tokens, tx.tables.service.sessions
+    tx.begin()
     live = update(table).where(table.c.name == name, table.c.revoked_at.is_(None))
-    revoked = connection.execute(live.values(revoked_at=moment(store.clock is not None)), store.time()).rowcount
-    connection.execute(delete(sessions).where(sessions.c.token == name))
+    revoked = tx.connection.execute(live.values(revoked_at=moment(tx.store.clock is not None)), tx.time()).rowcount
+    tx.connection.execute(delete(sessions).where(sessions.c.token == name))
     return bool(revoked)
 
 
-def log_in(connection: Connection, store: Store, sha256: str, token: str, csrf: str, lasts: int) -> None:
+def log_in(tx: Transaction, sha256: str, token: str, csrf: str, lasts: int) -> None:
     """Make a session that ends after ``lasts`` microseconds; delete those that have ended."""
-    table = store.tables.service.sessions
-    store.dialect.begin(connection)
-    now = store.read_clock(connection)
-    connection.execute(delete(table).where(table.c.expires_at <= now))
-    connection.execute(insert(table).values(sha256=sha256, token=token, csrf=csrf, created_at=now, expires_at=now + lasts))
+    table = tx.tables.service.sessions
+    tx.begin()
+    now = tx.read_clock()
+    tx.connection.execute(delete(table).where(table.c.expires_at <= now))
+    tx.connection.execute(insert(table).values(sha256=sha256, token=token, csrf=csrf, created_at=now, expires_at=now + lasts))
 
 
-def session(connection: Connection, store: Store, sha256: str) -> Row[Any] | None:
+def session(tx: Transaction, sha256: str) -> Row[Any] | None:
     """The session with this hash, also one that has ended, with the columns of its token, and ``now``."""
-    table, tokens = store.tables.service.sessions, store.tables.service.tokens
+    table, tokens = tx.tables.service.sessions, tx.tables.service.tokens
     found = (
         select(
             tokens,
             table.c.sha256.label("session_sha256"),
             table.c.csrf,
             table.c.expires_at.label("session_expires_at"),
-            moment(store.clock is not None).label("now"),
+            moment(tx.store.clock is not None).label("now"),
         )
         .join_from(table, tokens, tokens.c.name == table.c.token)
         .where(table.c.sha256 == sha256)
     )
-    return connection.execute(found, store.time()).first()
+    return tx.connection.execute(found, tx.time()).first()
 
 
-def log_out(connection: Connection, store: Store, sha256: str) -> bool:
+def log_out(tx: Transaction, sha256: str) -> bool:
     """Delete a session; False if there was none."""
-    table = store.tables.service.sessions
-    return bool(connection.execute(delete(table).where(table.c.sha256 == sha256)).rowcount)
+    table = tx.tables.service.sessions
+    return bool(tx.connection.execute(delete(table).where(table.c.sha256 == sha256)).rowcount)

@@ -10,7 +10,6 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
-    Connection,
     Integer,
     Select,
     Table,
@@ -24,7 +23,7 @@ from sqlalchemy import (
 
 from queue_db.dialects.clock import moment
 from queue_db.model import Range
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 from queue_db.store.schema import NEVER
 
 # Places in the rows of the answer.
@@ -48,34 +47,34 @@ class Outlook:
     asked_at: int = 0
 
 
-def anything_left(connection: Connection, store: Store, queue: str, within: int, kind: str | None = None) -> bool:
+def anything_left(tx: Transaction, queue: str, within: int, kind: str | None = None) -> bool:
     """Whether ``queue`` has a job that is leased, or due at most ``within`` microseconds from now.
 
     A job that waits for others of its group does not count, since one of these does; nor one that a stream holds.
 
     :param kind: only jobs of this kind.
     """
-    jobs = store.tables.jobs
-    near = jobs.c.available_at <= moment(store.clock is not None) + literal(within, BigInteger)
+    jobs = tx.tables.jobs
+    near = jobs.c.available_at <= moment(tx.store.clock is not None) + literal(within, BigInteger)
     mine = [jobs.c.queue == queue, jobs.c.delete_mark == 0, jobs.c.available_at < NEVER, near | jobs.c.claim_token.is_not(None)]
     if kind is not None:
         mine.append(jobs.c.kind == kind)
-    return connection.execute(select(literal(1)).where(*mine).limit(1), store.time()).first() is not None
+    return tx.connection.execute(select(literal(1)).where(*mine).limit(1), tx.time()).first() is not None
 
 
-def look(connection: Connection, store: Store, queues: Mapping[str, Sequence[Range]]) -> dict[str, Outlook]:
+def look(tx: Transaction, queues: Mapping[str, Sequence[Range]]) -> dict[str, Outlook]:
     """The outlook of each queue; ``queues`` says in which ranges (``store/low_water_marks.py``) its jobs lie, none: anywhere.
 
     Reads one index entry for each range and each gap between them. A running job counts as due at the end of its lease.
     """
-    values: dict[str, Any] = store.time()
+    values: dict[str, Any] = tx.time()
     for place, (queue, ranges) in enumerate(queues.items()):
         values[f"queue_{place}"] = queue
         for number, known in enumerate(ranges):
             values[f"priority_{place}_{number}"] = known.priority
             values[f"floor_{place}_{number}"] = known.floor
     shape = tuple(len(ranges) for ranges in queues.values())
-    rows = store.dialect.fetch(connection, _question(store.tables.jobs, shape, store.clock is not None), values)
+    rows = tx.fetch(_question(tx.tables.jobs, shape, tx.store.clock is not None), values)
     now = next(row[_DUE] for row in rows if row[_PLACE] == _CLOCK)
     due: dict[int, int] = {}
     unseen: dict[int, list[int]] = {}

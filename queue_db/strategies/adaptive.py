@@ -16,15 +16,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sqlalchemy import Connection
-
 from queue_db import arguments
 from queue_db.concurrency import forks
 from queue_db.concurrency.named import Named
 from queue_db.errors import ArgumentError
 from queue_db.model import Capability, ClaimRequest, ClaimResult
 from queue_db.store import lease
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 from queue_db.strategies.base import named
 from queue_db.strategies.optimistic import HEAD_EVERY, Pick, Slots, candidate_window, check_chance
 from queue_db.strategies.ways import Choice, Way
@@ -155,15 +153,15 @@ class Adaptive:
             calls = control.calls
             return Usage(way, calls[Way.SKIP_LOCKED], calls[Way.WINDOW], control.candidates, control.missed, ratio)
 
-    def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
+    def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
         """Take the head with SKIP LOCKED; or a slot of the window, and every sixteenth time the head."""
-        both = self.skip_locked and store.capabilities >= _BOTH
-        if both and self._way(store.capabilities, request) is Way.SKIP_LOCKED:
-            return lease.claim(connection, store, request, lease.CandidateWindow(lock=lease.Lock.SKIP, read=request.limit))
+        both = self.skip_locked and tx.store.capabilities >= _BOTH
+        if both and self._way(tx.store.capabilities, request) is Way.SKIP_LOCKED:
+            return lease.claim(tx, request, lease.CandidateWindow(lock=lease.Lock.SKIP, read=request.limit))
         # With one writer at a time there are no races: always the head.
-        width = self.window(request.queue) if Capability.CONCURRENT_WRITERS in store.capabilities else 1
+        width = self.window(request.queue) if Capability.CONCURRENT_WRITERS in tx.store.capabilities else 1
         pick: Pick = "head" if self._turn() % HEAD_EVERY == 0 else "slot"
-        return lease.claim(connection, store, request, candidate_window(pick, width, request, self.rng, self._slots))
+        return lease.claim(tx, request, candidate_window(pick, width, request, self.rng, self._slots))
 
     def _way(self, capabilities: frozenset[Capability], request: ClaimRequest) -> Way:
         """The way of a round: a whole call goes one way, so that its cost can be compared."""

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar, runtime_checkable
 
-from sqlalchemy import Connection
-
 from queue_db import arguments
 from queue_db.errors import ConfigurationError
 from queue_db.model import Capability, ClaimRequest, ClaimResult
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 
 
 @runtime_checkable
@@ -26,11 +24,11 @@ class Strategy(Protocol):
     #: Required capabilities of the database; checked when it is opened.
     needs: frozenset[Capability]
 
-    def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
+    def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
         """Take up to ``request.limit`` jobs. Never commits, never sleeps; a miss is counted, not raised.
 
-        ``connection`` may commit each statement by itself: call ``store.dialect.begin(connection)`` before several that belong
-        together. :func:`queue_db.store.lease.claim` does so where needed.
+        The connection may commit each statement by itself: call ``tx.begin()`` before several that belong together.
+        :func:`queue_db.store.lease.claim` does so where needed.
 
         ``request.completes``: completed jobs that :func:`~queue_db.store.lease.claim` deletes before it claims. A strategy passes
         it on with the request, or leaves it alone: then they are completed in a transaction of their own.

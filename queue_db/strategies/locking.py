@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from sqlalchemy import Connection
-
 from queue_db.model import Capability, ClaimRequest, ClaimResult
 from queue_db.store import lease
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 from queue_db.strategies.base import named
 
 
@@ -20,10 +18,10 @@ class Pessimistic:
     name: str = field(default="pessimistic", init=False)
     needs: frozenset[Capability] = field(default=frozenset(), init=False, repr=False)
 
-    def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
+    def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
         """Lock the head, then take it."""
-        won = lease.claim(connection, store, request, lease.CandidateWindow(lock=lease.Lock.WAIT, read=request.limit))
-        if not won.rows and not won.missed and won.conclusive and lease.anything_due(connection, store, request):
+        won = lease.claim(tx, request, lease.CandidateWindow(lock=lease.Lock.WAIT, read=request.limit))
+        if not won.rows and not won.missed and won.conclusive and lease.anything_due(tx, request):
             # During the wait for the locks another claim took the rows; the result does not show them.
             return replace(won, missed=1)
         return won
@@ -40,9 +38,9 @@ class SkipLocked:
     name: str = field(default="skip_locked", init=False)
     needs: frozenset[Capability] = field(default=frozenset({Capability.SKIP_LOCKED}), init=False, repr=False)
 
-    def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
+    def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
         """Lock the first free jobs, then take them."""
-        return lease.claim(connection, store, request, lease.CandidateWindow(lock=lease.Lock.SKIP, read=request.limit))
+        return lease.claim(tx, request, lease.CandidateWindow(lock=lease.Lock.SKIP, read=request.limit))
 
     def observe(self, result: ClaimResult) -> None:
         """Nothing to learn."""

@@ -13,13 +13,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from sqlalchemy import Connection
-
 from queue_db import arguments
 from queue_db.errors import ArgumentError
 from queue_db.model import Capability, ClaimRequest, ClaimResult
 from queue_db.store import lease
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 from queue_db.strategies.base import named
 
 Pick = Literal["head", "uniform", "geometric", "slice", "slot"]
@@ -114,10 +112,10 @@ class Optimistic:
         self._turn: Callable[[], int] = itertools.count(1).__next__
         self._slots = Slots(self.rng)
 
-    def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
+    def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
         """Take from the window, and every sixteenth time from the head."""
         pick: Pick = "head" if self._turn() % HEAD_EVERY == 0 else self.pick
-        return lease.claim(connection, store, request, candidate_window(pick, self.window, request, self.rng, self._slots))
+        return lease.claim(tx, request, candidate_window(pick, self.window, request, self.rng, self._slots))
 
     def observe(self, result: ClaimResult) -> None:
         """Keep or leave the slot; the window is fixed."""

@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar
 
 from queue_db import arguments
@@ -19,6 +19,8 @@ from queue_db.model import (
     exhausted_in,
     links_of,
 )
+from queue_db.store import LowWaterMarks
+from queue_db.store.base import follow
 from queue_db.verbs.claim_round import ClaimCall, ClaimRounds, Won
 from queue_db.verbs.fenced_change import Carrier, Outcome, Pairs, Work
 
@@ -50,6 +52,10 @@ class ClaimLoop:
         # Whether the last round won all it wanted: then the next one probably does too.
         self._winning = False
         self._rounds = ClaimRounds(core, queue)
+
+    @cached_property
+    def _marks(self) -> LowWaterMarks:
+        return self._core.marks[self._queue]
 
     def claim(
         self, limit: int, lease: int, *, delete: bool = False, unless_due: Iterable[str] = (), worker: str | None = None
@@ -85,7 +91,7 @@ class ClaimLoop:
 
     def _begun(self, limit: int, lease: int, delete: bool, unless_due: Iterable[str], worker: str | None) -> ClaimCall:
         arguments.whole("limit", limit, 1, MAX_CLAIM)
-        marks = self._core.marks[self._queue]
+        marks = self._marks
         rescan = marks.rescan_due()
         fast_path = self._winning and not rescan
         return ClaimCall(
@@ -124,7 +130,7 @@ class ClaimLoop:
         except BaseException:
             self._rounds.abandon(call)
             raise
-        self._count(call)
+        self._finish(call)
         return call.won
 
     def _carry(self, call: ClaimCall, pairs: Pairs, work: Work) -> Outcome | None:
@@ -143,7 +149,7 @@ class ClaimLoop:
             answer = self._rounds.ask(call, completion, work)
         except StorageError as error:
             if error.outcome_unknown:
-                return Outcome(completion.done, error)
+                return Outcome(completion.done, None, error)
             counters = core.database.counters
             with core.database.counting:
                 counters.retried += 1
@@ -152,7 +158,10 @@ class ClaimLoop:
             call.locked = answer.claim.locked  # the call goes on the way that the strategy has chosen for it
             return None
         call.answered = answer
-        return None if completion.done is None else Outcome(completion.done)
+        if completion.done is None:
+            call.committed.append(answer.tx)
+            return None
+        return Outcome(completion.done, answer.tx)
 
     def _another(self, call: ClaimCall, claim: ClaimResult, buried: int) -> bool:
         """Whether another round follows the one that got ``claim`` and buried exhausted jobs; waits a moment after lost races."""
@@ -185,8 +194,11 @@ class ClaimLoop:
         """
         if call.answered is None:
             call.answered = self._rounds.ask(call)
-        token, answer, seconds = call.answered
-        self._rounds.give_back_unanswered()
+            if call.answered.tx.woken or call.answered.tx.following:
+                call.committed.append(call.answered.tx)
+        token, answer, _, seconds = call.answered
+        if self._rounds.unanswered:
+            self._rounds.give_back_unanswered()
         self._learn(answer, call, seconds)
         call.fast_path, call.locked = False, answer.locked
         exhausted = exhausted_in(answer.rows)
@@ -222,13 +234,19 @@ class ClaimLoop:
             self._core.tally.add(self._queue, missed=lost)
         return lost
 
-    def _count(self, call: ClaimCall) -> None:
+    def _finish(self, call: ClaimCall) -> None:
+        """Count the call, and do what follows its rounds."""
         counters = self._core.database.counters
         with self._core.database.counting:
             counters.claims += 1
             if not call.won:
                 counters.contended += call.missed > 0
                 counters.empty += not call.missed
+        if call.committed:
+            try:
+                follow(call.committed)
+            except Exception:  # the jobs that were won, and may be deleted, must not be lost by it
+                log.exception("jobs of %r are claimed, but not all who wait for others were woken", self._queue)
 
     def _count_round(self, claim: ClaimResult, exhausted: int, *, deleted: bool) -> None:
         counters = self._core.database.counters

@@ -9,12 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sqlalchemy import Connection
-
 from queue_db.core import ONCE, Core, Run
 from queue_db.errors import StorageError
 from queue_db.model import CallCost, ClaimedRow, ClaimRequest, ClaimResult, Completion, JobLinks, links_of
-from queue_db.store import LowWaterMarks, Store, settle
+from queue_db.store import LowWaterMarks, Transaction, settle
 from queue_db.store.callbacks import Departure
 from queue_db.store.dependents import finish
 from queue_db.verbs.fenced_change import Work
@@ -45,6 +43,8 @@ class Answer(NamedTuple):
 
     token: str
     claim: ClaimResult
+    #: Its transaction, which was committed.
+    tx: Transaction
     seconds: float
 
 
@@ -76,6 +76,8 @@ class ClaimCall:
     doubtful: ClaimResult | None = None
     #: The answer to a round whose jobs are not in ``won`` yet.
     answered: Answer | None = None
+    #: The transactions of its rounds that something follows, but for one that is a completion's.
+    committed: list[Transaction] = field(default_factory=list)
 
     def cost(self) -> CallCost | None:
         """What the call has cost until now; None if it found no job, or did not begin on the fast path."""
@@ -102,13 +104,14 @@ class ClaimRounds:
     def __init__(self, core: Core, queue: str) -> None:
         self._core = core
         self._queue = queue
-        self._unanswered: list[Unanswered] = []
+        #: Claims whose jobs are to be given back.
+        self.unanswered: list[Unanswered] = []
 
     def abandon(self, call: ClaimCall) -> None:
         """The call was stopped: the jobs that it won are in no hands."""
-        self._unanswered.extend(Unanswered(token) for _, token in call.won)
+        self.unanswered.extend(Unanswered(token) for _, token in call.won)
         if call.answered is not None:
-            self._unanswered.append(Unanswered(call.answered.token))
+            self.unanswered.append(Unanswered(call.answered.token))
 
     def ask(self, call: ClaimCall, completion: Completion | None = None, complete: Work | None = None) -> Answer:
         """Read candidates and take them, in one transaction; with ``completion`` first complete its jobs, by ``complete`` where the
@@ -116,36 +119,31 @@ class ClaimRounds:
         """
         core, request = self._core, self._request(call, completion)
         began, runs, answer = time.monotonic(), 0, None
-        woken: set[str] = set()
 
-        def claim(connection: Connection, store: Store) -> ClaimResult:
+        def claim(tx: Transaction) -> ClaimResult:
             nonlocal runs
             runs += 1
             if completion is not None and complete is not None and request.completes is None:
-                store.dialect.begin(connection)
-                completion.done = complete(connection, store, completion.pairs)
+                tx.begin()
+                completion.done = complete(tx, completion.pairs)
             if call.delete and not request.delete_on_claim:
-                store.dialect.begin(connection)
-            found = core.strategy.claim(connection, store, request)
+                tx.begin()
+            found = core.strategy.claim(tx, request)
             if call.delete and not found.deleted:
-                woken.clear()
-                woken.update(_delete(connection, store, self._queue, [row for row in found.rows if not row.exhausted]))
-                for queue in sorted(woken):
-                    core.notifications.notify(connection, queue)
+                _delete(tx, self._queue, [row for row in found.rows if not row.exhausted])
             return found
 
         how = _EXCHANGE if completion is not None else _CLAIM_AND_DELETE if call.delete else _CLAIM
         try:
-            answer = core.run(how, claim)
+            answer, tx = core.commit(how, claim)
         except StorageError as error:
             if completion is not None and not error.outcome_unknown:
                 runs = 0  # its only run was rolled back
             raise
         finally:
             if not call.delete and runs > (answer is not None):
-                self._unanswered.append(Unanswered(request.token, set() if answer is None else {row.id for row in answer.rows}))
-        core.notifications.wake(*woken)
-        return Answer(request.token, answer, time.monotonic() - began)
+                self.unanswered.append(Unanswered(request.token, set() if answer is None else {row.id for row in answer.rows}))
+        return Answer(request.token, answer, tx, time.monotonic() - began)
 
     def _request(self, call: ClaimCall, completion: Completion | None) -> ClaimRequest:
         store = self._core.store
@@ -166,9 +164,9 @@ class ClaimRounds:
 
     def give_back_unanswered(self) -> None:
         """Release the jobs of earlier claims whose answers were lost, as far as the server has executed them."""
-        for _ in range(len(self._unanswered)):
+        for _ in range(len(self.unanswered)):
             try:
-                lost = self._unanswered.pop(0)
+                lost = self.unanswered.pop(0)
             except IndexError:  # another thread has taken the last one
                 return
             try:
@@ -178,23 +176,23 @@ class ClaimRounds:
                     if found:
                         log.info("%d jobs of %r are back in the queue: the answer to their claim was lost", found, self._queue)
             except StorageError:
-                self._unanswered.append(lost)  # the next claim tries again; or the leases end
+                self.unanswered.append(lost)  # the next claim tries again; or the leases end
                 break
             except BaseException:
-                self._unanswered.append(lost)
+                self.unanswered.append(lost)
                 raise
             if lost.looks < len(LOOKS):
-                self._unanswered.append(lost)
+                self.unanswered.append(lost)
 
 
-def _delete(connection: Connection, store: Store, queue: str, rows: Sequence[ClaimedRow]) -> set[str]:
-    """Delete claimed jobs in the transaction of the claim; return the queues with new due jobs."""
+def _delete(tx: Transaction, queue: str, rows: Sequence[ClaimedRow]) -> None:
+    """Delete claimed jobs in the transaction of the claim."""
 
     def leave() -> dict[int, Departure]:
-        return dict.fromkeys(settle.delete(connection, store, [(row.id, row.version) for row in rows]), Departure.COMPLETED)
+        return dict.fromkeys(settle.delete(tx, [(row.id, row.version) for row in rows]), Departure.COMPLETED)
 
     links: dict[int, JobLinks] = {row.id: found for row in rows if (found := links_of(queue, row)) is not None}
     if links:
-        return finish(connection, store, links, leave)
-    leave()
-    return set()
+        finish(tx, links, leave)
+    else:
+        leave()

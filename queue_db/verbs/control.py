@@ -95,5 +95,5 @@ def repair_groups(core: Core, queue: str) -> int:
     found = core.read(groups.incomplete, queue)
     # A few at a time, since others wait for them meanwhile.
     for start in range(0, len(found), groups.AT_ONCE):
-        core.notifications.wake(*core.write(groups.repair, found[start : start + groups.AT_ONCE]))
+        core.write(groups.repair, found[start : start + groups.AT_ONCE])
     return len(found)

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, TypeVar
 from sqlalchemy import Connection
 
 from queue_db.concurrency.batching import Batcher
-from queue_db.core import ONCE, Core, Run, name_of
+from queue_db.core import Core, Run
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import DuplicateJobError, QueueDBError, StorageError
 from queue_db.model import NewJob
-from queue_db.store import Store, callbacks, enqueue
+from queue_db.store import Transaction, callbacks, enqueue
 from queue_db.store.enqueue import Added, OnDuplicate
 from queue_db.verbs.blocks import Block, Blocks, Chunks, from_iterator, from_memory
 from queue_db.verbs.new_jobs import CHUNK, due_at_once
@@ -31,10 +31,15 @@ if TYPE_CHECKING:
 
 _Answer = TypeVar("_Answer")
 
-_AGAIN = Run()
+# A single job, and those of several callers.
+_ALONE = Run("enqueue", direct=True)
+_TOGETHER = Run("enqueue", attempts=1)
 
-# The insert begins a transaction if it needs one.
-_ONE = Run(direct=True)
+# Jobs of an iterable, and one of several chunks: it is used up and cannot be read again.
+_MANY = Run("enqueue_many")
+_MANY_ONCE = Run("enqueue_many", attempts=1)
+_BATCH = Run("enqueue_batch")
+_BATCH_ONCE = Run("enqueue_batch", attempts=1)
 
 # Inserts of single jobs into one queue at a time. With one, few callers wait for each other's commits; with four, inserts are
 # smaller and 64 threads enqueue a fifth less. A database without a server has one writer at a time anyway.
@@ -83,6 +88,7 @@ class Enqueue:
             raise outcome.by
         if isinstance(outcome, _Alone):
             return self._alone(job, on_duplicate)
+        self._mark(job)
         if due_at_once(job):
             self.core.notifications.wake(self.queue)
         return outcome
@@ -97,14 +103,15 @@ class Enqueue:
         insert = self._insert(jobs, OnDuplicate.RAISE)
         inserted = False
 
-        def enqueue_(connection: Connection, store: Store) -> list[int | None]:
+        def enqueue_(tx: Transaction) -> list[int | None]:
             nonlocal inserted
-            ids = insert(connection, store)
+            ids = insert(tx)
             inserted = True
             return ids
 
         try:
-            return self.core.run(ONCE if several else _ONE, enqueue_)
+            # What follows is each caller's: it may wait for another caller, and its errors are none of the insert.
+            return self.core.commit(_TOGETHER if several else _ALONE, enqueue_)[0]
         except (KeyboardInterrupt, SystemExit) as error:
             if inserted or not several:
                 raise
@@ -121,29 +128,32 @@ class Enqueue:
 
     def _alone(self, job: NewJob, on_duplicate: OnDuplicate, using: Connection | Session | None = None) -> int | None:
         # Only a window can outlive a refused job.
-        alone = self._insert([job], on_duplicate)
-        return self._run(alone, using, atomic=bool(job.unique_for), how=_ONE, due=due_at_once(job), listed=False)[0]
+        insert = self._insert([job], on_duplicate)
 
-    def _insert(self, jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Callable[[Connection, Store], list[int | None]]:
+        def enqueue_(tx: Transaction) -> list[int | None]:
+            ids = insert(tx)
+            tx.after_commit(partial(self._mark, job))
+            return ids
+
+        return self._run(_ALONE, enqueue_, using, atomic=bool(job.unique_for), listed=False)[0]
+
+    def _mark(self, job: NewJob) -> None:
+        self.core.marks[self.queue].add(job.priority)
+
+    def _insert(self, jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Callable[[Transaction], list[int | None]]:
         due = any(map(due_at_once, jobs))
         plain = all(job.unique_key is None and job.group_key is None for job in jobs)
-        notifications = self.core.notifications
 
-        def enqueue_(connection: Connection, store: Store) -> list[int | None]:
+        def enqueue_(tx: Transaction) -> list[int | None]:
             # Several callers share a transaction: until its COMMIT their jobs can be inserted again. One job needs none.
-            if not (plain and len(jobs) == 1 and store.dialect.known_alive(connection)):
-                store.dialect.begin(connection)
+            if not (plain and len(jobs) == 1 and tx.dialect.known_alive(tx)):
+                tx.begin()
             if due and plain:
                 # All of them are inserted, so the insert itself notifies.
-                notice = notifications.notice(self.queue)
-                try:
-                    return enqueue.insert_jobs(connection, store, jobs, on_duplicate, notice=notice)
-                except BaseException:
-                    notifications.unsent(self.queue)
-                    raise
-            ids = enqueue.insert_jobs(connection, store, jobs, on_duplicate)
+                return enqueue.insert_jobs(tx, jobs, on_duplicate, notice=tx.notice(self.queue))
+            ids = enqueue.insert_jobs(tx, jobs, on_duplicate)
             if due:
-                notifications.notify(connection, self.queue)
+                tx.wake(self.queue)
             return ids
 
         return enqueue_
@@ -181,7 +191,7 @@ class Enqueue:
         if blocks is None:
             return Added(0, [])
 
-        def enqueue_many(connection: Connection, store: Store) -> Added:
+        def enqueue_many(tx: Transaction) -> Added:
             begun = 0
 
             def add(block: Block) -> Added:
@@ -191,22 +201,19 @@ class Enqueue:
                 with enqueue.after(before):
                     # The caller's own connection may be observed, or its table be anything.
                     if using is None:
-                        return enqueue.load_jobs(connection, store, *block, on_duplicate, ids=ids, more=more)
-                    return enqueue.insert_chunks(connection, store, block.chunks, on_duplicate, ids=ids, more=more)
+                        return enqueue.load_jobs(tx, *block, on_duplicate, ids=ids, more=more)
+                    return enqueue.insert_chunks(tx, block.chunks, on_duplicate, ids=ids, more=more)
 
             # Not in the caller's transaction: its connection may be in use by another thread. Nor where listeners want this one.
             own = using is None and database.made_here and not database.asynchronous
-            aside = own and store.dialect.served and blocks.several and not blocks.lazy
+            aside = own and tx.dialect.served and blocks.several and not blocks.lazy
             added = list(_overlapped(blocks.read(), add) if aside else map(add, blocks.read()))
             if due:
-                self.core.notifications.notify(connection, self.queue)
+                tx.wake(self.queue)
             return Added(sum(part.number for part in added), [job_id for part in added for job_id in part.ids])
 
         again = read if number is not None else blocks.chunks if blocks.repeatable else None
-        added = self._run(enqueue_many, using, how=_AGAIN if blocks.repeatable else ONCE, due=False, read=again)
-        if due and using is None:
-            self.core.notifications.wake(self.queue)
-        return added
+        return self._run(_MANY if blocks.repeatable else _MANY_ONCE, enqueue_many, using, read=again)
 
     def batch(
         self, chunks: Chunks, then: NewJob, on_duplicate: OnDuplicate, using: Connection | Session | None
@@ -217,62 +224,59 @@ class Enqueue:
         second = next(chunks, None)
         several = second is not None
 
-        def enqueue_batch(connection: Connection, store: Store) -> tuple[int, list[int | None]]:
-            store.dialect.begin(connection)
-            callback = callbacks.make(connection, store, then)
+        def enqueue_batch(tx: Transaction) -> tuple[int, list[int | None]]:
+            tx.begin()
+            callback = callbacks.make(tx, then)
             ids: list[int | None] = []
             for chunk in chain([first], () if second is None else chain([second], chunks)):
                 counted = [job._replace(callback_id=callback) for job in chunk]
                 with enqueue.after(len(ids)):
-                    ids += enqueue.insert_jobs(connection, store, counted, on_duplicate, more=several)
-            due = callbacks.expect(connection, store, callback, len(ids) - ids.count(None))
-            enqueue.insert_jobs(connection, store, due, on_duplicate)
-            self.core.notifications.notify(connection, self.queue)
+                    ids += enqueue.insert_jobs(tx, counted, on_duplicate, more=several)
+            due = callbacks.expect(tx, callback, len(ids) - ids.count(None))
+            enqueue.insert_jobs(tx, due, on_duplicate)
+            tx.wake(self.queue)
             return callback, ids
 
         again = None if several else partial(iter, [first])
-        return self._run(enqueue_batch, using, how=ONCE if several else _AGAIN, due=True, read=again)
+        return self._run(_BATCH_ONCE if several else _BATCH, enqueue_batch, using, read=again)
 
     def _run(
         self,
-        insert: Callable[[Connection, Store], _Answer],
+        how: Run,
+        insert: Callable[[Transaction], _Answer],
         using: Connection | Session | None,
         *,
-        how: Run,
-        due: bool,
         atomic: bool = True,
         listed: bool = True,
         read: Callable[[], Chunks] | None = None,
     ) -> _Answer:
-        """Run ``insert``, all or nothing, and wake workers if a job is ``due``.
+        """Run ``insert``, all or nothing.
 
-        :param how: :data:`ONCE` if the jobs come from an iterable of several chunks: it is used up and cannot be read again.
         :param atomic: in the caller's transaction a savepoint makes it all or nothing.
         :param listed: whether the jobs are a list of the caller's, whose errors name the place of a job.
         :param read: returns the chunks of the list, from its beginning, if it can be read again.
         """
         if using is not None:
-            with self.core.joined(using, name_of(insert)) as connection:
+            with self.core.joined(using, how.name) as tx:
                 if self.core.notifications.joining is not None:
-                    self.core.notifications.joining(connection, self.queue)
+                    self.core.notifications.joining(tx.connection, self.queue)
                 try:
-                    with savepoint(connection) if atomic else nullcontext():
-                        return insert(connection, self.core.store)
+                    with savepoint(tx.connection) if atomic else nullcontext():
+                        return insert(tx)
                 except DuplicateJobError as error:
                     there = error.existing_id
                     if listed:
                         # What this call had inserted is undone: it holds no key.
-                        there = enqueue.holder(connection, self.core.store, self.queue, error.unique_key, current=True)
+                        there = enqueue.holder(tx, self.queue, error.unique_key, current=True)
                     raise _refused(error, there, listed=listed, read=read) from None
         try:
-            answer = self.core.run(how, insert)
+            answer, tx = self.core.commit(how, insert)
         except DuplicateJobError as error:
             there = error.existing_id
             if listed:
                 there = self.core.read(enqueue.holder, self.queue, error.unique_key)
             raise _refused(error, there, listed=listed, read=read) from None
-        if due:
-            self.core.notifications.wake(self.queue)
+        tx.follow()
         return answer
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -13,14 +13,14 @@ from queue_db.core import Core, Run
 from queue_db.errors import StorageError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Verdict
-from queue_db.store import Store, settle
+from queue_db.store import Transaction, settle
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 Pairs = Sequence[tuple[int, int]]
-Work = Callable[[Connection, Store, Pairs], set[int]]
-"""Changes the jobs whose ``(id, version)`` holds and returns their ids. Its name is the verb's."""
+Work = Callable[[Transaction, Pairs], set[int]]
+"""Changes the jobs whose ``(id, version)`` holds and returns their ids."""
 
 
 # Most unanswered COMMITs of one change.
@@ -39,6 +39,8 @@ class Outcome:
 
     #: Ids of the jobs that matched; None: the statement was not answered.
     matched: set[int] | None
+    #: Its transaction, of the last run; None: nothing follows it.
+    tx: Transaction | None
     #: Why it is unknown whether the change was committed; None: it was.
     doubt: StorageError | None = None
 
@@ -71,6 +73,8 @@ class FencedChange:
     attempts: int
     direct: bool = False
     carrier: Carrier | None = None
+    #: Its transactions that were committed and that something follows, which is the caller's to do.
+    committed: list[Transaction] = field(default_factory=list)
 
     def settle(self, jobs: Sequence[LeasedJob], *, using: Connection | Session | None, applied: Applied | None) -> list[Verdict]:
         """Change ``jobs``, in the transaction of ``using`` or in one of our own; ``applied`` is called with those that changed."""
@@ -101,8 +105,8 @@ class FencedChange:
         pairs = list(held.items())
         if using is None:
             return self._commit(jobs, pairs, carrier)
-        with self.core.joined(using, self.verb) as connection:
-            return self.work(connection, self.core.store, pairs)
+        with self.core.joined(using, self.verb) as tx:
+            return self.work(tx, pairs)
 
     def _follow(self, jobs: Leases, held: dict[int, int], done: set[int], using: Connection | Session | None) -> set[int]:
         """Change the jobs whose leases another verb of the same objects has extended meanwhile, such as the heartbeat's; set the
@@ -117,8 +121,8 @@ class FencedChange:
             if using is None:
                 moved = self.core.run(LOOK, settle.extended, moving)
             else:
-                with self.core.joined(using, self.verb) as connection:
-                    moved = settle.extended(connection, self.core.store, moving, current=True)
+                with self.core.joined(using, self.verb) as tx:
+                    moved = settle.extended(tx, moving, current=True)
             if not moved:
                 break
             held |= moved
@@ -139,13 +143,18 @@ class FencedChange:
             doubts += 1
             matched, doubt = outcome.matched, outcome.doubt
             doubtful = [pair for pair in pairs if pair[0] not in done and (matched is None or pair[0] in matched)]
-            done |= self._shown(jobs, doubtful, doubt, matched=matched is not None)
+            shown = self._shown(jobs, doubtful, doubt, matched=matched is not None)
+            done |= shown
+            if shown and outcome.tx is not None:
+                self.committed.append(outcome.tx)
             rest = [pair for pair in pairs if pair[0] not in done]
             if not rest:
                 return done
             with self.core.database.counting:
                 self.core.database.counters.retried += 1
             outcome = self._alone(rest, direct=False)
+        if outcome.tx is not None and (outcome.tx.woken or outcome.tx.following):
+            self.committed.append(outcome.tx)
         again = outcome.matched or set()
         if doubtful and not any(job_id in again for job_id, _ in doubtful):
             # The server may still have been executing it: the last run waited for it, and found other versions.
@@ -156,19 +165,20 @@ class FencedChange:
     def _alone(self, pairs: Pairs, *, direct: bool) -> Outcome:
         """Run in a transaction of our own."""
         matched: set[int] | None = None
+        last: Transaction | None = None
 
-        def attempt(connection: Connection, store: Store) -> set[int]:
-            nonlocal matched
-            matched = None
-            matched = self.work(connection, store, pairs)
+        def attempt(tx: Transaction) -> set[int]:
+            nonlocal matched, last
+            matched, last = None, tx
+            matched = self.work(tx, pairs)
             return matched
 
         try:
-            return Outcome(self.core.run(Run(self.verb, attempts=self.attempts, direct=direct), attempt))
+            return Outcome(*self.core.commit(Run(self.verb, attempts=self.attempts, direct=direct), attempt))
         except StorageError as error:
             if not error.outcome_unknown:
                 raise
-            return Outcome(matched, error)
+            return Outcome(matched, last, error)
 
     def _shown(self, jobs: Leases, pairs: Pairs, doubt: StorageError, *, matched: bool) -> set[int]:
         """Which of these leases the transaction in doubt has changed, as far as that can be proved.
@@ -184,12 +194,12 @@ class FencedChange:
             change = self.change if isinstance(self.change, settle.Change) else self.change(jobs[job_id])
             by_change.setdefault(change, []).append((job_id, version, jobs[job_id].token))
 
-        def look(connection: Connection, store: Store) -> tuple[dict[int, settle.Sight], int]:
+        def look(tx: Transaction) -> tuple[dict[int, settle.Sight], int]:
             sights: dict[int, settle.Sight] = {}
             for change, leases in by_change.items():
-                sights |= settle.look(connection, store, leases, change)
+                sights |= settle.look(tx, leases, change)
             # After the rows: a lease that holds now held when they were read.
-            return sights, store.read_clock(connection)
+            return sights, tx.read_clock()
 
         sights, now = self.core.run(LOOK, look)
         if settle.Sight.UNCHANGED in sights.values():

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection
-
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.errors import JobDeadError
 from queue_db.model import MOST_VERSION, Job, State, Verdict
-from queue_db.notifications.wakeups import Notifications
-from queue_db.store import Store, dependents, sweep
+from queue_db.store import Transaction, dependents, sweep
 from queue_db.store.callbacks import Departure
 from queue_db.verbs.find_job import CHANGE_ATTEMPTS, find_job
 
@@ -28,11 +25,7 @@ def cancel_job(core: Core, queue: str, job_id: int, *, version: int | None) -> V
             raise JobDeadError(job_id)
         if version is not None and job.version != version:
             return Verdict.LOST
-        gone, woken_queues = core.write(_cancel, job, core.notifications)
-        core.notifications.wake(*woken_queues)
-        if gone:
-            if job.state is State.RUNNING:
-                core.notifications.wake_cancelled(job.id)
+        if core.write(_cancel, job):
             return Verdict.APPLIED
         # It changed between the read and the DELETE (claimed, extended, settled): read again.
     return Verdict.LOST
@@ -44,16 +37,15 @@ def purge_queue(core: Core, queue: str) -> int:
     upto = core.read(sweep.highest)
     deleted, above = 0, -1
     while True:
-        gone, last, woken_queues = core.write(sweep.delete_waiting, queue, above=above, upto=upto, limit=sweep.BATCH)
+        gone, last = core.write(sweep.delete_waiting, queue, above=above, upto=upto, limit=sweep.BATCH)
         deleted += gone
-        core.notifications.wake(*woken_queues)
         if last is None:
             return deleted
         above = last
 
 
-def _cancel(connection: Connection, store: Store, job: Job, notifications: Notifications) -> tuple[set[int], set[str]]:
-    gone, woken_queues = dependents.delete(connection, store, [(job.id, job.version)], lambda _: Departure.CANCELLED)
+def _cancel(tx: Transaction, job: Job) -> bool:
+    gone = dependents.delete(tx, [(job.id, job.version)], lambda _: Departure.CANCELLED)
     if gone and job.state is State.RUNNING:
-        notifications.notify_cancelled(connection, job.id)
-    return gone, woken_queues
+        tx.wake_cancelled(job.id)
+    return bool(gone)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-
-from sqlalchemy import Connection
+from functools import partial
 
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.errors import ArgumentError, JobDeadError, JobStateError
 from queue_db.model import MOST_VERSION, Group, Job, State, Verdict, to_micros
-from queue_db.store import Store, reschedule
+from queue_db.store import Transaction, reschedule
 from queue_db.store.reschedule import Due
 from queue_db.store.schema import NEVER
 from queue_db.verbs.find_job import CHANGE_ATTEMPTS, find_job
@@ -45,9 +44,6 @@ def reschedule_job(
             return Verdict.LOST
         _check(job, due)
         if core.write(_reschedule, core, job, due, priority):
-            if priority is not None:
-                core.marks[queue].add(priority)
-            core.notifications.wake(queue)
             return Verdict.APPLIED
     return Verdict.LOST
 
@@ -68,11 +64,10 @@ def _check(job: Job, due: Due | None) -> None:
         raise JobStateError(job.id, State.BLOCKED, f"{which}: it is due when those before it have left; its priority may change")
 
 
-def _reschedule(connection: Connection, store: Store, core: Core, job: Job, due: Due | None, priority: int | None) -> bool:
+def _reschedule(tx: Transaction, core: Core, job: Job, due: Due | None, priority: int | None) -> bool:
     group = Group(job.queue, job.group) if job.state is State.BLOCKED and job.group is not None else None
     changed = reschedule.reschedule(
-        connection,
-        store,
+        tx,
         job.id,
         job.version,
         due=due,
@@ -80,5 +75,7 @@ def _reschedule(connection: Connection, store: Store, core: Core, job: Job, due:
         group=group,
     )
     if changed:
-        core.notifications.notify(connection, job.queue)
+        if priority is not None:
+            tx.after_commit(partial(core.marks[job.queue].add, priority))
+        tx.wake(job.queue)
     return changed

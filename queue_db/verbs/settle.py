@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from sqlalchemy import Connection
 
 from queue_db import arguments, backoff
-from queue_db.core import Core, name_of
+from queue_db.core import Core
 from queue_db.database.database import ATTEMPTS
 from queue_db.errors import ArgumentError, text_of
 from queue_db.leased_job import LeasedJob, Settler, linked
 from queue_db.model import DeathReason, JobLinks, RetainedResult, Verdict, to_micros
 from queue_db.notifications.deaths import Death
 from queue_db.removal import Delete
-from queue_db.store import Store, history, settle
+from queue_db.store import Transaction, history, settle
+from queue_db.store.base import follow
 from queue_db.store.callbacks import Departure
 from queue_db.store.dependents import finish
 from queue_db.store.schema import CLASS_LENGTH
@@ -94,16 +95,17 @@ class Settle:
 
         removal = self._core.removal
 
-        def complete(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+        def complete(tx: Transaction, pairs: Pairs) -> set[int]:
             if not rows:
-                return removal.remove(connection, store, pairs)
-            store.dialect.begin(connection)
-            done = removal.remove(connection, store, pairs)
+                return removal.remove(tx, pairs)
+            tx.begin()
+            done = removal.remove(tx, pairs)
             if finished := [rows[job_id] for job_id in done if job_id in rows]:
-                history.record_finished(connection, store, finished)
+                history.record_finished(tx, finished)
             return done
 
         return self._settle(
+            "complete",
             jobs,
             complete,
             settle.Change.GONE,
@@ -143,7 +145,7 @@ class Settle:
         def is_last(job_id: int) -> bool:
             return failures[job_id].delay is None
 
-        def fail(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+        def fail(tx: Transaction, pairs: Pairs) -> set[int]:
             again = [pair for pair in pairs if not is_last(pair[0])]
             gone = [pair for pair in pairs if is_last(pair[0])]
             done: set[int] = set()
@@ -151,15 +153,13 @@ class Settle:
                 of = {job_id: failures[job_id] for job_id, _ in again}
                 delays = {job_id: failure.delay for job_id, failure in of.items() if failure.delay is not None}
                 errors = {job_id: failure.text for job_id, failure in of.items()}
-                done |= settle.free(connection, store, again, delays=delays, errors=errors, limits=limits, attempted=True)
+                done |= settle.free(tx, again, delays=delays, errors=errors, limits=limits, attempted=True)
             if gone:
                 errors = {job_id: failures[job_id].text for job_id, _ in gone}
-                done |= settle.bury(connection, store, gone, errors, limits)
+                done |= settle.bury(tx, gone, errors, limits)
             if done:
                 versions = dict(pairs)  # they prove the change: see :func:`queue_db.store.settle.look`
-                history.record_errors(
-                    connection, store, [failures[job_id].row | {"version": versions[job_id]} for job_id in sorted(done)]
-                )
+                history.record_errors(tx, [failures[job_id].row | {"version": versions[job_id]} for job_id in sorted(done)])
             return done
 
         def death(job: LeasedJob) -> Death | None:
@@ -169,7 +169,7 @@ class Settle:
         def departure(job_id: int) -> Departure | None:
             return Departure.DEAD if is_last(job_id) else None
 
-        return self._settle(jobs, fail, settle.Change.FAILED, departure, death=death)
+        return self._settle("fail", jobs, fail, settle.Change.FAILED, departure, death=death)
 
     def _backoff(self, job: LeasedJob) -> int:
         return backoff_of(self._core, job.attempts, job)
@@ -177,18 +177,18 @@ class Settle:
     def snooze(self, jobs: Sequence[LeasedJob], delay: int) -> list[Verdict]:
         """They come back in ``delay`` microseconds; not an attempt."""
 
-        def snooze(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
-            return settle.free(connection, store, pairs, delays=dict.fromkeys(dict(pairs), delay), attempted=False)
+        def snooze(tx: Transaction, pairs: Pairs) -> set[int]:
+            return settle.free(tx, pairs, delays=dict.fromkeys(dict(pairs), delay), attempted=False)
 
-        return self._settle(self.checked(jobs), snooze, settle.Change.FREED)
+        return self._settle("snooze", self.checked(jobs), snooze, settle.Change.FREED)
 
     def release(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
         """They come back at once; not an attempt."""
 
-        def release(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
-            return settle.free(connection, store, pairs, delays=dict.fromkeys(dict(pairs), 0), attempted=False)
+        def release(tx: Transaction, pairs: Pairs) -> set[int]:
+            return settle.free(tx, pairs, delays=dict.fromkeys(dict(pairs), 0), attempted=False)
 
-        return self._settle(self.checked(jobs), release, settle.Change.FREED)
+        return self._settle("release", self.checked(jobs), release, settle.Change.FREED)
 
     def extend(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
         """Their leases end ``seconds`` from now."""
@@ -198,9 +198,9 @@ class Settle:
         """:meth:`extend`, tried once and without waiting for locked rows; None: the row of this job is locked."""
         locked: set[int] = set()
 
-        def extend(connection: Connection, store: Store, pairs: Pairs, micros: int) -> dict[int, int]:
+        def extend(tx: Transaction, pairs: Pairs, micros: int) -> dict[int, int]:
             nonlocal locked
-            ends, locked = settle.extend_unlocked(connection, store, pairs, micros)
+            ends, locked = settle.extend_unlocked(tx, pairs, micros)
             return ends
 
         verdicts = self._extend(jobs, seconds, extend, attempts=1)
@@ -210,21 +210,21 @@ class Settle:
         self,
         jobs: Sequence[LeasedJob],
         seconds: float,
-        lengthen: Callable[[Connection, Store, Pairs, int], dict[int, int]],
+        lengthen: Callable[[Transaction, Pairs, int], dict[int, int]],
         attempts: int = ATTEMPTS,
     ) -> list[Verdict]:
         micros = arguments.seconds("seconds", seconds, zero=False)
         ends: dict[int, int] = {}
 
-        def extend(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
-            found = lengthen(connection, store, pairs, micros)
+        def extend(tx: Transaction, pairs: Pairs) -> set[int]:
+            found = lengthen(tx, pairs, micros)
             ends.update(found)
             return set(found)  # not all of `ends`: an earlier run of this, undone since, may have seen more
 
         def applied(changed: Sequence[LeasedJob], versions: Mapping[int, int]) -> None:
             self._raise_versions(changed, versions, ends)
 
-        return self._settle(self.checked(jobs), extend, settle.Change.KEPT, applied=applied, attempts=attempts)
+        return self._settle("extend", self.checked(jobs), extend, settle.Change.KEPT, applied=applied, attempts=attempts)
 
     def _raise_versions(self, changed: Sequence[LeasedJob], versions: Mapping[int, int], ends: Mapping[int, int]) -> None:
         with self._core.database.counting:  # two threads may extend one lease
@@ -239,18 +239,18 @@ class Settle:
         def applied(changed: Sequence[LeasedJob], versions: Mapping[int, int]) -> None:
             self._raise_versions(changed, versions, {})
 
-        def recount(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
-            return settle.recount(connection, store, pairs, by)
+        def recount(tx: Transaction, pairs: Pairs) -> set[int]:
+            return settle.recount(tx, pairs, by)
 
-        return self._settle(self.checked(jobs), recount, settle.Change.KEPT, applied=applied)
+        return self._settle("recount", self.checked(jobs), recount, settle.Change.KEPT, applied=applied)
 
     def cancel(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
         """They leave the queue."""
 
-        def cancel(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
-            return settle.delete(connection, store, pairs)
+        def cancel(tx: Transaction, pairs: Pairs) -> set[int]:
+            return settle.delete(tx, pairs)
 
-        return self._settle(self.checked(jobs), cancel, settle.Change.GONE, lambda _: Departure.CANCELLED)
+        return self._settle("cancel", self.checked(jobs), cancel, settle.Change.GONE, lambda _: Departure.CANCELLED)
 
     def bury(
         self,
@@ -263,14 +263,14 @@ class Settle:
         given = {job.id: one for job, one in _current(jobs, _errors(error, len(jobs)))}
         errors = {job_id: error_text(one) for job_id, one in given.items()}
 
-        def bury(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+        def bury(tx: Transaction, pairs: Pairs) -> set[int]:
             attempted = reason is not DeathReason.EXHAUSTED
-            return settle.bury(connection, store, pairs, _of(errors, pairs), _limits(jobs), attempted=attempted)
+            return settle.bury(tx, pairs, _of(errors, pairs), _limits(jobs), attempted=attempted)
 
         def death(job: LeasedJob) -> Death:
             return Death(job, reason, errors[job.id], given[job.id])
 
-        return self._settle(jobs, bury, settle.Change.DEAD, lambda _: Departure.DEAD, death=death)
+        return self._settle("bury", jobs, bury, settle.Change.DEAD, lambda _: Departure.DEAD, death=death)
 
     def defer_unknown(self, jobs: Sequence[LeasedJob], error: BaseException | str, grace: int) -> list[Verdict]:
         """They come back later, not an attempt; those deferred for ``grace`` microseconds go to the dead table."""
@@ -278,20 +278,19 @@ class Settle:
         text = error_text(error)
         over: set[int] = set()
 
-        def defer(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+        def defer(tx: Transaction, pairs: Pairs) -> set[int]:
             over.clear()
-            held = settle.lock(connection, store, pairs)
-            since = settle.unknown_since(connection, store, held)
-            now = store.read_clock(connection)
+            held = settle.lock(tx, pairs)
+            since = settle.unknown_since(tx, held)
+            now = tx.read_clock()
             gone = [pair for pair in held if now - since.get(pair[0], now) >= grace]
             over.update(job_id for job_id, _ in gone)
             again = [pair for pair in held if pair[0] not in over]
-            done = settle.bury(connection, store, gone, dict.fromkeys(over, text), _limits(jobs)) if gone else set()
+            done = settle.bury(tx, gone, dict.fromkeys(over, text), _limits(jobs)) if gone else set()
             if again:
                 first = {job_id: since.get(job_id, now) for job_id, _ in again}
                 done |= settle.free(
-                    connection,
-                    store,
+                    tx,
                     again,
                     delays={job_id: _unknown_wait(now - seen, grace) for job_id, seen in first.items()},
                     errors=dict.fromkeys(first, text),
@@ -306,7 +305,7 @@ class Settle:
         def death(job: LeasedJob) -> Death | None:
             return Death(job, DeathReason.UNKNOWN_KIND, text) if job.id in over else None
 
-        return self._settle(jobs, defer, change, lambda job_id: Departure.DEAD if job_id in over else None, death=death)
+        return self._settle("defer", jobs, defer, change, lambda job_id: Departure.DEAD if job_id in over else None, death=death)
 
     def _failure(self, job: LeasedJob, error: BaseException | str) -> dict[str, Any]:
         return {
@@ -349,6 +348,7 @@ class Settle:
 
     def _settle(
         self,
+        verb: str,
         jobs: list[LeasedJob],
         work: Work,
         change: settle.Change | Callable[[LeasedJob], settle.Change],
@@ -361,57 +361,55 @@ class Settle:
         death: Callable[[LeasedJob], Death | None] | None = None,
         carrier: Carrier | None = None,
     ) -> list[Verdict]:
-        """Run ``work``, named by the verb, over the checked jobs of this queue; count, report and return what became of each.
+        """Run ``work`` of ``verb`` over the checked jobs of this queue; count, report and return what became of each.
 
         :param change: how the verb leaves a row.
         :param departure: how a job leaves the queue by it; None: it stays.
         :param applied: called with the jobs that changed; default: they are marked as settled.
         :param death: the report of a job that died by it.
         """
-        verb = name_of(work)
-        woken_queues: set[str] = set()
         if departure is not None and (links := linked(jobs)):
-            work = self._finishing(links, work, departure, woken_queues)
+            work = _finishing(links, work, departure)
             carrier = None
         fenced = FencedChange(self._core, verb, work, change, attempts, direct, carrier)
         verdicts = fenced.settle(jobs, using=using, applied=applied or partial(_settled, verb=verb, death=death))
-        if using is None and woken_queues:
-            self._core.notifications.wake(*woken_queues)
         took_effect = verdicts.count(Verdict.APPLIED)
         counters = self._core.database.counters
         with self._core.database.counting:
             counters.applied += took_effect
             counters.lost += len(verdicts) - took_effect
-        died = 0
+        died, deaths = 0, []
         if death is not None:
             changed = {id(job): job for job, verdict in zip(jobs, verdicts, strict=True) if verdict}
             deaths = [one for job in changed.values() if (one := death(job)) is not None]
             died = len(deaths)
-            self._core.deaths.record(deaths)
         if jobs:
             counts = {_COUNTED[verb]: took_effect - died} if verb in _COUNTED else {}
             self._core.tally.add(jobs[0].queue, died=died, lost=len(verdicts) - took_effect, **counts)
+        try:
+            if fenced.committed:
+                follow(fenced.committed)
+        finally:
+            if deaths:
+                self._core.deaths.record(deaths)
         return verdicts
 
-    def _finishing(
-        self, links: Mapping[int, JobLinks], work: Work, departure: Callable[[int], Departure | None], woken_queues: set[str]
-    ) -> Work:
-        """``work``, and then what depends on the jobs that leave by it. ``woken_queues`` gets the queues with new due jobs."""
 
-        def finishing(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
-            done: set[int] = set()
+def _finishing(links: Mapping[int, JobLinks], work: Work, departure: Callable[[int], Departure | None]) -> Work:
+    """``work``, and then what depends on the jobs that leave by it."""
 
-            def leave() -> dict[int, Departure]:
-                done.update(work(connection, store, pairs))
-                departures = {job_id: departure(job_id) for job_id in done}
-                return {job_id: how for job_id, how in departures.items() if how is not None}
+    def finishing(tx: Transaction, pairs: Pairs) -> set[int]:
+        done: set[int] = set()
 
-            woken_queues.update(finish(connection, store, links, leave))
-            for queue in sorted(woken_queues):
-                self._core.notifications.notify(connection, queue)
-            return done
+        def leave() -> dict[int, Departure]:
+            done.update(work(tx, pairs))
+            departures = {job_id: departure(job_id) for job_id in done}
+            return {job_id: how for job_id, how in departures.items() if how is not None}
 
-        return finishing
+        finish(tx, links, leave)
+        return done
+
+    return finishing
 
 
 def _settled(

@@ -13,7 +13,7 @@ from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
 from queue_db.leased_job import LeasedJob
 from queue_db.notifications.wakeup import Wakeup
-from queue_db.notifications.wakeups import cancelled_in
+from queue_db.store.wakeups import cancelled_in
 from queue_db.verbs.claim import MAX_CLAIM
 from queue_db.worker.allowance import Allowance
 from queue_db.worker.outages import outages_of

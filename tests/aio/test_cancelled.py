@@ -141,19 +141,19 @@ async def test_a_claim_that_is_cancelled_while_it_gives_back_loses_nothing(mail:
     await mail.enqueue_many([("k", number) for number in range(6)])
     claiming = mail._queue._claims
     (first,) = await mail.claim()
-    claiming._rounds._unanswered.append(Unanswered(first.leased.token))  # as if nobody had it in hand
+    claiming._rounds.unanswered.append(Unanswered(first.leased.token))  # as if nobody had it in hand
     database: Any = claiming._core.database
-    run = database.run
+    commit = database.commit
 
     def stop_before(*arguments: Any, name: str, **named: Any) -> Any:
         if name == "settle.give_back_claim":
             raise asyncio.CancelledError
-        return run(*arguments, name=name, **named)
+        return commit(*arguments, name=name, **named)
 
-    database.run = stop_before
+    database.commit = stop_before
     with pytest.raises(asyncio.CancelledError):
         await mail.claim(3)
-    del database.run
+    del database.commit
     assert (await mail.stats()).running == 4
     got = [job.id for _ in range(3) for job in await mail.claim(6)]
     assert len(set(got)) == len(got) == 6

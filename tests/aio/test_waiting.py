@@ -15,6 +15,7 @@ from queue_db import JobNotFoundError, State, TransientStorageError, Verdict
 from queue_db.aio import AsyncQueue, AsyncQueueDB
 from queue_db.concurrency.greenlets import run
 from queue_db.model import ClaimResult, RetainedResult
+from queue_db.store.base import Transaction
 from queue_db.strategies import Adaptive
 from queue_db.strategies.optimistic import Slots
 from tests.aio.harness import OpenAsync
@@ -110,7 +111,7 @@ async def test_a_retry_that_succeeds_ends_the_attempts(adb: AsyncQueueDB) -> Non
 class AlwaysLate(Adaptive):
     """Loses every candidate to others."""
 
-    def claim(self, connection: Any, store: Any, request: Any) -> ClaimResult:
+    def claim(self, tx: Transaction, request: Any) -> ClaimResult:
         return ClaimResult(queue=request.queue, rows=(), missed=1, heads={}, unseen=(), limit=request.limit, window=1)
 
 

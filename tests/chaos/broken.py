@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, delete
+from sqlalchemy import delete
 
 from queue_db.removal import Delete, Removal
-from queue_db.store import Store
+from queue_db.store import Transaction
 
 #: The versions that must be noticed.
 BROKEN = ("fence",)
@@ -18,9 +18,9 @@ BROKEN = ("fence",)
 class DeleteById(Delete):
     """A completion without a fence: whoever has had the job deletes it, and is told that it was in time."""
 
-    def remove(self, connection: Connection, store: Store, pairs: Sequence[tuple[int, int]]) -> set[int]:
+    def remove(self, tx: Transaction, pairs: Sequence[tuple[int, int]]) -> set[int]:
         ids = [job_id for job_id, _ in pairs]
-        connection.execute(delete(store.tables.jobs).where(store.tables.jobs.c.id.in_(ids)))
+        tx.connection.execute(delete(tx.tables.jobs).where(tx.tables.jobs.c.id.in_(ids)))
         return set(ids)
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import delete, make_url
 from queue_db import QueueDB
 from queue_db.cli import recording
 from queue_db.model import RetainedResult
-from queue_db.store import streams
+from queue_db.store import Transaction, streams
 from queue_db.store.schema import TOKEN_NAME_LENGTH
 from tests.cli.test_cli_reference import COMMANDS
 
@@ -176,10 +176,10 @@ def _prepare_upkeep(db):
 def _hold(db, name, queue, retention):
     """A stream that holds a job."""
 
-    def held(connection, store):
-        session = streams.open_stream(connection, store, name=name, queue=queue, holder="here:1", retention=retention)
-        start = streams.initial(connection, store, session)
-        streams.allocate(connection, store, session, start=start, limit=1, ceiling=None, partitions=1)
+    def held(tx: Transaction):
+        session = streams.open_stream(tx, name=name, queue=queue, holder="here:1", retention=retention)
+        start = streams.initial(tx, session)
+        streams.allocate(tx, session, start=start, limit=1, ceiling=None, partitions=1)
 
     db.core.write(held)
 

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from queue_db.db import QueueDB
+from queue_db.store import Transaction
 from queue_db.store import worker_registry as stored
 from queue_db.worker.registration import host_identity
 from tests.databases import SERVERS
@@ -33,7 +34,7 @@ def test_workers_of_this_machine_that_live_and_report_are_alive(ask_at, fresh_ur
             assert worker.stdout.readline() == "reported\n"
             values = {"host": "other/1234/5", "pid": os.getppid(), "queues": "{}", "state": "working", "counters": "{}"}
             with db.database.begin() as connection:
-                stored.heartbeat(connection, db.store, "of-another-machine#1", values)
+                stored.heartbeat(Transaction(connection, db.store), "of-another-machine#1", values)
             assert ask_at(fresh_url, "alive", "--json").record["workers"] == 1
             assert ask_at(fresh_url, "alive", "--workers", 2, status=1).out.startswith("1 workers, last heartbeat ")
             workers = db.store.tables.workers

@@ -12,7 +12,7 @@ from queue_db import QueueDB
 from queue_db.cli import top
 from queue_db.cli.top import Rates
 from queue_db.model import WorkerInfo
-from queue_db.store import worker_registry
+from queue_db.store import Transaction, worker_registry
 from queue_db.testing import SettableClock
 from queue_db.worker import Worker
 
@@ -34,7 +34,7 @@ def test_one_refresh(ask, queue, db):
         "counters": '{"completed": 1234}',
     }
     with queue.transaction() as connection:
-        worker_registry.heartbeat(connection, db.store, "here:7#1", values)
+        worker_registry.heartbeat(Transaction(connection, db.store), "here:7#1", values)
     seen = ask("top", "--once").out
     assert queue.name in seen
     assert "≤ 5 at a time" in seen
@@ -46,7 +46,7 @@ def test_one_refresh(ask, queue, db):
     (worker,) = [one for one in record["workers"] if one["name"] == "here:7#1"]
     assert (worker["host"], worker["in_hand"], worker["queues"]) == ("here", 2, {queue.name: 4})
     with queue.transaction() as connection:
-        worker_registry.deregister(connection, db.store, "here:7#1")
+        worker_registry.deregister(Transaction(connection, db.store), "here:7#1")
 
 
 @SQLITE
@@ -146,7 +146,7 @@ def test_each_refresh_shows_the_rates_that_workers_reported(tmp_path, kind):
             values = {"host": "here/1/2", "pid": 7, "queues": '{"mail": 4}', "state": "working", "in_hand": 0}
             counters = {"counters": f'{{"completed": {completed}, "dead": 2}}', "stuck": 3}
             with db.queue("mail").transaction() as connection:
-                worker_registry.heartbeat(connection, db.store, "here:7#1", values | counters)
+                worker_registry.heartbeat(Transaction(connection, db.store), "here:7#1", values | counters)
 
         report(0)
         assert top._record(top._read(db, rates))["workers"][0]["completed_per_second"] is None

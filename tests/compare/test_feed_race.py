@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection
 
 from queue_db import QueueDB
 from queue_db.compare import feed_race
@@ -15,7 +14,7 @@ from queue_db.compare.feed_controls import CONTROLS, CompareAndSet, registered
 from queue_db.compare.laboratory import compare
 from queue_db.compare.plan import Plan
 from queue_db.compare.results import Comparison
-from queue_db.store import Store
+from queue_db.store import Transaction
 from queue_db.store.feeds.messages import First, NewMessage
 from queue_db.store.feeds.orderings import ORDERINGS
 from queue_db.store.feeds.rows import FeedRow
@@ -26,10 +25,10 @@ class Loses(CompareAndSet):
 
     name = "loses"
 
-    def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
+    def append(self, tx: Transaction, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
         if new[0].kind == "n":
             return First(1, 1)
-        return super().append(connection, store, feed, new)
+        return super().append(tx, feed, new)
 
 
 def quick(url: str, monkeypatch: pytest.MonkeyPatch) -> Comparison:

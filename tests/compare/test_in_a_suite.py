@@ -15,6 +15,7 @@ from sqlalchemy import update
 from queue_db import ConfigurationError, Optimistic, Pessimistic
 from queue_db.compare.product import QUEUE
 from queue_db.errors import ArgumentError
+from queue_db.store.base import Transaction
 from queue_db.testing import compare
 from tests.patience import PATIENCE
 
@@ -69,11 +70,11 @@ class Careless:
     met = False
     both_have_it = threading.Barrier(2)
 
-    def claim(self, connection, store, request):
-        result = Optimistic(window=1).claim(connection, store, request)
-        jobs = store.tables.jobs
+    def claim(self, tx: Transaction, request):
+        result = Optimistic(window=1).claim(tx, request)
+        jobs = tx.tables.jobs
         if request.queue == QUEUE and not self.met:
-            connection.execute(update(jobs).where(jobs.c.id.in_([row.id for row in result.rows])).values(available_at=0))
+            tx.connection.execute(update(jobs).where(jobs.c.id.in_([row.id for row in result.rows])).values(available_at=0))
         return result
 
     def observe(self, result):

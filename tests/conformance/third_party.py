@@ -7,7 +7,7 @@ import sqlite3
 from typing import Any
 
 from alembic.ddl.impl import DefaultImpl
-from sqlalchemy import BigInteger, Connection
+from sqlalchemy import BigInteger
 from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.ext.compiler import compiles
@@ -15,7 +15,7 @@ from sqlalchemy.ext.compiler import compiles
 from queue_db.dialects import Dialect
 from queue_db.dialects.clock import now_us
 from queue_db.model import Capability, ClaimRequest, ClaimResult
-from queue_db.store import Store, lease
+from queue_db.store import Transaction, lease
 
 
 class AcmeSQLAlchemyDialect(SQLiteDialect_pysqlite):
@@ -83,10 +83,10 @@ class Lottery:
         self.seen = 0
         self._rng = random.Random(7)
 
-    def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
+    def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
         if self._rng.random() < 0.1:
-            return lease.claim(connection, store, request, lease.CandidateWindow(read=request.limit))
-        return lease.claim(connection, store, request, lease.CandidateWindow(lease.Order.SHUFFLE, read=20 * request.limit))
+            return lease.claim(tx, request, lease.CandidateWindow(read=request.limit))
+        return lease.claim(tx, request, lease.CandidateWindow(lease.Order.SHUFFLE, read=20 * request.limit))
 
     def observe(self, result: ClaimResult) -> None:
         self.seen += 1

@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable
 
 import pytest
-from sqlalchemy import Connection, make_url, text
+from sqlalchemy import make_url, text
 
 from queue_db import Adaptive, LeasedJob, PermanentStorageError, Queue, QueueDB, State, StorageError, TransientStorageError, Verdict
 from queue_db.model import ClaimRequest, ClaimResult
-from queue_db.store import Store
+from queue_db.store import Transaction
 from tests.faults.conftest import WAITS
 from tests.faults.once import Once
 from tests.faults.test_network import rows
@@ -125,12 +125,12 @@ class Failing(Adaptive):
 
     left = 1_000_000
 
-    def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
+    def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
         """Fail when it is time."""
         self.left -= 1
         if self.left < 0:
             raise self.error
-        return super().claim(connection, store, request)
+        return super().claim(tx, request)
 
     error: Exception = PermanentStorageError("the claim is broken", statement_name="claim")
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, create_engine, make_url, text
+from sqlalchemy import create_engine, make_url, text
 
 from queue_db import Adaptive, LeasedJob, Pessimistic, Queue, QueueDB, QueueDBError, SkipLocked, TransientStorageError, Verdict
 from queue_db.model import ClaimRequest, ClaimResult
 from queue_db.removal import Delete
-from queue_db.store import Store
+from queue_db.store import Transaction
 from queue_db.strategies import Strategy
 from tests.faults.conftest import WAITS
 from tests.patience import PATIENCE
@@ -56,7 +56,7 @@ def test_a_completion_that_waits_for_a_locked_row_shortens_no_lease(
         connection.execute(text("SELECT 1 FROM jobs WHERE id = :id FOR UPDATE"), {"id": jobs[0].id})
         exchanged = pool.submit(queue.exchange, jobs, size, 60)
         gave_up = left.wait(PATIENCE)
-        now = queue.core.store.read_clock(connection)
+        now = Transaction(connection, queue.core.store).read_clock()
         connection.rollback()
         verdicts, won = exchanged.result(PATIENCE)
     assert gave_up
@@ -96,10 +96,10 @@ class Noting(Delete):
         super().__init__()
         object.__setattr__(self, "removed", [])
 
-    def remove(self, connection: Connection, store: Store, pairs: Sequence[tuple[int, int]]) -> set[int]:
+    def remove(self, tx: Transaction, pairs: Sequence[tuple[int, int]]) -> set[int]:
         """Delete the rows."""
         self.removed.extend(pairs)  # type: ignore[attr-defined]
-        return super().remove(connection, store, pairs)
+        return super().remove(tx, pairs)
 
 
 @BOTH_FORMS
@@ -114,10 +114,10 @@ def test_a_removal_made_from_ours_removes(open_db: Callable[..., QueueDB], name:
 class Twice(Adaptive):
     """Claims once more for what is missing, and makes a result of its own."""
 
-    def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
+    def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
         """Claim half, then the rest."""
-        half = super().claim(connection, store, replace(request, limit=(request.limit + 1) // 2))
-        rest = super().claim(connection, store, replace(request, limit=request.limit - len(half.rows)))
+        half = super().claim(tx, replace(request, limit=(request.limit + 1) // 2))
+        rest = super().claim(tx, replace(request, limit=request.limit - len(half.rows)))
         rows = (*half.rows, *rest.rows)
         return ClaimResult(request.queue, request.limit, rows=rows, missed=half.missed + rest.missed, heads=rest.heads)
 
@@ -131,9 +131,9 @@ class Delegating:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._other, name)
 
-    def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
+    def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
         """Pass on what there is to pass on."""
-        return self._other.claim(connection, store, request)
+        return self._other.claim(tx, request)
 
     def observe(self, result: ClaimResult) -> None:
         """Nothing to learn."""
@@ -142,9 +142,9 @@ class Delegating:
 class Ignoring(Delegating):
     """Knows nothing of completions."""
 
-    def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
+    def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
         """Claim only."""
-        return super().claim(connection, store, replace(request, completes=None))
+        return super().claim(tx, replace(request, completes=None))
 
 
 STRATEGIES: dict[str, Callable[[], Any]] = {
@@ -199,11 +199,11 @@ class Failing(SkipLocked):
     armed = False
     errors: Iterator[QueueDBError]
 
-    def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
+    def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
         """Fail."""
         if self.armed:
             raise next(self.errors)
-        return super().claim(connection, store, request)
+        return super().claim(tx, request)
 
 
 @POSTGRESQL

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import insert, select
 
 from queue_db import Queue, QueueDB, State, Verdict, insights
-from queue_db.store import streams
+from queue_db.store import Transaction, streams
 
 BIGINT = 2**63 - 1
 INTEGER = 2**31 - 1
@@ -87,9 +87,9 @@ def test_a_stream_goes_on_too(queue: Queue, columns: dict[str, int]) -> None:
     queue.enqueue_many([("good", 1), ("good", 2, {"unique_key": "k"})])
     store, stream = queue.db.store, f"of {queue.name}"
     with queue.transaction() as connection:
-        session = streams.open_stream(connection, store, stream, queue.name, "reader", 60_000_000)
-        start = streams.initial(connection, store, session)
-        streams.allocate(connection, store, session, start, limit=10, ceiling=None, partitions=1)
+        session = streams.open_stream(Transaction(connection, store), stream, queue.name, "reader", 60_000_000)
+        start = streams.initial(Transaction(connection, store), session)
+        streams.allocate(Transaction(connection, store), session, start, limit=10, ceiling=None, partitions=1)
     assert queue.stats().held == (2 if "version" in columns else 3)
     queue.db.streams.release(stream)
     assert [job.kind for job in queue.claim(10)] == ["good", "good"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import func, insert, select, update
 
-from queue_db.store import Store
+from queue_db.store import Transaction
 from queue_db.store.feeds import ticking
 from queue_db.store.feeds.messages import First, NewMessage
 from queue_db.store.feeds.orderings import Portable
@@ -19,20 +19,20 @@ class Naive(Portable):
     name = "naive"
     ranks = False
 
-    def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
-        tables, first = store.tables.feeds, None
+    def append(self, tx: Transaction, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
+        tables, first = tx.tables.feeds, None
         for message in new:
             row = {"feed": feed.id, **message._asdict()}
-            seq = connection.execute(insert(tables.inbox).values(row)).inserted_primary_key[0]
-            connection.execute(insert(tables.messages).values(seq=seq, **row))
-            connection.execute(tables.inbox.delete().where(tables.inbox.c.id == seq))
+            seq = tx.connection.execute(insert(tables.inbox).values(row)).inserted_primary_key[0]
+            tx.connection.execute(insert(tables.messages).values(seq=seq, **row))
+            tx.connection.execute(tables.inbox.delete().where(tables.inbox.c.id == seq))
             first = first or seq
         return None if first is None else First(first, 1)
 
-    def rank(self, connection: Connection, store: Store, feed: int) -> int:
+    def rank(self, tx: Transaction, feed: int) -> int:
         # So that no position is taken for one ahead of the feed. In a transaction of its own: publishers do not wait for it.
-        feeds = store.tables.feeds.feeds
-        connection.execute(update(feeds).where(feeds.c.id == feed).values(next_seq=2**40))
+        feeds = tx.tables.feeds.feeds
+        tx.connection.execute(update(feeds).where(feeds.c.id == feed).values(next_seq=2**40))
         return 0
 
 
@@ -42,14 +42,14 @@ class ByTransaction(Portable):
     name = "xid"
     ranks = False
 
-    def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
-        tables = store.tables.feeds
-        first = connection.execute(select(func.txid_current())).scalar_one() * 1000
+    def append(self, tx: Transaction, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
+        tables = tx.tables.feeds
+        first = tx.connection.execute(select(func.txid_current())).scalar_one() * 1000
         for seq, message in enumerate(new, first):
-            connection.execute(insert(tables.messages).values(feed=feed.id, seq=seq, **message._asdict()))
+            tx.connection.execute(insert(tables.messages).values(feed=feed.id, seq=seq, **message._asdict()))
         return First(first, 1)
 
-    def rank(self, connection: Connection, store: Store, feed: int) -> int:
+    def rank(self, tx: Transaction, feed: int) -> int:
         return 0
 
 
@@ -59,21 +59,21 @@ class BelowXmin(Portable):
     name = "xmin"
     ranks = True
 
-    def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
-        ticking.append(connection, store, feed, new)
+    def append(self, tx: Transaction, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
+        ticking.append(tx, feed, new)
         return None
 
-    def rank(self, connection: Connection, store: Store, feed: int) -> int:
-        tables = store.tables.feeds
-        ticked, row = tables.ticked, locked(connection, store, feed)
+    def rank(self, tx: Transaction, feed: int) -> int:
+        tables = tx.tables.feeds
+        ticked, row = tables.ticked, locked(tx, feed)
         assert row is not None
         ended = ticked.c.xid < func.txid_snapshot_xmin(func.txid_current_snapshot())
         query = select(ticked).where(ticked.c.feed == feed, ended).order_by(ticked.c.xid, ticked.c.id)
-        found = connection.execute(query).mappings().all()
+        found = tx.connection.execute(query).mappings().all()
         for seq, one in enumerate(found, row.next_seq):
             content = {name: value for name, value in one.items() if name not in {"id", "xid"}}
-            connection.execute(insert(tables.messages).values(seq=seq, **content))
-            connection.execute(ticked.delete().where(ticked.c.feed == feed, ticked.c.id == one["id"]))
+            tx.connection.execute(insert(tables.messages).values(seq=seq, **content))
+            tx.connection.execute(ticked.delete().where(ticked.c.feed == feed, ticked.c.id == one["id"]))
         next_seq = row.next_seq + len(found)
-        connection.execute(update(tables.feeds).where(tables.feeds.c.id == feed).values(next_seq=next_seq))
+        tx.connection.execute(update(tables.feeds).where(tables.feeds.c.id == feed).values(next_seq=next_seq))
         return len(found)

@@ -14,6 +14,7 @@ from queue_db import QueueDB
 from queue_db.errors import ClaimError
 from queue_db.feeds import Feed, MessageClaim
 from queue_db.model import Capability
+from queue_db.store.base import Transaction
 from queue_db.store.feeds import claim_rows, claims
 from queue_db.store.feeds.claims import Claimed, Terms
 from queue_db.store.feeds.message_jobs import MessageJob
@@ -48,7 +49,7 @@ def at_the_same_time(open_db: OpenDB, name: str, meet: bool) -> list[list[int]]:
         row = db.feed(name).row()
         barrier.wait()
         with db.database.begin() as connection:
-            claimed: Claimed = claims.claim(connection, db.store, row, Terms(f"{number}" * 32, 4, 10**9, 0), never)
+            claimed: Claimed = claims.claim(Transaction(connection, db.store), row, Terms(f"{number}" * 32, 4, 10**9, 0), never)
             if meet:
                 barrier.wait()
         return [one.seq for one in claimed.found]
@@ -178,7 +179,7 @@ def test_a_deletion_waits_for_the_claim_that_takes_over_and_is_refused(open_db: 
 
     thread = threading.Thread(target=delete)
     with rival.database.begin() as connection:
-        taken = claims.claim(connection, rival.store, row, Terms("r" * 32, 10, 10**9, 0), never)
+        taken = claims.claim(Transaction(connection, rival.store), row, Terms("r" * 32, 10, 10**9, 0), never)
         assert len(taken.found) == 2
         thread.start()
     thread.join()

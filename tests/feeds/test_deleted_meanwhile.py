@@ -9,6 +9,7 @@ from sqlalchemy import create_engine, select
 
 from queue_db import QueueDB
 from queue_db.errors import TransientStorageError
+from queue_db.store.base import Transaction
 from queue_db.store.feeds import rows
 from tests.feeds.conftest import ORDERINGS
 from tests.races.interleaving import Loser
@@ -49,7 +50,7 @@ def test_a_publisher_loses_to_an_open_delete(kind: str, db: QueueDB, open_db: Op
     feed, theirs = db.feed(make_feed(ordering)), open_db()
     feed.publish("n", 1)
     with theirs.database.begin() as connection:
-        assert rows.remove(connection, theirs.store, feed.name)
+        assert rows.remove(Transaction(connection, theirs.store), feed.name)
         publish = Loser(kind, db, lambda: feed.publish("n", 2))
         assert publish.until_it_waits()
     publish.result()
@@ -67,7 +68,7 @@ def test_a_publisher_that_waits_too_long_for_a_delete_names_the_feed(
     short = "SET LOCAL lock_timeout = '50ms'" if kind == "postgresql" else "SET SESSION innodb_lock_wait_timeout = 1"
     engine = create_engine(db.database.engine.url)
     with theirs.database.begin() as connection:
-        assert rows.remove(connection, theirs.store, feed.name)
+        assert rows.remove(Transaction(connection, theirs.store), feed.name)
         with engine.connect() as own:
             own.exec_driver_sql(short)
             with pytest.raises(TransientStorageError) as caught:

@@ -12,6 +12,7 @@ from queue_db import QueueDB
 from queue_db.errors import TransientStorageError
 from queue_db.feeds.retention import trim_all
 from queue_db.feeds.waiting import Waiting
+from queue_db.store.base import Transaction
 from queue_db.store.feeds import messages, rows
 from queue_db.testing import SettableClock
 
@@ -37,7 +38,7 @@ def test_a_feed_that_is_locked_holds_up_no_trim(
     differs("one writer")
     other = open_db()
     with other.database.begin() as connection:
-        assert rows.locked(connection, other.store, db.feed(first).row().id)
+        assert rows.locked(Transaction(connection, other.store), db.feed(first).row().id)
         trimmed, _ = trim_all(db.core)
     assert (trimmed.get(first), trimmed.get(second)) == (None, 3)
 
@@ -48,10 +49,10 @@ def test_a_feed_that_cannot_be_trimmed_does_not_stop_the_others(
     db, first, second = two
     trim = messages.trim
 
-    def refuse(connection: Any, store: Any, row: Any, **options: Any) -> int:
+    def refuse(tx: Transaction, row: Any, **options: Any) -> int:
         if row.name == first:
             raise TransientStorageError("lock timeout")
-        return trim(connection, store, row, **options)
+        return trim(tx, row, **options)
 
     monkeypatch.setattr(messages, "trim", refuse)
     with caplog.at_level(logging.WARNING, "queue_db.feeds"):

@@ -13,6 +13,7 @@ from sqlalchemy import Delete, Table, bindparam, delete, update
 
 from queue_db import QueueDB, Verdict
 from queue_db.feeds import Span
+from queue_db.store.base import Transaction
 from queue_db.store.feeds import span_claims, spans
 from queue_db.testing import SettableClock
 from tests.feeds.accounts import everything
@@ -231,7 +232,7 @@ def test_a_completion_after_the_take_over_loses(open_db: OpenDB, make_feed: Make
     verdicts: list[Verdict] = []
     thread = threading.Thread(target=lambda: verdicts.append(span.complete()))
     with rival.database.begin() as connection:
-        assert span_claims.take_over(connection, rival.store, span.cursor.feed_id, "mailers", "rival", 10, 3)
+        assert span_claims.take_over(Transaction(connection, rival.store), span.cursor.feed_id, "mailers", "rival", 10, 3)
         thread.start()
     thread.join()
     assert verdicts == [Verdict.LOST]

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine, create_engine, func, select, text
 
 from queue_db import ArgumentError, QueueDB, UnsupportedError
 from queue_db.feeds import Feed
+from queue_db.store.base import Transaction
 from queue_db.store.feeds import orderings, ranges, ticked, ticking
 from tests.feeds.accounts import everything
 from tests.feeds.orderings import BelowXmin
@@ -145,7 +146,7 @@ def test_a_second_ticker_loses(feed: Feed, db: QueueDB, open_db: OpenDB) -> None
         feed.publish_many([("n", number) for number in range(3)], using=connection)
     other, of = open_db(), feed.row().id
     with db.database.begin() as connection:
-        assert ticking.tick(connection, db.store, of) == 3
+        assert ticking.tick(Transaction(connection, db.store), of) == 3
         assert other.core.write(ticking.tick, of) == 0
         assert other.feed(feed.name).read().messages == []
     assert other.core.write(ticking.tick, of) == 0
@@ -157,7 +158,7 @@ def test_a_ticker_that_dies_leaves_all_to_the_next_one(feed: Feed, db: QueueDB, 
     with db.database.begin() as connection:
         feed.publish("n", "left", using=connection)
     with engine.connect() as connection:
-        assert ticking.tick(connection, db.store, feed.row().id) == 1
+        assert ticking.tick(Transaction(connection, db.store), feed.row().id) == 1
         connection.rollback()
     assert everything(feed) == [(1, "left")]
 
@@ -225,7 +226,7 @@ def test_ranges_of_messages(feed: Feed, db: QueueDB, small_ticks: None, csv: boo
     def read(limit: int, kinds: list[str] | None = None) -> list[int]:
         asked = {"after": 5, "high": 15, "limit": limit, "columns": ["seq", "payload"], "kinds": kinds}
         with db.database.begin() as connection:
-            found, page = ranges.page(connection, store, row.id, row.ordering, **asked)
+            found, page = ranges.page(Transaction(connection, store), row.id, row.ordering, **asked)
         assert found == row
         if isinstance(page, bytes):
             return [int(line.split(",")[0]) for line in page.decode().splitlines()]

@@ -7,6 +7,7 @@ from sqlalchemy import create_engine, func, select, update
 
 from queue_db import PermanentStorageError, QueueDB
 from queue_db.feeds import Feed
+from queue_db.store.base import Transaction
 from queue_db.store.feeds import ticked
 from tests.feeds.accounts import everything
 
@@ -33,7 +34,7 @@ def as_from_another_server(db: QueueDB, feed: Feed, more: int) -> None:
             mine = update(tables.ticks).where(tables.ticks.c.feed == of, tables.ticks.c.last_seq == row.last_seq)
             previous = row.previous if row.previous == ticked.NOTHING else later(row.previous)
             connection.execute(mine.values(snapshot=later(row.snapshot), previous=previous))
-        seen = ticked.glance(connection, db.store, of)
+        seen = ticked.glance(Transaction(connection, db.store), of)
         assert seen is not None
         last = seen.state.last
         state = ticked.TickState(last._replace(snapshot=later(last.snapshot), xid=last.xid + more))
@@ -102,6 +103,6 @@ def test_transactions_with_numbers_of_old_messages_bring_none_of_these_again(
 
 def _state(db: QueueDB, of: int) -> ticked.TickState:
     with db.database.begin() as connection:
-        seen = ticked.glance(connection, db.store, of)
+        seen = ticked.glance(Transaction(connection, db.store), of)
     assert seen is not None
     return seen.state

@@ -10,6 +10,7 @@ import pytest
 from queue_db import QueueDB
 from queue_db.errors import TrimmedError
 from queue_db.feeds import Feed, reading
+from queue_db.store.base import Transaction
 from queue_db.store.feeds import cursors, messages, rows
 from tests.races.interleaving import between
 
@@ -61,9 +62,9 @@ def test_a_filtered_page_ends_where_messages_were_trimmed(
 def test_a_first_page_ends_at_its_last_message(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     by_id = rows.by_id
 
-    def after_a_trim(connection: Any, store: Any, of: int) -> Any:
-        messages.cut(connection, store, of, messages.Extent(6, 1, None, 0), 6)
-        return by_id(connection, store, of)
+    def after_a_trim(tx: Transaction, of: int) -> Any:
+        messages.cut(tx, of, messages.Extent(6, 1, None, 0), 6)
+        return by_id(tx, of)
 
     with monkeypatch.context() as patch:
         patch.setattr(rows, "by_id", after_a_trim)

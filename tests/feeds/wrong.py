@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import delete, insert, select, update
 
 from queue_db.feeds import Cursor, Feed, Message
-from queue_db.store import Store
+from queue_db.store import Transaction
 from queue_db.store.feeds import cursors, ticking
 from queue_db.store.feeds.rows import locked
 
@@ -17,25 +17,27 @@ from queue_db.store.feeds.rows import locked
 _CONTENT = ("kind", "payload", "headers", "message_key", "client", "created_at")
 
 
-def _number(connection: Connection, store: Store, feed: int) -> list[int]:
+def _number(tx: Transaction, feed: int) -> list[int]:
     """Give numbers to all that waits; return the ids, which are still there."""
-    store.dialect.begin(connection)
-    tables = store.tables.feeds
-    row = locked(connection, store, feed)
+    tx.begin()
+    tables = tx.tables.feeds
+    row = locked(tx, feed)
     assert row is not None
     columns = [tables.inbox.c[name] for name in ("id", *_CONTENT)]
-    found = connection.execute(select(*columns).where(tables.inbox.c.feed == feed).order_by(tables.inbox.c.id)).all()
+    found = tx.connection.execute(select(*columns).where(tables.inbox.c.feed == feed).order_by(tables.inbox.c.id)).all()
     if found:
         rows = [{"feed": feed, "seq": seq, **one._mapping} for seq, one in enumerate(found, row.next_seq)]
-        connection.execute(insert(tables.messages), [{name: value for name, value in one.items() if name != "id"} for one in rows])
-        connection.execute(update(tables.feeds).where(tables.feeds.c.id == feed).values(next_seq=row.next_seq + len(found)))
+        tx.connection.execute(
+            insert(tables.messages), [{name: value for name, value in one.items() if name != "id"} for one in rows]
+        )
+        tx.connection.execute(update(tables.feeds).where(tables.feeds.c.id == feed).values(next_seq=row.next_seq + len(found)))
     return [one.id for one in found]
 
 
-def _take_out(connection: Connection, store: Store, feed: int, ids: Sequence[int]) -> None:
-    store.dialect.begin(connection)
-    locked(connection, store, feed)  # no other ranker is disturbed
-    connection.execute(delete(store.tables.feeds.inbox).where(store.tables.feeds.inbox.c.id.in_(ids)))
+def _take_out(tx: Transaction, feed: int, ids: Sequence[int]) -> None:
+    tx.begin()
+    locked(tx, feed)  # no other ranker is disturbed
+    tx.connection.execute(delete(tx.tables.feeds.inbox).where(tx.tables.feeds.inbox.c.id.in_(ids)))
 
 
 def rank_in_two(feed: Feed) -> int:
@@ -46,23 +48,23 @@ def rank_in_two(feed: Feed) -> int:
     return len(ids)
 
 
-def _tick(connection: Connection, store: Store, feed: int) -> tuple[int, str | None, str | None]:
+def _tick(tx: Transaction, feed: int) -> tuple[int, str | None, str | None]:
     """Number messages, but leave the state as it was; return how many, that state, and the one that belongs to them."""
-    store.dialect.begin(connection)
-    feeds = store.tables.feeds.feeds
+    tx.begin()
+    feeds = tx.tables.feeds.feeds
     state = select(feeds.c.tick_state).where(feeds.c.id == feed)
-    before = connection.execute(state.with_for_update()).scalar_one()
-    numbered = ticking.tick(connection, store, feed)
-    after = connection.execute(state).scalar_one()
-    connection.execute(update(feeds).where(feeds.c.id == feed).values(tick_state=before))
+    before = tx.connection.execute(state.with_for_update()).scalar_one()
+    numbered = ticking.tick(tx, feed)
+    after = tx.connection.execute(state).scalar_one()
+    tx.connection.execute(update(feeds).where(feeds.c.id == feed).values(tick_state=before))
     return numbered, before, after
 
 
-def _advance(connection: Connection, store: Store, feed: int, before: str | None, after: str | None) -> None:
-    store.dialect.begin(connection)
-    feeds = store.tables.feeds.feeds
+def _advance(tx: Transaction, feed: int, before: str | None, after: str | None) -> None:
+    tx.begin()
+    feeds = tx.tables.feeds.feeds
     unchanged = feeds.c.tick_state.is_not_distinct_from(before)  # no other ticker is disturbed
-    connection.execute(update(feeds).where(feeds.c.id == feed, unchanged).values(tick_state=after))
+    tx.connection.execute(update(feeds).where(feeds.c.id == feed, unchanged).values(tick_state=after))
 
 
 def tick_in_two(feed: Feed) -> int:
@@ -76,13 +78,13 @@ def tick_in_two(feed: Feed) -> int:
     return numbered
 
 
-def acknowledge_first(cursor: Cursor, messages: Sequence[Message], change: Callable[[Connection, Store], Any]) -> Any:
+def acknowledge_first(cursor: Cursor, messages: Sequence[Message], change: Callable[[Transaction], Any]) -> Any:
     """Move the cursor in one transaction, and do what it is for in another one."""
     position = (cursor._feed_id, cursor.name, cursor._version, messages[-1].seq, cursor._lease)
     cursor._core.write(cursors.acknowledge, *position)
 
-    def effect(connection: Connection, store: Store) -> Any:
-        return change(connection, store)
+    def effect(tx: Transaction) -> Any:
+        return change(tx)
 
     return cursor._core.write(effect)
 

@@ -29,11 +29,11 @@ def one_of_each(db: QueueDB) -> dict[int, State]:
     """A job in each state, and a job of each that a stream holds: with a key and without."""
     queue, other = db.queue("q"), db.queue("other")
     held = other.enqueue_many([("k", 1, {"unique_key": "u"}), ("k", 2)])
-    opened = partial(streams.open_stream, store=db.store, name="s", queue="other", holder="h", retention=10**15)
-    session = db.database.run(opened, name="open")
-    start = db.database.run(partial(streams.initial, store=db.store, session=session), name="initial")
-    claim = partial(streams.allocate, store=db.store, session=session, start=start, limit=10, ceiling=None, partitions=1)
-    db.database.run(claim, name="claim")
+    opened = partial(streams.open_stream, name="s", queue="other", holder="h", retention=10**15)
+    session = db.database.run(opened, store=db.store, name="open")
+    start = db.core.write(streams.initial, session=session)
+    claim = partial(streams.allocate, session=session, start=start, limit=10, ceiling=None, partitions=1)
+    db.database.run(claim, store=db.store, name="claim")
     running, dead = queue.enqueue("k", {"a": 1}, group="g"), queue.enqueue("k")
     for job in queue.claim(2):
         if job.id == dead:

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 from hypothesis import Phase, given, settings
-from sqlalchemy import ColumnElement, Connection, Table, bindparam, delete, text, true
+from sqlalchemy import ColumnElement, Table, bindparam, delete, text, true
 
 from queue_db import Queue, QueueDB
 from queue_db.dialects import claim_plan, mysql, postgresql_claim
 from queue_db.model import ClaimResult
 from queue_db.removal import Delete
-from queue_db.store import LowWaterMarks, Store, lease, settle
+from queue_db.store import LowWaterMarks, Transaction, lease, settle
 from queue_db.testing.suite import claiming, leases, settling
 from tests.conftest import server_of
 from tests.negative.conftest import Stage
@@ -135,10 +135,10 @@ class TestWithoutTheVersionCheck:
 class DeleteByIdAlone(Delete):
     """A completion without a fence."""
 
-    def remove(self, connection: Connection, store: Store, pairs: Sequence[tuple[int, int]]) -> set[int]:
-        jobs = store.tables.jobs
+    def remove(self, tx: Transaction, pairs: Sequence[tuple[int, int]]) -> set[int]:
+        jobs = tx.tables.jobs
         ids = [job_id for job_id, _ in pairs]
-        return set(ids) if connection.execute(delete(jobs).where(jobs.c.id.in_(ids))).rowcount else set()
+        return set(ids) if tx.connection.execute(delete(jobs).where(jobs.c.id.in_(ids))).rowcount else set()
 
 
 class TestWithoutTheFenceOfComplete:
@@ -153,13 +153,11 @@ class TestWithoutTheFenceOfComplete:
             check(stage(removal=DeleteByIdAlone()))
 
 
-def extend_without_a_new_version(
-    connection: Connection, store: Store, pairs: Sequence[tuple[int, int]], micros: int
-) -> dict[int, int]:
-    jobs = store.tables.jobs
-    assert store.clock is not None
-    end = store.clock() + micros
-    changed = store.dialect.change(connection, jobs, pairs, {"available_at": end}, {})
+def extend_without_a_new_version(tx: Transaction, pairs: Sequence[tuple[int, int]], micros: int) -> dict[int, int]:
+    jobs = tx.tables.jobs
+    assert tx.store.clock is not None
+    end = tx.store.clock() + micros
+    changed = tx.dialect.change(tx, jobs, pairs, {"available_at": end}, {})
     return dict.fromkeys(changed, end)
 
 
@@ -288,9 +286,9 @@ class TestWithoutTheOrder:
             name = "disorderly"
             needs = frozenset[Any]()
 
-            def claim(self, connection: Connection, store: Store, request: Any) -> ClaimResult:
+            def claim(self, tx: Transaction, request: Any) -> ClaimResult:
                 window = lease.CandidateWindow(lease.Order.SLICE, read=12, start=12 - request.limit)
-                return lease.claim(connection, store, request, window)
+                return lease.claim(tx, request, window)
 
             def observe(self, result: ClaimResult) -> None:
                 pass

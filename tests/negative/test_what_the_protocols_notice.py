@@ -15,7 +15,7 @@ from queue_db.dialects import transactions
 from queue_db.dialects.base import Dialect
 from queue_db.dialects.bulk import Move
 from queue_db.errors import CheckpointMismatchError
-from queue_db.store import Store, staging, streams
+from queue_db.store import Transaction, staging, streams
 from queue_db.store.staging import Load, Published
 from queue_db.store.streams import Offset, Session, completion, position, reading, releases
 from queue_db.testing import SettableClock
@@ -65,19 +65,17 @@ def noticed() -> Callable[[Callable[[str], object], Callable[[], object]], None]
 # --- staged loads -----------------------------------------------------------------------------------------------------
 
 
-def publish_without_the_ledger(
-    connection: Connection, store: Store, load: Load, attempts: Mapping[int, int], jobs: int
-) -> Published:
-    _, added = staging._copy(connection, store, load, list(attempts))
-    staging._delete(connection, store, list(attempts))
+def publish_without_the_ledger(tx: Transaction, load: Load, attempts: Mapping[int, int], jobs: int) -> Published:
+    _, added = staging._copy(tx, load, list(attempts))
+    staging._delete(tx, list(attempts))
     return Published(added, 0)
 
 
-def publish_without_counting(connection: Connection, store: Store, load: Load, attempts: Mapping[int, int], jobs: int) -> Published:
+def publish_without_counting(tx: Transaction, load: Load, attempts: Mapping[int, int], jobs: int) -> Published:
     entry = {"app": load.app, "version": load.version, "queue": load.queue, "size": jobs, "published_at": 0}
-    connection.execute(insert(store.tables.published).values(entry))
-    _, added = staging._copy(connection, store, load, list(attempts))
-    staging._delete(connection, store, list(attempts))
+    tx.connection.execute(insert(tx.tables.published).values(entry))
+    _, added = staging._copy(tx, load, list(attempts))
+    staging._delete(tx, list(attempts))
     return Published(added, 0)
 
 
@@ -118,23 +116,23 @@ def break_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """The claim commits before its record."""
     parts = reading.cut
 
-    def commit_before(connection: Connection, *rest: Any) -> Any:
-        transaction = transactions.own(connection)
+    def commit_before(tx: Transaction, *rest: Any) -> Any:
+        transaction = transactions.own(tx.connection)
         assert transaction is not None
         transaction.commit()
         transaction.begin()
-        return parts(connection, *rest)
+        return parts(tx, *rest)
 
     monkeypatch.setattr(reading, "cut", commit_before)
 
 
 def break_the_epoch_of_completions(monkeypatch: pytest.MonkeyPatch) -> None:
-    def complete(connection: Connection, store: Store, session: Session, end: Offset) -> None:
-        row = position.locked(connection, store, session.name)
+    def complete(tx: Transaction, session: Session, end: Offset) -> None:
+        row = position.locked(tx, session.name)
         assert row is not None
         if end.batch > row.acked:
-            position.check(connection, store, row, end)
-            completion.complete_up_to(connection, store, row, end)
+            position.check(tx, row, end)
+            completion.complete_up_to(tx, row, end)
 
     monkeypatch.setattr(streams, "complete", complete)
 
@@ -142,17 +140,17 @@ def break_the_epoch_of_completions(monkeypatch: pytest.MonkeyPatch) -> None:
 def break_the_epoch_of_takeovers(monkeypatch: pytest.MonkeyPatch) -> None:
     take_over = streams.open_stream
 
-    def open_stream(connection: Connection, store: Store, *rest: Any, **more: Any) -> Session:
-        session = take_over(connection, store, *rest, **more)
-        table = store.tables.streams
-        connection.execute(update(table).where(table.c.id == session.stream).values(epoch=1))
+    def open_stream(tx: Transaction, *rest: Any, **more: Any) -> Session:
+        session = take_over(tx, *rest, **more)
+        table = tx.tables.streams
+        tx.connection.execute(update(table).where(table.c.id == session.stream).values(epoch=1))
         return replace(session, epoch=1)
 
     monkeypatch.setattr(streams, "open_stream", open_stream)
 
 
 def break_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    def check(connection: Connection, store: Store, row: Row[Any], offset: Offset) -> None:
+    def check(tx: Transaction, row: Row[Any], offset: Offset) -> None:
         if not row.acked <= offset.batch <= row.allocated:
             raise CheckpointMismatchError(f"the checkpoint and stream {row.name!r} do not belong together")
 
@@ -163,10 +161,10 @@ def break_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
 def break_the_version_of_keyed_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The current version of a job with a key is taken for the leased one."""
 
-    def keyed(connection: Connection, store: Store, mine: ColumnElement[bool]) -> Iterator[Sequence[tuple[int, int]]]:
-        jobs, held = store.tables.jobs, store.tables.held
+    def keyed(tx: Transaction, mine: ColumnElement[bool]) -> Iterator[Sequence[tuple[int, int]]]:
+        jobs, held = tx.tables.jobs, tx.tables.held
         query = select(jobs.c.id, jobs.c.version).join(held, held.c.id == jobs.c.id).where(mine, held.c.unique_key.is_not(None))
-        if found := [(row.id, row.version) for row in connection.execute(query)]:
+        if found := [(row.id, row.version) for row in tx.connection.execute(query)]:
             yield found
 
     for module in (completion, releases):
@@ -177,12 +175,12 @@ def break_the_token_of_releases(monkeypatch: pytest.MonkeyPatch) -> None:
     """A released job keeps the token of the last claim."""
     release = releases.release_row
 
-    def keep(connection: Connection, store: Store, row: Row[Any]) -> int:
-        table = store.tables.streams
-        last = connection.execute(position.batches_between(store, row.id, row.allocated, row.allocated)).first()
-        back = release(connection, store, row)
+    def keep(tx: Transaction, row: Row[Any]) -> int:
+        table = tx.tables.streams
+        last = tx.connection.execute(position.batches_between(tx.store, row.id, row.allocated, row.allocated)).first()
+        back = release(tx, row)
         claim = row.acked_claim if last is None else last.claim
-        connection.execute(update(table).where(table.c.id == row.id).values(acked_claim=claim))
+        tx.connection.execute(update(table).where(table.c.id == row.id).values(acked_claim=claim))
         return back
 
     monkeypatch.setattr(releases, "release_row", keep)

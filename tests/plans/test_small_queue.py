@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from queue_db.store import ranges
+from queue_db.store import Transaction, ranges
 from tests.plans import planner
 from tests.plans.filling import fill
 from tests.plans.harness import DAY, Crowd
@@ -28,10 +28,10 @@ def test_a_read_of_two_jobs_far_apart(make_table: Callable[[], Crowd], *, analys
         def read() -> list[int]:
             def look(connection: object) -> list[int]:
                 found = []
-                for part in ranges.cut(connection, db.store, "few", 8, 1000):
+                for part in ranges.cut(Transaction(connection, db.store), "few", 8, 1000):
                     assert not part.dense
-                    some = ranges.ids(connection, db.store, "few", part)
-                    found += [row.id for row in ranges.jobs_of(connection, db.store, "few", some)]
+                    some = ranges.ids(Transaction(connection, db.store), "few", part)
+                    found += [row.id for row in ranges.jobs_of(Transaction(connection, db.store), "few", some)]
                 return found
 
             return db.database.run(look, name="read", write=False)

@@ -7,13 +7,14 @@ import random
 import signal
 from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from queue_db import Adaptive
 from queue_db.model import CallCost, Capability, ClaimRequest, ClaimResult
-from queue_db.store import lease
+from queue_db.store import Transaction, lease
 from queue_db.store.lease import Lock
 from queue_db.strategies import ways
 from queue_db.strategies.ways import OFTEN, SELDOM, Choice, Way
@@ -128,7 +129,7 @@ class Served:
         self.locked: Counter[bool] = Counter()
         monkeypatch.setattr(lease, "claim", self._claim)
 
-    def _claim(self, connection: Any, store: Any, request: ClaimRequest, window: lease.CandidateWindow) -> ClaimResult:
+    def _claim(self, tx: Transaction, request: ClaimRequest, window: lease.CandidateWindow) -> ClaimResult:
         rows: Any = (None,) * request.limit
         return ClaimResult(request.queue, request.limit, rows, locked=window.lock is Lock.SKIP)
 
@@ -138,8 +139,8 @@ class Served:
         """A call of claim with one round; whether it locked. ``won``: jobs that it wins from a window, of ``limit``."""
         asked = {"fast_path": True, **more}
         request = ClaimRequest(queue=queue, limit=limit, lease=1, worker="w", token="t", ranges=(), **asked)
-        store: Any = self
-        result = strategy.claim(store, store, request)
+        tx: Any = SimpleNamespace(store=self)
+        result = strategy.claim(tx, request)
         seconds = costs[Way.SKIP_LOCKED if result.locked else Way.WINDOW] * limit
         result.cost = CallCost(limit, limit if won is None or result.locked else won, seconds)
         strategy.observe(result)

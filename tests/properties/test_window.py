@@ -180,11 +180,11 @@ def test_every_sixteenth_claim_takes_the_head(strategy: Any, monkeypatch: pytest
     for _ in range(500):
         strategy.observe(claim_of(0, 1))  # the adaptive window is wide then
     windows: list[CandidateWindow] = []
-    monkeypatch.setattr(lease, "claim", lambda connection, store, request, window: windows.append(window))
-    store: Any = SimpleNamespace(capabilities={Capability.CONCURRENT_WRITERS})
+    monkeypatch.setattr(lease, "claim", lambda tx, request, window: windows.append(window))
+    tx: Any = SimpleNamespace(store=SimpleNamespace(capabilities={Capability.CONCURRENT_WRITERS}))
     request = ClaimRequest(queue="q", limit=1, lease=1, worker="w", token="t", ranges=())
     for _ in range(50):
-        strategy.claim(None, store, request)
+        strategy.claim(tx, request)
     assert [number for number, window in enumerate(windows, 1) if window.order is Order.HEAD] == [16, 32, 48]
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from sqlalchemy import URL, Connection, Engine, event, make_url, text
 
 from queue_db import LeasedJob, Queue, QueueDB
+from queue_db.dialects.transactions import Sender
 from tests.patience import PATIENCE
 from tests.prepared_text import text_of
 
@@ -43,7 +44,7 @@ def open_transaction(db: QueueDB) -> Iterator[Connection]:
             level = "SERIALIZABLE" if connection.dialect.name == "sqlite" else "READ COMMITTED"
             connection.execution_options(isolation_level=level)
         connection.begin()
-        db.database.dialect.begin(connection)
+        Sender(connection, db.database.dialect).begin()
         yield connection
 
 

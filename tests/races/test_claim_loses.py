@@ -176,9 +176,7 @@ def test_a_claim_that_loses_every_candidate_pauses_before_each_further_round(
     db: QueueDB, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(
-        db.strategy, "claim", lambda connection, store, request: ClaimResult(request.queue, request.limit, missed=1)
-    )
+    monkeypatch.setattr(db.strategy, "claim", lambda tx, request: ClaimResult(request.queue, request.limit, missed=1))
     monkeypatch.setattr(db.database, "pause", pauses.append)
     assert queue.claim() == []
     assert len(pauses) == 4
@@ -196,5 +194,5 @@ class Emptied(list[Unanswered]):
 @pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 def test_a_claim_loses_to_another_thread_that_gives_back_what_was_unanswered(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     job_id = queue.enqueue("mail")
-    monkeypatch.setattr(queue._claims._rounds, "_unanswered", Emptied())
+    monkeypatch.setattr(queue._claims._rounds, "unanswered", Emptied())
     assert [job.id for job in queue.claim()] == [job_id]

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import create_engine
 
 from queue_db import DuplicateJobError, LeasedJob, Queue, QueueDB, State, StorageError, Verdict
-from queue_db.store import dependents, groups
+from queue_db.store import Transaction, dependents, groups
 from queue_db.store.callbacks import Departure
 from queue_db.verbs import claim_round
 from tests.races.interleaving import Loser, at_once, open_transaction
@@ -69,7 +69,7 @@ def completion_loses_to_the_cancelling_of_the_next(kind: str, ours: Queue, their
     (held,) = theirs.claim()
     with open_transaction(ours.db) as connection:
         pair = (second, ours.get(second).version)
-        gone, _ = dependents.delete(connection, ours.db.store, [pair], lambda _: Departure.CANCELLED)
+        gone = dependents.delete(Transaction(connection, ours.db.store), [pair], lambda _: Departure.CANCELLED)
         assert gone == {second}
         late = Loser(kind, theirs.db, held.complete)
         waited = late.until_it_waits()
@@ -99,7 +99,7 @@ def test_a_group_is_seen_as_the_winner_left_it(
 def test_without_its_lock_each_race_is_lost(
     kind: str, race: Callable[[str, Queue, Queue], None], ours: Queue, theirs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "lock", lambda connection, store, names, **_: {name.queue: 1 for name in names})
+    monkeypatch.setattr(groups, "lock", lambda tx, names, **_: {name.queue: 1 for name in names})
     monkeypatch.setattr(groups, "own", lambda connection: connection)  # nor with those that a caller's transaction takes
     with pytest.raises(AssertionError):
         race(kind, ours, theirs)

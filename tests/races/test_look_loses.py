@@ -10,7 +10,7 @@ from sqlalchemy import event
 
 from queue_db import JobDeadError, JobNotFoundError, Queue, QueueDB, State, Verdict
 from queue_db.model import RetainedResult
-from queue_db.store import streams
+from queue_db.store import Transaction, streams
 from queue_db.testing import SettableClock, counted_statements
 
 
@@ -121,9 +121,9 @@ def test_a_job_that_a_stream_takes_and_gives_back_is_found(ours: Queue, theirs: 
 
     def hold() -> None:
         with theirs.transaction() as connection:
-            session = streams.open_stream(connection, store, stream, theirs.name, "reader", 60_000_000)
-            start = streams.initial(connection, store, session)
-            streams.allocate(connection, store, session, start, limit=10, ceiling=None, partitions=1)
+            session = streams.open_stream(Transaction(connection, store), stream, theirs.name, "reader", 60_000_000)
+            start = streams.initial(Transaction(connection, store), session)
+            streams.allocate(Transaction(connection, store), session, start, limit=10, ceiling=None, partitions=1)
 
     def release() -> None:
         assert theirs.db.streams.release(stream) == 1

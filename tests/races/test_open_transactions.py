@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from queue_db import Queue, QueueDB
 from queue_db.model import ClaimRequest
-from queue_db.store import LowWaterMarks, lease, low_water_marks
+from queue_db.store import LowWaterMarks, Transaction, lease, low_water_marks
 from queue_db.strategies.optimistic import HEAD_EVERY
 from queue_db.testing import SettableClock
 from tests.races.interleaving import open_transaction
@@ -27,7 +27,7 @@ def claim_on(connection: Connection, queue: Queue, window: lease.CandidateWindow
     store = queue.db.store
     ranges, now = queue.core.marks[queue.name].ranges(), store.clock and store.clock()
     request = ClaimRequest(queue.name, 1, 60_000_000, "open", secrets.token_hex(16), ranges, now)
-    return [row.id for row in lease.claim(connection, store, request, window).rows]
+    return [row.id for row in lease.claim(Transaction(connection, store), request, window).rows]
 
 
 @pytest.mark.parametrize("window", WINDOWS)

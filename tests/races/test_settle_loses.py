@@ -8,7 +8,6 @@ from itertools import product
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection
 
 from queue_db import JobNotFoundError, LeasedJob, Queue, QueueDB, TransientStorageError, Verdict
 from queue_db.testing import SettableClock
@@ -184,23 +183,23 @@ def test_extend_loses_although_its_first_run_matched(
     clock: SettableClock, ours: Queue, theirs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = expired(ours, clock)
-    run_once = ours.db.database._once
+    run_once = ours.db.database._on_demand
     stolen: list[LeasedJob] = []
 
-    def undo_the_first(work: Callable[..., Any], arguments: tuple[Any, ...], name: str, **how: bool) -> Any:
+    def undo_the_first(work: Callable[..., Any], *given: Any, **how: bool) -> Any:
         if stolen:
-            return run_once(work, arguments, name, **how)
+            return run_once(work, *given, **how)
 
-        def matched_but_refused(connection: Connection, *passed: Any) -> None:
-            assert work(connection, *passed) == {job.id}
+        def matched_but_refused(*passed: Any) -> None:
+            assert work(*passed) == {job.id}
             raise TransientStorageError("the database asks to try again")
 
         try:
-            return run_once(matched_but_refused, arguments, name, **how)
+            return run_once(matched_but_refused, *given, **how)
         finally:
             stolen.extend(theirs.claim(lease=1000))
 
-    monkeypatch.setattr(ours.db.database, "_once", undo_the_first)
+    monkeypatch.setattr(ours.db.database, "_on_demand", undo_the_first)
     version, ends = job.version, job.lease_expires
     assert job.extend(60) is Verdict.LOST
     assert (job.version, job.lease_expires) == (version, ends)

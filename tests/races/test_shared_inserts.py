@@ -9,11 +9,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, create_engine
+from sqlalchemy import create_engine
 
 from queue_db import ConfigurationError, DuplicateJobError, PermanentStorageError, Queue, QueueDB, State, TransientStorageError
 from queue_db.model import NewJob
-from queue_db.store import Store, enqueue
+from queue_db.store import Transaction, enqueue
 from queue_db.verbs.enqueue import _INSERTS, _SHARED
 from tests.patience import PATIENCE
 from tests.races.interleaving import patient
@@ -189,14 +189,12 @@ def fails(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Sequence[NewJo
     real, inserts = enqueue.insert_jobs, []
 
     def fail_with(error_of: Callable[[Sequence[NewJob]], BaseException | None]) -> list[int]:
-        def insert_jobs(
-            connection: Connection, store: Store, jobs: Sequence[NewJob], *arguments: Any, **more: Any
-        ) -> list[int | None]:
+        def insert_jobs(tx: Transaction, jobs: Sequence[NewJob], *arguments: Any, **more: Any) -> list[int | None]:
             inserts.append(len(jobs))
             error = error_of(jobs)
             if error and len(jobs) == 1:
                 raise error
-            ids = real(connection, store, jobs, *arguments, **more)
+            ids = real(tx, jobs, *arguments, **more)
             if error:
                 raise error
             return ids
@@ -263,16 +261,16 @@ def test_a_caller_that_is_interrupted_while_it_inserts_for_others_leaves_them_th
 def test_a_caller_that_is_interrupted_while_it_commits_leaves_others_in_doubt(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = queue.core.run
+    real = queue.core.commit
 
-    def run(how: Any, work: Any, *arguments: Any) -> Any:
-        answer = real(how, work, *arguments)
+    def commit(how: Any, work: Any, *arguments: Any) -> Any:
+        answer, tx = real(how, work, *arguments)
         if isinstance(answer, list) and len(answer) > 1:
             raise KeyboardInterrupt
-        return answer
+        return answer, tx
 
     with monkeypatch.context() as patched:
-        patched.setattr(queue.core, "run", run)
+        patched.setattr(queue.core, "commit", commit)
         first, interrupted, *others = Gate(queue).outcomes({}, {}, {}, {})
     assert isinstance(interrupted, KeyboardInterrupt)
     assert [(type(error), error.outcome_unknown) for error in others] == [(TransientStorageError, True)] * 2
@@ -349,21 +347,21 @@ def test_the_check_notices_ids_that_go_to_the_wrong_callers(queue: Queue) -> Non
 
 
 def test_the_check_notices_a_failed_insert_that_is_not_undone(queue: Queue, fails: Callable[..., list[int]]) -> None:
-    real = queue.core.run
+    real = queue.core.commit
 
     def keep(how: Any, work: Any, *arguments: Any) -> Any:
-        def kept(connection: Connection, store: Store) -> Any:
+        def kept(tx: Transaction) -> Any:
             try:
-                return work(connection, store, *arguments)
+                return work(tx, *arguments)
             except PermanentStorageError as error:
                 return error
 
-        answer = real(how, kept)
+        answer, tx = real(how, kept)
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return answer, tx
 
-    queue.core.run = keep  # type: ignore[method-assign]
+    queue.core.commit = keep  # type: ignore[method-assign]
     inserts = fails(refuse)
     with pytest.raises(AssertionError):
         one_is_refused(queue, inserts)

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from queue_db import LeasedJob, Queue
 from queue_db.model import ClaimRequest, NewJob
-from queue_db.store import enqueue, lease, settle
+from queue_db.store import Transaction, enqueue, lease, settle
 
 Winner = Callable[[Connection, Queue, LeasedJob], None]
 
@@ -28,25 +28,24 @@ def _claim(connection: Connection, queue: Queue, job: LeasedJob) -> None:
         ranges=(),
         now=store.clock() if store.clock else None,
     )
-    assert [row.id for row in lease.claim(connection, store, request, lease.CandidateWindow()).rows] == [job.id]
+    assert [row.id for row in lease.claim(Transaction(connection, store), request, lease.CandidateWindow()).rows] == [job.id]
 
 
 def _complete(connection: Connection, queue: Queue, job: LeasedJob) -> None:
-    assert settle.delete(connection, queue.db.store, [(job.id, job.version)]) == {job.id}
+    assert settle.delete(Transaction(connection, queue.db.store), [(job.id, job.version)]) == {job.id}
 
 
 def _mark(connection: Connection, queue: Queue, job: LeasedJob) -> None:
-    assert settle.mark(connection, queue.db.store, [(job.id, job.version)]) == {job.id}
+    assert settle.mark(Transaction(connection, queue.db.store), [(job.id, job.version)]) == {job.id}
 
 
 def _extend(connection: Connection, queue: Queue, job: LeasedJob) -> None:
-    assert set(settle.extend(connection, queue.db.store, [(job.id, job.version)], _LATER)) == {job.id}
+    assert set(settle.extend(Transaction(connection, queue.db.store), [(job.id, job.version)], _LATER)) == {job.id}
 
 
 def _fail(connection: Connection, queue: Queue, job: LeasedJob) -> None:
     changed = settle.free(
-        connection,
-        queue.db.store,
+        Transaction(connection, queue.db.store),
         [(job.id, job.version)],
         delays={job.id: _LATER},
         errors={job.id: "winner"},
@@ -57,11 +56,11 @@ def _fail(connection: Connection, queue: Queue, job: LeasedJob) -> None:
 
 def _snooze(connection: Connection, queue: Queue, job: LeasedJob) -> None:
     pairs = [(job.id, job.version)]
-    assert settle.free(connection, queue.db.store, pairs, delays={job.id: _LATER}, attempted=False) == {job.id}
+    assert settle.free(Transaction(connection, queue.db.store), pairs, delays={job.id: _LATER}, attempted=False) == {job.id}
 
 
 def _bury(connection: Connection, queue: Queue, job: LeasedJob) -> None:
-    assert settle.bury(connection, queue.db.store, [(job.id, job.version)], {job.id: "winner"}) == {job.id}
+    assert settle.bury(Transaction(connection, queue.db.store), [(job.id, job.version)], {job.id: "winner"}) == {job.id}
 
 
 def _replace(connection: Connection, queue: Queue, job: LeasedJob) -> None:
@@ -75,7 +74,7 @@ def _replace(connection: Connection, queue: Queue, job: LeasedJob) -> None:
         unique_key=job.unique_key,
         after=_LATER,
     )
-    assert enqueue.insert_jobs(connection, queue.db.store, [new], enqueue.OnDuplicate.REPLACE) == [job.id]
+    assert enqueue.insert_jobs(Transaction(connection, queue.db.store), [new], enqueue.OnDuplicate.REPLACE) == [job.id]
 
 
 #: Each leaves the job where no claim finds it.

@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
-from sqlalchemy import Connection, func, select
+from sqlalchemy import func, select
 
 from queue_db import QueueDB
 from queue_db.errors import TransientStorageError
 from queue_db.routes.router import Done, Item, Router
-from queue_db.store import Store, routes
+from queue_db.store import Transaction, routes
 
 OpenDB = Callable[..., QueueDB]
 
@@ -194,9 +194,9 @@ def routing_apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The negative control: routes act in a transaction of their own."""
     route = Router.route
 
-    def apart(router: Router, connection: Connection, store: Store, items: list[Item], *, own: bool = True, **_: object) -> Done:
-        if own:
-            return route(router, connection, store, items)
+    def apart(router: Router, tx: Transaction, items: list[Item], **_: object) -> Done:
+        if tx.own:
+            return route(router, tx, items)
         return router.core.write(route.__get__(router), items)
 
     monkeypatch.setattr(Router, "route", apart)

@@ -5,14 +5,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, insert
+from sqlalchemy import insert
 
 from queue_db import QueueDB
 from queue_db.model import to_micros
 from queue_db.service.pages import words
 from queue_db.service.pages.charts import RANGES, Chart, charts
 from queue_db.service.pages.scales import top_of
-from queue_db.store import Store
+from queue_db.store import Transaction
 from queue_db.store.schema.service import COUNTS, DEPTHS
 
 MINUTE = 60_000_000
@@ -26,8 +26,8 @@ def sampled(db: QueueDB, queue: str, jobs: dict[int, int], now: datetime) -> Non
         for ago, due in jobs.items()
     ]
 
-    def write(connection: Connection, store: Store) -> None:
-        connection.execute(insert(store.tables.service.metrics), rows)
+    def write(tx: Transaction) -> None:
+        tx.connection.execute(insert(tx.tables.service.metrics), rows)
 
     db.core.write(write)
 

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import update
 
 from queue_db import QueueDB
-from queue_db.store import worker_registry
+from queue_db.store import Transaction, worker_registry
 from tests.patience import PATIENCE
 
 LONG_AGO = 1_000_000_000_000_000
@@ -132,5 +132,5 @@ def awaited(client: httpx2.Client, path: str) -> list[str]:
     pytest.fail(f"{path} never had a reason")
 
 
-def _execute(connection: Any, _store: Any, statement: Any) -> None:
-    connection.execute(statement)
+def _execute(tx: Transaction, statement: Any) -> None:
+    tx.connection.execute(statement)

@@ -13,22 +13,20 @@ from queue_db.store import streams
 def session(db, queue):
     """A reader that has claimed a batch of three of five jobs."""
     queue.enqueue_many(("k", n, {"unique_key": "k" if n == 1 else None}) for n in range(5))
-    run = db.database.run
-    opened = partial(
-        streams.open_stream, store=db.store, name=f"of {queue.name}", queue=queue.name, holder="here:1", retention=10**12
-    )
+    run = partial(db.database.run, store=db.store)
+    opened = partial(streams.open_stream, name=f"of {queue.name}", queue=queue.name, holder="here:1", retention=10**12)
     session = run(opened, name="open")
-    start = run(partial(streams.initial, store=db.store, session=session), name="initial")
-    claim = partial(streams.allocate, store=db.store, session=session, start=start, limit=3, ceiling=None, partitions=1)
+    start = run(partial(streams.initial, session=session), name="initial")
+    claim = partial(streams.allocate, session=session, start=start, limit=3, ceiling=None, partitions=1)
     run(claim, name="claim")
     return session
 
 
 def offsets(db, session):
     """Before and after its batch."""
-    start = db.database.run(partial(streams.initial, store=db.store, session=session), name="initial")
-    claim = partial(streams.allocate, store=db.store, session=session, start=start, limit=3, ceiling=None, partitions=1)
-    return start, db.database.run(claim, name="claim")
+    start = db.core.write(streams.initial, session=session)
+    claim = partial(streams.allocate, session=session, start=start, limit=3, ceiling=None, partitions=1)
+    return start, db.database.run(claim, store=db.store, name="claim")
 
 
 def test_streams_are_listed_with_their_holders_ages_and_sizes(ask, queue, session):
@@ -56,7 +54,7 @@ def test_a_released_stream_gives_its_jobs_back_and_stops_its_reader(ask, db, que
     assert ask("streams", "release", session.name, "--yes").out == f"released 3 jobs of stream {session.name!r}\n"
     assert (queue.stats().available, queue.stats().held) == (5, 0)
     with pytest.raises(StreamFencedError, match="now held by nobody"):
-        db.database.run(partial(streams.initial, store=db.store, session=session), name="initial")
+        db.core.write(streams.initial, session=session)
     assert ask("streams", "release", session.name, "--yes", "--json").record == {"stream": session.name, "released": 0}
 
 
@@ -64,8 +62,8 @@ def test_a_release_warns_of_jobs_that_may_be_written(ask, db, queue, session):
     nothing = ask("streams", "release", session.name, status=2)
     assert "None of them has been written" in nothing.err
     start, end = (streams.Offset(row.batch, row.claim) for row in offsets(db, session))
-    work = partial(streams.partition, store=db.store, session=session, start=start, end=end)
-    db.database.run(work, name="partitions")
+    work = partial(streams.partition, session=session, start=start, end=end)
+    db.database.run(work, store=db.store, name="partitions")
     (found,) = ask("streams", "list", "--queue", queue.name, "--json").records
     assert (found["maybe_written"], found["deliveries"]) == (3, 1)
     assert "Up to 3 of them may already be written" in ask("streams", "release", session.name, status=2).err

@@ -37,7 +37,7 @@ def run(url, name):
 
 def soon(db, seconds):
     """A moment of the database's clock."""
-    return db.database.run(db.store.read_clock, name="clock", write=False) + round(seconds * 1_000_000)
+    return db.core.now() + round(seconds * 1_000_000)
 
 
 def test_leases_are_kept_while_the_function_runs(run, queue, name, open_db, monkeypatch):
@@ -141,11 +141,11 @@ def test_a_job_that_is_leased_for_long_is_waited_for(run, queue, db):
 
 def test_what_a_stream_holds_is_not_waited_for(run, queue, db, name):
     queue.enqueue("k", unique_key="one")
-    opened = partial(streams.open_stream, store=db.store, name=name, queue=name, holder="h", retention=10**15)
-    session = db.database.run(opened, name="open")
-    start = db.database.run(partial(streams.initial, store=db.store, session=session), name="initial")
-    claim = partial(streams.allocate, store=db.store, session=session, start=start, limit=10, ceiling=None, partitions=1)
-    db.database.run(claim, name="claim")
+    opened = partial(streams.open_stream, name=name, queue=name, holder="h", retention=10**15)
+    session = db.database.run(opened, store=db.store, name="open")
+    start = db.core.write(streams.initial, session=session)
+    claim = partial(streams.allocate, session=session, start=start, limit=10, ceiling=None, partitions=1)
+    db.database.run(claim, store=db.store, name="claim")
     assert run(replace(LIMITS, within=YEAR)).drained
 
 

@@ -13,6 +13,7 @@ from queue_db import Optimistic, QueueDB, backoff
 from queue_db.errors import ArgumentError, LeaseLostError, SchemaOutOfDateError
 from queue_db.removal import Delete
 from queue_db.spark import drain_to, read_results
+from queue_db.store.base import Transaction
 from tests.patience import HOURS
 
 TWO = pytest.mark.parametrize("kind", ["sqlite", "postgresql"], scope="session")
@@ -124,11 +125,11 @@ def test_a_task_killed_between_publishing_and_completing(spark, url, name, fill,
     marker = tmp_path / "died"
 
     class Killing(Delete):
-        def remove(self, connection, store, pairs):
+        def remove(self, tx: Transaction, pairs):
             if is_first(marker):
-                connection.invalidate()  # on SQLite its transaction would keep the end of the leases out
+                tx.connection.invalidate()  # on SQLite its transaction would keep the end of the leases out
                 die([job_id for job_id, _ in pairs])
-            return super().remove(connection, store, pairs)
+            return super().remove(tx, pairs)
 
     fill(120)
     settings = {"removal": Killing()}
@@ -146,10 +147,10 @@ def test_a_task_that_raises_gives_its_jobs_back_at_once(spark, url, name, fill, 
     marker = tmp_path / "failed"
 
     class Failing(Delete):
-        def remove(self, connection, store, pairs):
+        def remove(self, tx: Transaction, pairs):
             if is_first(marker):
                 raise RuntimeError("the database is on fire")
-            return super().remove(connection, store, pairs)
+            return super().remove(tx, pairs)
 
     fill(60)
     began = time.monotonic()
@@ -187,9 +188,9 @@ def test_work_that_takes_longer_than_its_lease(spark, url, name, fill, stats, do
     def until_the_lease_is_over(jobs):
         with QueueDB(url) as db:
             table = db.store.tables.jobs
-            claimed_at = db.database.run(db.store.read_clock, name="clock", write=False)
+            claimed_at = db.core.now()
             deadline = time.monotonic() + 60
-            while db.database.run(db.store.read_clock, name="clock", write=False) < claimed_at + 2_000_000:
+            while db.core.now() < claimed_at + 2_000_000:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
             held = select(func.count()).where(table.c.queue == name, table.c.attempts == 1, table.c.claim_token.is_not(None))
@@ -229,7 +230,7 @@ def test_some_jobs_of_one_kind(spark, url, name, fill, stats, doubling, tmp_path
 @ONE
 def test_when_spark_gives_up_the_rest_is_in_the_queue(spark, url, name, fill, stats, doubling, tmp_path):
     class Failing(Delete):
-        def remove(self, connection, store, pairs):
+        def remove(self, tx: Transaction, pairs):
             raise RuntimeError("the database is on fire")
 
     fill(50)

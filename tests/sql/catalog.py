@@ -7,13 +7,23 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection
-
 from queue_db.dialects import Dialect
 from queue_db.errors import TransientStorageError
 from queue_db.model import Capability, ClaimRequest, ClaimResult, Completion, Group, NewJob, Notice, ProgressReport, Range
 from queue_db.removal import Delete, DeleteMark, LockThenDelete
-from queue_db.store import Store, callbacks, dependents, groups, history, lease, metrics, progress, reschedule, settle, streams
+from queue_db.store import (
+    Transaction,
+    callbacks,
+    dependents,
+    groups,
+    history,
+    lease,
+    metrics,
+    progress,
+    reschedule,
+    settle,
+    streams,
+)
 from queue_db.store.callbacks import Departure
 from queue_db.store.enqueue import OnDuplicate, insert_jobs, load_jobs
 from queue_db.store.feeds import claims, messages, numbers, ranges, ranking, span_claims, spans, ticking
@@ -25,7 +35,7 @@ from queue_db.store.lease import CandidateWindow, Lock, Order
 from queue_db.store.schema import BLOCKED
 from queue_db.strategies.locking import Pessimistic
 
-Run = Callable[[Connection, Store], object]
+Run = Callable[[Transaction], object]
 
 
 @dataclass(frozen=True)
@@ -53,30 +63,30 @@ def _want(limit: int = 1, *, priorities: Sequence[int] = (0,), **more: Any) -> C
 
 
 def _claim(limit: int = 1, window: CandidateWindow | None = None, **more: Any) -> Run:
-    return lambda connection, store: lease.claim(connection, store, _want(limit, **more), window or CandidateWindow(read=limit))
+    return lambda tx: lease.claim(tx, _want(limit, **more), window or CandidateWindow(read=limit))
 
 
 def _pop(limit: int, window: CandidateWindow | None) -> Run:
-    def run(connection: Connection, store: Store) -> ClaimResult:
-        request = _want(limit, fast_path=True, delete_on_claim=store.dialect.deletes_on_claim)
+    def run(tx: Transaction) -> ClaimResult:
+        request = _want(limit, fast_path=True, delete_on_claim=tx.dialect.deletes_on_claim)
         if not request.delete_on_claim:
-            store.dialect.begin(connection)
-        claim = lease.claim(connection, store, request, window or CandidateWindow(read=limit))
+            tx.begin()
+        claim = lease.claim(tx, request, window or CandidateWindow(read=limit))
         if not claim.deleted:
-            settle.delete(connection, store, [(row.id, row.version) for row in claim.rows])
+            settle.delete(tx, [(row.id, row.version) for row in claim.rows])
         return claim
 
     return run
 
 
 def _exchange(pairs: Sequence[tuple[int, int]], window: CandidateWindow | None = None) -> Run:
-    def run(connection: Connection, store: Store) -> ClaimResult:
-        limit, in_statement = len(pairs), store.dialect.deletes_on_claim
+    def run(tx: Transaction) -> ClaimResult:
+        limit, in_statement = len(pairs), tx.dialect.deletes_on_claim
         if not in_statement:
-            store.dialect.begin(connection)
-            settle.delete(connection, store, pairs)
+            tx.begin()
+            settle.delete(tx, pairs)
         request = _want(limit, fast_path=True, completes=Completion(pairs) if in_statement else None)
-        return lease.claim(connection, store, request, window or CandidateWindow(read=limit))
+        return lease.claim(tx, request, window or CandidateWindow(read=limit))
 
     return run
 
@@ -127,19 +137,19 @@ def _claims() -> list[Scenario]:
         Scenario(
             "claim_pessimistic",
             "pessimistic",
-            lambda connection, store: Pessimistic().claim(connection, store, _want(10)),
+            lambda tx: Pessimistic().claim(tx, _want(10)),
             **_FULL,
         ),
         Scenario(
             "claim_pessimistic_one",
             "pessimistic, one job",
-            lambda connection, store: Pessimistic().claim(connection, store, _want()),
+            lambda tx: Pessimistic().claim(tx, _want()),
             roles=_TAKE,
         ),
         Scenario(
             "claim_pessimistic_lost",
             "pessimistic, when nothing was won: whether the wait was lost or the queue is empty",
-            lambda connection, store: lease.anything_due(connection, store, _want()),
+            lambda tx: lease.anything_due(tx, _want()),
         ),
         Scenario(
             "claim_two_priorities",
@@ -282,19 +292,19 @@ def _exchanges() -> list[Scenario]:
 
 
 def _remove(removal: Any, pairs: Sequence[tuple[int, int]]) -> Run:
-    return lambda connection, store: removal.remove(connection, store, pairs)
+    return lambda tx: removal.remove(tx, pairs)
 
 
 def _free(pairs: Sequence[tuple[int, int]] = _PAIRS, **more: Any) -> Run:
-    return lambda connection, store: settle.free(connection, store, pairs, **more)
+    return lambda tx: settle.free(tx, pairs, **more)
 
 
 def _bury(pairs: Sequence[tuple[int, int]], errors: Mapping[int, str], **more: Any) -> Run:
-    return lambda connection, store: settle.bury(connection, store, pairs, errors, **more)
+    return lambda tx: settle.bury(tx, pairs, errors, **more)
 
 
 def _reschedule(*, due: reschedule.Due | None = None, priority: int | None = None, group: Group | None = None) -> Run:
-    return lambda connection, store: reschedule.reschedule(connection, store, 1, 3, due=due, priority=priority, group=group)
+    return lambda tx: reschedule.reschedule(tx, 1, 3, due=due, priority=priority, group=group)
 
 
 def _settles() -> list[Scenario]:
@@ -321,8 +331,8 @@ def _settles() -> list[Scenario]:
     group = Group("default", "a")
     grouped = {"group_key": "customer", "queue": "default", "callback_id": 7}
 
-    def finish(connection: Connection, store: Store) -> object:
-        return dependents.delete(connection, store, _PAIRS, lambda _: Departure.COMPLETED)
+    def finish(tx: Transaction) -> object:
+        return dependents.delete(tx, _PAIRS, lambda _: Departure.COMPLETED)
 
     return [
         Scenario("complete", 'LeasedJob.complete, removal="delete"', _remove(Delete(), _PAIRS[:1])),
@@ -359,7 +369,7 @@ def _settles() -> list[Scenario]:
         Scenario(
             "complete_retained",
             "the results of completed jobs are kept",
-            lambda connection, store: history.record_finished(connection, store, [{"id": job, "lasts": 1, **done} for job in _IDS]),
+            lambda tx: history.record_finished(tx, [{"id": job, "lasts": 1, **done} for job in _IDS]),
             begins=True,
         ),
         Scenario(
@@ -373,14 +383,14 @@ def _settles() -> list[Scenario]:
         Scenario(
             "admit",
             "the next job of a group is admitted after one has left",
-            lambda connection, store: groups.admit(connection, store, {group: 1}, {"default": 1}),
+            lambda tx: groups.admit(tx, {group: 1}, {"default": 1}),
             begins=True,
             answers={"available_at": BLOCKED, "place": 0},
         ),
         Scenario(
             "admit_many",
             "the next jobs of several groups",
-            lambda connection, store: groups.admit(connection, store, {group: 1, Group("default", "b"): 1}, {"default": 1}),
+            lambda tx: groups.admit(tx, {group: 1, Group("default", "b"): 1}, {"default": 1}),
             begins=True,
             rows=2,
             answers={"available_at": BLOCKED, "place": [0, 1]},
@@ -388,7 +398,7 @@ def _settles() -> list[Scenario]:
         Scenario(
             "fail",
             "LeasedJob.fail, another attempt follows",
-            lambda connection, store: settle.free(connection, store, _PAIRS[:1], delays={1: 1}, errors={1: "no"}, attempted=True),
+            lambda tx: settle.free(tx, _PAIRS[:1], delays={1: 1}, errors={1: "no"}, attempted=True),
             begins=True,
             roles=_CHANGE,
         ),
@@ -419,7 +429,7 @@ def _settles() -> list[Scenario]:
         Scenario(
             "fail_record",
             "the failed attempts are recorded; those of a job beyond the tenth are deleted",
-            lambda connection, store: history.record_errors(connection, store, [{"job_id": 1, **error, "attempt": 11}]),
+            lambda tx: history.record_errors(tx, [{"job_id": 1, **error, "attempt": 11}]),
             begins=True,
         ),
         Scenario(
@@ -455,7 +465,7 @@ def _settles() -> list[Scenario]:
         Scenario(
             "defer_unknown_many_since",
             "Queue.defer_unknown_many: when it was deferred for the first time",
-            lambda connection, store: settle.unknown_since(connection, store, _PAIRS),
+            lambda tx: settle.unknown_since(tx, _PAIRS),
             begins=True,
         ),
         Scenario(
@@ -482,14 +492,14 @@ def _settles() -> list[Scenario]:
         Scenario(
             "extend",
             "LeasedJob.extend",
-            lambda connection, store: settle.extend(connection, store, _PAIRS[:1], 1),
+            lambda tx: settle.extend(tx, _PAIRS[:1], 1),
             begins=True,
             roles=_CHANGE,
         ),
         Scenario(
             "extend_many",
             "Queue.extend_many",
-            lambda connection, store: settle.extend(connection, store, _PAIRS, 1),
+            lambda tx: settle.extend(tx, _PAIRS, 1),
             begins=True,
             rows=2,
             roles=_CHANGE,
@@ -497,27 +507,27 @@ def _settles() -> list[Scenario]:
         Scenario(
             "extend_unlocked_one",
             "a worker's heartbeat, one job",
-            lambda connection, store: settle.extend_unlocked(connection, store, _PAIRS[:1], 1),
+            lambda tx: settle.extend_unlocked(tx, _PAIRS[:1], 1),
             begins=True,
         ),
         Scenario(
             "extend_unlocked",
             "a worker's heartbeat: rows that others have locked are stepped over",
-            lambda connection, store: settle.extend_unlocked(connection, store, [*_PAIRS, (3, 3)], 1),
+            lambda tx: settle.extend_unlocked(tx, [*_PAIRS, (3, 3)], 1),
             begins=True,
             rows=2,
         ),
         Scenario(
             "recount",
             "Queue.recount, one job",
-            lambda connection, store: settle.recount(connection, store, _PAIRS[:1], 1),
+            lambda tx: settle.recount(tx, _PAIRS[:1], 1),
             begins=True,
             roles=_CHANGE,
         ),
         Scenario(
             "recount_many",
             "Queue.recount",
-            lambda connection, store: settle.recount(connection, store, _PAIRS, 1),
+            lambda tx: settle.recount(tx, _PAIRS, 1),
             begins=True,
             rows=2,
             roles=_CHANGE,
@@ -525,13 +535,13 @@ def _settles() -> list[Scenario]:
         Scenario(
             "progress",
             "LeasedJob.progress",
-            lambda connection, store: progress.write(connection, store, {_PAIRS[0]: _said()}),
+            lambda tx: progress.write(tx, {_PAIRS[0]: _said()}),
             begins=True,
         ),
         Scenario(
             "progress_many",
             "LeasedJob.progress, written by the worker for many jobs at once",
-            lambda connection, store: progress.write(connection, store, {pair: _said(pair[0]) for pair in _PAIRS}),
+            lambda tx: progress.write(tx, {pair: _said(pair[0]) for pair in _PAIRS}),
             begins=True,
         ),
         Scenario(
@@ -554,46 +564,46 @@ def _settles() -> list[Scenario]:
         Scenario(
             "handle",
             "Queue.handle, Queue.handles",
-            lambda connection, store: settle.leased(connection, store, "default", [1, 2]),
+            lambda tx: settle.leased(tx, "default", [1, 2]),
         ),
         Scenario(
             "handle_known_queue",
             "Queue.handle, Queue.handles: whether a queue without these jobs has numbers",
-            lambda connection, store: metrics.has_numbers(connection, store, "default"),
+            lambda tx: metrics.has_numbers(tx, "default"),
         ),
         Scenario(
             "confirm",
             "the reply to a COMMIT was lost: whether the change shows",
-            lambda connection, store: settle.look(connection, store, [(1, 3, "token"), (2, 3, "token")], settle.Change.GONE),
+            lambda tx: settle.look(tx, [(1, 3, "token"), (2, 3, "token")], settle.Change.GONE),
             begins=True,
         ),
         Scenario(
             "extended",
             "a verb missed a lease on which another verb of the same object runs: whether that has extended it",
-            lambda connection, store: settle.extended(connection, store, {1: (3, "token"), 2: (3, "token")}),
+            lambda tx: settle.extended(tx, {1: (3, "token"), 2: (3, "token")}),
         ),
         Scenario(
             "extended_in_transaction",
             "the same in a caller's transaction",
-            lambda connection, store: settle.extended(connection, store, {1: (3, "token"), 2: (3, "token")}, current=True),
+            lambda tx: settle.extended(tx, {1: (3, "token"), 2: (3, "token")}, current=True),
             begins=True,
         ),
         Scenario(
             "confirm_dead",
             "the reply to the COMMIT of a burial was lost: whether it shows",
-            lambda connection, store: settle.look(connection, store, [(1, 3, "token")], settle.Change.DEAD),
+            lambda tx: settle.look(tx, [(1, 3, "token")], settle.Change.DEAD),
             begins=True,
         ),
         Scenario(
             "confirm_failed",
             "the reply to the COMMIT of a failed attempt was lost: whether it shows",
-            lambda connection, store: settle.look(connection, store, [(1, 3, "token")], settle.Change.FAILED),
+            lambda tx: settle.look(tx, [(1, 3, "token")], settle.Change.FAILED),
             begins=True,
         ),
         Scenario(
             "claim_unanswered",
             "the reply to a claim was lost: what it won goes back",
-            lambda connection, store: settle.give_back_claim(connection, store, "default", "token", set()),
+            lambda tx: settle.give_back_claim(tx, "default", "token", set()),
             begins=True,
             rows=2,
         ),
@@ -612,25 +622,23 @@ def _job(number: int = 0, **more: Any) -> NewJob:
 def _insert(jobs: Sequence[NewJob], on_duplicate: OnDuplicate = OnDuplicate.RAISE, *, notifies: bool = False) -> Run:
     notice = Notice("queue_db_jobs", "default")
 
-    def run(connection: Connection, store: Store) -> None:
-        if not (len(jobs) == 1 and type(store.dialect).known_alive is not Dialect.known_alive):
-            store.dialect.begin(connection)
-        told = notice if notifies and store.dialect.notifies else None
-        insert_jobs(connection, store, jobs, on_duplicate, notice=told)
+    def run(tx: Transaction) -> None:
+        if not (len(jobs) == 1 and type(tx.dialect).known_alive is not Dialect.known_alive):
+            tx.begin()
+        told = notice if notifies and tx.dialect.notifies else None
+        insert_jobs(tx, jobs, on_duplicate, notice=told)
 
     return run
 
 
 def _load(jobs: int) -> Run:
-    return lambda connection, store: load_jobs(
-        connection, store, [[_job(number) for number in range(jobs)]], jobs, OnDuplicate.RAISE
-    )
+    return lambda tx: load_jobs(tx, [[_job(number) for number in range(jobs)]], jobs, OnDuplicate.RAISE)
 
 
 def _insert_in_vain(jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Run:
-    def run(connection: Connection, store: Store) -> None:
+    def run(tx: Transaction) -> None:
         with suppress(TransientStorageError):
-            insert_jobs(connection, store, jobs, on_duplicate)
+            insert_jobs(tx, jobs, on_duplicate)
 
     return run
 
@@ -638,11 +646,11 @@ def _insert_in_vain(jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Run:
 def _enqueues() -> list[Scenario]:
     keyed = [_job(0, unique_key="key 0"), _job(1, unique_key="key 1")]
     return [
-        Scenario("clock", "the database's time is read", lambda connection, store: store.read_clock(connection), begins=True),
+        Scenario("clock", "the database's time is read", lambda tx: tx.read_clock(), begins=True),
         Scenario(
             "notify",
             "jobs that may be claimed now were added: listening workers wake up when the transaction commits",
-            lambda connection, store: store.dialect.notify(connection, "queue_db_jobs", "default"),
+            lambda tx: tx.dialect.notify(tx, "queue_db_jobs", "default"),
             begins=True,
         ),
         Scenario("enqueue", "Queue.enqueue; on PostgreSQL without a transaction, if the connection is in use", _insert([_job()])),
@@ -738,7 +746,7 @@ def _enqueues() -> list[Scenario]:
         Scenario(
             "enqueue_batch",
             "Queue.enqueue_batch: the callback",
-            lambda connection, store: callbacks.expect(connection, store, callbacks.make(connection, store, _job()), 2),
+            lambda tx: callbacks.expect(tx, callbacks.make(tx, _job()), 2),
             begins=True,
             counts={2: 0},
         ),
@@ -754,20 +762,20 @@ def _streams() -> list[Scenario]:
     untied = {2: 0, 3: 0, 4: 0, 5: 0}
     at_one = token | {"allocated": 1, "deliveries": 1, "keyed": 0, "batch": 1, "delivered_epoch": 0}
 
-    def allocate(connection: Connection, store: Store) -> object:
-        return streams.allocate(connection, store, _SESSION, start, limit=100, ceiling=None, partitions=2)
+    def allocate(tx: Transaction) -> object:
+        return streams.allocate(tx, _SESSION, start, limit=100, ceiling=None, partitions=2)
 
     return [
         Scenario(
             "stream_open",
             "a reader opens the stream",
-            lambda connection, store: streams.open_stream(connection, store, "default", "default", "reader", 1),
+            lambda tx: streams.open_stream(tx, "default", "default", "reader", 1),
             begins=True,
         ),
         Scenario(
             "stream_open_new",
             "a reader makes the stream",
-            lambda connection, store: streams.open_stream(connection, store, "default", "default", "reader", 1),
+            lambda tx: streams.open_stream(tx, "default", "default", "reader", 1),
             begins=True,
             counts={0: 0},
         ),
@@ -815,46 +823,46 @@ def _streams() -> list[Scenario]:
         Scenario(
             "stream_partition",
             "the partitions of a batch are handed out",
-            lambda connection, store: streams.partition(connection, store, _SESSION, start, end),
+            lambda tx: streams.partition(tx, _SESSION, start, end),
             begins=True,
             answers=at_one,
         ),
         Scenario(
             "stream_read",
             "a task reads its partition",
-            lambda connection, store: streams.read(connection, store, 1, streams.Part(1, 1, 100, 100), after=0, limit=1000),
+            lambda tx: streams.read(tx, 1, streams.Part(1, 1, 100, 100), after=0, limit=1000),
             begins=True,
         ),
         Scenario(
             "stream_complete",
             "a batch is written elsewhere",
-            lambda connection, store: streams.complete(connection, store, _SESSION, end),
+            lambda tx: streams.complete(tx, _SESSION, end),
             begins=True,
             answers=at_one,
         ),
         Scenario(
             "stream_complete_keyed",
             "a batch with jobs that have a key is written elsewhere",
-            lambda connection, store: streams.complete(connection, store, _SESSION, end),
+            lambda tx: streams.complete(tx, _SESSION, end),
             begins=True,
             answers=at_one | {"keyed": 1},
         ),
         Scenario(
             "stream_mark_dead",
             "a task gives up a job of its partition",
-            lambda connection, store: streams.mark_dead(connection, store, 1, {(1, 3): "no"}),
+            lambda tx: streams.mark_dead(tx, 1, {(1, 3): "no"}),
             begins=True,
         ),
         Scenario(
             "stream_mark_dead_many",
             "a task gives up jobs of its partition, each with its own reason",
-            lambda connection, store: streams.mark_dead(connection, store, 1, {(1, 3): "no", (2, 3): "neither"}),
+            lambda tx: streams.mark_dead(tx, 1, {(1, 3): "no", (2, 3): "neither"}),
             begins=True,
         ),
         Scenario(
             "stream_keep_alive",
             "a reader is there, though nothing is due",
-            lambda connection, store: streams.keep_alive(connection, store, _SESSION),
+            lambda tx: streams.keep_alive(tx, _SESSION),
             begins=True,
         ),
         Scenario(
@@ -866,14 +874,14 @@ def _streams() -> list[Scenario]:
         Scenario(
             "stream_release_many",
             "the held jobs go back to the queue, several of them with a key",
-            lambda connection, store: streams.release(connection, store, "default"),
+            lambda tx: streams.release(tx, "default"),
             begins=True,
             rows=2,
         ),
         Scenario(
             "stream_release",
             "the held jobs go back to the queue",
-            lambda connection, store: streams.release(connection, store, "default"),
+            lambda tx: streams.release(tx, "default"),
             begins=True,
         ),
     ]
@@ -892,43 +900,39 @@ def _feeds() -> list[Scenario]:
         Scenario(
             "publish_counter",
             'Feed.publish, ordering="counter"',
-            lambda c, s: messages.append(c, s, 1, new),
+            lambda tx: messages.append(tx, 1, new),
             begins=True,
             answers=no_claims,
         ),
         Scenario(
             "publish_counter_keep_rows",
             'Feed.publish, ordering="counter", more messages than keep_rows, and a cursor',
-            lambda c, s: messages.append(c, s, 1, new),
+            lambda tx: messages.append(tx, 1, new),
             begins=True,
             answers=two,
         ),
-        Scenario("publish_ranked", 'Feed.publish, ordering="ranked"', lambda c, s: ranking.append(c, s, feed, new), begins=True),
+        Scenario("publish_ranked", 'Feed.publish, ordering="ranked"', lambda tx: ranking.append(tx, feed, new), begins=True),
         Scenario(
             "rank",
             "a publisher, a reader or a worker numbers the messages of an inbox",
-            lambda c, s: ranking.rank(c, s, 1),
+            lambda tx: ranking.rank(tx, 1),
             answers=no_claims,
         ),
         Scenario(
-            "rank_with_claims", "the same, of a feed with claims", lambda c, s: ranking.rank(c, s, 1), answers={"max_attempts": 0}
+            "rank_with_claims", "the same, of a feed with claims", lambda tx: ranking.rank(tx, 1), answers={"max_attempts": 0}
         ),
         Scenario(
             "claim_messages",
             "Feed.claim",
-            lambda c, s: claims.claim(c, s, mail, terms, lambda row, attempts: MessageJob(row.seq, _job(1))),
+            lambda tx: claims.claim(tx, mail, terms, lambda row, attempts: MessageJob(row.seq, _job(1))),
             begins=True,
             answers=free,
         ),
-        Scenario(
-            "delete_claimed", "MessageClaim.delete", lambda c, s: claims.delete(c, s, mail, [1], "t"), begins=True, answers=held
-        ),
-        Scenario(
-            "extend_claim", "MessageClaim.extend", lambda c, s: claims.extend(c, s, mail, "t", 1, 0), begins=True, answers=held
-        ),
-        Scenario("release_claim", "MessageClaim.release", lambda c, s: claims.release(c, s, mail, "t"), begins=True, answers=held),
-        Scenario("pop_messages", "Feed.pop", lambda c, s: claims.pop(c, s, mail, 10), begins=True, answers=free),
-        Scenario("read_feed", "Feed.read", lambda c, s: messages.read(c, s, feed, 0, 100), rows=2),
+        Scenario("delete_claimed", "MessageClaim.delete", lambda tx: claims.delete(tx, mail, [1], "t"), begins=True, answers=held),
+        Scenario("extend_claim", "MessageClaim.extend", lambda tx: claims.extend(tx, mail, "t", 1, 0), begins=True, answers=held),
+        Scenario("release_claim", "MessageClaim.release", lambda tx: claims.release(tx, mail, "t"), begins=True, answers=held),
+        Scenario("pop_messages", "Feed.pop", lambda tx: claims.pop(tx, mail, 10), begins=True, answers=free),
+        Scenario("read_feed", "Feed.read", lambda tx: messages.read(tx, feed, 0, 100), rows=2),
     ]
 
 
@@ -940,38 +944,38 @@ def _spans() -> list[Scenario]:
         Scenario(
             "span_look",
             "Feed.shared: whether there is such a cursor",
-            lambda connection, store: span_claims.look(connection, store, feed, "mailers"),
+            lambda tx: span_claims.look(tx, feed, "mailers"),
         ),
         Scenario(
             "span_claim",
             "SharedCursor.claim: the next messages",
-            lambda connection, store: span_claims.claim(connection, store, feed, "mailers", want),
+            lambda tx: span_claims.claim(tx, feed, "mailers", want),
             answers={"next_seq": 1001, "first_seq": 1, "handed": 0, "expired": False, "waiting": False, "seq": None, **row},
             roles={"SELECT SELECT UPDATE INSERT": ("_look", "_lock", "_move", "_insert")},
         ),
         Scenario(
             "span_take_over",
             "SharedCursor.claim: the span whose lease has ended first",
-            lambda connection, store: span_claims.take_over(connection, store, 7, "mailers", "worker-1", lease, 3),
+            lambda tx: span_claims.take_over(tx, 7, "mailers", "worker-1", lease, 3),
             answers={"attempts": 1},
             roles={"SELECT UPDATE": ("_lock", "_change")},
         ),
         Scenario(
             "span_complete",
             "Span.complete: all messages that are left",
-            lambda connection, store: spans.complete(connection, store, 1, 3),
+            lambda tx: spans.complete(tx, 1, 3),
         ),
         Scenario(
             "span_complete_some",
             "Span.complete: one message of several",
-            lambda connection, store: spans.settle(connection, store, 1, 3, [5]),
+            lambda tx: spans.settle(tx, 1, 3, [5]),
             answers={"low": 1, "high": 100, "done": None},
             roles={"SELECT UPDATE": ("_lock", "_change")},
         ),
         Scenario(
             "span_extend",
             "Span.extend",
-            lambda connection, store: spans.extend(connection, store, 1, 3, lease),
+            lambda tx: spans.extend(tx, 1, 3, lease),
         ),
     ]
 
@@ -986,28 +990,28 @@ def _ticks() -> list[Scenario]:
         Scenario(
             "publish_ticks",
             'Feed.publish, ordering="ticks"',
-            lambda c, s: ticking.append(c, s, feed, new),
+            lambda tx: ticking.append(tx, feed, new),
             begins=True,
             needs=needs,
         ),
         Scenario(
             "tick",
             "a publisher, a reader or a worker numbers messages by a tick",
-            lambda c, s: ticking.tick(c, s, 1),
+            lambda tx: ticking.tick(tx, 1),
             answers=state,
             needs=needs,
         ),
-        Scenario("read_ticks", 'Feed.read, ordering="ticks"', lambda c, s: messages.read(c, s, feed, 0, 100), rows=2, needs=needs),
+        Scenario("read_ticks", 'Feed.read, ordering="ticks"', lambda tx: messages.read(tx, feed, 0, 100), rows=2, needs=needs),
         Scenario(
             "read_ticks_range",
             "Span.messages and Spark: numbers between two",
-            lambda c, s: ranges.page(c, s, 1, "ticks", **span),
+            lambda tx: ranges.page(tx, 1, "ticks", **span),
             needs=needs,
         ),
         Scenario(
             "trim_ticks",
             'Feed.trim, ordering="ticks": messages that retention does not keep',
-            lambda c, s: delete(c, s, 1, 1, 100),
+            lambda tx: delete(tx, 1, 1, 100),
             begins=True,
             needs=needs,
         ),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import wrap
 
+from queue_db.store.base import Transaction
 from tests.sql.catalog import SCENARIOS, Scenario
 from tests.sql.layout import fingerprint, laid_out
 from tests.sql.recording import DATABASES, OLDER, Recorder, Sent, place
@@ -66,7 +67,7 @@ def recorded(database: str) -> dict[str, Golden]:
         recorder = Recorder(scenario.rows, scenario.counts, scenario.answers)
         try:
             with there.recording(recorder, begins=scenario.begins) as connection:
-                scenario.run(connection, there.store)
+                scenario.run(Transaction(connection, there.store))
         except Exception as error:
             error.add_note(f"{database}, scenario {scenario.name!r} of tests/sql/catalog.py, after {len(recorder.sent)} statements")
             raise

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 from unittest import mock
 
@@ -21,6 +22,7 @@ from queue_db.dialects import Dialect, dialect_for, direct, prepared
 from queue_db.dialects.transactions import own
 from queue_db.store import Store
 from queue_db.store.schema import tables
+from queue_db.store.wakeups import FeedNotifications, Notifications
 from tests.sql.layout import fingerprint
 
 #: Name of the folder → URL, and the server that the statements are written for.
@@ -300,7 +302,7 @@ class Place:
             connection.info.clear()
             with dialect.on_demand(connection) as transaction:
                 if begins:
-                    dialect.begin(connection)
+                    transaction.begin()
                 yield connection
                 transaction.commit()
 
@@ -327,7 +329,15 @@ def place(name: str) -> Place:
     if name == "postgresql":
         pooling: Any = dialect
         pooling._prepares, pooling._pooling.found = True, False
-    store = Store(tables(), dialect, dialect.capabilities(sql))
+    ours = tables()
+    store = Store(
+        ours,
+        dialect,
+        dialect.capabilities(sql),
+        # By a clock on which each is due.
+        notifications=Notifications(dialect, ours, clock=count().__next__),
+        feed_notifications=FeedNotifications(dialect, ours),
+    )
     made.append(Place(name, engine, store))
     return made[0]
 

@@ -14,7 +14,7 @@ from sqlalchemy import event
 
 from queue_db import Optimistic, QueueDB, UnsupportedError
 from queue_db.model import ProgressReport, RetainedResult
-from queue_db.store import LowWaterMarks, streams
+from queue_db.store import LowWaterMarks, Transaction, streams
 from queue_db.strategies import known_strategies
 from tests.sql import golden
 from tests.sql.layout import fingerprint, laid_out
@@ -163,19 +163,27 @@ def test_each_statement_of_a_stream_has_a_file(kind: str, keyed: bool, own_url: 
         run = partial(db.database.run, name="stream")
         queue.enqueue_many([("work", number, {"unique_key": f"key {number}"} if keyed else {}) for number in range(50)])
         with sent_on(db) as statements:
-            session = run(lambda connection: streams.open_stream(connection, db.store, "stream", "golden", "reader", 60_000_000))
-            start = run(lambda connection: streams.initial(connection, db.store, session))
-            end = run(
-                lambda connection: streams.allocate(connection, db.store, session, start, limit=30, ceiling=None, partitions=2)
+            session = run(
+                lambda connection: streams.open_stream(Transaction(connection, db.store), "stream", "golden", "reader", 60_000_000)
             )
-            (part,) = run(lambda connection: streams.partition(connection, db.store, session, start, end))
-            rows = run(lambda connection: streams.read(connection, db.store, session.stream, part, after=0, limit=100))
+            start = run(lambda connection: streams.initial(Transaction(connection, db.store), session))
+            end = run(
+                lambda connection: streams.allocate(
+                    Transaction(connection, db.store), session, start, limit=30, ceiling=None, partitions=2
+                )
+            )
+            (part,) = run(lambda connection: streams.partition(Transaction(connection, db.store), session, start, end))
+            rows = run(lambda connection: streams.read(Transaction(connection, db.store), session.stream, part, after=0, limit=100))
             assert len(rows) == 30
             lost = {(rows[0][0], rows[0][-1]): "no"}
-            run(lambda connection: streams.mark_dead(connection, db.store, session.stream, lost))
-            run(lambda connection: streams.keep_alive(connection, db.store, session))
-            run(lambda connection: streams.complete(connection, db.store, session, end))
-            run(lambda connection: streams.allocate(connection, db.store, session, end, limit=30, ceiling=None, partitions=2))
-            run(lambda connection: streams.expired(connection, db.store))
-            run(lambda connection: streams.release(connection, db.store, "stream"))
+            run(lambda connection: streams.mark_dead(Transaction(connection, db.store), session.stream, lost))
+            run(lambda connection: streams.keep_alive(Transaction(connection, db.store), session))
+            run(lambda connection: streams.complete(Transaction(connection, db.store), session, end))
+            run(
+                lambda connection: streams.allocate(
+                    Transaction(connection, db.store), session, end, limit=30, ceiling=None, partitions=2
+                )
+            )
+            run(lambda connection: streams.expired(Transaction(connection, db.store)))
+            run(lambda connection: streams.release(Transaction(connection, db.store), "stream"))
     assert not unknown(db, kind, statements), "\n\n".join(unknown(db, kind, statements))

@@ -19,7 +19,7 @@ from queue_db.dialects.lab import Laboratory
 from queue_db.dialects.seam import ClaimSeam
 from queue_db.leased_job import LeasedJob
 from queue_db.model import ClaimRequest, ClaimResult
-from queue_db.store import LowWaterMarks
+from queue_db.store import LowWaterMarks, Transaction
 from queue_db.store.lease import CandidateWindow
 
 #: Most members of the claim seam, and most frames of the package between ``Queue.claim`` and the driver's cursor.
@@ -164,7 +164,7 @@ def test_a_claim_carries_few_objects(kind: str, queue: Queue, monkeypatch: pytes
     assert len(CARRIERS) <= 4
     assert carriers <= made | {LeasedJob.__name__}
     # Not carriers: the transaction, the state of the claim loop, and the window that the adaptive strategy keeps for the queue.
-    assert made - carriers <= {"OnDemand", "ClaimCall", "_Control"}
+    assert made - carriers <= {"OnDemand", "Transaction", "ClaimCall", "_Control"}
     assert isinstance(job, LeasedJob)
 
 
@@ -175,9 +175,9 @@ def test_the_fast_path_follows_a_claim_that_won_all_and_is_left_for_a_rescan(
     due: list[bool] = []
     claim = db.strategy.claim
 
-    def noting(connection: Any, store: Any, request: ClaimRequest) -> ClaimResult:
+    def noting(tx: Transaction, request: ClaimRequest) -> ClaimResult:
         taken.append(request.fast_path)
-        return claim(connection, store, request)
+        return claim(tx, request)
 
     monkeypatch.setattr(db.strategy, "claim", noting)
     monkeypatch.setattr(LowWaterMarks, "rescan_due", lambda marks: due[-1])

@@ -48,7 +48,7 @@ def opened(own_url, clock, monkeypatch):
 def rows(db, width):
     table = db.store.tables.service.metrics
     return db.core.read(
-        lambda connection, store: connection.execute(select(func.count()).select_from(table).where(table.c.width == width)).scalar()
+        lambda tx: tx.connection.execute(select(func.count()).select_from(table).where(table.c.width == width)).scalar()
     )
 
 

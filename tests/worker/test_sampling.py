@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from queue_db import QueueDB, TransientStorageError
 from queue_db.instrumentation import prometheus
 from queue_db.monitoring.sampling import LONGEST_LEASE, REST, SHORTEST_LEASE, Sampling
-from queue_db.store import counts
+from queue_db.store import Transaction, counts
 from queue_db.testing import SettableClock, counted_statements
 from tests.patience import PATIENCE
 from tests.worker.serving import serving
@@ -235,11 +235,11 @@ def test_a_queue_beyond_the_limit_does_not_hold_up_the_counts_of_others(opened, 
     count = counts.stats
 
     @wraps(count)
-    def slowly(connection, store, queue, most=None):
+    def slowly(tx: Transaction, queue, most=None):
         if most is None:
             began.set()
             assert go_on.wait(PATIENCE)
-        return count(connection, store, queue, most)
+        return count(tx, queue, most)
 
     monkeypatch.setattr(counts, "stats", slowly)
     db, other = opened(), opened()

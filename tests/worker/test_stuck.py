@@ -9,7 +9,7 @@ from sqlalchemy import insert, update
 from queue_db import QueueDB
 from queue_db.insights import findings
 from queue_db.instrumentation import prometheus
-from queue_db.store import worker_registry
+from queue_db.store import Transaction, worker_registry
 
 
 def stuck(db):
@@ -34,7 +34,7 @@ def worker(db, name="w", *, state="working", in_hand=0, slots=4, hanging=0):
         "counters": "{}",
     }
     with db.queue("mail").transaction() as connection:
-        worker_registry.heartbeat(connection, db.store, name, values)
+        worker_registry.heartbeat(Transaction(connection, db.store), name, values)
 
 
 def test_nothing_is_stuck_where_nothing_waits_for_long(ours, clock):

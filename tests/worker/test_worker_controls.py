@@ -7,7 +7,7 @@ import pytest
 
 from queue_db import ArgumentError, Controls, Queue, TransientStorageError
 from queue_db.concurrency.pauses import Idle
-from queue_db.store import controls
+from queue_db.store import Transaction, controls
 from queue_db.testing import counted_statements
 from queue_db.worker import Worker
 from queue_db.worker.allowance import Allowance
@@ -167,13 +167,13 @@ def test_a_concurrency_limit_holds_over_workers(queue, open_db, running):
 @pytest.fixture
 def sent(db, monkeypatch):
     """The names of what is run against the database."""
-    names, run = [], db.database.run
+    names, commit = [], db.database.commit
 
     def noted(*arguments, **options):
         names.append(options["name"])
-        return run(*arguments, **options)
+        return commit(*arguments, **options)
 
-    monkeypatch.setattr(db.database, "run", noted)
+    monkeypatch.setattr(db.database, "commit", noted)
     return names
 
 
@@ -315,7 +315,8 @@ def test_two_workers_that_ask_at_once_do_not_get_more_than_there_is(queue, open_
         barrier.wait()
         for _ in range(20):
             share = db.database.run(
-                lambda connection: controls.take_share(connection, db.store, queue.name, f"w{number}", 9, AN_HOUR), name="share"
+                lambda connection: controls.take_share(Transaction(connection, db.store), queue.name, f"w{number}", 9, AN_HOUR),
+                name="share",
             )
         got.append(share)
 
@@ -352,7 +353,9 @@ def test_a_rate_holds_over_workers(queue, open_db, clock):
 
     def begun(wanted: int, number: int = 0) -> int:
         db = dbs[number]
-        count, _ = db.database.run(lambda connection: controls.spend(connection, db.store, queue.name, wanted), name="spend")
+        count, _ = db.database.run(
+            lambda connection: controls.spend(Transaction(connection, db.store), queue.name, wanted), name="spend"
+        )
         return count
 
     assert begun(3) == 3
@@ -364,7 +367,9 @@ def test_a_rate_holds_over_workers(queue, open_db, clock):
     clock.advance(100)  # a rest does not save up more than one period
     assert begun(99) == 5
     clock.advance(4)
-    dbs[0].database.run(lambda connection: controls.refund(connection, dbs[0].store, queue.name, 4_000_000), name="refund")
+    dbs[0].database.run(
+        lambda connection: controls.refund(Transaction(connection, dbs[0].store), queue.name, 4_000_000), name="refund"
+    )
     assert begun(9) == 4
 
 

@@ -175,6 +175,15 @@ def test_drain_obeys_timeouts(kind, shop, asynchronous):
     assert shop.seen == [8]
 
 
+def test_a_handler_with_a_timeout_enqueues_into_its_own_queue(kind, shop):
+    mail = shop.db.queue("mail")
+    shop.handles("first", timeout=PATIENCE)(lambda job: mail.enqueue("second"))  # in a thread of its own
+    shop.handles("second")(lambda job: shop.seen.append(job.kind))
+    with inline(shop):
+        mail.enqueue("first")
+    assert shop.seen == ["second"]
+
+
 def test_a_timeout_of_the_handlers_own_is_its_failure(kind, shop):
     def gives_up(job):
         raise TimeoutError("no answer from the mail server")

@@ -18,7 +18,7 @@ from queue_db import (
 )
 from queue_db.concurrency.pauses import Idle, Pause
 from queue_db.db import QueueDB
-from queue_db.store import settle
+from queue_db.store import Transaction, settle
 from queue_db.worker import Worker
 from tests.patience import PATIENCE
 from tests.worker.serving import serving
@@ -262,8 +262,8 @@ class Tombstone:
 
     name, needs, retries, marks = "tombstone", frozenset(), 3, True
 
-    def remove(self, connection, store, pairs):
-        return settle.mark(connection, store, pairs)
+    def remove(self, tx: Transaction, pairs):
+        return settle.mark(tx, pairs)
 
 
 @pytest.mark.parametrize("removal", ["delete_mark", Tombstone()], ids=["ours", "third party"])

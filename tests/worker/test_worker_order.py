@@ -53,7 +53,7 @@ def frozen(open_db):
 @pytest.mark.parametrize("options", [{"concurrency": 1}, {"concurrency": 2, "prefetch": 20}])
 def test_a_job_that_becomes_due_in_a_higher_queue_is_next(frozen, name, how, options, monkeypatch):
     """After the jobs in hand and one claim that is under way; nothing notifies this worker of the job."""
-    monkeypatch.setattr("queue_db.notifications.wakeups.Notifications.notify", lambda *_: None)
+    monkeypatch.setattr("queue_db.store.wakeups.Notifications.due", lambda *_: False)
     monkeypatch.setattr(claimer, "POLL_EVERY", 3600.0)
     monkeypatch.setattr(claimer, "POLL_AFTER", 10**9)
     clock, db, other = frozen
@@ -163,7 +163,7 @@ def test_weights_are_kept_while_all_queues_are_full(db, name):
 
 
 def test_a_queue_with_weights_that_was_empty_is_polled_soon(db, open_db, name, monkeypatch):
-    monkeypatch.setattr("queue_db.notifications.wakeups.Notifications.notify", lambda *_: None)
+    monkeypatch.setattr("queue_db.store.wakeups.Notifications.due", lambda *_: False)
     monkeypatch.setattr(claimer, "POLL_EVERY", 3600.0)
     monkeypatch.setattr(claimer, "POLL_AFTER", 10)
     monkeypatch.setattr(claimer, "POLL_REST", 0)
@@ -179,7 +179,7 @@ def test_a_queue_with_weights_that_was_empty_is_polled_soon(db, open_db, name, m
 
 def test_a_busy_worker_looks_now_and_then(db, open_db, name, monkeypatch):
     """At what no claim of a lower queue asks: a job of a priority that this process has never met."""
-    monkeypatch.setattr("queue_db.notifications.wakeups.Notifications.notify", lambda *_: None)
+    monkeypatch.setattr("queue_db.store.wakeups.Notifications.due", lambda *_: False)
     monkeypatch.setattr(claimer, "POLL_EVERY", 3600.0)
     monkeypatch.setattr(claimer, "POLL_AFTER", 10)
     monkeypatch.setattr(claimer, "POLL_REST", 0)

@@ -9,7 +9,7 @@ from sqlalchemy import insert, select
 from queue_db import ArgumentError, ConfigurationError, Dead, PayloadError, QueueDB, Retry, Snooze, State
 from queue_db.backoff import constant
 from queue_db.model import DeathReason
-from queue_db.store import settle
+from queue_db.store import Transaction, settle
 from queue_db.testing import SettableClock, drain, inline
 from queue_db.worker import Worker
 from queue_db.worker.acknowledger import Acknowledger
@@ -332,14 +332,14 @@ class Archive:
     def __init__(self):
         self.tries = 0
 
-    def remove(self, connection, store, pairs):
+    def remove(self, tx: Transaction, pairs):
         self.tries += 1
-        store.dialect.begin(connection)
-        jobs = store.tables.jobs
-        kinds = connection.execute(select(jobs.c.kind).where(store.dialect.match(jobs, pairs))).scalars().all()
+        tx.begin()
+        jobs = tx.tables.jobs
+        kinds = tx.connection.execute(select(jobs.c.kind).where(tx.dialect.match(jobs, pairs))).scalars().all()
         if "refused" in kinds:
-            connection.execute(insert(jobs).values(queue=None, kind="note", payload="secret"))
-        return settle.delete(connection, store, pairs)
+            tx.connection.execute(insert(jobs).values(queue=None, kind="note", payload="secret"))
+        return settle.delete(tx, pairs)
 
 
 def test_a_result_that_the_database_refuses_does_not_hold_up_the_others(open_db, name, log, monkeypatch):

@@ -168,7 +168,7 @@ def test_a_resting_worker_is_rung_by_its_own_process(queue, running):
 @pytest.mark.usefixtures("rests_at_once")
 @pytest.mark.parametrize("kind", ["postgresql"])
 def test_a_resting_worker_hears_of_jobs_of_other_processes(queue, open_db, running, monkeypatch):
-    monkeypatch.setattr("queue_db.notifications.wakeups.Notifications.every", 0.0)
+    monkeypatch.setattr("queue_db.store.wakeups.Notifications.every", 0.0)
     seen = threading.Semaphore(0)
     others = open_db().queue(queue.name)
     with running(serving(queue, lambda job: seen.release(), poll=3600.0)):

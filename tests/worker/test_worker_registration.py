@@ -10,6 +10,7 @@ import pytest
 
 from queue_db import State, TransientStorageError
 from queue_db.core import process_name
+from queue_db.store import Transaction
 from queue_db.store import worker_registry as stored
 from queue_db.worker.registration import Registration, host_identity
 from tests.patience import PATIENCE, wait_for
@@ -119,14 +120,14 @@ def test_those_of_other_machines_and_of_chosen_names_are_left_alone(queue, db, o
     for name, host in rows.items():
         values = {"host": host, "pid": dead, "queues": "{}", "state": "working", "in_hand": 1, "counters": "{}"}
         with queue.transaction() as connection:
-            stored.heartbeat(connection, db.store, f"{name}#1", values)
+            stored.heartbeat(Transaction(connection, db.store), f"{name}#1", values)
     own = Registration(db, {}, lambda: ("working", 0, {}))
     assert own.rescue_dead() == 0
     assert {worker.name for worker in db.workers()} >= {f"{name}#1" for name in rows}
     assert queue.get(job_id).state is State.RUNNING
     for name in rows:
         with queue.transaction() as connection:
-            stored.deregister(connection, db.store, f"{name}#1")
+            stored.deregister(Transaction(connection, db.store), f"{name}#1")
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
@@ -175,7 +176,7 @@ def test_an_old_row_of_a_dead_process_is_read_before_it_is_deleted(queue, db, cl
     open_db(worker=name).queue(queue.name).claim(lease=86400)
     values = {"host": host_identity(), "pid": 2**22 + 1, "queues": "{}", "state": "working", "in_hand": 1, "counters": "{}"}
     with queue.transaction() as connection:
-        stored.heartbeat(connection, timed.store, f"{name}#1", values)
+        stored.heartbeat(Transaction(connection, timed.store), f"{name}#1", values)
     clock.advance(7200)
     own = Registration(timed, {}, lambda: ("working", 0, {}))
     assert own.rescue_dead() == 1

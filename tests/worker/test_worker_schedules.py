@@ -8,6 +8,7 @@ import pytest
 
 from queue_db import ArgumentError, ConfigurationError, QueueDB
 from queue_db.model import to_micros
+from queue_db.store import Transaction
 from queue_db.store import schedules as stored
 from queue_db.verbs.recurrence import Cron, Interval, rule_of
 from tests.patience import PATIENCE
@@ -221,8 +222,8 @@ def test_without_the_comparison_of_versions_occurrences_come_twice(ours, clock, 
     clock.advance(10)
     seen = stored.due
 
-    def both_have_seen(connection, store):
-        found = seen(connection, store)
+    def both_have_seen(tx: Transaction):
+        found = seen(tx)
         if not inner:
             inner.append(True)
             with QueueDB(own_url, clock=clock) as other:

@@ -7,76 +7,76 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, delete, func, insert, or_, select
+from sqlalchemy import delete, func, insert, or_, select
 
 from queue_db.dialects.clock import moment
 from queue_db.model import Capability
-from queue_db.store.base import Store
+from queue_db.store.base import Store, Transaction
 
 
-def add(connection: Connection, store: Store, feed: int, low: int, high: int) -> None:
+def add(tx: Transaction, feed: int, low: int, high: int) -> None:
     """Let the messages with these numbers, which this transaction has inserted, be claimed."""
-    claims, messages = store.tables.feeds.claims, store.tables.feeds.messages
+    claims, messages = tx.tables.feeds.claims, tx.tables.feeds.messages
     new = select(
         messages.c.feed,
         messages.c.seq,
         func.coalesce(messages.c.created_at + messages.c.delay, 0),
         messages.c.created_at + messages.c.lifetime,
     ).where(messages.c.feed == feed, messages.c.seq >= low, messages.c.seq <= high)
-    connection.execute(insert(claims).from_select(["feed", "seq", "until", "expires_at"], new))
+    tx.connection.execute(insert(claims).from_select(["feed", "seq", "until", "expires_at"], new))
 
 
-def remove(connection: Connection, store: Store, feed: int, seqs: Sequence[int]) -> None:
+def remove(tx: Transaction, feed: int, seqs: Sequence[int]) -> None:
     """Delete messages whose rows in ``claims`` the caller has locked, and these rows."""
-    for table in (store.tables.feeds.claims, store.tables.feeds.messages):
-        connection.execute(delete(table).where(table.c.feed == feed, table.c.seq.in_(seqs)))
+    for table in (tx.tables.feeds.claims, tx.tables.feeds.messages):
+        tx.connection.execute(delete(table).where(table.c.feed == feed, table.c.seq.in_(seqs)))
 
 
-def expire(connection: Connection, store: Store, feed: int, limit: int) -> int:
+def expire(tx: Transaction, feed: int, limit: int) -> int:
     """Delete up to ``limit`` messages whose lifetime is over; return how many."""
-    claims = store.tables.feeds.claims
-    over = claims.c.expires_at <= moment(store.clock is not None)
+    claims = tx.tables.feeds.claims
+    over = claims.c.expires_at <= moment(tx.store.clock is not None)
     query = select(claims.c.seq).where(claims.c.feed == feed, over).order_by(claims.c.expires_at).limit(limit)
-    seqs = list(connection.execute(query, store.time()).scalars())
+    seqs = list(tx.connection.execute(query, tx.time()).scalars())
     if not seqs:
         return 0
     # By primary key, as claims lock them. A claim may have extended one meanwhile; and one that another transaction has locked can
     # wait for the next trim, but whoever holds the feed must not wait for a caller's transaction.
     held = select(claims.c.seq).where(claims.c.feed == feed, claims.c.seq.in_(seqs), over).order_by(claims.c.seq)
-    seqs = list(connection.execute(store.dialect.lock_rows(held, skip=_skips(store)), store.time()).scalars())
-    remove(connection, store, feed, seqs)
+    seqs = list(tx.connection.execute(tx.dialect.lock_rows(held, skip=_skips(tx.store)), tx.time()).scalars())
+    remove(tx, feed, seqs)
     return len(seqs)
 
 
-def lowest(connection: Connection, store: Store, feed: int) -> int | None:
+def lowest(tx: Transaction, feed: int) -> int | None:
     """The number of the first message that is there; None: there is none."""
-    claims = store.tables.feeds.claims
-    return connection.execute(select(func.min(claims.c.seq)).where(claims.c.feed == feed)).scalar()
+    claims = tx.tables.feeds.claims
+    return tx.connection.execute(select(func.min(claims.c.seq)).where(claims.c.feed == feed)).scalar()
 
 
-def slowest(connection: Connection, store: Store, feed: int) -> int | None:
+def slowest(tx: Transaction, feed: int) -> int | None:
     """The number before the first message that is claimed or delayed now: retention waits for it. None: none is."""
-    claims = store.tables.feeds.claims
-    live = claims.c.until > moment(store.clock is not None)
+    claims = tx.tables.feeds.claims
+    live = claims.c.until > moment(tx.store.clock is not None)
     query = select(func.min(claims.c.seq)).where(claims.c.feed == feed, live)
-    first = connection.execute(query, store.time()).scalar()
+    first = tx.connection.execute(query, tx.time()).scalar()
     return None if first is None else first - 1
 
 
-def hold(connection: Connection, store: Store, feed: int, end: int, least: int) -> tuple[list[int], int]:
+def hold(tx: Transaction, feed: int, end: int, least: int) -> tuple[list[int], int]:
     """Lock the rows with numbers below ``end``, so that nobody claims them; return the numbers, and where they end.
 
     They end before the first one that another transaction has locked, and before the first one that is claimed or delayed now, but
     for that not before ``least``. Nobody waits here: the caller holds the feed, and another transaction may be a caller's.
     """
-    claims, now = store.tables.feeds.claims, moment(store.clock is not None)
+    claims, now = tx.tables.feeds.claims, moment(tx.store.clock is not None)
     below = (claims.c.feed == feed, claims.c.seq < end)
     query = select(claims.c.seq, claims.c.until, now.label("now")).where(*below).order_by(claims.c.seq)
-    skip = _skips(store)
-    found = connection.execute(store.dialect.lock_rows(query, skip=skip), store.time()).all()
+    skip = _skips(tx.store)
+    found = tx.connection.execute(tx.dialect.lock_rows(query, skip=skip), tx.time()).all()
     if skip:
         locked = {row.seq for row in found}
-        there = connection.execute(select(claims.c.seq).where(*below).order_by(claims.c.seq)).scalars()
+        there = tx.connection.execute(select(claims.c.seq).where(*below).order_by(claims.c.seq)).scalars()
         end = next((seq for seq in there if seq not in locked), end)
     live = next((row.seq for row in found if row.until > row.now), end)
     end = min(end, max(live, least))
@@ -87,9 +87,9 @@ def _skips(store: Store) -> bool:
     return Capability.SKIP_LOCKED in store.capabilities
 
 
-def hidden(connection: Connection, store: Store, feed: int, low: int, high: int) -> set[int]:
+def hidden(tx: Transaction, feed: int, low: int, high: int) -> set[int]:
     """Of the numbers from ``low`` to ``high`` those of messages that are claimed, delayed or expired now."""
-    claims, now = store.tables.feeds.claims, moment(store.clock is not None)
+    claims, now = tx.tables.feeds.claims, moment(tx.store.clock is not None)
     query = select(claims.c.seq).where(claims.c.feed == feed, claims.c.seq >= low, claims.c.seq <= high)
     closed = or_(claims.c.until > now, claims.c.expires_at <= now)
-    return set(connection.execute(query.where(closed), store.time()).scalars())
+    return set(tx.connection.execute(query.where(closed), tx.time()).scalars())

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, ClassVar
 
-from sqlalchemy import Connection
-
 from queue_db.errors import FeedError
 from queue_db.store import staging
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 from queue_db.store.feeds.messages import NewMessage, timed
 from queue_db.store.feeds.orderings import ORDERINGS
 from queue_db.store.feeds.rows import FeedRow
@@ -47,8 +45,7 @@ class MessageLoad:
 
 
 def publish(
-    connection: Connection,
-    store: Store,
+    tx: Transaction,
     load: MessageLoad,
     parts: Sequence[int | bytes],
     attempts: Mapping[int, int],
@@ -62,14 +59,14 @@ def publish(
     :raises StagingError: as :func:`queue_db.store.staging.publish`.
     :raises FeedError: the feed was deleted.
     """
-    if not staging.enter(connection, store, load, messages):
+    if not staging.enter(tx, load, messages):
         return None
-    found = sum(append(connection, store, load, columns) for columns in _columns(connection, store, load, parts))
-    staging.take_away(connection, store, load, attempts, found, messages)
+    found = sum(append(tx, load, columns) for columns in _columns(tx, load, parts))
+    staging.take_away(tx, load, attempts, found, messages)
     return staging.Published(found, 0)
 
 
-def append(connection: Connection, store: Store, load: MessageLoad, columns: Mapping[str, Sequence[Any]]) -> int:
+def append(tx: Transaction, load: MessageLoad, columns: Mapping[str, Sequence[Any]]) -> int:
     """Publish messages without staging them; return how many.
 
     :param columns: field (``load.fields``) → values, all of the same length.
@@ -80,19 +77,17 @@ def append(connection: Connection, store: Store, load: MessageLoad, columns: Map
     given["kind"] = [load.kind if kind is None else kind for kind in given["kind"]]
     new = [NewMessage(*row) for row in zip(*given.values(), strict=True)]
     try:
-        ORDERINGS[load.feed.ordering].append(connection, store, load.feed, timed(load.feed, new))
+        ORDERINGS[load.feed.ordering].append(tx, load.feed, timed(load.feed, new))
     except LookupError:
         raise FeedError(f"feed {load.feed.name!r} was deleted: nothing was published, run the load again") from None
     return count
 
 
-def _columns(
-    connection: Connection, store: Store, load: MessageLoad, parts: Sequence[int | bytes]
-) -> Iterator[Mapping[str, Sequence[Any]]]:
+def _columns(tx: Transaction, load: MessageLoad, parts: Sequence[int | bytes]) -> Iterator[Mapping[str, Sequence[Any]]]:
     """The columns of all parts, in their order; small chunks that follow each other are put together."""
     for staged, some in groupby(parts, lambda part: isinstance(part, int)):
         if staged:
             for attempt in some:
-                yield from staging.chunks_of(connection, store, attempt, load.fields)  # type: ignore[arg-type]
+                yield from staging.chunks_of(tx, attempt, load.fields)  # type: ignore[arg-type]
         else:
             yield from staging.gathered(some, load.fields)  # type: ignore[arg-type]

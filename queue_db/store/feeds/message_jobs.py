@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Text, select, update
+from sqlalchemy import Text, select, update
 
 from queue_db.model import NewJob
 from queue_db.store import dependents, history, settle
-from queue_db.store.base import Store, each
+from queue_db.store.base import Transaction, each
 from queue_db.store.callbacks import Departure
 from queue_db.store.enqueue import OnDuplicate, insert_jobs
 
@@ -26,37 +26,37 @@ class MessageJob(NamedTuple):
     attempts: int = 0  #: that the job has had
 
 
-def add(connection: Connection, store: Store, messages: Sequence[MessageJob], *, more: bool = False) -> list[int]:
+def add(tx: Transaction, messages: Sequence[MessageJob], *, more: bool = False) -> list[int]:
     """Insert the jobs; return their ids by position. ``more``: the transaction inserts others later."""
-    inserted = insert_jobs(connection, store, [one.job for one in messages], OnDuplicate.RAISE, more=more)
+    inserted = insert_jobs(tx, [one.job for one in messages], OnDuplicate.RAISE, more=more)
     ids = [job_id for job_id in inserted if job_id is not None]
     by_id = dict(zip(ids, messages, strict=True))
-    _set_errors(connection, store, {job_id: one for job_id, one in by_id.items() if one.error is not None})
+    _set_errors(tx, {job_id: one for job_id, one in by_id.items() if one.error is not None})
     if failures := [{**one.failure, "job_id": job_id} for job_id, one in by_id.items() if one.failure is not None]:
-        history.record_errors(connection, store, failures)
+        history.record_errors(tx, failures)
     if dead := {job_id: one.error or "" for job_id, one in by_id.items() if one.dead}:
-        _bury(connection, store, dead)
+        _bury(tx, dead)
     return ids
 
 
-def _set_errors(connection: Connection, store: Store, failed: Mapping[int, MessageJob]) -> None:
-    jobs = store.tables.jobs
+def _set_errors(tx: Transaction, failed: Mapping[int, MessageJob]) -> None:
+    jobs = tx.tables.jobs
     had = {job_id: 1 if one.failure is not None else one.attempts for job_id, one in failed.items()}
     for attempts in sorted(set(had.values())):
         ids = [job_id for job_id in failed if had[job_id] == attempts]
         for start in range(0, len(ids), settle.AT_ONCE):
             some = ids[start : start + settle.AT_ONCE]
             texts = each(jobs.c.id, {job_id: failed[job_id].error for job_id in some}, Text())
-            connection.execute(update(jobs).where(jobs.c.id.in_(some)).values(attempts=attempts, last_error=texts))
+            tx.connection.execute(update(jobs).where(jobs.c.id.in_(some)).values(attempts=attempts, last_error=texts))
 
 
-def _bury(connection: Connection, store: Store, errors: Mapping[int, str]) -> None:
-    jobs = store.tables.jobs
+def _bury(tx: Transaction, errors: Mapping[int, str]) -> None:
+    jobs = tx.tables.jobs
     query = select(jobs.c.id, jobs.c.version).where(jobs.c.id.in_(list(errors))).order_by(jobs.c.id)
-    pairs = [(row.id, row.version) for row in connection.execute(query)]
-    links = dependents.read(connection, store, pairs)
+    pairs = [(row.id, row.version) for row in tx.connection.execute(query)]
+    links = dependents.read(tx, pairs)
 
     def leave() -> dict[int, Departure]:
-        return dict.fromkeys(settle.bury(connection, store, pairs, errors), Departure.DEAD)
+        return dict.fromkeys(settle.bury(tx, pairs, errors), Departure.DEAD)
 
-    dependents.finish(connection, store, links, leave)
+    dependents.finish(tx, links, leave)

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
-    Connection,
     Integer,
     Select,
     Table,
@@ -24,7 +23,7 @@ from sqlalchemy import (
 
 from queue_db.dialects.clock import moment
 from queue_db.errors import ArgumentError
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 from queue_db.store.feeds import claim_rows, spans
 from queue_db.store.feeds.numbered import Numbers
 from queue_db.store.feeds.numbers import STORED, numbers_of
@@ -102,14 +101,12 @@ def _timed(feed: FeedRow, which: str, message: NewMessage) -> NewMessage:
     return message._replace(delay=delay, lifetime=lifetime)
 
 
-def insert_rows(
-    connection: Connection, store: Store, table: Table, rows: Sequence[Mapping[str, Any]], **computed: ColumnElement[Any]
-) -> None:
+def insert_rows(tx: Transaction, table: Table, rows: Sequence[Mapping[str, Any]], **computed: ColumnElement[Any]) -> None:
     """Insert messages into ``table``; the database's clock sets their time, and ``computed`` other columns of each."""
-    if store.clock is not None:
-        now = store.clock()
+    if tx.store.clock is not None:
+        now = tx.store.clock()
         rows = [{**row, "created_at": now} for row in rows]
-    connection.execute(insert(table).values(computed) if computed else insert(table), list(rows))
+    tx.connection.execute(insert(table).values(computed) if computed else insert(table), list(rows))
 
 
 @lru_cache(maxsize=64)
@@ -123,23 +120,23 @@ def _numbers(feeds: Table) -> Select[Any]:
     return select(*columns).where(feeds.c.id == bindparam("feed"))
 
 
-def append(connection: Connection, store: Store, feed: int, messages: Sequence[NewMessage]) -> First:
+def append(tx: Transaction, feed: int, messages: Sequence[NewMessage]) -> First:
     """Give the next numbers to ``messages`` and insert them; return the first.
 
     Publishers of the same feed wait here until this transaction ends.
 
     :raises LookupError: the feed was deleted.
     """
-    tables = store.tables.feeds
-    store.dialect.begin(connection)
-    if not store.dialect.execute(connection, _take_numbers(tables.feeds), {"feed": feed, "count": len(messages)}):
+    tables = tx.tables.feeds
+    tx.begin()
+    if not tx.execute(_take_numbers(tables.feeds), {"feed": feed, "count": len(messages)}):
         raise LookupError(feed)
-    found = store.dialect.fetch(connection, _numbers(tables.feeds), {"feed": feed})
+    found = tx.fetch(_numbers(tables.feeds), {"feed": feed})
     ((next_seq, first_seq, keep_rows, keep_unread, max_attempts, epoch),) = found
     first = next_seq - len(messages)
     rows = [{"feed": feed, "seq": seq, **message._asdict()} for seq, message in enumerate(messages, first)]
-    insert_rows(connection, store, tables.messages, rows)
-    keep(connection, store, feed, Extent(next_seq, first_seq, keep_rows, keep_unread, max_attempts), len(messages))
+    insert_rows(tx, tables.messages, rows)
+    keep(tx, feed, Extent(next_seq, first_seq, keep_rows, keep_unread, max_attempts), len(messages))
     return First(first, epoch)
 
 
@@ -152,23 +149,21 @@ def _page(ordering: str, tables: FeedTables) -> Select[Any]:
     return select(*columns).where(*page.conditions).order_by(*page.order).limit(limit)
 
 
-def read(connection: Connection, store: Store, feed: FeedRow, after: int, limit: int) -> list[MessageRow]:
+def read(tx: Transaction, feed: FeedRow, after: int, limit: int) -> list[MessageRow]:
     """Up to ``limit`` messages with numbers above ``after``, by number."""
-    query = _page(feed.ordering, store.tables.feeds)
+    query = _page(feed.ordering, tx.tables.feeds)
     values = {"feed": feed.id, "after": after, "limit": limit}
-    return [MessageRow(*row) for row in store.dialect.fetch(connection, query, values)]
+    return [MessageRow(*row) for row in tx.fetch(query, values)]
 
 
-def numbers_by_uid(
-    connection: Connection, store: Store, feed: FeedRow, uids: Collection[int], after: int, high: int
-) -> dict[int, int]:
+def numbers_by_uid(tx: Transaction, feed: FeedRow, uids: Collection[int], after: int, high: int) -> dict[int, int]:
     """The numbers of the messages with these ``uids``, among those with numbers above ``after`` and up to ``high``."""
-    found = numbers_of(feed.ordering).between(store.tables.feeds, feed.id, after, high, high - after)
+    found = numbers_of(feed.ordering).between(tx.tables.feeds, feed.id, after, high, high - after)
     query = select(found.rows.c.uid, found.rows.c.seq).where(*found.conditions, found.rows.c.uid.in_(sorted(uids)))
-    return {row.uid: row.seq for row in connection.execute(query)}
+    return {row.uid: row.seq for row in tx.connection.execute(query)}
 
 
-def trim(connection: Connection, store: Store, row: FeedRow, *, skip: bool = False) -> int:
+def trim(tx: Transaction, row: FeedRow, *, skip: bool = False) -> int:
     """Delete the oldest messages that the feed's retention does not keep, at most :func:`at_once`; return how many.
 
     :param skip: none if another transaction has locked the feed.
@@ -177,22 +172,22 @@ def trim(connection: Connection, store: Store, row: FeedRow, *, skip: bool = Fal
         return 0
     if row.max_attempts is None:
         # Without locks, so that publishers and rankers wait only if there is something to delete.
-        latest = by_id(connection, store, row.id)
-        if latest is None or _outdated(connection, store, latest, latest.first_seq) <= latest.first_seq:
+        latest = by_id(tx, row.id)
+        if latest is None or _outdated(tx, latest, latest.first_seq) <= latest.first_seq:
             return 0
-    store.dialect.begin(connection)
-    found = locked(connection, store, row.id, skip=skip)
+    tx.begin()
+    found = locked(tx, row.id, skip=skip)
     if found is None:
         return 0
     row = found
     first, expired = row.first_seq, 0
     if row.max_attempts is not None:
-        expired = claim_rows.expire(connection, store, row.id, at_once(row))
+        expired = claim_rows.expire(tx, row.id, at_once(row))
         # What was deleted under a claim has left gaps.
-        first = max(first, claim_rows.lowest(connection, store, row.id) or row.next_seq)
+        first = max(first, claim_rows.lowest(tx, row.id) or row.next_seq)
     extent = Extent(row.next_seq, row.first_seq, row.keep_rows, row.keep_unread, row.max_attempts)
-    end = _outdated(connection, store, row, first)
-    return expired + cut(connection, store, row.id, extent, end, numbers_of(row.ordering))
+    end = _outdated(tx, row, first)
+    return expired + cut(tx, row.id, extent, end, numbers_of(row.ordering))
 
 
 def at_once(row: FeedRow) -> int:
@@ -211,65 +206,65 @@ def _aged(ordering: str, tables: FeedTables, settable: bool) -> Select[Any]:
     return select(func.min(case((some.c.created_at >= since, some.c.seq))), func.max(some.c.seq))
 
 
-def _outdated(connection: Connection, store: Store, row: FeedRow, first: int) -> int:
+def _outdated(tx: Transaction, row: FeedRow, first: int) -> int:
     """The end of the messages that retention does not keep, of the next ones from ``first``."""
     end = row.first_seq
-    limit = _read_by_all(connection, store, row.id, row.next_seq, row.keep_unread, min(row.next_seq, first + at_once(row)))
+    limit = _read_by_all(tx, row.id, row.next_seq, row.keep_unread, min(row.next_seq, first + at_once(row)))
     if row.keep_rows is not None:
         end = min(limit, max(end, row.next_seq - row.keep_rows))
     if row.keep_for is not None and end < limit:
         # Numbers follow the order of commits, not of creation: the first message that is young enough ends the cut.
-        values = {"feed": row.id, "first": row.first_seq, "end": limit, "keep_for": row.keep_for, **store.time()}
-        query = _aged(row.ordering, store.tables.feeds, store.clock is not None)
-        ((young, last),) = store.dialect.fetch(connection, query, values)
+        values = {"feed": row.id, "first": row.first_seq, "end": limit, "keep_for": row.keep_for, **tx.time()}
+        query = _aged(row.ordering, tx.tables.feeds, tx.store.clock is not None)
+        ((young, last),) = tx.fetch(query, values)
         end = max(end, young if young is not None else (last or row.first_seq - 1) + 1)
     return min(end, limit)
 
 
-def _read_by_all(connection: Connection, store: Store, feed: int, next_seq: int, keep_unread: int, end: int) -> int:
+def _read_by_all(tx: Transaction, feed: int, next_seq: int, keep_unread: int, end: int) -> int:
     """``end``, lowered so that of the messages that a cursor has not acknowledged the last ``keep_unread`` stay."""
-    slowest = spans.slowest(connection, store.tables.feeds, feed) if keep_unread else None
+    slowest = spans.slowest(tx.connection, tx.tables.feeds, feed) if keep_unread else None
     return end if slowest is None else min(end, max(slowest + 1, next_seq - keep_unread))
 
 
-def keep(connection: Connection, store: Store, feed: int, extent: Extent, new: int, numbers: Numbers = STORED) -> None:
+def keep(tx: Transaction, feed: int, extent: Extent, new: int, numbers: Numbers = STORED) -> None:
     """After ``new`` messages were added: let them be claimed, and delete those above ``keep_rows``.
 
     The caller holds the feed's row. At most :data:`_TRIMMED_BESIDE` more are deleted than were added: after ``keep_rows`` was
     lowered there may be a million, too many for a publisher's transaction.
     """
     if extent.max_attempts is not None:
-        claim_rows.add(connection, store, feed, extent.next_seq - new, extent.next_seq - 1)
+        claim_rows.add(tx, feed, extent.next_seq - new, extent.next_seq - 1)
     if extent.keep_rows is None or extent.next_seq - extent.first_seq <= extent.keep_rows:
         return
     first = extent.first_seq
     if extent.max_attempts is not None:
-        first = max(first, claim_rows.lowest(connection, store, feed) or extent.next_seq)
-    cut(connection, store, feed, extent, min(extent.next_seq - extent.keep_rows, first + new + _TRIMMED_BESIDE), numbers)
+        first = max(first, claim_rows.lowest(tx, feed) or extent.next_seq)
+    cut(tx, feed, extent, min(extent.next_seq - extent.keep_rows, first + new + _TRIMMED_BESIDE), numbers)
 
 
-def cut(connection: Connection, store: Store, feed: int, extent: Extent, end: int, numbers: Numbers = STORED) -> int:
+def cut(tx: Transaction, feed: int, extent: Extent, end: int, numbers: Numbers = STORED) -> int:
     """Delete the messages with numbers below ``end``; return how many.
 
     Of those that are claimed or delayed, or that a cursor has not acknowledged, the last ``keep_unread`` stay. The caller holds
     the feed's row.
     """
-    feeds = store.tables.feeds.feeds
+    feeds = tx.tables.feeds.feeds
     least = extent.next_seq - extent.keep_unread
-    end = _read_by_all(connection, store, feed, extent.next_seq, extent.keep_unread, end)
+    end = _read_by_all(tx, feed, extent.next_seq, extent.keep_unread, end)
     if extent.max_attempts is not None:
         if extent.keep_unread:
             # First without a lock: the rows of live claims need none.
-            slowest = claim_rows.slowest(connection, store, feed)
+            slowest = claim_rows.slowest(tx, feed)
             end = end if slowest is None else min(end, max(slowest + 1, least))
         # Then what is left, locked: others may have claimed it meanwhile.
-        seqs, end = claim_rows.hold(connection, store, feed, end, min(least, end))
+        seqs, end = claim_rows.hold(tx, feed, end, min(least, end))
         # By primary key: InnoDB looks at the row behind a range too, and waits for whoever deletes it.
         if seqs:
-            claim_rows.remove(connection, store, feed, seqs)
+            claim_rows.remove(tx, feed, seqs)
         gone = len(seqs)
     else:
-        gone = numbers.delete(connection, store, feed, extent.first_seq, end)
+        gone = numbers.delete(tx, feed, extent.first_seq, end)
     if gone:
-        connection.execute(update(feeds).where(feeds.c.id == feed, feeds.c.first_seq < end).values(first_seq=end))
+        tx.connection.execute(update(feeds).where(feeds.c.id == feed, feeds.c.first_seq < end).values(first_seq=end))
     return gone

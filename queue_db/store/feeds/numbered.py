@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, FromClause, Table, delete, exists, func, literal, select, union_all
+from sqlalchemy import BigInteger, ColumnElement, FromClause, Table, delete, exists, func, literal, select, union_all
 
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 from queue_db.store.schema.feeds import FeedTables
 
 # Most feeds whose messages are counted in one statement.
@@ -42,18 +42,18 @@ class Numbers(Protocol):
         """The messages with these numbers."""
         ...
 
-    def delete(self, connection: Connection, store: Store, feed: int, first: int, end: int) -> int:
+    def delete(self, tx: Transaction, feed: int, first: int, end: int) -> int:
         """Delete the messages with numbers from ``first``, the lowest that is there, up to ``end``; return how many.
 
         The caller holds the feed's row.
         """
         ...
 
-    def waiting(self, connection: Connection, store: Store, feeds: Sequence[int], most: int) -> dict[int, int]:
+    def waiting(self, tx: Transaction, feeds: Sequence[int], most: int) -> dict[int, int]:
         """How many messages of each of these feeds have no number yet, counted up to ``most``."""
         ...
 
-    def last_waiting(self, connection: Connection, store: Store, feed: int, upto: int | None = None) -> int | None:
+    def last_waiting(self, tx: Transaction, feed: int, upto: int | None = None) -> int | None:
         """An id up to ``upto`` that no message exceeds that has no number yet, of those up to ``upto``; None: there is none."""
         ...
 
@@ -82,14 +82,14 @@ class Stored:
         messages = tables.messages
         return Numbered(messages, [messages.c.feed == feed, messages.c.seq.in_(seqs)], [messages.c.seq])
 
-    def delete(self, connection: Connection, store: Store, feed: int, first: int, end: int) -> int:
-        messages = store.tables.feeds.messages
+    def delete(self, tx: Transaction, feed: int, first: int, end: int) -> int:
+        messages = tx.tables.feeds.messages
         # From first: below it the index may have many entries of deleted rows.
         mine = (messages.c.feed == feed, messages.c.seq >= first, messages.c.seq < end)
-        return connection.execute(delete(messages).where(*mine)).rowcount
+        return tx.connection.execute(delete(messages).where(*mine)).rowcount
 
-    def waiting(self, connection: Connection, store: Store, feeds: Sequence[int], most: int) -> dict[int, int]:
-        inbox = store.tables.feeds.inbox
+    def waiting(self, tx: Transaction, feeds: Sequence[int], most: int) -> dict[int, int]:
+        inbox = tx.tables.feeds.inbox
         found: dict[int, int] = {}
         for first in range(0, len(feeds), _COUNTED_AT_ONCE):
             # Each in a query of its own: only a LIMIT bounds what a count reads.
@@ -99,13 +99,13 @@ class Stored:
                 )
                 for feed in feeds[first : first + _COUNTED_AT_ONCE]
             ]
-            found.update((row.feed, row.messages) for row in connection.execute(union_all(*each)))
+            found.update((row.feed, row.messages) for row in tx.connection.execute(union_all(*each)))
         return found
 
-    def last_waiting(self, connection: Connection, store: Store, feed: int, upto: int | None = None) -> int | None:
-        inbox = store.tables.feeds.inbox
+    def last_waiting(self, tx: Transaction, feed: int, upto: int | None = None) -> int | None:
+        inbox = tx.tables.feeds.inbox
         query = select(func.max(inbox.c.id)).where(inbox.c.feed == feed)
-        return connection.execute(query if upto is None else query.where(inbox.c.id <= upto)).scalar()
+        return tx.connection.execute(query if upto is None else query.where(inbox.c.id <= upto)).scalar()
 
     def may_wait(self, tables: FeedTables, feed: Value) -> ColumnElement[bool]:
         return exists(select(tables.inbox.c.id).where(tables.inbox.c.feed == feed))

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from sqlalchemy import Connection
-
 from queue_db.model import Capability
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 from queue_db.store.feeds import messages, ranking, rows, ticking
 from queue_db.store.feeds.messages import First, NewMessage
 from queue_db.store.feeds.rows import FeedRow
@@ -31,18 +29,18 @@ class Ordering(Protocol):
     #: Whether publishes that come at the same time from one process go together.
     coalesces: bool
 
-    def append(self, connection: Connection, store: Store, feed: FeedRow, messages: Sequence[NewMessage]) -> First | None:
+    def append(self, tx: Transaction, feed: FeedRow, messages: Sequence[NewMessage]) -> First | None:
         """Add messages; return the number of the first, None where it has none yet.
 
         :raises LookupError: the feed was deleted.
         """
         ...
 
-    def rank(self, connection: Connection, store: Store, feed: int) -> int:
+    def rank(self, tx: Transaction, feed: int) -> int:
         """Number some messages that have no number; return how many."""
         ...
 
-    def restored(self, connection: Connection, store: Store, feed: FeedRow) -> None:
+    def restored(self, tx: Transaction, feed: FeedRow) -> None:
         """The database was restored from a backup."""
         ...
 
@@ -54,7 +52,7 @@ class Portable:
     coalesces = False
     needs: frozenset[Capability] = frozenset()
 
-    def restored(self, connection: Connection, store: Store, feed: FeedRow) -> None:
+    def restored(self, tx: Transaction, feed: FeedRow) -> None:
         pass
 
 
@@ -65,10 +63,10 @@ class Counter(Portable):
     ranks = False
     coalesces = True
 
-    def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
-        return messages.append(connection, store, feed.id, new)
+    def append(self, tx: Transaction, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
+        return messages.append(tx, feed.id, new)
 
-    def rank(self, connection: Connection, store: Store, feed: int) -> int:
+    def rank(self, tx: Transaction, feed: int) -> int:
         return 0
 
 
@@ -79,12 +77,12 @@ class Ranked(Portable):
     ranks = True
     coalesces = True
 
-    def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
-        ranking.append(connection, store, feed, new)
+    def append(self, tx: Transaction, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
+        ranking.append(tx, feed, new)
         return None
 
-    def rank(self, connection: Connection, store: Store, feed: int) -> int:
-        return ranking.rank(connection, store, feed)
+    def rank(self, tx: Transaction, feed: int) -> int:
+        return ranking.rank(tx, feed)
 
 
 class Ticks:
@@ -96,25 +94,25 @@ class Ticks:
     needs = frozenset({Capability.SNAPSHOTS})
     coalesces = True
 
-    def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
-        ticking.append(connection, store, feed, new)
+    def append(self, tx: Transaction, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
+        ticking.append(tx, feed, new)
         return None
 
-    def rank(self, connection: Connection, store: Store, feed: int) -> int:
-        return ticking.tick(connection, store, feed)
+    def rank(self, tx: Transaction, feed: int) -> int:
+        return ticking.tick(tx, feed)
 
-    def restored(self, connection: Connection, store: Store, feed: FeedRow) -> None:
-        ticking.restored(connection, store, feed)
+    def restored(self, tx: Transaction, feed: FeedRow) -> None:
+        ticking.restored(tx, feed)
 
 
 #: Ordering by name. A test adds its negative controls.
 ORDERINGS: dict[str, Ordering] = {ordering.name: ordering for ordering in (Counter(), Ranked(), Ticks())}
 
 
-def restored(connection: Connection, store: Store) -> int:
+def restored(tx: Transaction) -> int:
     """The database was restored from a backup: raise the epoch of every feed. Return how many feeds there are."""
-    store.dialect.begin(connection)
-    for feed in sorted(rows.by_name(connection, store)):
+    tx.begin()
+    for feed in sorted(rows.by_name(tx)):
         if feed.ordering in ORDERINGS:
-            ORDERINGS[feed.ordering].restored(connection, store, feed)
-    return rows.raise_epochs(connection, store)
+            ORDERINGS[feed.ordering].restored(tx, feed)
+    return rows.raise_epochs(tx)

@@ -6,13 +6,13 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from queue_db.dialects.clock import moment
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import IdempotencyKeyError, TransientStorageError
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 
 
 class Keyed(NamedTuple):
@@ -22,39 +22,39 @@ class Keyed(NamedTuple):
     request: str  #: of its messages
 
 
-def once(connection: Connection, store: Store, keyed: Keyed, publish: Callable[[], Any]) -> Any:
+def once(tx: Transaction, keyed: Keyed, publish: Callable[[], Any]) -> Any:
     """Call ``publish`` and keep its answer, which JSON must have; or return what it has answered before with this key.
 
     A publish with the same key at the same time waits here for the end of the other one's transaction.
 
     :raises IdempotencyKeyError: the key was used for other messages.
     """
-    publishes = store.tables.feeds.publishes
-    store.dialect.begin(connection)
+    publishes = tx.tables.feeds.publishes
+    tx.begin()
     mine = publishes.c.digest == keyed.digest
-    new = {"digest": keyed.digest, "request": keyed.request, "answer": "", "created_at": moment(store.clock is not None)}
+    new = {"digest": keyed.digest, "request": keyed.request, "answer": "", "created_at": moment(tx.store.clock is not None)}
     try:
-        with savepoint(connection):
-            connection.execute(insert(publishes).values(new), store.time())
+        with savepoint(tx.connection):
+            tx.connection.execute(insert(publishes).values(new), tx.time())
     except IntegrityError:
         # A caller's old snapshot does not show what a locking read does.
         query = select(publishes.c.request, publishes.c.answer).where(mine)
-        found = connection.execute(store.dialect.lock_rows(query, skip=False)).first()
+        found = tx.connection.execute(tx.dialect.lock_rows(query, skip=False)).first()
         if found is None:
             raise TransientStorageError("an idempotency key was deleted meanwhile: publish again") from None
         if found.request != keyed.request:
             raise IdempotencyKeyError("the idempotency key was used for other messages: a new publish needs a new key") from None
         return json.loads(found.answer)
     answer = publish()
-    connection.execute(update(publishes).where(mine).values(answer=json.dumps(answer)))
+    tx.connection.execute(update(publishes).where(mine).values(answer=json.dumps(answer)))
     return answer
 
 
-def prune(connection: Connection, store: Store, age: int, limit: int) -> int:
+def prune(tx: Transaction, age: int, limit: int) -> int:
     """Forget up to ``limit`` keys that are older than ``age`` microseconds; return how many."""
-    publishes = store.tables.feeds.publishes
-    old = publishes.c.created_at < store.read_clock(connection) - age
-    digests = list(connection.execute(select(publishes.c.digest).where(old).limit(limit)).scalars())
+    publishes = tx.tables.feeds.publishes
+    old = publishes.c.created_at < tx.read_clock() - age
+    digests = list(tx.connection.execute(select(publishes.c.digest).where(old).limit(limit)).scalars())
     if not digests:
         return 0
-    return connection.execute(delete(publishes).where(publishes.c.digest.in_(digests))).rowcount
+    return tx.connection.execute(delete(publishes).where(publishes.c.digest.in_(digests))).rowcount

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from sqlalchemy import Connection, select
+from sqlalchemy import select
 
 from queue_db.dialects.clock import moment
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 from queue_db.store.feeds import rows
 from queue_db.store.feeds.numbers import numbers_of
 from queue_db.store.feeds.rows import FeedRow
@@ -37,8 +37,7 @@ def cut(low: int, high: int, parts: int, worth: int) -> list[Range]:
 
 
 def page(
-    connection: Connection,
-    store: Store,
+    tx: Transaction,
     feed: int,
     ordering: str,
     *,
@@ -50,30 +49,30 @@ def page(
 ) -> tuple[FeedRow | None, Rows]:
     """Up to ``limit`` messages with numbers above ``after`` and up to ``high``, by number; and the feed, None if it was deleted."""
     most = limit if kinds is None else None
-    some = numbers_of(ordering).between(store.tables.feeds, feed, after, high, most)
+    some = numbers_of(ordering).between(tx.tables.feeds, feed, after, high, most)
     query = select(*(some.rows.c[name] for name in columns)).where(*some.conditions).order_by(*some.order).limit(limit)
     if kinds is not None:
         query = query.where(some.rows.c.kind.in_(kinds))
     # In this order: if messages are trimmed between the two statements, the row shows it.
-    found = rows_of(connection, store, query)
-    return rows.by_id(connection, store, feed), found
+    found = rows_of(tx, query)
+    return rows.by_id(tx, feed), found
 
 
-def age(connection: Connection, store: Store, feed: FeedRow, after: int) -> int | None:
+def age(tx: Transaction, feed: FeedRow, after: int) -> int | None:
     """Microseconds since the first message with a number above ``after`` was inserted; None: there is none."""
-    next_one = numbers_of(feed.ordering).between(store.tables.feeds, feed.id, after, None, 1)
-    waited = moment(store.clock is not None) - next_one.rows.c.created_at
+    next_one = numbers_of(feed.ordering).between(tx.tables.feeds, feed.id, after, None, 1)
+    waited = moment(tx.store.clock is not None) - next_one.rows.c.created_at
     query = select(waited).where(*next_one.conditions).order_by(*next_one.order).limit(1)
-    found: int | None = connection.execute(query, store.time()).scalar()
+    found: int | None = tx.connection.execute(query, tx.time()).scalar()
     return found
 
 
-def since(connection: Connection, store: Store, feed: FeedRow, at: int) -> int | None:
+def since(tx: Transaction, feed: FeedRow, at: int) -> int | None:
     """The number of the first message that was inserted at this time or later; None: there is none.
 
     Messages after it may be older, since numbers follow the order of commits. All before it are read.
     """
-    some = numbers_of(feed.ordering).between(store.tables.feeds, feed.id, feed.first_seq - 1, feed.next_seq - 1, None)
+    some = numbers_of(feed.ordering).between(tx.tables.feeds, feed.id, feed.first_seq - 1, feed.next_seq - 1, None)
     query = select(some.rows.c.seq).where(*some.conditions, some.rows.c.created_at >= at).order_by(*some.order).limit(1)
-    found: int | None = connection.execute(query).scalar()
+    found: int | None = tx.connection.execute(query).scalar()
     return found

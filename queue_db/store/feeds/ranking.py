@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, bindparam, select, update
+from sqlalchemy import Select, Table, bindparam, select, update
 
 from queue_db.dialects.numbering import NumberedMove
 from queue_db.model import Capability
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 from queue_db.store.feeds.messages import Extent, NewMessage, insert_rows, keep
 from queue_db.store.feeds.rows import FeedRow, pin
 
@@ -28,14 +28,14 @@ SIZE_AT_ONCE = 16 << 20
 _CONTENT = (*NewMessage._fields, "created_at")
 
 
-def append(connection: Connection, store: Store, feed: FeedRow, messages: Sequence[NewMessage]) -> None:
+def append(tx: Transaction, feed: FeedRow, messages: Sequence[NewMessage]) -> None:
     """Insert ``messages`` into the inbox. Their order is the order of their numbers later.
 
     :raises LookupError: the feed was deleted.
     """
-    store.dialect.begin(connection)
-    pin(connection, store, feed)
-    insert_rows(connection, store, store.tables.feeds.inbox, [{"feed": feed.id, **message._asdict()} for message in messages])
+    tx.begin()
+    pin(tx, feed)
+    insert_rows(tx, tx.tables.feeds.inbox, [{"feed": feed.id, **message._asdict()} for message in messages])
 
 
 @lru_cache(maxsize=64)
@@ -48,26 +48,31 @@ def _waiting(inbox: Table) -> Select[Any]:
     return select(inbox.c.id).where(inbox.c.feed == bindparam("feed")).limit(1)
 
 
-def rank(connection: Connection, store: Store, feed: int) -> int:
+def rank(tx: Transaction, feed: int) -> int:
     """Give the next numbers to the messages in the inbox, by id, at most :data:`RANKED_AT_ONCE`; return how many.
 
     0 if another transaction is ranking them.
     """
-    tables = store.tables.feeds
-    if not store.dialect.fetch(connection, _waiting(tables.inbox), {"feed": feed}):
+    tables = tx.tables.feeds
+    if not tx.fetch(_waiting(tables.inbox), {"feed": feed}):
         return 0
-    store.dialect.begin(connection)
+    tx.begin()
     query = select(*(tables.feeds.c[name] for name in Extent._fields))
-    skip = Capability.SKIP_LOCKED in store.capabilities
-    row = connection.execute(store.dialect.lock_rows(query.where(tables.feeds.c.id == feed), skip=skip, pinned=True)).first()
+    skip = Capability.SKIP_LOCKED in tx.store.capabilities
+    row = tx.connection.execute(tx.dialect.lock_rows(query.where(tables.feeds.c.id == feed), skip=skip, pinned=True)).first()
     if row is None:
         return 0
-    moved = store.dialect.move_numbered(
-        connection, _move(tables.inbox, tables.messages), feed=feed, first=row.next_seq, most=RANKED_AT_ONCE, largest=SIZE_AT_ONCE
+    moved = tx.dialect.move_numbered(
+        tx,
+        _move(tables.inbox, tables.messages),
+        feed=feed,
+        first=row.next_seq,
+        most=RANKED_AT_ONCE,
+        largest=SIZE_AT_ONCE,
     )
     if not moved:
         return 0
     next_seq = row.next_seq + moved
-    connection.execute(update(tables.feeds).where(tables.feeds.c.id == feed).values(next_seq=next_seq))
-    keep(connection, store, feed, Extent(next_seq, *row[1:]), moved)
+    tx.connection.execute(update(tables.feeds).where(tables.feeds.c.id == feed).values(next_seq=next_seq))
+    keep(tx, feed, Extent(next_seq, *row[1:]), moved)
     return moved

@@ -7,14 +7,14 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Select, Table, bindparam, case, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from queue_db.dialects import Dialect
 from queue_db.dialects.clock import moment
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import TransientStorageError
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 from queue_db.store.feeds.numbers import numbers_of
 
 # Most messages of an inbox that are counted.
@@ -48,31 +48,31 @@ def _by(feeds: Table, column: str) -> Select[Any]:
     return select(*(feeds.c[name] for name in FeedRow._fields)).where(feeds.c[column] == bindparam("of"))
 
 
-def find(connection: Connection, store: Store, name: str) -> FeedRow | None:
+def find(tx: Transaction, name: str) -> FeedRow | None:
     """The feed with this name."""
-    found = store.dialect.fetch(connection, _by(store.tables.feeds.feeds, "name"), {"of": name})
+    found = tx.fetch(_by(tx.tables.feeds.feeds, "name"), {"of": name})
     return FeedRow(*found[0]) if found else None
 
 
-def by_id(connection: Connection, store: Store, feed: int) -> FeedRow | None:
+def by_id(tx: Transaction, feed: int) -> FeedRow | None:
     """The feed with this id; None: it was deleted."""
-    found = store.dialect.fetch(connection, _by(store.tables.feeds.feeds, "id"), {"of": feed})
+    found = tx.fetch(_by(tx.tables.feeds.feeds, "id"), {"of": feed})
     return FeedRow(*found[0]) if found else None
 
 
-def create(connection: Connection, store: Store, name: str, values: Mapping[str, Any]) -> FeedRow:
+def create(tx: Transaction, name: str, values: Mapping[str, Any]) -> FeedRow:
     """The feed with this name; a new one with ``values`` if there is none."""
-    store.dialect.begin(connection)
-    found = find(connection, store, name)
+    tx.begin()
+    found = find(tx, name)
     if found is not None:
         return found
-    new = {"name": name, "created_at": moment(store.clock is not None), **values}
+    new = {"name": name, "created_at": moment(tx.store.clock is not None), **values}
     try:
-        with savepoint(connection):
-            connection.execute(insert(store.tables.feeds.feeds).values(new), store.time())
+        with savepoint(tx.connection):
+            tx.connection.execute(insert(tx.tables.feeds.feeds).values(new), tx.time())
     except IntegrityError:
         pass  # another transaction has created it; a read of the latest rows shows it, also in an old snapshot
-    row = _latest(connection, store, name)
+    row = _latest(tx, name)
     if row is None:
         raise TransientStorageError(
             f"feed {name!r} was created after this transaction had begun, and its isolation level hides the feed: run it again"
@@ -80,11 +80,11 @@ def create(connection: Connection, store: Store, name: str, values: Mapping[str,
     return row
 
 
-def _latest(connection: Connection, store: Store, name: str) -> FeedRow | None:
+def _latest(tx: Transaction, name: str) -> FeedRow | None:
     """The row of a feed as it is now, also in an old snapshot."""
-    feeds = store.tables.feeds.feeds
+    feeds = tx.tables.feeds.feeds
     query = select(*(feeds.c[column] for column in FeedRow._fields)).where(feeds.c.name == name)
-    row = connection.execute(store.dialect.pin_rows(query)).first()
+    row = tx.connection.execute(tx.dialect.pin_rows(query)).first()
     return None if row is None else FeedRow(*row)
 
 
@@ -93,133 +93,131 @@ def _pin(feeds: Table, dialect: Dialect) -> Select[Any]:
     return dialect.pin_rows(select(feeds.c.id).where(feeds.c.name == bindparam("name")))
 
 
-def pin(connection: Connection, store: Store, feed: FeedRow) -> None:
+def pin(tx: Transaction, feed: FeedRow) -> None:
     """Keep others from deleting the feed until this transaction ends. Publishers and rankers do not wait for each other here.
 
     :raises LookupError: the feed was deleted.
     """
-    found = store.dialect.fetch(connection, _pin(store.tables.feeds.feeds, store.dialect), {"name": feed.name})
+    found = tx.fetch(_pin(tx.tables.feeds.feeds, tx.dialect), {"name": feed.name})
     if [tuple(row) for row in found] != [(feed.id,)]:
         raise LookupError(feed.id)
 
 
-def locked(connection: Connection, store: Store, feed: int, *, skip: bool = False) -> FeedRow | None:
+def locked(tx: Transaction, feed: int, *, skip: bool = False) -> FeedRow | None:
     """The row of a feed, locked until the transaction ends against all but :func:`pin`; ``skip``: None if another one has."""
-    feeds = store.tables.feeds.feeds
+    feeds = tx.tables.feeds.feeds
     query = select(*(feeds.c[column] for column in FeedRow._fields)).where(feeds.c.id == feed)
-    row = connection.execute(store.dialect.lock_rows(query, skip=skip, pinned=True)).first()
+    row = tx.connection.execute(tx.dialect.lock_rows(query, skip=skip, pinned=True)).first()
     return None if row is None else FeedRow(*row)
 
 
 def by_name(
-    connection: Connection, store: Store, names: Sequence[str] | None = None, after: str | None = None, limit: int | None = None
+    tx: Transaction, names: Sequence[str] | None = None, after: str | None = None, limit: int | None = None
 ) -> list[FeedRow]:
     """These feeds, or all, by name; ``limit``: the first so many after the name ``after``."""
-    feeds = store.tables.feeds.feeds
+    feeds = tx.tables.feeds.feeds
     query = select(*(feeds.c[name] for name in FeedRow._fields)).order_by(feeds.c.name).limit(limit)
     if names is not None:
         query = query.where(feeds.c.name.in_(names))
     if after is not None:
         query = query.where(feeds.c.name > after)
-    return [FeedRow(*row) for row in connection.execute(query)]
+    return [FeedRow(*row) for row in tx.connection.execute(query)]
 
 
-def counted(
-    connection: Connection, store: Store, names: Sequence[str] | None, after: str | None, limit: int | None
-) -> list[tuple[FeedRow, int, int]]:
+def counted(tx: Transaction, names: Sequence[str] | None, after: str | None, limit: int | None) -> list[tuple[FeedRow, int, int]]:
     """:func:`by_name`, each with how many messages have a number, and how many have none, counted up to 10,000."""
-    claims = store.tables.feeds.claims
-    found = by_name(connection, store, names, after, limit)
+    claims = tx.tables.feeds.claims
+    found = by_name(tx, names, after, limit)
     # What was deleted under a claim has left gaps.
     query = select(claims.c.feed, func.count().label("messages")).group_by(claims.c.feed)
     if names is not None or limit is not None:
         query = query.where(claims.c.feed.in_([row.id for row in found if row.max_attempts is not None]))
-    left = {row.feed: row.messages for row in connection.execute(query)}
+    left = {row.feed: row.messages for row in tx.connection.execute(query)}
     numbered = {row.id: row.next_seq - row.first_seq if row.max_attempts is None else left.get(row.id, 0) for row in found}
-    unnumbered = waiting(connection, store, {row.id: row.ordering for row in found})
+    unnumbered = waiting(tx, {row.id: row.ordering for row in found})
     return [(row, numbered[row.id], unnumbered[row.id]) for row in found]
 
 
-def waiting(connection: Connection, store: Store, feeds: Mapping[int, str]) -> dict[int, int]:
+def waiting(tx: Transaction, feeds: Mapping[int, str]) -> dict[int, int]:
     """How many messages of each feed have no number, counted up to 10,000.
 
     :param feeds: id → ordering.
     """
     found: dict[int, int] = {}
     for numbers, group in groupby(sorted(feeds, key=feeds.__getitem__), key=lambda feed: numbers_of(feeds[feed])):
-        found |= numbers.waiting(connection, store, list(group), _COUNTED)
+        found |= numbers.waiting(tx, list(group), _COUNTED)
     return found
 
 
-def change(connection: Connection, store: Store, feed: int, values: Mapping[str, Any], check: Callable[[FeedRow], None]) -> bool:
+def change(tx: Transaction, feed: int, values: Mapping[str, Any], check: Callable[[FeedRow], None]) -> bool:
     """Change some columns; False: there is no such feed.
 
     :param check: called with the row as it will be; what it raises is raised, and nothing is changed.
     """
-    feeds = store.tables.feeds.feeds
-    store.dialect.begin(connection)
+    feeds = tx.tables.feeds.feeds
+    tx.begin()
     query = select(*(feeds.c[column] for column in FeedRow._fields)).where(feeds.c.id == feed)
-    row = connection.execute(store.dialect.lock_rows(query, skip=False, pinned=True)).first()
+    row = tx.connection.execute(tx.dialect.lock_rows(query, skip=False, pinned=True)).first()
     if row is None:
         return False
     check(FeedRow(*row)._replace(**{name: value for name, value in values.items() if name in FeedRow._fields}))
-    return bool(connection.execute(update(feeds).where(feeds.c.id == feed).values(values)).rowcount)
+    return bool(tx.connection.execute(update(feeds).where(feeds.c.id == feed).values(values)).rowcount)
 
 
-def raise_epochs(connection: Connection, store: Store) -> int:
+def raise_epochs(tx: Transaction) -> int:
     """Raise the epoch of every feed: positions handed out before are refused, and cursors have no holder.
 
     Return how many feeds there are.
     """
-    feeds, cursors = store.tables.feeds.feeds, store.tables.feeds.cursors
-    raised = connection.execute(update(feeds).values(epoch=feeds.c.epoch + 1)).rowcount
-    connection.execute(update(cursors).values(version=cursors.c.version + _UNSEEN, holder=None, until=0))
-    spans = store.tables.feeds.spans
-    connection.execute(update(spans).values(version=spans.c.version + _UNSEEN, worker=None, until=0))
+    feeds, cursors = tx.tables.feeds.feeds, tx.tables.feeds.cursors
+    raised = tx.connection.execute(update(feeds).values(epoch=feeds.c.epoch + 1)).rowcount
+    tx.connection.execute(update(cursors).values(version=cursors.c.version + _UNSEEN, holder=None, until=0))
+    spans = tx.tables.feeds.spans
+    tx.connection.execute(update(spans).values(version=spans.c.version + _UNSEEN, worker=None, until=0))
     return raised
 
 
-def purge(connection: Connection, store: Store, name: str) -> int | None:
+def purge(tx: Transaction, name: str) -> int | None:
     """Delete all messages of a feed and raise its epoch; return how many had a number. None: there is no such feed."""
-    store.dialect.begin(connection)
-    found = find(connection, store, name)
-    row = locked(connection, store, found.id) if found is not None else None
+    tx.begin()
+    found = find(tx, name)
+    row = locked(tx, found.id) if found is not None else None
     if row is None:
         return None
-    tables = store.tables.feeds
+    tables = tx.tables.feeds
     # Claims before messages, as whoever settles a claim.
-    _empty(connection, store, row.id, (tables.claims, *numbers_of(row.ordering).tables(tables)))
+    _empty(tx, row.id, (tables.claims, *numbers_of(row.ordering).tables(tables)))
     values: dict[str, ColumnElement[Any]] = {"epoch": tables.feeds.c.epoch + 1, "first_seq": tables.feeds.c.next_seq}
-    connection.execute(update(tables.feeds).where(tables.feeds.c.id == row.id).values(values))
+    tx.connection.execute(update(tables.feeds).where(tables.feeds.c.id == row.id).values(values))
     # Their holders lose them: what these have read is gone.
     moved = moved_to(tables.cursors, row.next_seq - 1)
-    connection.execute(update(tables.cursors).where(tables.cursors.c.feed == row.id).values(moved))
-    connection.execute(delete(tables.spans).where(tables.spans.c.feed == row.id))
+    tx.connection.execute(update(tables.cursors).where(tables.cursors.c.feed == row.id).values(moved))
+    tx.connection.execute(delete(tables.spans).where(tables.spans.c.feed == row.id))
     return row.next_seq - row.first_seq
 
 
-def remove(connection: Connection, store: Store, name: str) -> bool:
+def remove(tx: Transaction, name: str) -> bool:
     """Delete a feed with its messages and cursors; False: there is none.
 
     Waits for open transactions that have published to it: a message that they insert meanwhile would stay in the inbox for good.
     """
-    store.dialect.begin(connection)
-    tables = store.tables.feeds
+    tx.begin()
+    tables = tx.tables.feeds
     # By name and for a deletion: this lock waits for those who have pinned the row.
     query = select(tables.feeds.c.id, tables.feeds.c.ordering).where(tables.feeds.c.name == name)
-    feed = connection.execute(store.dialect.lock_rows(query, skip=False)).first()
+    feed = tx.connection.execute(tx.dialect.lock_rows(query, skip=False)).first()
     if feed is None:
         return False
-    _empty(connection, store, feed.id, (tables.cursors, tables.spans, tables.claims, *numbers_of(feed.ordering).tables(tables)))
-    connection.execute(delete(tables.feeds).where(tables.feeds.c.id == feed.id))
+    _empty(tx, feed.id, (tables.cursors, tables.spans, tables.claims, *numbers_of(feed.ordering).tables(tables)))
+    tx.connection.execute(delete(tables.feeds).where(tables.feeds.c.id == feed.id))
     return True
 
 
-def _empty(connection: Connection, store: Store, feed: int, tables: Sequence[Table]) -> None:
+def _empty(tx: Transaction, feed: int, tables: Sequence[Table]) -> None:
     """Delete all rows of a feed, which may be millions."""
-    with store.dialect.long_statements(connection):
+    with tx.dialect.long_statements(tx.connection):
         for table in tables:
-            connection.execute(delete(table).where(table.c.feed == feed))
+            tx.connection.execute(delete(table).where(table.c.feed == feed))
 
 
 def moved_to(cursors: Table, seq: int) -> dict[str, Any]:

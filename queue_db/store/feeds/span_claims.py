@@ -18,7 +18,6 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     ColumnElement,
-    Connection,
     Insert,
     Integer,
     Select,
@@ -45,7 +44,7 @@ from queue_db.dialects import Dialect
 from queue_db.dialects.clock import moment
 from queue_db.dialects.durability import commits_early
 from queue_db.model import Capability
-from queue_db.store.base import Store, next_attempt
+from queue_db.store.base import Transaction, next_attempt
 from queue_db.store.feeds.messages import MessageRow
 from queue_db.store.feeds.numbers import numbers_of
 from queue_db.store.feeds.rows import FeedRow
@@ -129,10 +128,10 @@ def _look(ordering: str, tables: FeedTables, settable: bool) -> Select[Any]:
     return _state(ordering, tables, settable)
 
 
-def look(connection: Connection, store: Store, feed: FeedRow, name: str) -> Look | None:
+def look(tx: Transaction, feed: FeedRow, name: str) -> Look | None:
     """What there is to claim; None: there is no such cursor."""
-    query = _look(feed.ordering, store.tables.feeds, store.clock is not None)
-    found = store.dialect.fetch(connection, query, {"of": feed.id, "called": name, **store.time()})
+    query = _look(feed.ordering, tx.tables.feeds, tx.store.clock is not None)
+    found = tx.fetch(query, {"of": feed.id, "called": name, **tx.time()})
     return _looked(found[0]) if found else None
 
 
@@ -148,22 +147,22 @@ _SEQ, _PAYLOAD = MessageRow._fields.index("seq"), MessageRow._fields.index("payl
 # --- new messages -----------------------------------------------------------------------------------------------------
 
 
-def claim(connection: Connection, store: Store, feed: FeedRow, name: str, want: SpanRequest) -> SpanClaim | None:
+def claim(tx: Transaction, feed: FeedRow, name: str, want: SpanRequest) -> SpanClaim | None:
     """Claim the next messages of the cursor; None: there is no such cursor.
 
     Other claims of this cursor wait here until the commit.
     """
-    if store.dialect.changes_in_with and numbers_of(feed.ordering).stored:
-        statement = _claim(store.dialect, feed.ordering, store.tables.feeds, store.clock is not None)
-        values = {"of": feed.id, "called": name, **store.time(), **want._asdict()}
-        found = store.dialect.fetch(connection, statement, values)
+    if tx.dialect.changes_in_with and numbers_of(feed.ordering).stored:
+        statement = _claim(tx.dialect, feed.ordering, tx.tables.feeds, tx.store.clock is not None)
+        values = {"of": feed.id, "called": name, **tx.time(), **want._asdict()}
+        found = tx.fetch(statement, values)
         return _claimed(found) if found else None
-    seen = look(connection, store, feed, name)
+    seen = look(tx, feed, name)
     if seen is None:
         return None
     if seen.handed is None or not seen.allows(want):
         return SpanClaim(seen)
-    return _hand_out(connection, store, feed.id, name, seen, want)
+    return _hand_out(tx, feed.id, name, seen, want)
 
 
 def _claimed(found: Sequence[Sequence[Any]]) -> SpanClaim:
@@ -271,13 +270,13 @@ def _insert(spans: Table, settable: bool) -> Insert:
     return insert(spans).values(**given, until=moment(settable) + bindparam("lease", type_=BigInteger()))
 
 
-def _hand_out(connection: Connection, store: Store, feed: int, name: str, seen: Look, want: SpanRequest) -> SpanClaim:
+def _hand_out(tx: Transaction, feed: int, name: str, seen: Look, want: SpanRequest) -> SpanClaim:
     """The statements of :func:`_claim` one after the other, without the messages."""
-    tables = store.tables.feeds
-    cursors, spans, settable = tables.cursors, tables.spans, store.clock is not None
-    store.dialect.begin(connection)
+    tables = tx.tables.feeds
+    cursors, spans, settable = tables.cursors, tables.spans, tx.store.clock is not None
+    tx.begin()
     mine = {"of": feed, "called": name}
-    found = store.dialect.fetch(connection, _locked(store.dialect, cursors), mine)
+    found = tx.fetch(_locked(tx.dialect, cursors), mine)
     if not found or found[0][0] is None:
         return SpanClaim(seen)
     ((handed, version),) = found
@@ -287,10 +286,10 @@ def _hand_out(connection: Connection, store: Store, feed: int, name: str, seen: 
     row = SpanRow(0, low, min(low + want.most, seen.next_seq) - 1, version + seen.now, 1, None)
     if row.high < low:
         return SpanClaim(seen)  # other consumers have claimed what there was
-    store.dialect.execute(connection, _move(cursors, settable), {**mine, "upto": row.high, **store.time()})
+    tx.execute(_move(cursors, settable), {**mine, "upto": row.high, **tx.time()})
     values = {"low": low, "high": row.high, "version": row.version, "attempts": 1, "worker": want.worker, "lease": want.lease}
-    new = {"feed": feed, "cursor_name": name, **values, **store.time()}
-    (span,) = connection.execute(_insert(spans, settable), new).inserted_primary_key or (0,)
+    new = {"feed": feed, "cursor_name": name, **values, **tx.time()}
+    (span,) = tx.connection.execute(_insert(spans, settable), new).inserted_primary_key or (0,)
     return SpanClaim(seen, row._replace(id=span), low - handed - 1)
 
 
@@ -319,22 +318,20 @@ def _take_over(spans: Table, settable: bool) -> Update:
     )
 
 
-def take_over(
-    connection: Connection, store: Store, feed: int, name: str, worker: str, lease: int, max_attempts: int
-) -> tuple[SpanRow, bool] | None:
+def take_over(tx: Transaction, feed: int, name: str, worker: str, lease: int, max_attempts: int) -> tuple[SpanRow, bool] | None:
     """Claim the span whose lease has ended first, for ``lease`` microseconds; False beside it: it was claimed ``max_attempts``
     times, and stays as it is. None: there is none, but for those that other transactions change or settle messages of now.
     """
-    spans, settable = store.tables.feeds.spans, store.clock is not None
-    store.dialect.begin(connection)
-    skip = Capability.SKIP_LOCKED in store.capabilities
-    first = _lock_expired(store.dialect, spans, settable, skip)
-    found = store.dialect.fetch(connection, first, {"of": feed, "called": name, **store.time()})
+    spans, settable = tx.tables.feeds.spans, tx.store.clock is not None
+    tx.begin()
+    skip = Capability.SKIP_LOCKED in tx.store.capabilities
+    first = _lock_expired(tx.dialect, spans, settable, skip)
+    found = tx.fetch(first, {"of": feed, "called": name, **tx.time()})
     if not found:
         return None
     span = SpanRow._make(found[0])
     if span.attempts >= max_attempts:
         return span, False
-    changed = {"span": span.id, "holder": worker, "lease": lease, **store.time()}
-    store.dialect.execute(connection, _take_over(spans, settable), changed)
+    changed = {"span": span.id, "holder": worker, "lease": lease, **tx.time()}
+    tx.execute(_take_over(spans, settable), changed)
     return span._replace(version=span.version + 1, attempts=span.attempts + 1), True

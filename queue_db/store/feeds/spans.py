@@ -33,7 +33,7 @@ from sqlalchemy.exc import IntegrityError
 from queue_db.dialects.clock import moment
 from queue_db.dialects.transactions import savepoint
 from queue_db.model import Capability
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 from queue_db.store.feeds.message_jobs import MessageJob, add
 from queue_db.store.schema.feeds import FeedTables
 
@@ -60,19 +60,19 @@ class SpanRow(NamedTuple):
     done: str | None
 
 
-def create(connection: Connection, store: Store, feed: int, name: str, start: int) -> bool:
+def create(tx: Transaction, feed: int, name: str, start: int) -> bool:
     """Create a shared cursor whose first message is the one after ``start``, if there is none; False: it is not shared."""
-    cursors = store.tables.feeds.cursors
-    store.dialect.begin(connection)
+    cursors = tx.tables.feeds.cursors
+    tx.begin()
     mine = and_(cursors.c.feed == feed, cursors.c.name == name)
-    row = connection.execute(select(cursors.c.handed).where(mine)).first()
+    row = tx.connection.execute(select(cursors.c.handed).where(mine)).first()
     if row is None:
-        fresh = {"feed": feed, "name": name, "acked": start, "handed": start, "created_at": moment(store.clock is not None)}
+        fresh = {"feed": feed, "name": name, "acked": start, "handed": start, "created_at": moment(tx.store.clock is not None)}
         try:
-            with savepoint(connection):
-                connection.execute(insert(cursors).values(fresh), store.time())
+            with savepoint(tx.connection):
+                tx.connection.execute(insert(cursors).values(fresh), tx.time())
         except IntegrityError:
-            row = connection.execute(store.dialect.lock_rows(select(cursors.c.handed).where(mine), skip=False)).first()
+            row = tx.connection.execute(tx.dialect.lock_rows(select(cursors.c.handed).where(mine), skip=False)).first()
         else:
             return True
     return row is not None and row.handed is not None
@@ -86,14 +86,13 @@ def _delete(spans: Table) -> Delete:
     return delete(spans).where(spans.c.id == bindparam("span"), spans.c.version == bindparam("held"))
 
 
-def complete(connection: Connection, store: Store, span: int, version: int) -> bool:
+def complete(tx: Transaction, span: int, version: int) -> bool:
     """All messages of the span are done; False: another consumer has it, or it is gone."""
-    return bool(store.dialect.execute(connection, _delete(store.tables.feeds.spans), {"span": span, "held": version}))
+    return bool(tx.execute(_delete(tx.tables.feeds.spans), {"span": span, "held": version}))
 
 
 def settle(
-    connection: Connection,
-    store: Store,
+    tx: Transaction,
     span: int,
     version: int,
     seqs: Iterable[int] | None,
@@ -108,19 +107,19 @@ def settle(
     :raises SpanLockedError: another transaction has locked its row, and ``wait`` is False.
     """
     if seqs is None and not jobs and wait:
-        if not complete(connection, store, span, version):
+        if not complete(tx, span, version):
             raise SpanLostError
         return []
-    spans = store.tables.feeds.spans
-    store.dialect.begin(connection)
+    spans = tx.tables.feeds.spans
+    tx.begin()
     # First: it locks stripes.
-    ids = _add(connection, store, jobs)
+    ids = _add(tx, jobs)
     mine = and_(spans.c.id == span, spans.c.version == version)
     query = select(spans.c.low, spans.c.high, spans.c.done).where(mine)
-    skip = not wait and Capability.SKIP_LOCKED in store.capabilities
-    row = connection.execute(store.dialect.lock_rows(query, skip=skip)).first()
+    skip = not wait and Capability.SKIP_LOCKED in tx.store.capabilities
+    row = tx.connection.execute(tx.dialect.lock_rows(query, skip=skip)).first()
     if row is None:
-        raise SpanLockedError if skip and connection.execute(query).first() is not None else SpanLostError
+        raise SpanLockedError if skip and tx.connection.execute(query).first() is not None else SpanLostError
     low, done = row.low, settled(row.done)
     now_done = [*(seqs or ()), *(one.seq for one in jobs)]
     if len(set(now_done)) < len(now_done) or any(seq in done or not low <= seq <= row.high for seq in now_done):
@@ -130,39 +129,39 @@ def settle(
         done.remove(low)
         low += 1
     if seqs is None or low > row.high:
-        connection.execute(delete(spans).where(mine))
+        tx.connection.execute(delete(spans).where(mine))
     else:
-        connection.execute(update(spans).where(mine).values(low=low, done=json.dumps(sorted(done)) if done else None))
+        tx.connection.execute(update(spans).where(mine).values(low=low, done=json.dumps(sorted(done)) if done else None))
     return ids
 
 
-def split(connection: Connection, store: Store, span: SpanRow, jobs: Sequence[MessageJob]) -> list[int]:
+def split(tx: Transaction, span: SpanRow, jobs: Sequence[MessageJob]) -> list[int]:
     """All messages of an expired span become jobs, and the span ends.
 
     :raises SpanLostError: it was taken over, extended or completed meanwhile, or a transaction settles messages of it.
     """
-    spans = store.tables.feeds.spans
-    store.dialect.begin(connection)
-    ids = _add(connection, store, jobs)
+    spans = tx.tables.feeds.spans
+    tx.begin()
+    ids = _add(tx, jobs)
     expired = and_(
         spans.c.id == span.id,
         spans.c.version == span.version,
-        spans.c.until <= moment(store.clock is not None),
+        spans.c.until <= moment(tx.store.clock is not None),
         # What its holder has settled since it was read is not among the jobs.
         spans.c.low == span.low,
         spans.c.done.is_(None) if span.done is None else spans.c.done == span.done,
     )
-    skip = Capability.SKIP_LOCKED in store.capabilities
-    if connection.execute(store.dialect.lock_rows(select(spans.c.id).where(expired), skip=skip), store.time()).first() is None:
+    skip = Capability.SKIP_LOCKED in tx.store.capabilities
+    if tx.connection.execute(tx.dialect.lock_rows(select(spans.c.id).where(expired), skip=skip), tx.time()).first() is None:
         raise SpanLostError
-    connection.execute(delete(spans).where(spans.c.id == span.id))
+    tx.connection.execute(delete(spans).where(spans.c.id == span.id))
     return ids
 
 
-def _add(connection: Connection, store: Store, jobs: Sequence[MessageJob]) -> list[int]:
+def _add(tx: Transaction, jobs: Sequence[MessageJob]) -> list[int]:
     ids: list[int] = []
     for start in range(0, len(jobs), _CHUNK):
-        ids += add(connection, store, jobs[start : start + _CHUNK], more=len(jobs) > _CHUNK)
+        ids += add(tx, jobs[start : start + _CHUNK], more=len(jobs) > _CHUNK)
     return ids
 
 
@@ -177,34 +176,34 @@ def _extend(spans: Table, settable: bool) -> Update:
     return update(spans).where(mine).values(until=moment(settable) + bindparam("lease"))
 
 
-def extend(connection: Connection, store: Store, span: int, version: int, lease: int) -> bool:
+def extend(tx: Transaction, span: int, version: int, lease: int) -> bool:
     """The lease ends ``lease`` microseconds from now; False: another consumer has the span, or it is gone.
 
     The version stays: whoever takes over an expired span checks that it still is.
     """
-    statement = _extend(store.tables.feeds.spans, store.clock is not None)
-    values = {"span": span, "held": version, "lease": lease, **store.time()}
-    return bool(store.dialect.execute(connection, statement, values))
+    statement = _extend(tx.tables.feeds.spans, tx.store.clock is not None)
+    values = {"span": span, "held": version, "lease": lease, **tx.time()}
+    return bool(tx.execute(statement, values))
 
 
-def extend_unlocked(connection: Connection, store: Store, span: int, version: int, lease: int) -> bool | None:
+def extend_unlocked(tx: Transaction, span: int, version: int, lease: int) -> bool | None:
     """:func:`extend` without a wait for a transaction that has locked the span's row; None: one has.
 
     Without SKIP LOCKED it waits.
     """
-    if Capability.SKIP_LOCKED not in store.capabilities:
-        return extend(connection, store, span, version, lease)
-    spans = store.tables.feeds.spans
-    store.dialect.begin(connection)
+    if Capability.SKIP_LOCKED not in tx.store.capabilities:
+        return extend(tx, span, version, lease)
+    spans = tx.tables.feeds.spans
+    tx.begin()
     mine = select(spans.c.id).where(spans.c.id == span, spans.c.version == version)
-    if connection.execute(store.dialect.lock_rows(mine, skip=True)).first() is not None:
-        return extend(connection, store, span, version, lease)
-    return None if connection.execute(mine).first() is not None else False
+    if tx.connection.execute(tx.dialect.lock_rows(mine, skip=True)).first() is not None:
+        return extend(tx, span, version, lease)
+    return None if tx.connection.execute(mine).first() is not None else False
 
 
-def release(connection: Connection, store: Store, span: int, version: int) -> bool:
+def release(tx: Transaction, span: int, version: int) -> bool:
     """Any consumer may claim the span now; the claim that ends here is no attempt. False: another one has it, or it is gone."""
-    spans = store.tables.feeds.spans
+    spans = tx.tables.feeds.spans
     values = {
         "version": spans.c.version + 1,
         "attempts": case((spans.c.attempts > 0, spans.c.attempts - 1), else_=0),
@@ -212,30 +211,30 @@ def release(connection: Connection, store: Store, span: int, version: int) -> bo
         "until": 0,
     }
     mine = and_(spans.c.id == span, spans.c.version == version)
-    return bool(connection.execute(update(spans).where(mine).values(values)).rowcount)
+    return bool(tx.connection.execute(update(spans).where(mine).values(values)).rowcount)
 
 
-def rescue(connection: Connection, store: Store, worker: str) -> int:
+def rescue(tx: Transaction, worker: str) -> int:
     """Any consumer may claim the spans of a dead ``worker`` now; return how many. Their attempts count. Reads all spans."""
-    spans, settable = store.tables.feeds.spans, store.clock is not None
-    store.dialect.begin(connection)
+    spans, settable = tx.tables.feeds.spans, tx.store.clock is not None
+    tx.begin()
     held = select(spans.c.id, spans.c.version).where(spans.c.worker == worker, spans.c.until > moment(settable))
     released = 0
-    for row in connection.execute(held.order_by(spans.c.id), store.time()).all():
+    for row in tx.connection.execute(held.order_by(spans.c.id), tx.time()).all():
         mine = update(spans).where(spans.c.id == row.id, spans.c.version == row.version)
-        released += connection.execute(mine.values(version=spans.c.version + 1, worker=None, until=0)).rowcount
+        released += tx.connection.execute(mine.values(version=spans.c.version + 1, worker=None, until=0)).rowcount
     return released
 
 
 # --- what others need of them -----------------------------------------------------------------------------------------
 
 
-def every(connection: Connection, store: Store, feed: int, name: str) -> list[Row[Any]]:
+def every(tx: Transaction, feed: int, name: str) -> list[Row[Any]]:
     """The open spans of a shared cursor, by number, with the time."""
-    spans = store.tables.feeds.spans
-    query = select(spans, moment(store.clock is not None).label("now"))
+    spans = tx.tables.feeds.spans
+    query = select(spans, moment(tx.store.clock is not None).label("now"))
     mine = query.where(spans.c.feed == feed, spans.c.cursor_name == name)
-    return list(connection.execute(mine.order_by(spans.c.low), store.time()))
+    return list(tx.connection.execute(mine.order_by(spans.c.low), tx.time()))
 
 
 def drop(connection: Connection, tables: FeedTables, feed: int, name: str | None) -> None:

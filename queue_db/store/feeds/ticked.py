@@ -16,7 +16,6 @@ from sqlalchemy import (
     BigInteger,
     ColumnClause,
     ColumnElement,
-    Connection,
     FromClause,
     Integer,
     Select,
@@ -40,7 +39,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import UserDefinedType
 
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 from queue_db.store.feeds.numbered import Numbered, Value
 from queue_db.store.schema.feeds import FeedTables
 
@@ -145,9 +144,9 @@ def _glance(tables: FeedTables) -> Select[Any]:
     return select(feeds.c.tick_state, highest, func.txid_current_if_assigned()).where(feeds.c.id == feed)
 
 
-def glance(connection: Connection, store: Store, feed: int) -> Glance | None:
+def glance(tx: Transaction, feed: int) -> Glance | None:
     """How far the messages of a feed are numbered, and its last message; None: it was deleted."""
-    found = store.dialect.fetch(connection, _glance(store.tables.feeds), {"of": feed})
+    found = tx.fetch(_glance(tx.tables.feeds), {"of": feed})
     if not found:
         return None
     ((state, highest, xid),) = found
@@ -186,7 +185,7 @@ def _ids(tables: FeedTables, towards: bool) -> Any:
     return union_all(*(select(some.subquery()) for some in (earlier, later)))
 
 
-def unnumbered(connection: Connection, store: Store, feed: int, state: TickState, most: int) -> list[int]:
+def unnumbered(tx: Transaction, feed: int, state: TickState, most: int) -> list[int]:
     """The first ids of messages that have no number yet, at least ``most`` if there are so many; of the target, if there is one."""
     last, target = state.last, state.target
     values: dict[str, Any] = {
@@ -203,14 +202,14 @@ def unnumbered(connection: Connection, store: Store, feed: int, state: TickState
     }
     if target is not None:
         values |= {"target": target.snapshot, "of_target_seen": target.seen}
-    return sorted(row[0] for row in store.dialect.fetch(connection, _ids(store.tables.feeds, target is not None), values))
+    return sorted(row[0] for row in tx.fetch(_ids(tx.tables.feeds, target is not None), values))
 
 
-def first_unnumbered(connection: Connection, store: Store, feed: int, seen: Glance) -> int | None:
+def first_unnumbered(tx: Transaction, feed: int, seen: Glance) -> int | None:
     """The lowest id of a message without a number; None: there is none."""
     if seen.highest <= seen.state.last.seen and seen.state.settled:
         return None
-    return next(iter(unnumbered(connection, store, feed, seen.state._replace(target=None), 1)), None)
+    return next(iter(unnumbered(tx, feed, seen.state._replace(target=None), 1)), None)
 
 
 class Ticked:
@@ -244,37 +243,37 @@ class Ticked:
         rows = _numbered(tables, _with_snapshots(once).order_by(once.c.last_seq))
         return Numbered(rows, [rows.c.seq.in_(seqs)], [rows.c.tick, rows.c.seq])
 
-    def delete(self, connection: Connection, store: Store, feed: int, first: int, end: int) -> int:
-        tables = store.tables.feeds
+    def delete(self, tx: Transaction, feed: int, first: int, end: int) -> int:
+        tables = tx.tables.feeds
         ticks, ticked = tables.ticks, tables.ticked
         # A tick that goes on after the end begins there from now on: at this id.
         there = self.between(tables, feed, end - 1, end, None)
-        pivot = connection.execute(select(there.rows.c.id).where(*there.conditions)).scalar()
+        pivot = tx.connection.execute(select(there.rows.c.id).where(*there.conditions)).scalar()
         # From first: below it the index may have many entries of deleted rows.
         mine = and_(ticks.c.feed == feed, ticks.c.last_seq >= first, _begin_by(ticks, end - 1))
         rows = _numbered(tables, _with_snapshots(ticks).where(mine).order_by(ticks.c.last_seq), PLACE)
         places = select(rows.c[PLACE.name]).where(rows.c.seq < end).scalar_subquery()
         # By their places in the table, and nothing else: a planner that does not know the feed takes all its messages for one row.
-        gone = connection.execute(delete(ticked).where(any_(func.array(places, type_=ARRAY(Text))) == PLACE)).rowcount
-        connection.execute(delete(ticks).where(ticks.c.feed == feed, ticks.c.last_seq >= first, ticks.c.last_seq < end))
+        gone = tx.connection.execute(delete(ticked).where(any_(func.array(places, type_=ARRAY(Text))) == PLACE)).rowcount
+        tx.connection.execute(delete(ticks).where(ticks.c.feed == feed, ticks.c.last_seq >= first, ticks.c.last_seq < end))
         if pivot is not None:
             rest = update(ticks).where(mine, ticks.c.last_seq >= end)
-            connection.execute(rest.values(first_seq=end, low_id=pivot))
+            tx.connection.execute(rest.values(first_seq=end, low_id=pivot))
         return gone
 
-    def waiting(self, connection: Connection, store: Store, feeds: Sequence[int], most: int) -> dict[int, int]:
-        seen = {feed: glance(connection, store, feed) for feed in feeds}
+    def waiting(self, tx: Transaction, feeds: Sequence[int], most: int) -> dict[int, int]:
+        seen = {feed: glance(tx, feed) for feed in feeds}
         return {
-            feed: 0 if one is None else min(most, len(unnumbered(connection, store, feed, one.state._replace(target=None), most)))
+            feed: 0 if one is None else min(most, len(unnumbered(tx, feed, one.state._replace(target=None), most)))
             for feed, one in seen.items()
         }
 
-    def last_waiting(self, connection: Connection, store: Store, feed: int, upto: int | None = None) -> int | None:
-        seen = glance(connection, store, feed)
+    def last_waiting(self, tx: Transaction, feed: int, upto: int | None = None) -> int | None:
+        seen = glance(tx, feed)
         if seen is None:
             return None
         upto = seen.highest if upto is None else upto
-        found = first_unnumbered(connection, store, feed, seen)
+        found = first_unnumbered(tx, feed, seen)
         return None if found is None or found > upto else upto
 
     def may_wait(self, tables: FeedTables, feed: Value) -> ColumnElement[bool]:

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, Text, Update, bindparam, cast, func, insert, select, update
+from sqlalchemy import Select, Table, Text, Update, bindparam, cast, func, insert, select, update
 
 from queue_db.dialects import Dialect
 from queue_db.errors import PermanentStorageError
 from queue_db.model import Capability
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 from queue_db.store.feeds.messages import Extent, NewMessage, insert_rows, keep
 from queue_db.store.feeds.rows import FeedRow, pin
 from queue_db.store.feeds.ticked import ALWAYS, MESSAGES, NOTHING, Moment, Ticked, TickState, first_unnumbered, glance, unnumbered
@@ -34,34 +34,34 @@ class RestoredError(PermanentStorageError):
     """The database was restored from a backup of another server, and ``db.feeds.restored()`` was not called."""
 
 
-def append(connection: Connection, store: Store, feed: FeedRow, messages: Sequence[NewMessage]) -> None:
+def append(tx: Transaction, feed: FeedRow, messages: Sequence[NewMessage]) -> None:
     """Insert ``messages``. Their order is the order of their numbers later.
 
     :raises LookupError: the feed was deleted.
     """
-    store.dialect.begin(connection)
+    tx.begin()
     # It also gives the transaction its number, which must come before the ids.
-    pin(connection, store, feed)
-    inbox = store.tables.feeds.inbox
+    pin(tx, feed)
+    inbox = tx.tables.feeds.inbox
     name = f"{inbox.name}_id_seq"
     sequence = name if inbox.schema is None else f'"{inbox.schema}".{name}'
     rows = [{"feed": feed.id, **message._asdict()} for message in messages]
     computed = {"id": func.nextval(sequence), "xid": func.txid_current()}
-    insert_rows(connection, store, store.tables.feeds.ticked, rows, **computed)
+    insert_rows(tx, tx.tables.feeds.ticked, rows, **computed)
 
 
-def tick(connection: Connection, store: Store, feed: int) -> int:
+def tick(tx: Transaction, feed: int) -> int:
     """Give the next numbers to messages that have none, at most :data:`TICKED_AT_ONCE`; return how many.
 
     0 if another transaction is numbering them.
 
     :raises RestoredError: the database was restored from a backup of another server, and ``db.feeds.restored()`` was not called.
     """
-    seen = glance(connection, store, feed)
-    if seen is None or (seen.highest <= seen.state.last.seen and first_unnumbered(connection, store, feed, seen) is None):
+    seen = glance(tx, feed)
+    if seen is None or (seen.highest <= seen.state.last.seen and first_unnumbered(tx, feed, seen) is None):
         return 0
-    store.dialect.begin(connection)
-    found = store.dialect.fetch(connection, _lock(store.dialect, store.tables.feeds.feeds, store.capabilities), {"of": feed})
+    tx.begin()
+    found = tx.fetch(_lock(tx.dialect, tx.tables.feeds.feeds, tx.store.capabilities), {"of": feed})
     if not found:
         return 0
     *kept, text = found[0]
@@ -75,14 +75,14 @@ def tick(connection: Connection, store: Store, feed: int) -> int:
             break
         if state.target is None:
             # In a statement after the lock: the snapshot is later than that of the last tick.
-            now = _now(connection, store, feed)
+            now = _now(tx, feed)
             _check(state.last, now)
             state = state._replace(target=now._replace(floor=max(floor, state.last.floor)))
-        state, numbered = _number(connection, store, feed, state, extent.next_seq)
+        state, numbered = _number(tx, feed, state, extent.next_seq)
     extent = extent._replace(next_seq=extent.next_seq + numbered)
     values = {"of": feed, "numbered": extent.next_seq, "state": state.dump()}
-    connection.execute(_advance(store.tables.feeds.feeds), values)
-    keep(connection, store, feed, extent, numbered, TICKED)
+    tx.connection.execute(_advance(tx.tables.feeds.feeds), values)
+    keep(tx, feed, extent, numbered, TICKED)
     return numbered
 
 
@@ -97,27 +97,27 @@ def _advance(feeds: Table) -> Update:
     return update(feeds).where(feeds.c.id == bindparam("of")).values(next_seq=bindparam("numbered"), tick_state=bindparam("state"))
 
 
-def restored(connection: Connection, store: Store, feed: FeedRow) -> None:
+def restored(tx: Transaction, feed: FeedRow) -> None:
     """The database came from a backup, maybe of another server, where transactions had other numbers.
 
     All messages that are there get their numbers; snapshots of this server count from here on. It waits for open publishers.
     """
-    feeds = store.tables.feeds.feeds
+    feeds = tx.tables.feeds.feeds
     # As for a deletion: this lock waits for those who have pinned the row.
     query = select(feeds.c.next_seq, feeds.c.tick_state).where(feeds.c.name == feed.name, feeds.c.id == feed.id)
-    row = connection.execute(store.dialect.lock_rows(query, skip=False)).first()
+    row = tx.connection.execute(tx.dialect.lock_rows(query, skip=False)).first()
     if row is None:
         return
-    now = _now(connection, store, feed.id)
+    now = _now(tx, feed.id)
     everything = ALWAYS._replace(floor=now.seen, seen=now.seen)
     next_seq, state = row.next_seq, TickState.load(row.tick_state)
     while state.last != everything:
         state = state if state.target is not None else state._replace(target=everything)
-        state, numbered = _number(connection, store, feed.id, state, next_seq)
+        state, numbered = _number(tx, feed.id, state, next_seq)
         next_seq += numbered
     # No transaction is open that has published.
     state = TickState(now._replace(floor=now.seen), base=now.seen)
-    connection.execute(update(feeds).where(feeds.c.id == feed.id).values(next_seq=next_seq, tick_state=state.dump()))
+    tx.connection.execute(update(feeds).where(feeds.c.id == feed.id).values(next_seq=next_seq, tick_state=state.dump()))
 
 
 @lru_cache(maxsize=64)
@@ -128,9 +128,9 @@ def _show(ticked: Table) -> Select[Any]:
     )
 
 
-def _now(connection: Connection, store: Store, feed: int) -> Moment:
+def _now(tx: Transaction, feed: int) -> Moment:
     """What the database shows now, without a floor."""
-    ((snapshot, xid, seen),) = store.dialect.fetch(connection, _show(store.tables.feeds.ticked), {"of": feed})
+    ((snapshot, xid, seen),) = tx.fetch(_show(tx.tables.feeds.ticked), {"of": feed})
     return Moment(snapshot, xid, 0, seen or 0)
 
 
@@ -143,10 +143,10 @@ def _check(last: Moment, now: Moment) -> None:
         )
 
 
-def _number(connection: Connection, store: Store, feed: int, state: TickState, first: int) -> tuple[TickState, int]:
+def _number(tx: Transaction, feed: int, state: TickState, first: int) -> tuple[TickState, int]:
     """Number messages up to the target, from ``first``; return how far they are numbered now, and how many were."""
     assert state.target is not None  # noqa: S101
-    found = unnumbered(connection, store, feed, state, TICKED_AT_ONCE + 1)
+    found = unnumbered(tx, feed, state, TICKED_AT_ONCE + 1)
     ids, seq, rows = found[:TICKED_AT_ONCE], first, []
     for some in _runs(ids, state.last.seen):
         last = seq + len(some) - 1
@@ -156,7 +156,7 @@ def _number(connection: Connection, store: Store, feed: int, state: TickState, f
         rows.append({**row, "snapshot": state.target.snapshot, "previous": previous})
         seq = last + 1
     if rows:
-        connection.execute(insert(store.tables.feeds.ticks), rows)
+        tx.connection.execute(insert(tx.tables.feeds.ticks), rows)
     return (state._replace(cut=ids[-1]) if len(found) > len(ids) else TickState(state.target, base=state.base)), len(ids)
 
 

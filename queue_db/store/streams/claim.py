@@ -4,38 +4,36 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Row, literal, select
+from sqlalchemy import BigInteger, ColumnElement, Row, literal, select
 
 from queue_db.dialects.bulk import Move
 from queue_db.dialects.clock import moment
 from queue_db.dialects.statements import stays
 from queue_db.model import MOST_CLAIMED_VERSION
 from queue_db.store import controls
-from queue_db.store.base import Store, next_attempt, next_version
+from queue_db.store.base import Transaction, next_attempt, next_version
 from queue_db.store.schema import NEVER
 from queue_db.store.streams.held import SAME
 
 
-def claim_allowed(
-    connection: Connection, store: Store, row: Row[Any], batch: int, claim: str, limit: int, ceiling: int | None
-) -> int:
+def claim_allowed(tx: Transaction, row: Row[Any], batch: int, claim: str, limit: int, ceiling: int | None) -> int:
     """Claim up to ``limit`` due jobs, none while the queue is paused, no more than its rate allows; return how many."""
-    control = controls.read(connection, store, [row.queue]).get(row.queue)
+    control = controls.read(tx, [row.queue]).get(row.queue)
     if control is None or (not control.paused and control.rate is None):
-        return _claim(connection, store, row, batch, claim, limit, ceiling)
+        return _claim(tx, row, batch, claim, limit, ceiling)
     if control.paused:
         return 0
-    allowed, _ = controls.spend(connection, store, row.queue, limit)
-    taken = _claim(connection, store, row, batch, claim, allowed, ceiling) if allowed else 0
+    allowed, _ = controls.spend(tx, row.queue, limit)
+    taken = _claim(tx, row, batch, claim, allowed, ceiling) if allowed else 0
     if taken < allowed and control.rate is not None and control.per is not None:
-        controls.refund(connection, store, row.queue, round((allowed - taken) * control.per * 1_000_000 / control.rate))
+        controls.refund(tx, row.queue, round((allowed - taken) * control.per * 1_000_000 / control.rate))
     return taken
 
 
-def _claim(connection: Connection, store: Store, row: Row[Any], batch: int, claim: str, limit: int, ceiling: int | None) -> int:
+def _claim(tx: Transaction, row: Row[Any], batch: int, claim: str, limit: int, ceiling: int | None) -> int:
     """Move up to ``limit`` due jobs to the held ones; return how many."""
-    jobs, held, streams = store.tables.jobs, store.tables.held, store.tables.streams
-    callbacks = store.tables.callbacks
+    jobs, held, streams = tx.tables.jobs, tx.tables.held, tx.tables.streams
+    callbacks = tx.tables.callbacks
     # Each from an index of its own. Most queues have no such jobs.
     tied = [
         select(literal(1)).where(jobs.c.queue == row.queue, jobs.c.unique_key.is_not(None)),
@@ -43,8 +41,8 @@ def _claim(connection: Connection, store: Store, row: Row[Any], batch: int, clai
         select(literal(1)).where(callbacks.c.queue == row.queue),
     ]
     others = select(literal(1)).where(streams.c.queue == row.queue, streams.c.id != row.id).limit(1)
-    keyed = any(connection.execute(query.limit(1)).first() is not None for query in tied)
-    due = [jobs.c.queue == row.queue, jobs.c.available_at <= moment(store.clock is not None), jobs.c.delete_mark == 0]
+    keyed = any(tx.connection.execute(query.limit(1)).first() is not None for query in tied)
+    due = [jobs.c.queue == row.queue, jobs.c.available_at <= moment(tx.store.clock is not None), jobs.c.delete_mark == 0]
     # A row written by hand with a higher version than leases have: other claims bury it.
     due.append(jobs.c.version < MOST_CLAIMED_VERSION)
     if ceiling is not None:
@@ -66,6 +64,6 @@ def _claim(connection: Connection, store: Store, row: Row[Any], batch: int, clai
         "claim_token": claim,
         "worker": f"stream {row.name}"[:100],
     }
-    skip = connection.execute(others).first() is not None
+    skip = tx.connection.execute(others).first() is not None
     move = Move(jobs, held, due, limit, values, reserved if keyed else None, skip)
-    return store.dialect.move_to_held(connection, move, store.time())
+    return tx.dialect.move_to_held(tx, move, tx.time())

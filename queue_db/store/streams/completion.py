@@ -5,148 +5,145 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Text, and_, case, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Row, Text, and_, case, delete, func, insert, select, update
 
 from queue_db.dialects.clock import moment
 from queue_db.dialects.statements import Pairs
 from queue_db.store import dependents
-from queue_db.store.base import Store, each
+from queue_db.store.base import Transaction, each
 from queue_db.store.callbacks import Departure
 from queue_db.store.settle import AT_ONCE
 from queue_db.store.streams.held import keyed_pairs
 from queue_db.store.streams.position import Offset, Session, batches_between, check, held_by, locked, mismatch
 
 
-def complete(connection: Connection, store: Store, session: Session, end: Offset) -> None:
+def complete(tx: Transaction, session: Session, end: Offset) -> None:
     """Complete all batches up to ``end``: their jobs leave, those with a reason go to the dead table.
 
     :raises StreamFencedError, CheckpointMismatchError: nothing was changed.
     """
-    row = held_by(connection, store, session)
+    row = held_by(tx, session)
     if end.batch > row.acked:
-        check(connection, store, row, end)
-        complete_up_to(connection, store, row, end)
+        check(tx, row, end)
+        complete_up_to(tx, row, end)
 
 
-def complete_claim(connection: Connection, store: Store, offset: Offset) -> int | None:
+def complete_claim(tx: Transaction, offset: Offset) -> int | None:
     """Complete all up to ``offset``, which Spark has committed, of any stream; return the number of jobs; None: no such claim.
 
     It does nothing after another reader has opened the stream: that reader may be at this batch.
     """
-    streams, batches = store.tables.streams, store.tables.batches
+    streams, batches = tx.tables.streams, tx.tables.batches
     query = select(streams.c.name).join(batches, batches.c.stream == streams.c.id)
-    name = connection.execute(query.where(batches.c.batch == offset.batch, batches.c.claim == offset.claim)).scalar()
-    row = None if name is None else locked(connection, store, name)
+    name = tx.connection.execute(query.where(batches.c.batch == offset.batch, batches.c.claim == offset.claim)).scalar()
+    row = None if name is None else locked(tx, name)
     if row is None:
         return None
-    batch = connection.execute(batches_between(store, row.id, offset.batch, offset.batch)).first()
+    batch = tx.connection.execute(batches_between(tx.store, row.id, offset.batch, offset.batch)).first()
     if batch is None or batch.claim != offset.claim or batch.delivered_epoch < row.epoch:
         return None
-    return _complete_all(connection, store, row, offset)
+    return _complete_all(tx, row, offset)
 
 
-def complete_committed(connection: Connection, store: Store, name: str, offsets: Collection[Offset]) -> int | None:
+def complete_committed(tx: Transaction, name: str, offsets: Collection[Offset]) -> int | None:
     """Complete all up to the last of the offsets that a checkpoint has committed and that are this stream's.
 
     It fences off a running reader; the checkpoint stays valid. Returns the number of jobs; None: no such stream.
 
     :raises CheckpointMismatchError: none of them is this stream's.
     """
-    row = locked(connection, store, name)
+    row = locked(tx, name)
     if row is None:
         return None
     claims = {
-        batch.batch: batch.claim for batch in connection.execute(batches_between(store, row.id, row.acked + 1, row.allocated))
+        batch.batch: batch.claim for batch in tx.connection.execute(batches_between(tx.store, row.id, row.acked + 1, row.allocated))
     }
     claims[row.acked] = row.acked_claim
     mine = [offset for offset in offsets if claims.get(offset.batch) == offset.claim]
     if not mine:
         raise mismatch(name, "none of the offsets that it has committed is one of this stream's")
-    return _complete_and_fence(connection, store, row, max(mine, key=lambda offset: offset.batch))
+    return _complete_and_fence(tx, row, max(mine, key=lambda offset: offset.batch))
 
 
-def complete_held(connection: Connection, store: Store, name: str) -> int | None:
+def complete_held(tx: Transaction, name: str) -> int | None:
     """Complete all held jobs of a stream, which the user knows to be written."""
-    row = locked(connection, store, name)
+    row = locked(tx, name)
     if row is None:
         return None
     if row.allocated == row.acked:
         return 0
-    (last,) = connection.execute(batches_between(store, row.id, row.allocated, row.allocated)).all()
-    return _complete_and_fence(connection, store, row, Offset(last.batch, last.claim))
+    (last,) = tx.connection.execute(batches_between(tx.store, row.id, row.allocated, row.allocated)).all()
+    return _complete_and_fence(tx, row, Offset(last.batch, last.claim))
 
 
-def mark_dead(connection: Connection, store: Store, stream: int, reasons: Mapping[tuple[int, int], str]) -> int:
+def mark_dead(tx: Transaction, stream: int, reasons: Mapping[tuple[int, int], str]) -> int:
     """Mark held jobs that go to the dead table when their batch is completed; until then a replay still reads them.
 
     :param reasons: ``(id, version)`` → why.
     :returns: how many were found.
     """
-    held, streams = store.tables.held, store.tables.streams
+    held, streams = tx.tables.held, tx.tables.streams
     # A running completion has read the marks already: wait for it, then there is nothing to mark.
-    connection.execute(store.dialect.lock_rows(select(streams.c.id).where(streams.c.id == stream), skip=False)).first()
+    tx.connection.execute(tx.dialect.lock_rows(select(streams.c.id).where(streams.c.id == stream), skip=False)).first()
     found, left = 0, set(reasons)
-    batches = select(store.tables.batches.c.batch).where(store.tables.batches.c.stream == stream).scalar_subquery()
+    batches = select(tx.tables.batches.c.batch).where(tx.tables.batches.c.stream == stream).scalar_subquery()
     while left:
         # One version of each job: by its id a statement finds the reason.
         some = [*dict(sorted(left)).items()][:AT_ONCE]
         left -= set(some)
         # No index has the version; a stream has few batches.
-        mine = and_(held.c.stream == stream, held.c.batch.in_(batches), store.dialect.match(held, some))
+        mine = and_(held.c.stream == stream, held.c.batch.in_(batches), tx.dialect.match(held, some))
         reason = each(held.c.id, {pair[0]: reasons[pair] for pair in some}, Text())
-        found += connection.execute(update(held).where(mine).values(dead_reason=reason)).rowcount
+        found += tx.connection.execute(update(held).where(mine).values(dead_reason=reason)).rowcount
     return found
 
 
-def complete_up_to(connection: Connection, store: Store, row: Row[Any], end: Offset) -> None:
+def complete_up_to(tx: Transaction, row: Row[Any], end: Offset) -> None:
     """Complete the batches of a locked row up to ``end``."""
     if end.batch <= row.acked:
         return
-    held, batches, streams = store.tables.held, store.tables.batches, store.tables.streams
-    for batch in connection.execute(batches_between(store, row.id, row.acked + 1, end.batch)).all():
+    held, batches, streams = tx.tables.held, tx.tables.batches, tx.tables.streams
+    for batch in tx.connection.execute(batches_between(tx.store, row.id, row.acked + 1, end.batch)).all():
         mine = and_(held.c.stream == row.id, held.c.batch == batch.batch)
         if batch.keyed:
-            for pairs in keyed_pairs(connection, store, mine):
-                gone = _leave(connection, store, mine, pairs)
+            for pairs in keyed_pairs(tx, mine):
+                gone = _leave(tx, mine, pairs)
                 # Jobs that were cancelled or replaced under the same id meanwhile no longer exist: they cannot die.
                 lost = [job_id for job_id, _ in pairs if job_id not in gone]
                 if lost:
-                    connection.execute(delete(held).where(mine, held.c.id.in_(lost)))
-        _bury_marked(connection, store, mine)
-        connection.execute(delete(held).where(mine))
-    connection.execute(delete(batches).where(batches.c.stream == row.id, batches.c.batch <= end.batch))
-    acked = {"acked": end.batch, "acked_claim": end.claim, "seen_at": moment(store.clock is not None)}
-    connection.execute(update(streams).where(streams.c.id == row.id).values(acked), store.time())
+                    tx.connection.execute(delete(held).where(mine, held.c.id.in_(lost)))
+        _bury_marked(tx, mine)
+        tx.connection.execute(delete(held).where(mine))
+    tx.connection.execute(delete(batches).where(batches.c.stream == row.id, batches.c.batch <= end.batch))
+    acked = {"acked": end.batch, "acked_claim": end.claim, "seen_at": moment(tx.store.clock is not None)}
+    tx.connection.execute(update(streams).where(streams.c.id == row.id).values(acked), tx.time())
 
 
-def _complete_all(connection: Connection, store: Store, row: Row[Any], end: Offset) -> int:
-    batches = store.tables.batches
+def _complete_all(tx: Transaction, row: Row[Any], end: Offset) -> int:
+    batches = tx.tables.batches
     size = select(func.coalesce(func.sum(batches.c.size), 0))
-    jobs = connection.execute(size.where(batches.c.stream == row.id, batches.c.batch <= end.batch)).scalar_one()
-    complete_up_to(connection, store, row, end)
+    jobs = tx.connection.execute(size.where(batches.c.stream == row.id, batches.c.batch <= end.batch)).scalar_one()
+    complete_up_to(tx, row, end)
     return int(jobs)
 
 
-def _complete_and_fence(connection: Connection, store: Store, row: Row[Any], end: Offset) -> int:
-    streams = store.tables.streams
-    connection.execute(update(streams).where(streams.c.id == row.id).values(epoch=row.epoch + 1, holder=None))
-    return _complete_all(connection, store, row, end)
+def _complete_and_fence(tx: Transaction, row: Row[Any], end: Offset) -> int:
+    streams = tx.tables.streams
+    tx.connection.execute(update(streams).where(streams.c.id == row.id).values(epoch=row.epoch + 1, holder=None))
+    return _complete_all(tx, row, end)
 
 
-def _leave(connection: Connection, store: Store, mine: ColumnElement[bool], pairs: Pairs) -> set[int]:
+def _leave(tx: Transaction, mine: ColumnElement[bool], pairs: Pairs) -> set[int]:
     """Delete jobs that have a row in both tables from the jobs table; return their ids."""
-    held = store.tables.held
+    held = tx.tables.held
     marked = select(held.c.id).where(mine, held.c.id.in_([job_id for job_id, _ in pairs]), held.c.dead_reason.is_not(None))
-    dead = set(connection.execute(marked).scalars())
+    dead = set(tx.connection.execute(marked).scalars())
     # A batch is completed in several parts: the first one takes all locks.
-    gone, _ = dependents.delete(
-        connection, store, pairs, lambda job_id: Departure.DEAD if job_id in dead else Departure.COMPLETED, every=True
-    )
-    return gone
+    return dependents.delete(tx, pairs, lambda job_id: Departure.DEAD if job_id in dead else Departure.COMPLETED, every=True)
 
 
-def _bury_marked(connection: Connection, store: Store, mine: ColumnElement[bool]) -> None:
-    held, dead, streams, batches = store.tables.held, store.tables.dead, store.tables.streams, store.tables.batches
+def _bury_marked(tx: Transaction, mine: ColumnElement[bool]) -> None:
+    held, dead, streams, batches = tx.tables.held, tx.tables.dead, tx.tables.streams, tx.tables.batches
     same = (
         "id",
         "kind",
@@ -162,7 +159,7 @@ def _bury_marked(connection: Connection, store: Store, mine: ColumnElement[bool]
     )
     copied: dict[str, ColumnElement[Any]] = {name: held.c[name] for name in same}
     copied |= {"queue": streams.c.queue, "worker": streams.c.holder}
-    copied |= {"died_at": moment(store.clock is not None), "last_error": held.c.dead_reason}
+    copied |= {"died_at": moment(tx.store.clock is not None), "last_error": held.c.dead_reason}
     again = case((batches.c.deliveries > 1, batches.c.deliveries - 1), else_=0)
     copied |= {"attempts": held.c.attempts + again}
     source = (
@@ -171,8 +168,8 @@ def _bury_marked(connection: Connection, store: Store, mine: ColumnElement[bool]
         .join(batches, and_(batches.c.stream == held.c.stream, batches.c.batch == held.c.batch))
         .where(mine, held.c.dead_reason.is_not(None))
     )
-    buried = connection.execute(insert(dead).from_select(list(copied), source), store.time()).rowcount
-    if buried and store.buried is not None:
+    buried = tx.connection.execute(insert(dead).from_select(list(copied), source), tx.time()).rowcount
+    if buried and tx.buried is not None:
         reported = [copied[name].label(name) for name in ("id", "queue", "kind", "attempts", "max_attempts", "last_error")]
-        for row in connection.execute(source.with_only_columns(*reported, maintain_column_froms=True).order_by(held.c.id)):
-            store.buried[row.id] = row
+        for row in tx.connection.execute(source.with_only_columns(*reported, maintain_column_froms=True).order_by(held.c.id)):
+            tx.buried[row.id] = row

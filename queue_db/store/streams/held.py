@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from sqlalchemy import ColumnElement, Connection, select
+from sqlalchemy import ColumnElement, select
 
 from queue_db.dialects.statements import Pairs, stays
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 
 # Jobs with keys in one statement.
 _PAIRS = 1000
@@ -30,10 +30,10 @@ SAME = (
 )
 
 
-def keyed_pairs(connection: Connection, store: Store, mine: ColumnElement[bool]) -> Iterator[Pairs]:
+def keyed_pairs(tx: Transaction, mine: ColumnElement[bool]) -> Iterator[Pairs]:
     """``(id, version)`` of the held jobs with a key, in parts."""
-    held = store.tables.held
-    found = connection.execute(select(held.c.id, held.c.version).where(mine, stays(held)).order_by(held.c.id))
+    held = tx.tables.held
+    found = tx.connection.execute(select(held.c.id, held.c.version).where(mine, stays(held)).order_by(held.c.id))
     return _some((row.id, row.version) for row in found.all())
 
 

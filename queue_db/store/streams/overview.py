@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, case, func, select
+from sqlalchemy import Row, case, func, select
 
 from queue_db.dialects.clock import moment
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 
 
-def listed(connection: Connection, store: Store, queue: str | None = None) -> Sequence[Row[Any]]:
+def listed(tx: Transaction, queue: str | None = None) -> Sequence[Row[Any]]:
     """All streams by name, with their held jobs and batches, since when (microseconds), and the time as ``now``."""
-    streams, batches = store.tables.streams, store.tables.batches
+    streams, batches = tx.tables.streams, tx.tables.batches
     query = (
         select(
             streams,
-            moment(store.clock is not None).label("now"),
+            moment(tx.store.clock is not None).label("now"),
             func.coalesce(func.sum(batches.c.size), 0).label("held"),
             func.count(batches.c.batch).label("batches"),
             func.coalesce(func.sum(case((batches.c.deliveries > 0, batches.c.size), else_=0)), 0).label("maybe_written"),
@@ -30,29 +30,29 @@ def listed(connection: Connection, store: Store, queue: str | None = None) -> Se
     )
     if queue is not None:
         query = query.where(streams.c.queue == queue)
-    return connection.execute(query, store.time()).all()
+    return tx.connection.execute(query, tx.time()).all()
 
 
-def maybe_written(connection: Connection, store: Store, name: str) -> int:
+def maybe_written(tx: Transaction, name: str) -> int:
     """Number of held jobs that were delivered to a query, which may have written them."""
-    streams, batches = store.tables.streams, store.tables.batches
+    streams, batches = tx.tables.streams, tx.tables.batches
     query = select(func.coalesce(func.sum(batches.c.size), 0)).join(streams, streams.c.id == batches.c.stream)
-    return int(connection.execute(query.where(streams.c.name == name, batches.c.deliveries > 0)).scalar_one())
+    return int(tx.connection.execute(query.where(streams.c.name == name, batches.c.deliveries > 0)).scalar_one())
 
 
-def highest_due(connection: Connection, store: Store, queue: str) -> int | None:
+def highest_due(tx: Transaction, queue: str) -> int | None:
     """The highest id of a due job of ``queue``; later jobs have higher ids."""
-    jobs = store.tables.jobs
-    due = [jobs.c.queue == queue, jobs.c.available_at <= moment(store.clock is not None), jobs.c.delete_mark == 0]
-    found: int | None = connection.execute(select(func.max(jobs.c.id)).where(*due), store.time()).scalar()
+    jobs = tx.tables.jobs
+    due = [jobs.c.queue == queue, jobs.c.available_at <= moment(tx.store.clock is not None), jobs.c.delete_mark == 0]
+    found: int | None = tx.connection.execute(select(func.max(jobs.c.id)).where(*due), tx.time()).scalar()
     return found
 
 
-def backlog(connection: Connection, store: Store, queue: str) -> tuple[int, int | None]:
+def backlog(tx: Transaction, queue: str) -> tuple[int, int | None]:
     """Number of due jobs of ``queue``, and the age of the longest waiting one (microseconds). Reads all of them."""
-    jobs = store.tables.jobs
-    now = moment(store.clock is not None)
+    jobs = tx.tables.jobs
+    now = moment(tx.store.clock is not None)
     due = [jobs.c.queue == queue, jobs.c.available_at <= now, jobs.c.delete_mark == 0]
     seen = select(func.count(), func.min(jobs.c.available_at), func.max(now)).where(*due)
-    count, oldest, read_at = connection.execute(seen, store.time()).one()
+    count, oldest, read_at = tx.connection.execute(seen, tx.time()).one()
     return int(count), None if oldest is None else int(read_at) - int(oldest)

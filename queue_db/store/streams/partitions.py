@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Integer, Row, and_, cast, func, select
 
 from queue_db.dialects.statements import stays
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 
 # Jobs below this many are not worth a partition of their own.
 _WORTH = 1000
@@ -17,20 +17,18 @@ _WORTH = 1000
 _FINENESS = 16
 
 
-def cut(
-    connection: Connection, store: Store, stream: int, batch: int, partitions: int
-) -> tuple[list[tuple[int, int, int]], int, int]:
+def cut(tx: Transaction, stream: int, batch: int, partitions: int) -> tuple[list[tuple[int, int, int]], int, int]:
     """Cut a batch into ranges of ids with about as many jobs each.
 
     Returns the ranges, the number of jobs with a row in the jobs table too, and the creation time of the oldest.
     """
-    held = store.tables.held
+    held = tx.tables.held
     mine = and_(held.c.stream == stream, held.c.batch == batch)
-    low, high = connection.execute(select(func.min(held.c.id), func.max(held.c.id)).where(mine)).one()
+    low, high = tx.connection.execute(select(func.min(held.c.id), func.max(held.c.id)).where(mine)).one()
     keyed = cast(stays(held), Integer).label("keyed")
     width = max(1, -(-(high - low + 1) // (partitions * _FINENESS)))
     counted = _counted(
-        connection,
+        tx.connection,
         select(held.c.id, keyed, held.c.created_at, ((held.c.id - low) // width).label("place")).where(mine).subquery(),
     )
     total = sum(row.jobs for row in counted)
@@ -39,7 +37,7 @@ def cut(
     if max(jobs for _, _, jobs in parts) > most + most // 2:
         # The ids are sparse or clustered: equal shares take longer to find.
         shares = func.ntile(min(partitions, -(-total // _WORTH))).over(order_by=held.c.id).label("place")
-        counted = _counted(connection, select(held.c.id, keyed, held.c.created_at, shares).where(mine).subquery())
+        counted = _counted(tx.connection, select(held.c.id, keyed, held.c.created_at, shares).where(mine).subquery())
         parts = [(row.low, row.high, row.jobs) for row in counted]
     return parts, sum(int(row.keyed) for row in counted), min(row.oldest for row in counted)
 

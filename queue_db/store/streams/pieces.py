@@ -6,45 +6,45 @@ import json
 import secrets
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, func, insert, select, update
+from sqlalchemy import Row, and_, func, insert, select, update
 
 from queue_db.dialects.statements import stays
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 
 # With fewer pieces it takes more restarts until the job is alone; each piece is a batch, which costs a trigger.
 _PIECES = 10
 
 
-def give_up(connection: Connection, store: Store, stream: str, batch: Row[Any]) -> bool:
+def give_up(tx: Transaction, stream: str, batch: Row[Any]) -> bool:
     """Cut ``batch``; the caller has locked the row of its stream. True: it was one job, which dies when the batch is completed.
 
     The first piece keeps the number and token of the batch, which a checkpoint may have. The others become new batches after all
     others. Each has one delivery left.
     """
-    held, batches, streams = store.tables.held, store.tables.batches, store.tables.streams
+    held, batches, streams = tx.tables.held, tx.tables.batches, tx.tables.streams
     mine = and_(held.c.stream == batch.stream, held.c.batch == batch.batch)
     this = and_(batches.c.stream == batch.stream, batches.c.batch == batch.batch)
     if batch.size <= 1:
         reason = f"stream {stream} received this job as often as maxDeliveries allows, and never completed it"
-        connection.execute(update(held).where(mine, held.c.dead_reason.is_(None)).values(dead_reason=reason))
-        connection.execute(update(batches).where(this).values(parts="[]"))
+        tx.connection.execute(update(held).where(mine, held.c.dead_reason.is_(None)).values(dead_reason=reason))
+        tx.connection.execute(update(batches).where(this).values(parts="[]"))
         return True
-    ids = list(connection.execute(select(held.c.id).where(mine).order_by(held.c.id)).scalars())
+    ids = list(tx.connection.execute(select(held.c.id).where(mine).order_by(held.c.id)).scalars())
     size = -(-len(ids) // _PIECES)
     pieces = [ids[place : place + size] for place in range(0, len(ids), size)]
     # A job has had the attempts of its row plus the deliveries of the batch, less one: the pieces continue from there.
-    connection.execute(update(held).where(mine).values(attempts=held.c.attempts + 1))
+    tx.connection.execute(update(held).where(mine).values(attempts=held.c.attempts + 1))
     same = {"deliveries": batch.deliveries - 1, "oldest_at": batch.oldest_at, "claimed_at": batch.claimed_at}
-    last: int = connection.execute(select(streams.c.allocated).where(streams.c.id == batch.stream)).scalar_one()
+    last: int = tx.connection.execute(select(streams.c.allocated).where(streams.c.id == batch.stream)).scalar_one()
     for number, piece in enumerate(pieces):
         within = and_(mine, held.c.id.between(piece[0], piece[-1]))
-        keyed = connection.execute(select(func.count()).select_from(held).where(within, stays(held))).scalar_one()
+        keyed = tx.connection.execute(select(func.count()).select_from(held).where(within, stays(held))).scalar_one()
         record = {"size": len(piece), "keyed": keyed, "parts": json.dumps([[piece[0], piece[-1], len(piece)]]), **same}
         if number == 0:
-            connection.execute(update(batches).where(this).values(record))
+            tx.connection.execute(update(batches).where(this).values(record))
             continue
         new = {"stream": batch.stream, "batch": last + number, "claim": secrets.token_hex(16)}
-        connection.execute(insert(batches).values(record | new))
-        connection.execute(update(held).where(within).values(batch=last + number))
-    connection.execute(update(streams).where(streams.c.id == batch.stream).values(allocated=last + len(pieces) - 1))
+        tx.connection.execute(insert(batches).values(record | new))
+        tx.connection.execute(update(held).where(within).values(batch=last + number))
+    tx.connection.execute(update(streams).where(streams.c.id == batch.stream).values(allocated=last + len(pieces) - 1))
     return False

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Row, select
 
 from queue_db.errors import CheckpointMismatchError, StreamFencedError
-from queue_db.store.base import Store
+from queue_db.store.base import Store, Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +41,18 @@ class Session:
     epoch: int
 
 
-def locked(connection: Connection, store: Store, name: str) -> Row[Any] | None:
+def locked(tx: Transaction, name: str) -> Row[Any] | None:
     """The row of a stream, locked until the transaction ends; None: no such stream."""
-    streams = store.tables.streams
-    return connection.execute(store.dialect.lock_rows(select(streams).where(streams.c.name == name), skip=False)).first()
+    streams = tx.tables.streams
+    return tx.connection.execute(tx.dialect.lock_rows(select(streams).where(streams.c.name == name), skip=False)).first()
 
 
-def held_by(connection: Connection, store: Store, session: Session) -> Row[Any]:
+def held_by(tx: Transaction, session: Session) -> Row[Any]:
     """The locked row of a session's stream.
 
     :raises StreamFencedError: another reader has opened it, or it was released.
     """
-    row = locked(connection, store, session.name)
+    row = locked(tx, session.name)
     if row is None or row.id != session.stream:
         raise mismatch(session.name, "the stream is not there any more")
     if row.epoch != session.epoch:
@@ -69,7 +69,7 @@ def batches_between(store: Store, stream: int, low: int, high: int) -> Any:
     return select(batches).where(batches.c.stream == stream, batches.c.batch.between(low, high)).order_by(batches.c.batch)
 
 
-def check(connection: Connection, store: Store, row: Row[Any], offset: Offset) -> None:
+def check(tx: Transaction, row: Row[Any], offset: Offset) -> None:
     """Refuse an offset that this database has not issued or no longer has.
 
     :raises CheckpointMismatchError: with both positions.
@@ -81,7 +81,7 @@ def check(connection: Connection, store: Store, row: Row[Any], offset: Offset) -
     if offset.batch == row.acked:
         known = row.acked_claim
     else:
-        known = connection.execute(batches_between(store, row.id, offset.batch, offset.batch)).one().claim
+        known = tx.connection.execute(batches_between(tx.store, row.id, offset.batch, offset.batch)).one().claim
     if offset.claim != known:
         raise mismatch(row.name, f"its batch {offset.batch} is not the one that the database knows by this number")
 

@@ -6,13 +6,13 @@ import json
 import secrets
 from typing import Any
 
-from sqlalchemy import Connection, Integer, and_, insert, literal, select, update
+from sqlalchemy import Integer, and_, insert, literal, select, update
 from sqlalchemy.exc import IntegrityError
 
 from queue_db.dialects.clock import moment
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import StreamError
-from queue_db.store.base import Store
+from queue_db.store.base import Transaction
 from queue_db.store.ranges import COLUMNS, Rows, rows_of
 from queue_db.store.streams.claim import claim_allowed
 from queue_db.store.streams.completion import complete_up_to
@@ -21,39 +21,37 @@ from queue_db.store.streams.pieces import give_up
 from queue_db.store.streams.position import Offset, Part, Session, batches_between, check, held_by, locked, mismatch
 
 
-def open_stream(connection: Connection, store: Store, name: str, queue: str, holder: str, retention: int) -> Session:
+def open_stream(tx: Transaction, name: str, queue: str, holder: str, retention: int) -> Session:
     """Take over the stream, or create it. An earlier reader is fenced off.
 
     :raises StreamError: it reads another queue.
     """
-    streams = store.tables.streams
-    row = locked(connection, store, name)
+    streams = tx.tables.streams
+    row = locked(tx, name)
     if row is None:
         fresh = {"name": name, "queue": queue, "acked_claim": secrets.token_hex(16), "retention": retention, "epoch": 0}
         try:
-            with savepoint(connection):
-                connection.execute(insert(streams).values(fresh))
+            with savepoint(tx.connection):
+                tx.connection.execute(insert(streams).values(fresh))
         except IntegrityError:
             pass  # another reader has created it meanwhile
-        row = locked(connection, store, name)
+        row = locked(tx, name)
         assert row is not None  # noqa: S101 - it is never deleted
     if row.queue != queue:
         raise StreamError(f"stream {name!r} reads queue {row.queue!r}, not {queue!r}: give a stream of another name to this queue")
-    seen = moment(store.clock is not None)
+    seen = moment(tx.store.clock is not None)
     taken = {"epoch": row.epoch + 1, "holder": holder, "retention": retention, "seen_at": seen}
-    connection.execute(update(streams).where(streams.c.id == row.id).values(taken), store.time())
+    tx.connection.execute(update(streams).where(streams.c.id == row.id).values(taken), tx.time())
     return Session(row.id, name, queue, row.epoch + 1)
 
 
-def initial(connection: Connection, store: Store, session: Session) -> Offset:
+def initial(tx: Transaction, session: Session) -> Offset:
     """The start of a reader without a checkpoint: after the completed batches."""
-    row = held_by(connection, store, session)
+    row = held_by(tx, session)
     return Offset(row.acked, row.acked_claim)
 
 
-def allocate(
-    connection: Connection, store: Store, session: Session, start: Offset, *, limit: int, ceiling: int | None, partitions: int
-) -> Offset:
+def allocate(tx: Transaction, session: Session, start: Offset, *, limit: int, ceiling: int | None, partitions: int) -> Offset:
     """The next offset after ``start``: a batch that is claimed already, or a fresh claim of up to ``limit`` due jobs.
 
     Spark calls it when all up to ``start`` is written, so those batches are completed first. Returns ``start`` if nothing is due,
@@ -62,36 +60,34 @@ def allocate(
     :param ceiling: no job with a higher id is claimed.
     :raises StreamFencedError, CheckpointMismatchError: nothing was changed.
     """
-    row = held_by(connection, store, session)
-    check(connection, store, row, start)
-    complete_up_to(connection, store, row, start)
+    row = held_by(tx, session)
+    check(tx, row, start)
+    complete_up_to(tx, row, start)
     if row.allocated > start.batch:
-        claim = connection.execute(batches_between(store, row.id, start.batch + 1, start.batch + 1)).one().claim
+        claim = tx.connection.execute(batches_between(tx.store, row.id, start.batch + 1, start.batch + 1)).one().claim
         return Offset(start.batch + 1, claim)
     batch, claim = start.batch + 1, secrets.token_hex(16)
-    taken = claim_allowed(connection, store, row, batch, claim, limit, ceiling)
-    streams, batches = store.tables.streams, store.tables.batches
-    seen = moment(store.clock is not None)
+    taken = claim_allowed(tx, row, batch, claim, limit, ceiling)
+    streams, batches = tx.tables.streams, tx.tables.batches
+    seen = moment(tx.store.clock is not None)
     if not taken:
         return start
-    parts, keyed, oldest = cut(connection, store, row.id, batch, partitions)
+    parts, keyed, oldest = cut(tx, row.id, batch, partitions)
     record = {"stream": row.id, "batch": batch, "claim": claim, "size": sum(jobs for _, _, jobs in parts), "keyed": keyed}
     record |= {"parts": json.dumps(parts), "oldest_at": oldest, "claimed_at": seen, "deliveries": 0}
-    connection.execute(insert(batches).values(record), store.time())
-    connection.execute(update(streams).where(streams.c.id == row.id).values(allocated=batch, seen_at=seen), store.time())
+    tx.connection.execute(insert(batches).values(record), tx.time())
+    tx.connection.execute(update(streams).where(streams.c.id == row.id).values(allocated=batch, seen_at=seen), tx.time())
     return Offset(batch, claim)
 
 
-def keep_alive(connection: Connection, store: Store, session: Session) -> None:
+def keep_alive(tx: Transaction, session: Session) -> None:
     """Record that the reader still runs, though nothing is due."""
-    streams = store.tables.streams
+    streams = tx.tables.streams
     mine = and_(streams.c.id == session.stream, streams.c.epoch == session.epoch)
-    connection.execute(update(streams).where(mine).values(seen_at=moment(store.clock is not None)), store.time())
+    tx.connection.execute(update(streams).where(mine).values(seen_at=moment(tx.store.clock is not None)), tx.time())
 
 
-def partition(
-    connection: Connection, store: Store, session: Session, start: Offset, end: Offset, *, most: int | None = None
-) -> list[Part]:
+def partition(tx: Transaction, session: Session, start: Offset, end: Offset, *, most: int | None = None) -> list[Part]:
     """The recorded partitions of the batches after ``start`` up to ``end``.
 
     Each session that gets a batch is one delivery of it, however often it calls this.
@@ -100,31 +96,31 @@ def partition(
         with one delivery; a piece of one job goes to the dead table.
     :raises StreamFencedError, CheckpointMismatchError: as :func:`allocate`.
     """
-    row = held_by(connection, store, session)
-    check(connection, store, row, start)
-    check(connection, store, row, end)
-    found = connection.execute(batches_between(store, row.id, start.batch + 1, end.batch)).all()
+    row = held_by(tx, session)
+    check(tx, row, start)
+    check(tx, row, end)
+    found = tx.connection.execute(batches_between(tx.store, row.id, start.batch + 1, end.batch)).all()
     if len(found) != end.batch - start.batch:
         raise mismatch(row.name, f"batches {start.batch + 1} to {end.batch} are not all there")
     if any(batch.delivered_epoch < session.epoch for batch in found):
-        batches = store.tables.batches
+        batches = tx.tables.batches
         for batch in found:
             if batch.delivered_epoch < session.epoch:
-                dying = most is not None and batch.deliveries >= most and give_up(connection, store, row.name, batch)
+                dying = most is not None and batch.deliveries >= most and give_up(tx, row.name, batch)
                 mine = and_(batches.c.stream == row.id, batches.c.batch == batch.batch)
                 delivered: dict[str, Any] = {"delivered_epoch": session.epoch}
                 if not dying:
                     delivered["deliveries"] = batches.c.deliveries + 1
-                connection.execute(update(batches).where(mine).values(delivered))
-        found = connection.execute(batches_between(store, row.id, start.batch + 1, end.batch)).all()
+                tx.connection.execute(update(batches).where(mine).values(delivered))
+        found = tx.connection.execute(batches_between(tx.store, row.id, start.batch + 1, end.batch)).all()
     return [
         Part(batch.batch, low, high, jobs, batch.deliveries - 1) for batch in found for low, high, jobs in json.loads(batch.parts)
     ]
 
 
-def read(connection: Connection, store: Store, stream: int, part: Part, *, after: int, limit: int) -> Rows:
+def read(tx: Transaction, stream: int, part: Part, *, after: int, limit: int) -> Rows:
     """Up to ``limit`` held jobs of ``part`` with ids above ``after``, by id: :data:`queue_db.store.ranges.COLUMNS`."""
-    held = store.tables.held
+    held = tx.tables.held
     # Typed: servers take a bare parameter for text.
     attempts = (held.c.attempts + literal(part.again, Integer)).label("attempts") if part.again else held.c.attempts
     query = (
@@ -133,4 +129,4 @@ def read(connection: Connection, store: Store, stream: int, part: Part, *, after
         .order_by(held.c.id)
         .limit(limit)
     )
-    return rows_of(connection, store, query)
+    return rows_of(tx, query)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection
 
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, CursorHeldError, LeaseLostError
 from queue_db.feeds import Feed
 from queue_db.feeds.forwarding import JobTemplate, forward
 from queue_db.queue import Queue
-from queue_db.store import Store
+from queue_db.store import Transaction
 
 __all__ = ["TestForward"]
 
@@ -69,8 +68,8 @@ class TestForward:
     def test_jobs_and_position_are_one_transaction(self, feed: Feed, queue: Queue) -> None:
         feed.publish("n")
 
-        def fail(connection: Connection, store: Store) -> None:
-            queue.enqueue("n", using=connection)
+        def fail(tx: Transaction) -> None:
+            queue.enqueue("n", using=tx.connection)
             raise ZeroDivisionError
 
         with feed.cursor("billing") as cursor, pytest.raises(ZeroDivisionError):

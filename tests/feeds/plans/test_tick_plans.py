@@ -11,6 +11,7 @@ from sqlalchemy import Table, func, insert, literal, select, update
 
 from queue_db import QueueDB
 from queue_db.feeds import Feed
+from queue_db.store.base import Transaction
 from queue_db.store.feeds import messages, ranges, ticked, ticking
 from tests.plans import planner
 from tests.plans.harness import DAY, Crowd
@@ -87,7 +88,7 @@ def acts(db: QueueDB, feed: Feed) -> dict[str, Callable[[], object]]:
     def trim() -> None:
         with suppress(BackError), db.database.begin() as connection:
             # Not only whole ticks; and back again, for the next look.
-            assert ticking.TICKED.delete(connection, db.store, row.id, 1, 331) == 330
+            assert ticking.TICKED.delete(Transaction(connection, db.store), row.id, 1, 331) == 330
             raise BackError
 
     return {
@@ -146,7 +147,7 @@ def test_a_tick_touches_no_more_after_many_than_after_few(make_table: Callable[[
 
         def tick() -> None:
             with suppress(BackError), db.database.begin() as connection:
-                assert ticking.tick(connection, db.store, number) == 3
+                assert ticking.tick(Transaction(connection, db.store), number) == 3
                 raise BackError
 
         def look() -> Touched:

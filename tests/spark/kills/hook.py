@@ -98,9 +98,9 @@ def _act(act, trap, name, when):
 def _wrap_database(module):
     from sqlalchemy import Engine, event
 
-    original = module.Database.run
+    original = module.Database.commit
 
-    def run(self, work, *arguments, name, **how):
+    def commit(self, work, *arguments, name, **how):
         def inside(connection, *given):
             result = work(connection, *given)
             arrive(_known(name), "inside")
@@ -120,7 +120,7 @@ def _wrap_database(module):
         if name is not None:
             arrive(name, "within")
 
-    module.Database.run = run
+    module.Database.commit = commit
     event.listen(Engine, "after_cursor_execute", statement)
 
 
@@ -133,8 +133,8 @@ def _wrap_streams(module):
     original = module.allocate
 
     @functools.wraps(original)
-    def allocate(connection, store, session, start, **more):
-        end = original(connection, store, session, start, **more)
+    def allocate(tx, session, start, **more):
+        end = original(tx, session, start, **more)
         _now.claimed = end != start
         return end
 

@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, func, select
+from sqlalchemy import func, select
 
 from queue_db import QueueDB
 from queue_db.dialects.chunks import pack
-from queue_db.store import staging
+from queue_db.store import Transaction, staging
 from queue_db.store.enqueue import OnDuplicate
 from queue_db.store.staging import Load, Published
 from tests.handles import Handles
@@ -56,22 +56,21 @@ def chunk_of(given: Mapping[str, Sequence[Any]] | Sequence[str]) -> tuple[int, s
 
 def new_number(db: QueueDB) -> int:
     """A new attempt's number."""
-    return db.database.run(partial(staging.new_attempt, store=db.store), name="attempt")
+    return db.core.write(staging.new_attempt)
 
 
 def stage(db: QueueDB, *chunks: Mapping[str, Sequence[Any]] | Sequence[str], number: int | None = None) -> Attempt:
     """What one task attempt stages."""
     attempt = new_number(db) if number is None else number
-    work = partial(staging.stage, store=db.store, attempt=attempt, chunks=[chunk_of(chunk) for chunk in chunks])
-    return Attempt(attempt, *db.database.run(work, name="stage", attempts=1))
+    work = partial(staging.stage, attempt=attempt, chunks=[chunk_of(chunk) for chunk in chunks])
+    return Attempt(attempt, *db.database.run(work, store=db.store, name="stage", attempts=1))
 
 
-def publishing(db: QueueDB, entry: Load, *attempts: Attempt) -> Callable[[Connection], Published | None]:
+def publishing(entry: Load, *attempts: Attempt) -> Callable[[Transaction], Published | None]:
     """The publication of these attempts, for a transaction of one's own."""
     # Resolved when it runs: the negative controls replace it.
-    return lambda connection: staging.publish(
-        connection,
-        db.store,
+    return lambda tx: staging.publish(
+        tx,
         entry,
         {attempt.number: attempt.chunks for attempt in attempts},
         sum(attempt.jobs for attempt in attempts),
@@ -80,26 +79,26 @@ def publishing(db: QueueDB, entry: Load, *attempts: Attempt) -> Callable[[Connec
 
 def publish(db: QueueDB, entry: Load, *attempts: Attempt) -> Published | None:
     """As the driver does it."""
-    return db.database.run(publishing(db, entry, *attempts), name="publish", repeatable=True)
+    return db.database.run(publishing(entry, *attempts), store=db.store, name="publish", repeatable=True)
 
 
-def discarding(db: QueueDB, *attempts: Attempt) -> Callable[[Connection], int]:
-    return partial(staging.discard, store=db.store, attempts=[attempt.number for attempt in attempts])
+def discarding(*attempts: Attempt) -> Callable[[Transaction], int]:
+    return partial(staging.discard, attempts=[attempt.number for attempt in attempts])
 
 
 def discard(db: QueueDB, *attempts: Attempt) -> int:
-    return db.database.run(discarding(db, *attempts), name="discard", repeatable=True)
+    return db.database.run(discarding(*attempts), store=db.store, name="discard", repeatable=True)
 
 
 def load_at_once(db: QueueDB, entry: Load, rows: Mapping[str, Sequence[Any]] | Sequence[str]) -> int:
     """As a task does it that stages nothing."""
     columns = rows if isinstance(rows, Mapping) else {"payload": rows}
-    return db.database.run(partial(staging.load_at_once, store=db.store, load=entry, columns=columns), name="load")
+    return db.core.write(staging.load_at_once, load=entry, columns=columns)
 
 
 def ledger(db: QueueDB, entry: Load) -> Published | None:
-    work = partial(staging.ledger, store=db.store, app=entry.app, version=entry.version, queue=entry.queue)
-    return db.database.run(work, name="ledger", write=False)
+    work = partial(staging.ledger, app=entry.app, version=entry.version, queue=entry.queue)
+    return db.database.run(work, store=db.store, name="ledger", write=False)
 
 
 def staged(db: QueueDB, *attempts: Attempt) -> int:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, create_engine, delete, func, select
 from queue_db import DuplicateJobError, QueueDB
 from queue_db.dialects.chunks import small, whole
 from queue_db.errors import StagingError
-from queue_db.store import staging
+from queue_db.store import Transaction, staging
 from queue_db.store.staging import Load, Published
 from tests.spark.staging.conftest import (
     Attempt,
@@ -121,7 +121,7 @@ def test_more_attempts_than_go_into_one_statement(db: QueueDB, name: str) -> Non
 
     def stage_all(connection: Connection) -> None:
         for number in numbers:
-            staging.stage(connection, db.store, number, [(1, f'[["{number}"]]')])
+            staging.stage(Transaction(connection, db.store), number, [(1, f'[["{number}"]]')])
 
     db.database.run(stage_all, name="stage")
     attempts = [Attempt(number, 1, 1) for number in numbers]
@@ -282,13 +282,12 @@ class TestSmallLoads:
     def publish(db: QueueDB, entry: Load, jobs: int, *chunks: str, attempts: Sequence[Attempt] = ()) -> Published | None:
         work = partial(
             staging.publish,
-            store=db.store,
             load=entry,
             attempts={attempt.number: attempt.chunks for attempt in attempts},
             jobs=jobs,
             brought=[packed for chunk in chunks if (packed := small(chunk)) is not None],
         )
-        return db.database.run(work, name="publish", repeatable=True)
+        return db.database.run(work, store=db.store, name="publish", repeatable=True)
 
     def test_they_are_published_once(self, db: QueueDB, name: str) -> None:
         entry = load(name, name, kind="mail")
@@ -339,7 +338,7 @@ class TestSweeping:
     AGE = 30 * 365 * 86_400.0
 
     def sweep(self, db: QueueDB, age: float, limit: int = 10_000) -> int:
-        return db.database.run(partial(staging.sweep, store=db.store, age=age, limit=limit), name="sweep")
+        return db.core.write(staging.sweep, age=age, limit=limit)
 
     def old(self, place: int) -> int:
         return (1000 + place) << 22  # of the year 1970
@@ -383,14 +382,14 @@ class TestSweeping:
         for app in (name, f"{name} other"):
             for version in (1, 2, 3):
                 assert publish(db, load(name, app, version)) == Published(0, 0)
-        db.database.run(partial(staging.forget_versions, store=db.store, app=name, below=3), name="delete versions")
+        db.core.write(staging.forget_versions, app=name, below=3)
         assert [ledger(db, load(name, name, version)) is None for version in (1, 2, 3)] == [True, True, False]
         assert all(ledger(db, load(name, f"{name} other", version)) for version in (1, 2, 3))
 
 
 def test_attempts_have_numbers_of_their_own(db: QueueDB) -> None:
     def draw(connection: Connection) -> list[int]:
-        return [staging.new_attempt(connection, db.store) for _ in range(500)]
+        return [staging.new_attempt(Transaction(connection, db.store)) for _ in range(500)]
 
     numbers = db.database.run(draw, name="attempts")
     assert len(set(numbers)) > 495, "the same number again and again"
@@ -436,7 +435,7 @@ def test_a_publication_that_is_rolled_back_leaves_nothing(db: QueueDB, name: str
         pass
 
     def die(connection: Connection) -> None:
-        assert publishing(db, entry, attempt)(connection) == Published(1, 0)
+        assert publishing(entry, attempt)(Transaction(connection, db.store)) == Published(1, 0)
         raise Died
 
     with pytest.raises(Died):

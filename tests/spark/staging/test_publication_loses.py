@@ -9,6 +9,7 @@ import pytest
 
 from queue_db import QueueDB
 from queue_db.errors import StagingError
+from queue_db.store.base import Transaction
 from queue_db.store.staging import Published
 from tests.races.interleaving import Loser, at_once, between, open_transaction
 from tests.spark.staging.conftest import (
@@ -64,7 +65,7 @@ def test_the_same_attempt_under_another_name_finds_nothing(ours: QueueDB, theirs
 def test_a_publisher_waits_for_the_one_before_it(kind: str, ours: QueueDB, theirs: QueueDB, name: str, commits: bool) -> None:
     entry, mine, other = load(name, name), stage(ours, ["1"]), stage(theirs, ["2"])
     with open_transaction(ours) as connection:
-        assert publishing(ours, entry, mine)(connection) == Published(1, 0)
+        assert publishing(entry, mine)(Transaction(connection, ours.store)) == Published(1, 0)
         late = Loser(kind, theirs, partial(publish, theirs, entry, other))
         assert late.until_it_waits(), "nothing was in its way"
         (connection.commit if commits else connection.rollback)()
@@ -77,7 +78,7 @@ def test_a_publisher_waits_for_the_one_before_it(kind: str, ours: QueueDB, their
 def test_a_discard_loses_to_a_publication(kind: str, ours: QueueDB, theirs: QueueDB, name: str, commits: bool) -> None:
     entry, attempts = load(name, name), [stage(ours, ["1"], ["2"]), stage(ours, ["3"])]
     with open_transaction(ours) as connection:
-        assert publishing(ours, entry, *attempts)(connection) == Published(3, 0)
+        assert publishing(entry, *attempts)(Transaction(connection, ours.store)) == Published(3, 0)
         late = Loser(kind, theirs, partial(discard, theirs, *attempts))
         assert late.until_it_waits(), "nothing was in its way"
         (connection.commit if commits else connection.rollback)()
@@ -95,7 +96,7 @@ def test_a_publication_loses_to_a_discard(kind: str, ours: QueueDB, theirs: Queu
     entry, attempts = load(name, name), [stage(ours, ["1"], ["2"]), stage(ours, ["3"])]
     dropped = attempts if part == "all" else attempts[:1]
     with open_transaction(ours) as connection:
-        assert discarding(ours, *dropped)(connection) == (3 if part == "all" else 2)
+        assert discarding(*dropped)(Transaction(connection, ours.store)) == (3 if part == "all" else 2)
         late = Loser(kind, theirs, partial(publish, theirs, entry, *attempts))
         assert late.until_it_waits(), "nothing was in its way"
         (connection.commit if commits else connection.rollback)()

@@ -52,41 +52,39 @@ class Reader:
     session: Session
 
     def _run(self, work: Any, *, write: bool = True) -> Any:
-        return self.db.database.run(work, name="stream", write=write, repeatable=True)
+        return self.db.database.run(work, store=self.db.store, name="stream", write=write, repeatable=True)
 
     # --- work for a transaction of one's own ------------------------------------------------------------------------
 
     def allocating(self, start: Offset, limit: int = 100, ceiling: int | None = None, partitions: int = 4) -> Any:
-        return lambda connection: streams.allocate(
-            connection, self.db.store, self.session, start, limit=limit, ceiling=ceiling, partitions=partitions
-        )
+        return lambda tx: streams.allocate(tx, self.session, start, limit=limit, ceiling=ceiling, partitions=partitions)
 
     def completing(self, end: Offset) -> Any:
-        return lambda connection: streams.complete(connection, self.db.store, self.session, end)
+        return lambda tx: streams.complete(tx, self.session, end)
 
     # --- transactions -----------------------------------------------------------------------------------------------
 
     def initial(self) -> Offset:
-        return self._run(lambda connection: streams.initial(connection, self.db.store, self.session))
+        return self._run(lambda tx: streams.initial(tx, self.session))
 
     def allocate(self, start: Offset, limit: int = 100, ceiling: int | None = None, partitions: int = 4) -> Offset:
         return self._run(self.allocating(start, limit, ceiling, partitions))
 
     def partition(self, start: Offset, end: Offset, most: int | None = None) -> list[Part]:
-        return self._run(lambda connection: streams.partition(connection, self.db.store, self.session, start, end, most=most))
+        return self._run(lambda tx: streams.partition(tx, self.session, start, end, most=most))
 
     def complete(self, end: Offset) -> None:
         self._run(self.completing(end))
 
     def touch(self) -> None:
-        self._run(lambda connection: streams.keep_alive(connection, self.db.store, self.session))
+        self._run(lambda tx: streams.keep_alive(tx, self.session))
 
     def read(self, part: Part, page: int = 1000) -> list[tuple[Any, ...]]:
         """All rows of a part, in pages."""
         rows: list[Any] = []
         after = part.low - 1
         while True:
-            read = partial(streams.read, store=self.db.store, stream=self.session.stream, part=part, after=after, limit=page)
+            read = partial(streams.read, stream=self.session.stream, part=part, after=after, limit=page)
             some = self._run(read, write=False)
             if not some:
                 return rows
@@ -104,13 +102,13 @@ class Reader:
         return [row[ID] for rows in self.rows(start, end) for row in rows]
 
     def mark_dead(self, reasons: Mapping[tuple[int, int], str]) -> int:
-        return self._run(partial(streams.mark_dead, store=self.db.store, stream=self.session.stream, reasons=reasons))
+        return self._run(partial(streams.mark_dead, stream=self.session.stream, reasons=reasons))
 
 
 def open_stream(db: QueueDB, queue: str, stream: str | None = None, retention: int = RETENTION) -> Reader:
     """Open a stream, by default of the queue's name."""
-    work = partial(streams.open_stream, store=db.store, name=stream or queue, queue=queue, holder=db.worker, retention=retention)
-    return Reader(db, db.database.run(work, name="open stream", repeatable=True))
+    work = partial(streams.open_stream, name=stream or queue, queue=queue, holder=db.worker, retention=retention)
+    return Reader(db, db.database.run(work, store=db.store, name="open stream", repeatable=True))
 
 
 def enqueue(db: QueueDB, queue: str, count: int, **options: Any) -> list[int]:

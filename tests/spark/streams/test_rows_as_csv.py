@@ -26,8 +26,8 @@ def reader(url: str) -> Iterator[QueueDB]:
 
 
 def read(db: QueueDB, name: str, limit: int = 5000, after: int = 0) -> ranges.Rows:
-    work = partial(ranges.jobs, store=db.store, queue=name, after=after, high=2**62, limit=limit)
-    return db.database.run(work, name="read", write=False)
+    work = partial(ranges.jobs, queue=name, after=after, high=2**62, limit=limit)
+    return db.database.run(work, store=db.store, name="read", write=False)
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_rows_that_csv_would_truncate_are_read_as_tuples(
 ) -> None:
     monkeypatch.setattr(mysql, "_LONGEST_TEXT", 1000)
     reader = replace(db.store, csv=True)
-    work = partial(ranges.jobs, store=reader, queue=filled, after=0, high=2**62, limit=5000)
-    rows = db.database.run(work, name="read", write=False)
+    work = partial(ranges.jobs, queue=filled, after=0, high=2**62, limit=5000)
+    rows = db.database.run(work, store=reader, name="read", write=False)
     assert isinstance(rows, bytes) is url.startswith("postgresql")
     assert RowShape(SCHEMA).batch(rows, {"queue": filled}, ranges.COLUMNS)[0].num_rows == len(EVERYTHING)

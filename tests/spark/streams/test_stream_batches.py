@@ -14,7 +14,7 @@ from sqlalchemy import create_engine, insert
 from queue_db import JobNotFoundError, Queue, QueueDB
 from queue_db.errors import StreamError, StreamFencedError
 from queue_db.model import State
-from queue_db.store import streams
+from queue_db.store import Transaction, streams
 from queue_db.store.streams import Offset, partitions
 from queue_db.testing import SettableClock
 from tests.spark.streams.conftest import Cut, Reader, cut_at, delivered_again, enqueue, open_stream, snapshot
@@ -114,7 +114,7 @@ def test_attempts_are_counted_and_versions_rise(ours: QueueDB, clock: SettableCl
 @pytest.mark.parametrize("ceiling", [True, False])
 def test_above_the_ceiling_nothing_is_claimed(db: QueueDB, name: str, ceiling: bool) -> None:
     old = enqueue(db, name, 3)
-    highest = db.database.run(lambda connection: streams.highest_due(connection, db.store, name), name="highest")
+    highest = db.database.run(lambda connection: streams.highest_due(Transaction(connection, db.store), name), name="highest")
     assert highest == old[-1]
     db.queue(name).enqueue("k", delay=60)
     new = enqueue(db, name, 3, priority=-1)
@@ -129,7 +129,7 @@ def test_above_the_ceiling_nothing_is_claimed(db: QueueDB, name: str, ceiling: b
 
 
 def test_the_ceiling_of_an_empty_queue(db: QueueDB, name: str) -> None:
-    assert db.database.run(lambda connection: streams.highest_due(connection, db.store, name), name="highest") is None
+    assert db.database.run(lambda connection: streams.highest_due(Transaction(connection, db.store), name), name="highest") is None
 
 
 # --- replay ---------------------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def test_a_claim_that_was_rolled_back_is_another_one_when_it_is_made_again(ours:
         pass
 
     def die(connection: object) -> None:
-        rolled_back.append(reader.allocating(start)(connection))
+        rolled_back.append(reader.allocating(start)(Transaction(connection, reader.db.store)))
         raise Died
 
     with pytest.raises(Died):
@@ -349,7 +349,7 @@ def test_held_jobs_are_not_available(ours: QueueDB, clock: SettableClock, name: 
     assert (stream.name, stream.queue, stream.holder, stream.epoch) == (name, name, "ours", 1)
     assert (stream.completed, stream.claimed, stream.held) == (0, 1, 6)
     assert stream.oldest_held_age == pytest.approx(10 * 365 * 86_400)
-    assert ours.database.run(lambda connection: streams.backlog(connection, ours.store, name), name="backlog")[0] == 1
+    assert ours.database.run(lambda connection: streams.backlog(Transaction(connection, ours.store), name), name="backlog")[0] == 1
     assert queue.purge() == 1, "a purge must leave what is held"
     assert [job.id for job in queue.claim(10)] == []
     assert len(reader.ids(start, end)) == 6
@@ -368,7 +368,7 @@ def test_a_job_without_a_due_time_is_scheduled(db: QueueDB, name: str) -> None:
 
 def test_the_backlog_counts_due_jobs(ours: QueueDB, clock: SettableClock, name: str) -> None:
     def backlog() -> tuple[int, int | None]:
-        return ours.database.run(lambda connection: streams.backlog(connection, ours.store, name), name="backlog")
+        return ours.database.run(lambda connection: streams.backlog(Transaction(connection, ours.store), name), name="backlog")
 
     assert backlog() == (0, None)
     enqueue(ours, name, 2)
@@ -529,3 +529,17 @@ class TestParts:
     def test_one_distant_id_does_not_merge_the_parts_of_the_others(self, sparse: QueueDB, name: str, few: None) -> None:
         sizes = self.batch(sparse, name, 400, 4, lambda number: 0 if number == 0 else 5_000_000 + number)
         assert max(sizes) <= 200
+
+
+def test_a_completed_batch_wakes_the_workers_of_the_jobs_that_waited_for_it(db: QueueDB, name: str) -> None:
+    db.queue(name).enqueue_batch([("kind", 1), ("kind", 2)], ("after", None))
+    reader = open_stream(db, name)
+    start = reader.initial()
+    end = reader.allocate(start)
+    woken: list[str] = []
+    db.notifications.add(woken.append)
+    try:
+        reader.complete(end)
+    finally:
+        db.notifications.remove(woken.append)
+    assert woken == [name]

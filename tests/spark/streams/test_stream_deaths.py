@@ -9,7 +9,8 @@ from functools import partial
 import pytest
 
 from queue_db import QueueDB, State
-from queue_db.store import streams
+from queue_db.core import Run
+from queue_db.store import Transaction, streams
 from queue_db.store.streams import Offset
 from queue_db.testing import SettableClock
 from tests.plans.test_many_of_their_own import MOST_PARAMETERS, parameters
@@ -173,7 +174,7 @@ def test_a_mark_loses_to_a_completion(kind: str, open_db: Callable[..., QueueDB]
     end = reader.allocate(start)
     pair = pairs((reader, start, end))[0]
     with open_transaction(ours) as connection:
-        reader.completing(end)(connection)
+        reader.completing(end)(Transaction(connection, reader.db.store))
         mark = Loser(kind, theirs, partial(Reader(theirs, reader.session).mark_dead, {pair: "no use"}))
         assert mark.until_it_waits(), "nothing was in its way"
         connection.commit()
@@ -189,7 +190,7 @@ def test_a_completion_that_waits_for_a_mark_sees_it(kind: str, open_db: Callable
     end = reader.allocate(start)
     pair = pairs((reader, start, end))[0]
     with open_transaction(ours) as connection:
-        assert streams.mark_dead(connection, ours.store, reader.session.stream, {pair: "no use"}) == 1
+        assert streams.mark_dead(Transaction(connection, ours.store), reader.session.stream, {pair: "no use"}) == 1
         late = Loser(kind, theirs, partial(Reader(theirs, reader.session).complete, end))
         assert late.until_it_waits(), "nothing was in its way"
         connection.commit()
@@ -205,15 +206,17 @@ def test_each_death_is_logged_and_counted_after_the_commit(
     first, second, _, keyed, _ = pairs(held)
     assert reader.mark_dead({first: "no use", second: "no use", keyed: "key"}) == 3
     before = ours.counters.dead
-    with caplog.at_level(logging.WARNING, "queue_db.dead"), ours.deaths.of_batches(ours.store) as store:
+    with caplog.at_level(logging.WARNING, "queue_db.dead"):
         work = {
-            "complete": partial(streams.complete, store=store, session=reader.session, end=end),
-            "allocate": partial(
-                streams.allocate, store=store, session=reader.session, start=end, limit=5, ceiling=None, partitions=1
-            ),
+            "complete": partial(streams.complete, session=reader.session, end=end),
+            "allocate": partial(streams.allocate, session=reader.session, start=end, limit=5, ceiling=None, partitions=1),
         }[by]
-        ours.database.run(work, name="stream", repeatable=True)
-        assert caplog.records == []
+
+        def change(tx: Transaction) -> None:
+            work(tx)
+            assert caplog.records == []
+
+        ours.core.run_batch(Run("stream", repeatable=True), change)
     assert ours.counters.dead - before == len(ours.dead.list(name)) == 3
     logged = {record.job_id: (record.queue, record.reason, record.getMessage()) for record in caplog.records}
     assert {job_id: record[:2] for job_id, record in logged.items()} == dict.fromkeys(

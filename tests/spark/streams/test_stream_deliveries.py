@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,10 +27,7 @@ def test_what_may_be_written_is_counted_for_each_stream(db: QueueDB, name: str) 
         end = reader.allocate(start, limit)
         if reader is delivered:
             reader.partition(start, end)
-    found = [
-        db.database.run(partial(streams.maybe_written, store=db.store, name=reader.session.name), name="count", write=False)
-        for reader in (delivered, claimed)
-    ]
+    found = [db.core.read(streams.maybe_written, name=reader.session.name) for reader in (delivered, claimed)]
     assert found == [stream.maybe_written for stream in reversed(db.streams.list(name))] == [2, 0]
 
 
@@ -191,7 +187,7 @@ class TestComplete:
         start, end = held[1]
 
         def complete(offset: Offset) -> int | None:
-            return db.database.run(partial(streams.complete_claim, store=db.store, offset=offset), name="complete claim")
+            return db.core.write(streams.complete_claim, offset=offset)
 
         assert complete(Offset(end.batch, "another")) is None
         assert complete(Offset(end.batch + 1, end.claim)) is None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 
 from queue_db import DuplicateJobError, QueueDB, State
@@ -31,7 +29,7 @@ def held(db: QueueDB, name: str) -> tuple[Reader, Offset, int]:
 
 def cancel(db: QueueDB, queue: str, job_id: int) -> None:
     versions = [row.version for row in snapshot(db, queue).jobs if row.id == job_id]
-    gone = db.database.run(partial(settle.delete, store=db.store, pairs=[(job_id, *versions)]), name="cancel")
+    gone = db.core.write(settle.delete, pairs=[(job_id, *versions)])
     assert gone == {job_id}
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from queue_db import LeasedJob, Queue, QueueDB, Verdict
 from queue_db.errors import StreamFencedError
-from queue_db.store import streams
+from queue_db.store import Transaction, streams
 from queue_db.store.streams import Offset
 from queue_db.testing import SettableClock
 from tests.handles import Handles
@@ -81,7 +81,7 @@ def test_opening_a_stream_waits_for_a_claim_and_then_has_it(
     old = open_stream(ours, name)
     start = old.initial()
     with open_transaction(ours) as connection:
-        end = old.allocating(start, limit=2)(connection)
+        end = old.allocating(start, limit=2)(Transaction(connection, old.db.store))
         late = Loser(kind, theirs, partial(open_stream, theirs, name))
         assert late.until_it_waits(), "nothing was in its way"
         (connection.commit if commits else connection.rollback)()
@@ -112,9 +112,9 @@ def test_a_reader_loses_to_what_commits_while_it_waits(kind: str, ours: QueueDB,
         enqueue(ours, queue, 2)
         with open_transaction(ours) as connection:
             if winner == "a takeover":
-                streams.open_stream(connection, ours.store, queue, queue, "ours", 1_000_000)
+                streams.open_stream(Transaction(connection, ours.store), queue, queue, "ours", 1_000_000)
             else:
-                assert streams.release(connection, ours.store, queue) == 4
+                assert streams.release(Transaction(connection, ours.store), queue) == 4
             late = Loser(kind, theirs, partial(act, reader, start, end))
             assert late.until_it_waits(), f"nothing was in the way of what {verb}"
             connection.commit()
@@ -131,7 +131,7 @@ def test_a_release_loses_to_a_completion(kind: str, ours: QueueDB, theirs: Queue
     reader = open_stream(ours, name)
     end = reader.allocate(reader.initial())
     with open_transaction(ours) as connection:
-        reader.completing(end)(connection)
+        reader.completing(end)(Transaction(connection, reader.db.store))
         late = Loser(kind, theirs, partial(theirs.streams.release, name))
         assert late.until_it_waits(), "nothing was in its way"
         connection.commit()
@@ -250,7 +250,7 @@ def test_a_stream_steps_over_what_another_one_claims_at_this_moment(
         mine, other = open_stream(ours, name, f"{name} a"), open_stream(theirs, name, f"{name} b")
         start, at = mine.initial(), other.initial()
         with open_transaction(ours) as connection:
-            end = mine.allocating(start, limit=limit)(connection)
+            end = mine.allocating(start, limit=limit)(Transaction(connection, mine.db.store))
             late = Loser(kind, theirs, partial(other.allocate, at, limit=limit))
             assert not late.until_it_waits(), "it waited for the other stream"
             connection.commit()
@@ -298,7 +298,7 @@ def test_a_late_verdict_loses_to_a_stream(
         reader = open_stream(ours, queue.name)
         start = reader.initial()
         with open_transaction(ours) as connection:
-            end = reader.allocating(start)(connection)
+            end = reader.allocating(start)(Transaction(connection, reader.db.store))
             loser = Loser(kind, theirs, partial(settle, late))
             assert loser.until_it_waits(), f"nothing was in the way of {verb}"
             connection.commit()
@@ -322,7 +322,7 @@ def test_a_worker_loses_to_a_stream_that_claims_first(
         reader = open_stream(ours, queue)
         start = reader.initial()
         with open_transaction(ours) as connection:
-            end = reader.allocating(start)(connection)
+            end = reader.allocating(start)(Transaction(connection, reader.db.store))
             claim = Loser(kind, worker, partial(worker.queue(queue).claim, 10))
             claim.until_it_waits()
             connection.commit()
@@ -336,7 +336,7 @@ def test_content_that_replaces_a_job_at_its_completion_is_another_job(kind: str,
     reader = open_stream(ours, name)
     end = reader.allocate(reader.initial())
     with open_transaction(ours) as connection:
-        reader.completing(end)(connection)
+        reader.completing(end)(Transaction(connection, reader.db.store))
         late = Loser(kind, theirs, partial(theirs.queue(name).enqueue, "k", "new", unique_key="a", on_duplicate="replace"))
         assert late.until_it_waits(), "nothing was in its way"
         connection.commit()

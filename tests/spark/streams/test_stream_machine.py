@@ -18,6 +18,7 @@ from sqlalchemy import Connection, delete
 from queue_db import DuplicateJobError, LeasedJob, Queue, QueueDB
 from queue_db.errors import CheckpointMismatchError, StreamFencedError
 from queue_db.store import LowWaterMarks, settle
+from queue_db.store.base import Transaction
 from queue_db.store.schema import NEVER
 from queue_db.store.streams import Offset
 from queue_db.testing import SettableClock
@@ -204,7 +205,7 @@ class StreamMachine(RuleBasedStateMachine):
         if dies == "before the commit":
 
             def die(connection: Connection) -> None:
-                reader.allocating(stream.at, limit)(connection)
+                reader.allocating(stream.at, limit)(Transaction(connection, reader.db.store))
                 raise Cut
 
             with pytest.raises(Cut):
@@ -411,8 +412,8 @@ class StreamMachine(RuleBasedStateMachine):
         if not live:
             return
         job = self.jobs[data.draw(st.sampled_from(live), label="job")]
-        work = partial(settle.delete, store=self.db.store, pairs=[(job.id, job.version)])
-        assert self.db.database.run(work, name="cancel") == {job.id}
+        work = partial(settle.delete, pairs=[(job.id, job.version)])
+        assert self.db.database.run(work, store=self.db.store, name="cancel") == {job.id}
         if job.place == "held":
             job.orphan = True
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
@@ -104,11 +103,11 @@ class TestTime:
 
     def test_a_stream_is_kept_for_its_retention(self, ours: QueueDB, clock: SettableClock, name: str, reader: Reader) -> None:
         def names() -> list[str]:
-            return ours.database.run(partial(streams.expired, store=ours.store), name="expired", write=False)
+            return ours.core.read(streams.expired)
 
         clock.advance(100)
         assert name not in names()
-        assert ours.database.run(partial(streams.release_expired, store=ours.store, name=name), name="release") == 0
+        assert ours.core.write(streams.release_expired, name=name) == 0
         assert name not in ours.streams.expire()
         assert len(snapshot(ours, name).held) == 1
         clock.advance(1)
@@ -160,7 +159,7 @@ class TestTime:
         before = snapshot(ours, name)
         clock.advance(10**6)
         assert name not in ours.streams.expire()
-        assert ours.database.run(partial(streams.release_expired, store=ours.store, name=name), name="release") == 0
+        assert ours.core.write(streams.release_expired, name=name) == 0
         assert snapshot(ours, name) == before
 
     def test_a_reader_that_returned_in_time_keeps_its_jobs(
@@ -168,11 +167,11 @@ class TestTime:
     ) -> None:
         """Between the list of what has expired and its release."""
         clock.advance(101)
-        assert name in ours.database.run(partial(streams.expired, store=ours.store), name="expired", write=False)
+        assert name in ours.core.read(streams.expired)
         late = open_stream(theirs, name)
-        assert ours.database.run(partial(streams.release_expired, store=ours.store, name=name), name="release") == 0
+        assert ours.core.write(streams.release_expired, name=name) == 0
         start = late.initial()
         assert len(late.ids(start, late.allocate(start))) == 1
 
     def test_expiring_an_unknown_stream_releases_nothing(self, ours: QueueDB, name: str) -> None:
-        assert ours.database.run(partial(streams.release_expired, store=ours.store, name=name), name="release") == 0
+        assert ours.core.write(streams.release_expired, name=name) == 0

@@ -2,5 +2,5 @@
 -- Also: enqueue_unique_for_select_statement_timestamp, enqueue_unique_for_again_select_statement_timestamp,
 --   complete_retained_select_statement_timestamp
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.base.Store.read_clock
+-- Sent by: store.base.Transaction.read_clock
 SELECT CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS now_us_1;

@@ -1,4 +1,5 @@
 -- notify: jobs that may be claimed now were added: listening workers wake up when the transaction commits
+-- Also: complete_grouped_select_clock, admit_select_clock, admit_many_select_clock
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: dialects.postgresql.PostgreSQL.notify
 SELECT pg_notify(:channel, :text) AS pg_notify_1;

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable
 
 from sqlalchemy import Connection
 
-from queue_db.model import Notice
-from queue_db.store import Store
+from queue_db.dialects import Dialect
+from queue_db.dialects.transactions import Sender
+from queue_db.store.schema import Tables
 
 #: Seconds between two notifications of one queue through the database. A worker that was just woken polls more often than this.
 EVERY = 0.02
@@ -52,30 +53,18 @@ class Notifications:
 
     every = EVERY
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
-        self._store = store
+    def __init__(self, dialect: Dialect, tables: Tables, clock: Callable[[], float] = time.monotonic) -> None:
+        self._dialect = dialect
+        self._tables = tables
         self._clock = clock
         self._notified_at: dict[str, float] = {}
         self._listeners: tuple[Listener, ...] = ()
         #: For tests: called with the connection of a caller and the queue when jobs are added in the caller's transaction.
         self.joining: Callable[[Connection, str], None] | None = None
 
-    def notify(self, connection: Connection, queue: str) -> None:
-        """In the transaction that adds jobs or messages: its commit notifies those who wait, if the database can do that."""
-        if self.due(queue):
-            self._store.dialect.notify(connection, self.channel, queue)
-
-    def notice(self, queue: str) -> Notice | None:
-        """What :meth:`notify` would send now, for a statement that sends it itself; None: nothing. See :meth:`unsent`."""
-        return Notice(self.channel, queue) if self.due(queue) else None
-
-    def unsent(self, name: str) -> None:
-        """What was due was not sent, so it is due again."""
-        self._notified_at.pop(name, None)
-
     def due(self, name: str) -> bool:
         """Whether to notify now: the database can do that, and the last time is not just now. The caller then does."""
-        if not self._store.dialect.notifies:
+        if not self._dialect.notifies:
             return False
         now = self._clock()
         if now - self._notified_at.get(name, -self.every) < self.every:
@@ -85,25 +74,29 @@ class Notifications:
         self._notified_at[name] = now
         return True
 
-    def notify_cancelled(self, connection: Connection, job_id: int) -> None:
-        """In the transaction that cancels a running job: its commit notifies the worker that runs it."""
-        if self._store.dialect.notifies:
-            self._store.dialect.notify(connection, self.channel, f"{CANCELLED}{job_id}")
+    def unsent(self, name: str) -> None:
+        """What was due was not sent, so it is due again."""
+        self._notified_at.pop(name, None)
 
-    def wake(self, *queues: str) -> None:
-        """After the commit: call the listeners of this process."""
-        for queue in queues:
+    def wake(self, *names: str) -> None:
+        """After the commit: call each listener of this process with each of these.
+
+        :raises Exception: the first that a listener raised, when all were called.
+        """
+        first: Exception | None = None
+        for name in names:
             for listener in self._listeners:
-                listener(queue)
-
-    def wake_cancelled(self, job_id: int) -> None:
-        """After the commit: call the listeners of this process."""
-        self.wake(f"{CANCELLED}{job_id}")
+                try:
+                    listener(name)
+                except Exception as error:  # noqa: BLE001 - raised below
+                    first = first or error
+        if first is not None:
+            raise first
 
     @property
     def channel(self) -> str:
         """The database's channel for these notifications. If two names are cut to the same one, workers only wake too often."""
-        return f"queue_db.{self._store.tables.jobs.fullname}"[:63]
+        return f"queue_db.{self._tables.jobs.fullname}"[:63]
 
     def add(self, listener: Listener) -> None:
         """Call ``listener`` from now on."""
@@ -119,12 +112,12 @@ class FeedNotifications(Notifications):
 
     every = EVERY_OF_FEED
 
-    def notify(self, connection: Connection, feed: str) -> None:
+    def notify(self, tx: Sender, feed: str) -> None:
         """Its commit notifies those who wait, whenever the last one was: a caller's transaction may commit much later."""
-        if self._store.dialect.notifies:
-            self._store.dialect.notify(connection, self.channel_of(feed), feed)
+        if self._dialect.notifies:
+            self._dialect.notify(tx, self.channel_of(feed), feed)
 
     def channel_of(self, feed: str) -> str:
         """The database's channel for notifications of one feed; any name fits into its 63 characters."""
-        table = self._store.tables.feeds.feeds.fullname
+        table = self._tables.feeds.feeds.fullname
         return f"queue_db.feed.{hashlib.sha256(f'{table} {feed}'.encode()).hexdigest()[:32]}"
