@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 from weakref import WeakSet
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.pool import Pool
 
@@ -234,14 +234,16 @@ class Core:
         self, how: Run, function: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs
     ) -> _T:
         """:meth:`run` for a function that buries the jobs of a stream: their deaths are reported."""
+        # One for all attempts: one whose COMMIT was not answered may have buried jobs, and the next finds its batch completed.
+        buried: dict[int, Row[Any]] = {}
 
         def report(tx: Transaction) -> _T:
-            tx.buried = {}
+            tx.buried = buried
             return function(tx, *args, **kwargs)
 
         answer, tx = self.commit(how._replace(name=how.name or name_of(function)), report)
         try:
-            self.deaths.record_batch((tx.buried or {}).values())
+            self.deaths.record_batch(buried.values())
         finally:
             tx.follow()
         return answer

@@ -40,30 +40,30 @@ class PortableStatements(Statements):
         return found.with_hint(waiting, f"FORCE INDEX ({self.layout.payloads.name}_claim)")
 
     def claim(self, connection: Connection, values: dict[str, Any], *, skip: bool) -> list[Claimed]:
-        sql, layout = self.dialect, self.layout
+        tx, layout = Sender(connection, self.dialect), self.layout
         if skip:
-            sql.begin(connection)
-        found = sql.fetch(connection, self.look(skip=skip), values)
+            tx.begin()
+        found = tx.fetch(self.look(skip=skip), values)
         if not found:
             return []
         raised = 0 if layout.taking is Taking.NOTE else 1
         pairs: Pairs = sorted((row[0], row[1]) for row in found)
         if layout.taking is Taking.CHANGE:
-            won = sql.execute(connection, self._change(one=len(pairs) == 1), values | wanted(pairs))
+            won = tx.execute(self._change(one=len(pairs) == 1), values | wanted(pairs))
         else:
-            sql.begin(connection)
+            tx.begin()
             # The rows that still are as they were read; those of a claim with SKIP LOCKED are locked.
-            pairs = pairs if skip else sql.hold(connection, layout.waiting, pairs)
+            pairs = pairs if skip else self.dialect.hold(tx, layout.waiting, pairs)
             if not pairs:
                 return []
-            won = sql.execute(connection, self._lease, values | {"of_ids": [job_id for job_id, _ in pairs]})
+            won = tx.execute(self._lease, values | {"of_ids": [job_id for job_id, _ in pairs]})
             if layout.taking is Taking.MOVE:
-                sql.delete_returning(connection, layout.waiting, pairs)
+                self.dialect.delete_returning(tx, layout.waiting, pairs)
         mine = {job_id for job_id, _ in pairs}
         if won < len(pairs):
-            leased = sql.fetch(connection, self._read_back, {"of_ids": sorted(mine), "token": values["token"]})
+            leased = tx.fetch(self._read_back, {"of_ids": sorted(mine), "token": values["token"]})
             mine = {job_id for (job_id,) in leased}
-        texts = dict(sql.fetch(connection, self._texts, {"of_ids": sorted(mine)})) if layout.narrow and mine else {}
+        texts = dict(tx.fetch(self._texts, {"of_ids": sorted(mine)})) if layout.narrow and mine else {}
         return [
             Claimed(row[0], row[1] + raised, texts[row[0]] if layout.narrow else row[3], found[0][2])
             for row in found
@@ -101,27 +101,27 @@ class PortableStatements(Statements):
         return self.dialect.by_id(rows.where(table.c.id.in_(bindparam("of_ids", expanding=True))), table)
 
     def complete(self, connection: Connection, pairs: Pairs) -> int:
-        layout = self.layout
+        tx, layout = Sender(connection, self.dialect), self.layout
         two = layout.taking is Taking.NOTE or layout.narrow
         if two:
-            Sender(connection, self.dialect).begin()
+            tx.begin()
         first = layout.payloads if layout.taking is Taking.NOTE else layout.leased
-        gone = self.dialect.delete_returning(connection, first, pairs)
+        gone = self.dialect.delete_returning(tx, first, pairs)
         if two and gone:
             # The other table has the same versions, or, beside narrow rows, none.
             second = layout.leased if layout.taking is Taking.NOTE else layout.payloads
             again = [(job_id, 0 if layout.narrow else version) for job_id, version in pairs if job_id in gone]
-            self.dialect.delete_returning(connection, second, again)
+            self.dialect.delete_returning(tx, second, again)
         return len(gone)
 
     def bring_back(self, connection: Connection, limit: int) -> int:
-        sql, layout = self.dialect, self.layout
-        sql.begin(connection)
-        pairs = [(row[0], row[1]) for row in sql.fetch(connection, self._ended, {"limit": limit})]
+        tx, layout = Sender(connection, self.dialect), self.layout
+        tx.begin()
+        pairs = [(row[0], row[1]) for row in tx.fetch(self._ended, {"limit": limit})]
         if not pairs:
             return 0
-        sql.execute(connection, self._return, {"of_ids": [job_id for job_id, _ in pairs]})
-        sql.delete_returning(connection, layout.leased, pairs)
+        tx.execute(self._return, {"of_ids": [job_id for job_id, _ in pairs]})
+        self.dialect.delete_returning(tx, layout.leased, pairs)
         return len(pairs)
 
     @cached_property
@@ -141,12 +141,13 @@ class PortableStatements(Statements):
         return insert(waiting).from_select(names, self._of_ids(select(*items), leased))
 
     def enqueue(self, connection: Connection, queue: str, payloads: Sequence[str]) -> None:
+        tx = Sender(connection, self.dialect)
         if self.layout.narrow:
-            Sender(connection, self.dialect).begin()
+            tx.begin()
         rows = [(queue, text) for text in payloads]
-        _, first = Sender(connection, self.dialect).execute_many(self._insertion, ("new_queue", "new_payload"), rows)
+        _, first = tx.execute_many(self._insertion, ("new_queue", "new_payload"), rows)
         if self.layout.narrow:
-            Sender(connection, self.dialect).execute(self._beside, {"first": first, "last": first + len(rows) - 1})
+            tx.execute(self._beside, {"first": first, "last": first + len(rows) - 1})
 
     @cached_property
     def _insertion(self) -> Any:

@@ -253,7 +253,7 @@ class Database:
         An error during COMMIT is not retried: its outcome is unknown (``outcome_unknown``).
 
         :param store: ``work`` gets a :class:`Transaction` on these tables in place of the connection; what follows it is done here.
-        :param direct: ``work`` is one statement, or begins its transaction itself (``dialect.begin``): no BEGIN and COMMIT around
+        :param direct: ``work`` is one statement, or begins its transaction itself (``tx.begin``): no BEGIN and COMMIT around
             it where connections do without. Its outcome is unknown too if the connection breaks.
         :param repeatable: running it twice does no harm, so an unknown outcome is retried too.
         :raises StorageError: the database refuses, or still asks to try again after the last attempt.

@@ -12,6 +12,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from queue_db.codecs import JSONCodec
@@ -132,6 +133,7 @@ class Router:
         if admit is not None:
             admit(Counter(job.queue for job in effects.jobs))
         self._apply(tx, effects)
+        tx.after_commit(partial(self.report, done))
         done.feeds = set(effects.feeds)
         if not tx.own:
             # Of our own after the commit: PostgreSQL commits transactions that notify one after the other.
@@ -154,7 +156,7 @@ class Router:
         return found, any(row.form == HEADERS for row in found), by_content
 
     def report(self, done: Done) -> None:
-        """Count and log what was cut."""
+        """Count and log what was cut. A transaction of our own does it after its commit."""
         if not done.cuts:
             return
         counters = self.core.database.counters
@@ -169,8 +171,7 @@ class Router:
                 log.warning("route %r: %s %r from topic %r %s: cut", step.route, step.action, step.target, step.topic, why)
 
     def after_commit(self, done: Done) -> None:
-        """Number the messages of feeds, wake their readers, and :meth:`report`."""
-        self.report(done)
+        """Number the messages of feeds, and wake their readers."""
         for name in sorted(done.feeds)[:_ATTENDED]:
             self.feed(name).after_publish()
 

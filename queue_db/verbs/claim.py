@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import TypeVar
 
 from queue_db import arguments
@@ -19,7 +19,6 @@ from queue_db.model import (
     exhausted_in,
     links_of,
 )
-from queue_db.store import LowWaterMarks
 from queue_db.store.base import follow
 from queue_db.verbs.claim_round import ClaimCall, ClaimRounds, Won
 from queue_db.verbs.fenced_change import Carrier, Outcome, Pairs, Work
@@ -52,10 +51,6 @@ class ClaimLoop:
         # Whether the last round won all it wanted: then the next one probably does too.
         self._winning = False
         self._rounds = ClaimRounds(core, queue)
-
-    @cached_property
-    def _marks(self) -> LowWaterMarks:
-        return self._core.marks[self._queue]
 
     def claim(
         self, limit: int, lease: int, *, delete: bool = False, unless_due: Iterable[str] = (), worker: str | None = None
@@ -91,7 +86,7 @@ class ClaimLoop:
 
     def _begun(self, limit: int, lease: int, delete: bool, unless_due: Iterable[str], worker: str | None) -> ClaimCall:
         arguments.whole("limit", limit, 1, MAX_CLAIM)
-        marks = self._marks
+        marks = self._core.marks[self._queue]
         rescan = marks.rescan_due()
         fast_path = self._winning and not rescan
         return ClaimCall(
@@ -129,6 +124,7 @@ class ClaimLoop:
                 log.error(message, call.limit - call.open, self._queue, call.open, error)  # noqa: TRY400 - others are returned
         except BaseException:
             self._rounds.abandon(call)
+            self._follow(call)
             raise
         self._finish(call)
         return call.won
@@ -235,7 +231,7 @@ class ClaimLoop:
         return lost
 
     def _finish(self, call: ClaimCall) -> None:
-        """Count the call, and do what follows its rounds."""
+        """Count the call, and :meth:`_follow`."""
         counters = self._core.database.counters
         with self._core.database.counting:
             counters.claims += 1
@@ -243,10 +239,14 @@ class ClaimLoop:
                 counters.contended += call.missed > 0
                 counters.empty += not call.missed
         if call.committed:
-            try:
-                follow(call.committed)
-            except Exception:  # the jobs that were won, and may be deleted, must not be lost by it
-                log.exception("jobs of %r are claimed, but not all who wait for others were woken", self._queue)
+            self._follow(call)
+
+    def _follow(self, call: ClaimCall) -> None:
+        """Do what follows the rounds of a call that committed changes."""
+        try:
+            follow(call.committed)
+        except Exception:  # the jobs that were won, and may be deleted, must not be lost by it
+            log.exception("jobs of %r are claimed, but not all who wait for others were woken", self._queue)
 
     def _count_round(self, claim: ClaimResult, exhausted: int, *, deleted: bool) -> None:
         counters = self._core.database.counters

@@ -137,16 +137,17 @@ class FencedChange:
         done: set[int] = set()
         doubts = 0
         doubtful: list[tuple[int, int]] = []
+        in_doubt: Transaction | None = None
         while outcome.doubt is not None:
             if doubts == _DOUBTS:
                 raise outcome.doubt
             doubts += 1
-            matched, doubt = outcome.matched, outcome.doubt
+            matched, doubt, in_doubt = outcome.matched, outcome.doubt, outcome.tx
             doubtful = [pair for pair in pairs if pair[0] not in done and (matched is None or pair[0] in matched)]
             shown = self._shown(jobs, doubtful, doubt, matched=matched is not None)
             done |= shown
-            if shown and outcome.tx is not None:
-                self.committed.append(outcome.tx)
+            if shown and in_doubt is not None:
+                self.committed.append(in_doubt)
             rest = [pair for pair in pairs if pair[0] not in done]
             if not rest:
                 return done
@@ -159,7 +160,10 @@ class FencedChange:
         if doubtful and not any(job_id in again for job_id, _ in doubtful):
             # The server may still have been executing it: the last run waited for it, and found other versions.
             doubtful = [pair for pair in doubtful if pair[0] not in done]
-            done |= self._shown(jobs, doubtful, doubt, matched=matched is not None)
+            shown = self._shown(jobs, doubtful, doubt, matched=matched is not None)
+            done |= shown
+            if shown and in_doubt is not None:
+                self.committed.append(in_doubt)
         return done | again
 
     def _alone(self, pairs: Pairs, *, direct: bool) -> Outcome:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
+from sqlalchemy import ColumnElement, Row, delete, insert, select, update
 
 from queue_db import QueueDB, StorageError
 from queue_db.dialects import transactions
@@ -194,7 +194,8 @@ def break_the_count_of_releases(monkeypatch: pytest.MonkeyPatch) -> None:
 def break_the_look_before_the_deletion(monkeypatch: pytest.MonkeyPatch, dialect: Dialect) -> None:
     """A claim takes jobs that were due at its read, whatever their state is now."""
 
-    def move_to_held(_dialect: object, connection: Connection, move: Move, parameters: Mapping[str, Any]) -> int:
+    def move_to_held(_dialect: object, tx: Transaction, move: Move, parameters: Mapping[str, Any]) -> int:
+        connection = tx.connection
         jobs, values = move.jobs, move.values
         found = select(jobs.c.id).where(*move.due).order_by(jobs.c.priority, jobs.c.available_at, jobs.c.id).limit(move.limit)
         ids = list(connection.execute(found, parameters).scalars())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from types import SimpleNamespace
@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from queue_db import DuplicateJobError, Queue, QueueDB, StorageError, TransientStorageError
+from queue_db import DuplicateJobError, Queue, QueueDB, StorageError, TransientStorageError, Verdict
 from queue_db.core import Run
-from queue_db.store import Transaction
+from queue_db.store import Transaction, settle
 
 
 @pytest.fixture
@@ -239,6 +239,90 @@ def test_the_deaths_of_a_batch_are_reported_also_if_a_listener_raises(db: QueueD
         db.core.run_batch(Run("complete"), work)
     assert raised.value is broken
     assert died == [7]
+
+
+@pytest.fixture
+def unanswered(db: QueueDB, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """When it is called, the next transaction is committed, and the answer to that is lost."""
+    waiting: list[Exception] = []
+
+    def broken(run: Callable[..., Any]) -> Callable[..., Any]:
+        def run_once(*given: Any, **how: Any) -> Any:
+            answer = run(*given, **how)
+            if waiting:
+                raise waiting.pop()
+            return answer
+
+        return run_once
+
+    for run in ("_on_demand", "_within"):
+        monkeypatch.setattr(db.database, run, broken(getattr(db.database, run)))
+    return lambda: waiting.append(TransientStorageError("the reply is lost", outcome_unknown=True))
+
+
+def test_the_deaths_of_a_batch_are_reported_also_if_its_commit_was_not_answered(
+    db: QueueDB, name: str, unanswered: Callable[[], None]
+) -> None:
+    died: list[int] = []
+    db.core.deaths.add(lambda death: died.append(death.job.id))
+    runs: list[Transaction] = []
+
+    def work(tx: Transaction) -> None:
+        runs.append(tx)
+        if len(runs) == 1:  # the second one finds the batch completed
+            assert tx.buried is not None
+            row: Any = SimpleNamespace(id=7, queue=name, kind="mail", attempts=1, max_attempts=1, last_error="no use")
+            tx.buried[row.id] = row
+
+    unanswered()
+    db.core.run_batch(Run("complete", repeatable=True), work)
+    assert len(runs) == 2
+    assert died == [7]
+
+
+def test_who_waits_for_a_change_is_woken_also_if_it_is_proved_last(
+    db: QueueDB, queue: Queue, followed: list[str], unanswered: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.enqueue_many([("mail", number, {"group": "one after the other"}) for number in range(2)])
+    (job,) = queue.claim()
+    followed.clear()
+    look, looks = settle.look, []
+
+    def too_early(tx: Transaction, leases: list[tuple[int, int, str]], change: settle.Change) -> dict[int, settle.Sight]:
+        looks.append(leases)
+        return {job.id: settle.Sight.UNCHANGED} if len(looks) == 1 else look(tx, leases, change)
+
+    monkeypatch.setattr(settle, "look", too_early)
+    unanswered()
+    assert job.complete() is Verdict.APPLIED
+    assert len(looks) == 2
+    assert followed == [queue.name]
+
+
+def test_who_waits_for_a_popped_job_is_woken_also_if_the_strategy_raises(
+    db: QueueDB, queue: Queue, followed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.enqueue_many([("mail", number, {"group": "one after the other"}) for number in range(2)])
+    followed.clear()
+
+    def observe(_result: object) -> None:
+        raise ValueError("of the strategy")
+
+    monkeypatch.setattr(db.strategy, "observe", observe)
+    with pytest.raises(ValueError, match="of the strategy"):
+        queue.pop()
+    assert followed == [queue.name]
+
+
+def test_the_cut_of_a_route_is_counted_also_if_a_listener_raises(db: QueueDB, name: str, broken: Exception) -> None:
+    db.routes.set(f"{name}-queue", enqueue=f"{name}-work")
+    db.routes.set(f"{name}-back", forward=name)
+    for route in (f"{name}-queue", f"{name}-back"):
+        assert db.routes.subscribe(name, route, form="exact")
+    with pytest.raises(TransientStorageError) as raised:
+        db.topic(name).publish("mail")
+    assert raised.value is broken
+    assert db.counters.loops == 1
 
 
 def test_a_route_wakes_workers_before_feeds_are_numbered(db: QueueDB, name: str) -> None:

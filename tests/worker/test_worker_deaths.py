@@ -451,7 +451,7 @@ def test_a_handler_that_raises_after_it_completed_its_job_has_completed_it(queue
 @SQLITE
 def test_a_death_after_a_fork_names_the_process_that_caused_it(url, queue, records, monkeypatch):
     with QueueDB(url) as db:
-        monkeypatch.setattr("queue_db.core.process_name", lambda: "the child")
+        monkeypatch.setattr("queue_db.core._name", "the child")
         queue.enqueue("n")
         (job,) = db.queue(queue.name).claim()
         assert job.bury("no use")
