@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from queue_db.compare.measures import Spread, miss_ratio
 from queue_db.compare.results import Run
-from queue_db.compare.ways import Ways
 
 #: With fewer repeats a median is not meaningful.
 FEWEST_REPEATS = 3
@@ -25,7 +24,7 @@ class Side:
     :param finished: whether every repeat finished.
     :param client_cpu: processor time of the workers, microseconds per job.
     :param server_cpu: the same for the server, if its processes are visible.
-    :param ways: which ways the claims of an adaptive strategy took.
+    :param skip_locked: whether an adaptive strategy claimed with SKIP LOCKED; None of others.
     """
 
     name: str
@@ -37,7 +36,7 @@ class Side:
     finished: bool = True
     client_cpu: float | None = None
     server_cpu: float | None = None
-    ways: Ways | None = None
+    skip_locked: bool | None = None
 
     @classmethod
     def of(cls, name: str, runs: Sequence[Run]) -> Side:
@@ -54,7 +53,7 @@ class Side:
             finished=all(run.finished for run in runs),
             client_cpu=_for_each_job(runs, [run.client_cpu for run in runs]),
             server_cpu=_for_each_job(runs, [run.server_cpu for run in runs]),
-            ways=Ways.together(run.ways for run in runs if run.ways is not None),
+            skip_locked=next((run.skip_locked for run in runs if run.skip_locked is not None), None),
         )
 
     @property
@@ -155,5 +154,5 @@ def _side_record(side: Side | None) -> dict[str, Any] | None:
         "finished": side.finished,
         "client_cpu_us_per_job": side.client_cpu,
         "server_cpu_us_per_job": side.server_cpu,
-        "ways": None if side.ways is None else asdict(side.ways),
+        "skip_locked": side.skip_locked,
     }

@@ -12,7 +12,6 @@ from rich.text import Text
 
 from benchmarks.figures import FEWEST_REPEATS, Line, Side
 from queue_db.compare.results import Bench
-from queue_db.strategies.ways import Way
 
 #: Width of a table in a file or a pipe.
 WIDTH = 150
@@ -88,6 +87,6 @@ def _side(side: Side | None) -> Text:
     spent = [f"{name} {used:,.0f}" for name, used in (("client", side.client_cpu), ("server", side.server_cpu)) if used is not None]
     if spent:
         parts.append(f"CPU µs/job: {', '.join(spent)}")
-    if side.ways is not None:
-        parts.append(f"SKIP LOCKED for {side.ways.share_of(Way.SKIP_LOCKED):.0%} of the claims")
+    if side.skip_locked is not None:
+        parts.append("with SKIP LOCKED" if side.skip_locked else "from windows")
     return Text("\n".join(parts))

@@ -232,8 +232,8 @@ class ClaimRequest:
     kind: str | None = None
     #: Claim nothing while a job is due in one of these queues: name and ranges.
     unless_due: tuple[tuple[str, tuple[Range, ...]], ...] = ()
-    #: ``ClaimResult.locked`` of the round before in the same call of claim; None: this is the first round.
-    locked_before: bool | None = None
+    #: Jobs that the call wants in all its rounds, of which ``limit`` are open; None: as many as ``limit``.
+    call_limit: int | None = None
 
 
 class NewJob(NamedTuple):
@@ -333,14 +333,6 @@ def links_of(queue: str, row: Any) -> JobLinks | None:
     return JobLinks(group_of(queue, key), callback)
 
 
-class CallCost(NamedTuple):
-    """What a call of claim has cost, over all its rounds and the pauses between them."""
-
-    limit: int  #: jobs that it wanted
-    won: int  #: jobs that it won
-    seconds: float
-
-
 @dataclass(slots=True)
 class ClaimResult:
     """The jobs that a claim won, and the number of candidates that it lost to other workers."""
@@ -363,8 +355,6 @@ class ClaimResult:
     deleted: bool = False
     #: The candidates were locked when they were read.
     locked: bool = False
-    #: With the last round of a call that began on the fast path and found jobs; None with any other round.
-    cost: CallCost | None = None
 
 
 @dataclass(slots=True)

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from queue_db.strategies.adaptive import Usage
-
 
 class Race(NamedTuple):
     """One attempt to take a job that had been read before. Times as in :class:`Notes`."""
@@ -58,7 +56,7 @@ class Notes:
     cpu: float = 0.0  #: processor time of the worker, seconds
     last: float = 0.0  #: when its last job left the queue
     window: float | None = None  #: an adaptive strategy's window at the end, if it claims from it
-    usage: Usage | None = None  #: which ways its claims took
+    skip_locked: bool | None = None  #: whether an adaptive strategy claimed with SKIP LOCKED
     windows: list[float] = field(default_factory=list)  #: the same during the run, if it was sampled
     peak_memory: int = 0  #: peak resident memory of the worker's process, bytes
 

@@ -29,7 +29,6 @@ from queue_db.database.database import COUNTED
 from queue_db.database.masking import mask, secrets_in
 from queue_db.model import Counters
 from queue_db.removal import Removal, removal_for
-from queue_db.strategies.ways import Way
 
 #: The queue of all jobs.
 QUEUE = "race"
@@ -126,8 +125,8 @@ class Product:
             _note(context.notes, start, db.counters)
             # Who came when the others had done all has no window.
             if isinstance(db.strategy, Adaptive) and context.notes.rounds:
-                usage = context.notes.usage = db.strategy.usage(QUEUE)
-                if usage is None or usage.way is Way.WINDOW:
+                context.notes.skip_locked = db.strategy.locks(db.store.dialect, db.store.capabilities, self.batch)
+                if not context.notes.skip_locked:
                     context.notes.window = float(db.strategy.window(QUEUE) * self.batch)
 
     def tear_down(self, target: Target) -> None:
@@ -217,7 +216,7 @@ PRODUCT: tuple[Product, ...] = (
     Product("pessimistic", f"FOR UPDATE, {_HEAD}", _pessimistic),
     Product("skip_locked", f"FOR UPDATE SKIP LOCKED, {_HEAD}", _skip_locked),
     Product("optimistic", "by version, a slot of a window of N batches", _optimistic, float),
-    Product("adaptive", "SKIP LOCKED or a slot of a self-tuning window, which costs less", _adaptive),
+    Product("adaptive", "by version, a slot of a window that follows the misses; SKIP LOCKED where that is faster", _adaptive),
     Product("exchange", "as adaptive, together with the completion of the last jobs", _adaptive, exchanges=True),
     Product("at_most_once", "as adaptive, deleted in the same transaction", _adaptive, at_most_once=True),
 )

@@ -25,7 +25,6 @@ from queue_db.compare.measures import (
     duplicates,
     miss_ratio,
 )
-from queue_db.compare.ways import Ways
 from queue_db.errors import ArgumentError
 
 # Seconds after the last arrival within which its queue is empty if the workers keep up.
@@ -59,7 +58,7 @@ class Run:
     peak_memory: int  #: peak resident memory of the largest worker process, bytes
     #: Window of an adaptive strategy at the end, jobs, mean of the workers that claim from one.
     window: float | None = None
-    ways: Ways | None = None  #: which ways the claims of an adaptive strategy took
+    skip_locked: bool | None = None  #: whether an adaptive strategy claimed with SKIP LOCKED
     #: Share of misses predicted by the asynchronous model from the competing claims of each attempt; None without a window.
     predicted_miss: float | None = None
 
@@ -92,7 +91,7 @@ class Run:
             server_cpu=server_cpu,
             peak_memory=max((note.peak_memory for note in history.notes), default=0),
             window=sum(windows) / len(windows) if windows else None,
-            ways=Ways.of(history.notes),
+            skip_locked=next((note.skip_locked for note in history.notes if note.skip_locked is not None), None),
             predicted_miss=(
                 sum(theory.miss(count, window) for count in rivals) / len(rivals) if window is not None and rivals else None
             ),
@@ -174,9 +173,9 @@ class Row:
         return miss_ratio(self.total("candidates"), self.total("won"))
 
     @property
-    def ways(self) -> Ways | None:
-        """Which ways the claims of an adaptive strategy took, over all runs."""
-        return Ways.together(run.ways for run in self.runs if run.ways is not None)
+    def skip_locked(self) -> bool | None:
+        """Whether an adaptive strategy claimed with SKIP LOCKED; None of others."""
+        return next((run.skip_locked for run in self.runs if run.skip_locked is not None), None)
 
     @property
     def attempts_per_claim(self) -> float | None:

@@ -76,6 +76,7 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
     autocommits: ClassVar[bool] = True
     notifies: ClassVar[bool] = True
     deletes_on_claim: ClassVar[bool] = True
+    skip_locked_pays: ClassVar[range] = range(8, 32)
     changes_in_with: ClassVar[bool] = True
     minimum: ClassVar[tuple[int, ...]] = (13,)
     # Serialization failure, deadlock, lock not available, too many connections, shutting down, cannot connect now.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -99,19 +98,14 @@ class ClaimLoop:
             worker or self._core.worker,
             rescan=rescan,
             fast_path=fast_path,
-            began=time.monotonic() if fast_path else None,
         )
 
     def _run(self, call: ClaimCall) -> list[Won]:
         """The rounds of one call."""
-        if call.began is not None and call.answered is None:
-            call.began = time.monotonic()  # without a completion that ran before
         try:
             for _ in range(_MOST_ROUNDS):
                 claim, buried = self._round(call)
                 another = self._another(call, claim, buried)
-                if not another:
-                    claim.cost = call.cost()
                 if claim.conclusive or claim.rows:
                     self._core.strategy.observe(claim)
                 if not another:
@@ -151,7 +145,6 @@ class ClaimLoop:
                 counters.retried += 1
             return None
         if completion.done is None and not answer.claim.rows:
-            call.locked = answer.claim.locked  # the call goes on the way that the strategy has chosen for it
             return None
         call.answered = answer
         if completion.done is None:
@@ -196,7 +189,7 @@ class ClaimLoop:
         if self._rounds.unanswered:
             self._rounds.give_back_unanswered()
         self._learn(answer, call, seconds)
-        call.fast_path, call.locked = False, answer.locked
+        call.fast_path = False
         exhausted = exhausted_in(answer.rows)
         kept = answer.rows if not exhausted else [row for row in answer.rows if not row.exhausted]
         if kept:

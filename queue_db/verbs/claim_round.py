@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from queue_db.core import ONCE, Core, Run
 from queue_db.errors import StorageError
-from queue_db.model import CallCost, ClaimedRow, ClaimRequest, ClaimResult, Completion, JobLinks, links_of
+from queue_db.model import ClaimedRow, ClaimRequest, ClaimResult, Completion, JobLinks, links_of
 from queue_db.store import LowWaterMarks, Transaction, settle
 from queue_db.store.callbacks import Departure
 from queue_db.store.dependents import finish
@@ -64,11 +64,7 @@ class ClaimCall:
     rescan: bool
     #: The next round is one short statement that may be inconclusive.
     fast_path: bool
-    #: When the call began, if that was on the fast path: of other calls the cost says little.
-    began: float | None
     won: list[Won] = field(default_factory=list)
-    #: Whether the last round locked its candidates; None before the first.
-    locked: bool | None = None
     missed: int = 0
     #: Rounds that lost every candidate.
     lost: int = 0
@@ -78,12 +74,6 @@ class ClaimCall:
     answered: Answer | None = None
     #: The transactions of its rounds that something follows, but for one that is a completion's.
     committed: list[Transaction] = field(default_factory=list)
-
-    def cost(self) -> CallCost | None:
-        """What the call has cost until now; None if it found no job, or did not begin on the fast path."""
-        if self.began is None or not (self.won or self.missed):
-            return None
-        return CallCost(self.limit, self.limit - self.open, time.monotonic() - self.began)
 
 
 @dataclass(slots=True)
@@ -159,7 +149,7 @@ class ClaimRounds:
             delete_on_claim=call.delete and call.fast_path and store.dialect.deletes_on_claim,
             completes=completion if store.dialect.deletes_on_claim else None,
             unless_due=tuple((queue, self._core.marks[queue].ranges()) for queue in call.unless_due),
-            locked_before=call.locked,
+            call_limit=call.limit,
         )
 
     def give_back_unanswered(self) -> None:

@@ -72,15 +72,9 @@ def test_every_product_row_executes_each_job_once(kind: str, bench: Bench) -> No
         assert run.latency is not None
         assert run.latency.count <= jobs
         tunes = row.name in ("adaptive", "exchange", "at_most_once")
-        # On PostgreSQL it begins with SKIP LOCKED; so few claims change nothing. On SQLite there is one way.
-        assert (run.window is not None) == (tunes and kind != "postgresql"), row.name
-        assert (run.ways is not None) == (tunes and kind != "sqlite"), row.name
-        if run.ways is not None:
-            way = "skip_locked" if kind == "postgresql" else "window"
-            assert run.ways.most == way
-            assert {ended for ended, workers in run.ways.ended.items() if workers} == {way}
-            # A worker that begins when the other one has done all has not claimed; one that then found nothing has claimed.
-            assert sum(map(bool, run.per_worker)) <= run.ways.ended[way] <= PLAN.workers
+        locks = tunes and kind == "postgresql" and row.batch in range(8, 32)
+        assert run.skip_locked is (locks if tunes else None), row.name
+        assert (run.window is not None) == (tunes and not locks), row.name
         assert row.window == (PLAN.workers * row.batch if row.name == "optimistic" else None)
         assert row.removal == ("with the claim" if row.name == "at_most_once" else "fenced DELETE")
 

@@ -177,23 +177,6 @@ def test_a_mistake_of_a_strategy_after_the_completion_takes_no_verdict_away(
     assert queue.stats().available == 1
 
 
-@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
-def test_an_exchange_that_becomes_two_transactions_counts_once(open_db: Callable[..., QueueDB], name: str) -> None:
-    """The strategy chooses a way for the call and not for each try."""
-    strategy = Adaptive()
-    queue = open_db(strategy=strategy).queue(name)
-    queue.enqueue_many([("k", number, {"priority": number % 2}) for number in range(20)])
-    jobs = queue.claim(2)
-    exchanges = 0
-    while jobs:
-        verdicts, jobs = queue.exchange(jobs, 2)
-        assert all(verdicts)
-        exchanges += 1
-    usage = strategy.usage(name)
-    assert usage is not None
-    assert usage.skip_locked + usage.window == 1 + exchanges
-
-
 class Interrupted(BaseException):
     """As Ctrl-C."""
 

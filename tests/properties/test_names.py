@@ -56,4 +56,4 @@ def test_what_is_measured_of_queues_is_forgotten(fresh_url: str) -> None:
             queue.enqueue("k")
             queue.complete_many(queue.claim())
         assert len(strategy._controls) == 5
-        assert [strategy.usage(f"q{number}") is None for number in range(10)] == [True] * 5 + [False] * 5
+        assert [strategy._controls.get(f"q{number}") is None for number in range(10)] == [True] * 5 + [False] * 5

@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from queue_db import Adaptive, ArgumentError, Optimistic
+from queue_db.dialects import Dialect
 from queue_db.model import Capability, ClaimRequest, ClaimResult
 from queue_db.store import lease
 from queue_db.store.lease import CandidateWindow, Order
@@ -181,7 +182,7 @@ def test_every_sixteenth_claim_takes_the_head(strategy: Any, monkeypatch: pytest
         strategy.observe(claim_of(0, 1))  # the adaptive window is wide then
     windows: list[CandidateWindow] = []
     monkeypatch.setattr(lease, "claim", lambda tx, request, window: windows.append(window))
-    tx: Any = SimpleNamespace(store=SimpleNamespace(capabilities={Capability.CONCURRENT_WRITERS}))
+    tx: Any = SimpleNamespace(store=SimpleNamespace(capabilities={Capability.CONCURRENT_WRITERS}), dialect=Dialect())
     request = ClaimRequest(queue="q", limit=1, lease=1, worker="w", token="t", ranges=())
     for _ in range(50):
         strategy.claim(tx, request)

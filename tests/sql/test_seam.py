@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -23,7 +22,7 @@ from queue_db.store import LowWaterMarks, Transaction
 from queue_db.store.lease import CandidateWindow
 
 #: Most members of the claim seam, and most frames of the package between ``Queue.claim`` and the driver's cursor.
-MEMBERS = 33
+MEMBERS = 34
 FRAMES = 14
 
 #: The objects made for each claim that carry it between functions: two down, two up. (The plan of its statements is made once for
@@ -189,17 +188,3 @@ def test_the_fast_path_follows_a_claim_that_won_all_and_is_left_for_a_rescan(
     for _ in range(2):
         assert queue.claim() == []
     assert taken[-1] is False
-
-
-@pytest.mark.usefixtures("no_second_look")
-def test_the_last_round_of_a_call_has_the_cost_of_the_call(queue: Queue, db: QueueDB, monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds: list[ClaimResult] = []
-    monkeypatch.setattr(db.strategy, "observe", rounds.append)
-    queue.enqueue_many([("work", number) for number in range(5)])
-    began = time.monotonic()
-    # The first call is not on the fast path, the third finds less than it wants, the last nothing.
-    for limit, won in ((1, 1), (2, 2), (10, 2), (1, 0)):
-        assert len(queue.claim(limit)) == won
-    costs = [one.cost for one in rounds if one.cost is not None]
-    assert [(cost.limit, cost.won) for cost in costs] == [(2, 2), (10, 2)]
-    assert all(0 < cost.seconds < time.monotonic() - began for cost in costs)

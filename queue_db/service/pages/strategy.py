@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from queue_db.service.pages.render import page
 from queue_db.service.pages.routing import page_router
 from queue_db.service.requests import Db, Person, of
 from queue_db.strategies.adaptive import Adaptive
-from queue_db.strategies.ways import Way
 
 log = logging.getLogger("queue_db.service")
 
@@ -72,7 +70,7 @@ def show(request: Request, db: Db, who: Person, since: str = "hour") -> HTMLResp
         removal=db.removal.name,
         counters=db.counters,
         races=sorted(races, key=lambda race: (-race.missed, race.queue))[:100],
-        window=partial(_window, db.strategy) if isinstance(db.strategy, Adaptive) else None,
+        window=db.strategy.window if isinstance(db.strategy, Adaptive) else None,
         charts=[one for one in charts(db, None, RANGES[since], shared.clock.now()) if "lost" in one.title]
         if who.allows_all("read")
         else [],
@@ -83,12 +81,6 @@ def show(request: Request, db: Db, who: Person, since: str = "hour") -> HTMLResp
         began=began,
         problem=problem,
     )
-
-
-def _window(strategy: Adaptive, queue: str) -> str:
-    """From how many batches a claim of this service chooses."""
-    usage = strategy.usage(queue)
-    return "SKIP LOCKED" if usage is not None and usage.way is Way.SKIP_LOCKED else str(strategy.window(queue))
 
 
 def _reports(path: Path) -> tuple[list[Report], str, str | None]:
