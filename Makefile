@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WITH_JAVA = java_home=$$($(PY) tools/java.py) && JAVA_HOME="$$java_home"
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo compare gallery check test test-rest test-nightly mutants docs lint golden format lock servers clean
+.PHONY: help environment demo compare gallery check test test-rest test-nightly mutants docs lint golden aio format lock servers clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -67,14 +67,17 @@ docs: environment ## Build the documentation as a site into build/site; dead lin
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 	@echo "build/site/index.html"
 
-lint: environment ## Check style, types, who imports whom, and the golden SQL
+lint: environment ## Check style, types, who imports whom, the generated classes for asyncio, and the golden SQL
 	@$(VENV)/bin/ruff check
 	@$(VENV)/bin/ruff format --check
 	@$(VENV)/bin/mypy --strict queue_db & types=$$!; trap "kill $$types" INT TERM; \
-		$(VENV)/bin/lint-imports && $(PY) -m tests.sql check; others=$$?; wait $$types && exit $$others
+		$(VENV)/bin/lint-imports && $(PY) -m tools.asynchronous check && $(PY) -m tests.sql check; others=$$?; wait $$types && exit $$others
 
 golden: environment ## Write the SQL that each database gets into tests/sql, and into the docs that show it
 	@$(PY) -m tests.sql write
+
+aio: environment ## Write the classes of queue_db/aio from the signatures and docstrings of the synchronous ones
+	@$(PY) -m tools.asynchronous write
 
 format: environment ## Put the code in the house style
 	@$(VENV)/bin/ruff check --fix

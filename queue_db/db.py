@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 from sqlalchemy import URL, Connection, Engine
 
 from queue_db import arguments, backoff, codecs
-from queue_db.codecs import Codec, JSONCodec, decoded_or_text
+from queue_db.codecs import Codec, JSONCodec, Schema, decoded_or_text
 from queue_db.concurrency.named import Named
 from queue_db.core import Core
 from queue_db.database import migrate
@@ -47,6 +47,7 @@ from queue_db.store import (
 )
 from queue_db.store.feeds import publishes, spans
 from queue_db.store.schema import FEED_LENGTH, KIND_LENGTH, QUEUE_LENGTH, TOPIC_LENGTH, WORKER_LENGTH, tables
+from queue_db.store.wakeups import Notifications
 from queue_db.strategies import Strategy, strategy_for
 from queue_db.streams import Streams
 from queue_db.tokens import Tokens
@@ -137,20 +138,29 @@ class QueueDB:
             self.database.close()
             raise
         self.strategy, self.removal, self.codec = self.core.strategy, self.core.removal, self.core.codec
-        self.notifications = self.core.notifications
+        #: Wakes the workers of this process, and notifies the others.
+        self.notifications: Notifications = self.core.notifications
         #: Reports the jobs that die here to listeners.
         self.deaths = self.core.deaths
         #: Payload schemas by kind: those given here; a worker's handlers add theirs.
-        self.schemas = self.core.schemas
+        self.schemas: dict[str, Schema] = self.core.schemas
+        #: Dead jobs.
         self.dead = DeadJobs(self.core)
+        #: Jobs held by Spark streams.
         self.streams = Streams(self.core)
+        #: Jobs enqueued by cron lines or at intervals.
         self.schedules = Schedules(self.core)
+        #: The API tokens of the service.
         self.tokens = Tokens(self.core)
+        #: The log of what people and programs with tokens changed.
         self.actions = Actions(self.core)
+        #: The numbers of each queue, now and over time.
         self.metrics = Metrics(self.core)
         self._feeds: Named[Feed] = Named(lambda name: Feed(self.core, name))
+        #: The feeds of the database.
         self.feeds = Feeds(self.core, self._feeds)
         self._router = Router(self.core, self.feed)
+        #: The routes of the database.
         self.routes = Routes(self.core, self._router)
         self._queues: Named[Queue] = Named(lambda name: Queue(self.core, name, self))
         self._swept_everywhere = False

@@ -1,22 +1,20 @@
-"""``db.actions``: the log of what people and programs with tokens changed."""
+# Generated from queue_db/monitoring/actions.py. Do not change it here: `make aio` writes it anew.
+"""Actions for asyncio."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
+from queue_db.aio.bases import Twin
 from queue_db.concurrency.greenlets import joined, run
 from queue_db.monitoring.actions import Action, Actions
 
-if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
-
-class AsyncActions:
+class AsyncActions(Twin[Actions]):
     """The action log of one database: who changed what, how much and when. Workers delete entries after 90 days."""
-
-    def __init__(self, actions: Actions) -> None:
-        self._actions = actions
 
     async def add(
         self,
@@ -37,8 +35,8 @@ class AsyncActions:
         :param detail: more, as JSON; at most 10,000 characters. No passwords and no payloads.
         :param using: a connection or session with a transaction: the entry is there if it commits.
         """
-        await run(self._actions.add, who, action, target, number, detail, using=joined(using))
+        await run(self._sync.add, who, action, target, number, detail, using=joined(using))
 
     async def list(self, *, limit: int = 100, after: int | None = None) -> list[Action]:
         """The actions, newest first. ``after``: the id of the last one of the previous page."""
-        return await run(self._actions.list, limit=limit, after=after)
+        return await run(self._sync.list, limit=limit, after=after)

@@ -1,27 +1,31 @@
-"""Cursors and spans of feeds for asyncio."""
+# Generated from queue_db/feeds/cursor.py and queue_db/feeds/shared.py. Do not change it here: `make aio` writes it anew.
+"""Cursor, SharedCursor, Span for asyncio."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterable
-from typing import Self
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
+from queue_db.aio.bases import CursorTwin, SpanTwin, Twin
 from queue_db.concurrency.greenlets import joined, run
-from queue_db.feeds import Cursor, Message, SharedCursor, Span, SpanInfo
+from queue_db.feeds.message import Message, SpanInfo
+from queue_db.feeds.shared import SharedCursor
 from queue_db.feeds.waiting import LONGEST_LOOK
 from queue_db.model import Verdict
 
 
-class AsyncCursor:
+class AsyncCursor(CursorTwin):
     """An open cursor. Not for several threads at once.
 
     A message is delivered again if its process ends before it acknowledged it: at least once. With ``ack(using=…)`` the effect of
     a message and its acknowledgement are one transaction.
     """
 
-    def __init__(self, cursor: Cursor) -> None:
-        self._sync = cursor
+    @property
+    def skipped(self) -> int:
+        """Messages that were trimmed before this cursor read them (``on_trimmed="skip"``)."""
+        return self._sync.skipped
 
     @property
     def position(self) -> str:
@@ -32,17 +36,6 @@ class AsyncCursor:
     def hold(self) -> int:
         """The number of this hold; no other one of the cursor has it. :meth:`Feed.resume <queue_db.Feed.resume>` goes on by it."""
         return self._sync.hold
-
-    @property
-    def skipped(self) -> int:
-        """Messages that were trimmed before this cursor read them (``on_trimmed="skip"``)."""
-        return self._sync.skipped
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
-        await run(self._sync.__exit__, kind, error, trace)
 
     async def read(self, limit: int = 100) -> list[Message]:
         """The next messages, up to ``limit``, whether or not the earlier ones are acknowledged; empty: there are none yet.
@@ -64,13 +57,13 @@ class AsyncCursor:
         :raises LeaseLostError: another process has opened the cursor, or it was moved or deleted; after an acknowledgement that
             was LOST, in place of the next message.
         """
-        messages = self._sync.follow(limit=limit, idle=idle, poll=poll)
+        found = self._sync.follow(limit=limit, idle=idle, poll=poll)
         try:
-            while (message := await run(next, messages, None)) is not None:
-                yield message
+            while (each := await run(next, found, None)) is not None:
+                yield each
         finally:
-            if isinstance(messages, Generator):
-                await run(messages.close)
+            if isinstance(found, Generator):
+                await run(found.close)
 
     async def ack(self, upto: Message | str, *, using: AsyncConnection | AsyncSession | None = None) -> Verdict:
         """Acknowledge a message (or a position) and all before it. It never moves back.
@@ -94,15 +87,12 @@ class AsyncCursor:
         await run(self._sync.close)
 
 
-class AsyncSharedCursor:
+class AsyncSharedCursor(Twin[SharedCursor]):
     """A cursor that consumers share. Safe to share between threads; processes open it by its name.
 
     A span that is not completed before its lease ends is claimed again by another consumer: each message at least once. With
     ``complete(using=…)`` the effect of a message and its completion are one transaction.
     """
-
-    def __init__(self, cursor: SharedCursor) -> None:
-        self._sync = cursor
 
     @property
     def skipped(self) -> int:
@@ -119,15 +109,15 @@ class AsyncSharedCursor:
         :raises TrimmedError: messages were trimmed before they were claimed.
         :raises FeedError: the cursor or its feed was deleted.
         """
-        span = await run(self._sync.claim, limit, lease=lease)
-        return None if span is None else AsyncSpan(span)
+        found = await run(self._sync.claim, limit, lease=lease)
+        return None if found is None else AsyncSpan(found)
 
     async def spans(self) -> list[SpanInfo]:
         """The open spans, by number."""
         return await run(self._sync.spans)
 
 
-class AsyncSpan:
+class AsyncSpan(SpanTwin):
     """A claimed span of messages. Safe to share between threads.
 
     Its verbs return APPLIED, or LOST if its lease ended and another consumer has claimed it: then nothing was changed.
@@ -135,13 +125,6 @@ class AsyncSpan:
     :ivar messages: those that were not settled before it was claimed, by number.
     :ivar attempts: how often it was claimed, from 1.
     """
-
-    def __init__(self, span: Span) -> None:
-        self._sync = span
-        self.messages = span.messages
-        self.id = span.id
-        self.version = span.version
-        self.attempts = span.attempts
 
     @property
     def fence(self) -> str:

@@ -1,21 +1,20 @@
-"""The public face: :class:`AsyncQueueDB` opens a database."""
+# Generated from queue_db/db.py. Do not change it here: `make aio` writes it anew.
+"""QueueDB for asyncio."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any
 
-from sqlalchemy import URL, Engine
+from sqlalchemy import URL
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
-from sqlalchemy.pool import StaticPool
 
 from queue_db import backoff
 from queue_db.aio.actions import AsyncActions
 from queue_db.aio.dead import AsyncDeadJobs
 from queue_db.aio.feeds import AsyncFeed, AsyncFeeds
 from queue_db.aio.metrics import AsyncMetrics
+from queue_db.aio.opening import Opening
 from queue_db.aio.queue import AsyncQueue
 from queue_db.aio.routes import AsyncRoutes, AsyncTopic
 from queue_db.aio.schedules import AsyncSchedules
@@ -23,35 +22,15 @@ from queue_db.aio.streams import AsyncStreams
 from queue_db.aio.tokens import AsyncTokens
 from queue_db.codecs import Codec, Schema
 from queue_db.concurrency.greenlets import opened, run
-from queue_db.concurrency.named import Named
-from queue_db.database.asynchronous import AsyncDatabase
-from queue_db.database.database import Database
-from queue_db.database.urls import wrong_sort
-from queue_db.db import ERRORS_KEPT, MAX_PAYLOAD, QueueDB
-from queue_db.errors import ConfigurationError
-from queue_db.model import (
-    Batch,
-    Counters,
-    Finished,
-    Job,
-    JobError,
-    State,
-    Verdict,
-    WorkerInfo,
-)
+from queue_db.db import ERRORS_KEPT, MAX_PAYLOAD
+from queue_db.model import Batch, Counters, Finished, Job, JobError, State, Verdict, WorkerInfo
 from queue_db.monitoring.failures import FailureGroup
 from queue_db.removal import Removal
 from queue_db.store.wakeups import Notifications
 from queue_db.strategies import Strategy
 
 
-class InGreenlets(QueueDB):
-    """The synchronous database behind :class:`AsyncQueueDB`."""
-
-    _opens: ClassVar[type[Database]] = AsyncDatabase
-
-
-class AsyncQueueDB:
+class AsyncQueueDB(Opening):
     """The queues of one database, for the tasks of one event loop.
 
     ``async with AsyncQueueDB(url) as db:`` opens and closes it; or :meth:`open` and :meth:`close`.
@@ -94,17 +73,8 @@ class AsyncQueueDB:
         pool_size: int = 5,
         clock: Callable[[], int] | None = None,
     ) -> None:
-        if retry_after is not None:
-            backoff.checked("retry_after", retry_after)
-        if isinstance(url_or_engine, Engine):
-            raise ConfigurationError(wrong_sort("an Engine", "an AsyncEngine", asynchronous=True))
-        if isinstance(url_or_engine, AsyncEngine) and isinstance(url_or_engine.pool, StaticPool):
-            raise ConfigurationError(
-                "this engine has one connection for all tasks at once: use a file, or AsyncQueueDB('sqlite://')"
-            )
-        self._make = partial(
-            InGreenlets,
-            url_or_engine.sync_engine if isinstance(url_or_engine, AsyncEngine) else url_or_engine,
+        super().__init__(
+            url_or_engine,
             strategy,
             removal,
             table,
@@ -117,55 +87,6 @@ class AsyncQueueDB:
             pool_size=pool_size,
             clock=clock,
         )
-        self._opening = asyncio.Lock()
-        self._opened: QueueDB | None = None
-        self._forget()
-
-    def _forget(self) -> None:
-        """Begin without queues and feeds: those of a database that was closed lead nowhere."""
-        self._queues: Named[AsyncQueue] = Named(lambda name: AsyncQueue(self, self._db.queue(name)))
-        self._feeds: Named[AsyncFeed] = Named(lambda name: AsyncFeed(self._db.feed(name)))
-
-    async def open(self) -> Self:
-        """Connect and check the server; return this object.
-
-        :raises ConfigurationError: unknown scheme, strategy or removal; driver not installed, or not for asyncio.
-        :raises UnsupportedError: the server is too old, or lacks a capability that the strategy or the removal needs.
-        :raises StorageError: the server does not answer or refuses the login.
-        """
-        async with self._opening:
-            if self._opened is None:
-                self._opened = await run(self._make)
-        return self
-
-    async def close(self) -> None:
-        """Close the connections; a caller's own engine stays open. Every verb raises ConfigurationError from then on."""
-        opened, self._opened = self._opened, None
-        self._forget()
-        if opened is not None:
-            await run(opened.close)
-
-    async def __aenter__(self) -> Self:
-        return await self.open()
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()
-
-    def __repr__(self) -> str:
-        return "<AsyncQueueDB, not open>" if self._opened is None else f"<Async{repr(self._opened)[1:]}"
-
-    @property
-    def _db(self) -> QueueDB:
-        if self._opened is None:
-            raise ConfigurationError("this AsyncQueueDB is not open: async with AsyncQueueDB(url) as db, or await db.open()")
-        return self._opened
-
-    # --- its parts --------------------------------------------------------------------------------------------------
-
-    @property
-    def worker(self) -> str:
-        """The name that jobs claimed here show."""
-        return self._db.worker
 
     @property
     def dead(self) -> AsyncDeadJobs:
@@ -208,37 +129,14 @@ class AsyncQueueDB:
         return AsyncStreams(self._db.streams)
 
     @property
-    def stamp(self) -> Callable[[], Mapping[str, Any]] | None:
-        """Called at each enqueue; its result is added to the headers of the jobs, for example for traces."""
-        return self._db.stamp
-
-    @stamp.setter
-    def stamp(self, stamp: Callable[[], Mapping[str, Any]] | None) -> None:
-        self._db.stamp = stamp
-
-    @property
     def notifications(self) -> Notifications:
         """Wakes the workers of this process, and notifies the others."""
         return self._db.notifications
 
     @property
     def schemas(self) -> dict[str, Schema]:
-        """Payload schemas by kind."""
+        """Payload schemas by kind: those given here; a worker's handlers add theirs."""
         return self._db.schemas
-
-    def queue(self, name: str) -> AsyncQueue:
-        """The queue with this name; it need not be created first. The same object for the same name."""
-        return self._queues[name]
-
-    def feed(self, name: str) -> AsyncFeed:
-        """The feed with this name; it need not be created first. The same object for the same name."""
-        return self._feeds[name]
-
-    def topic(self, name: str) -> AsyncTopic:
-        """The topic with this name, to publish to; :attr:`routes` decides where its messages go."""
-        return AsyncTopic(self._db.topic(name))
-
-    # --- verbs ------------------------------------------------------------------------------------------------------
 
     @property
     def url(self) -> str:
@@ -246,9 +144,23 @@ class AsyncQueueDB:
         return self._db.url
 
     @property
+    def worker(self) -> str:
+        """The name that jobs claimed here show."""
+        return self._db.worker
+
+    @property
     def counters(self) -> Counters:
         """Counts of claims, settles, retries and errors since this object was made."""
         return self._db.counters
+
+    @property
+    def stamp(self) -> Callable[[], Mapping[str, Any]] | None:
+        """Called at each enqueue; its result is added to the headers of the jobs, for example for traces."""
+        return self._db.stamp
+
+    @stamp.setter
+    def stamp(self, stamp: Callable[[], Mapping[str, Any]] | None) -> None:
+        self._db.stamp = stamp
 
     async def migrate(self, connection: AsyncConnection | None = None, *, revision: str = "head") -> None:
         """Bring the tables to ``revision`` ("head", "base" or a revision's name), up or down.
@@ -276,6 +188,23 @@ class AsyncQueueDB:
         :raises SchemaOutOfDateError: with the command that fixes it.
         """
         await run(self._db.check)
+
+    async def close(self) -> None:
+        """Close the connections; a caller's own engine stays open. Every verb raises ConfigurationError from then on."""
+        await self._close()
+
+    def queue(self, name: str) -> AsyncQueue:
+        """The queue with this name; it need not be created first. The same object for the same name."""
+        return self._queues[name]
+
+    def feed(self, name: str) -> AsyncFeed:
+        """The feed with this name; it need not be created first. The same object for the same name."""
+        return self._feeds[name]
+
+    def topic(self, name: str) -> AsyncTopic:
+        """The topic with this name, to publish to; :attr:`routes` decides where its messages go."""
+        found = self._db.topic(name)
+        return AsyncTopic(found)
 
     async def queues(self) -> list[str]:
         """Names of the queues that have live or dead jobs."""
@@ -349,7 +278,7 @@ class AsyncQueueDB:
         """The retained results of completed jobs, by id. ``after``: the last one of the previous page."""
         return await run(self._db.finished_jobs, queue, kind=kind, limit=limit, after=after)
 
-    async def wait(self, job_id: int, timeout: float) -> Finished:  # noqa: ASYNC109 - as the other one has it
+    async def wait(self, job_id: int, timeout: float) -> Finished:
         """Wait until a job is completed and return its result. Its handler must retain results: ``handles(…, keep=seconds)``.
 
         :param timeout: seconds.

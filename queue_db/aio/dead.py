@@ -1,20 +1,18 @@
-"""``db.dead``: dead jobs, and how to redrive or purge them."""
+# Generated from queue_db/dead.py. Do not change it here: `make aio` writes it anew.
+"""DeadJobs for asyncio."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
+from queue_db.aio.bases import Twin
 from queue_db.concurrency.greenlets import run
 from queue_db.dead import MOST_COUNTED, DeadJobs, JobIds
 from queue_db.model import Job
 
 
-class AsyncDeadJobs:
+class AsyncDeadJobs(Twin[DeadJobs]):
     """Dead jobs: out of attempts, or buried by a handler. They stay until redriven or purged."""
-
-    def __init__(self, dead: DeadJobs) -> None:
-        self._dead = dead
 
     async def list(
         self,
@@ -30,7 +28,7 @@ class AsyncDeadJobs:
         :param error_class: only those that died by an exception of this class; empty: by a reason that a handler gave.
             The class is what ``last_error`` begins with, so a reason that begins with the same word and ``: `` counts too.
         """
-        return await run(self._dead.list, queue, kind=kind, error_class=error_class, limit=limit, after=after)
+        return await run(self._sync.list, queue, kind=kind, error_class=error_class, limit=limit, after=after)
 
     async def redrive(
         self,
@@ -51,7 +49,7 @@ class AsyncDeadJobs:
         :raises JobNotFoundError: a given id is not dead, or not of that queue, kind and error class. No job was redriven.
         :raises DuplicateJobError: a single id was given, and a live job has its unique key.
         """
-        return await run(self._dead.redrive, ids, queue=queue, kind=kind, error_class=error_class, limit=limit, dry_run=dry_run)
+        return await run(self._sync.redrive, ids, queue=queue, kind=kind, error_class=error_class, limit=limit, dry_run=dry_run)
 
     async def purge(
         self,
@@ -72,8 +70,16 @@ class AsyncDeadJobs:
         :param limit: delete at most this many.
         :param dry_run: delete nothing; return how many would be deleted.
         """
-        chosen: dict[str, Any] = {"kind": kind, "error_class": error_class, "older_than": older_than, "keep": keep}
-        return await run(self._dead.purge, queue, **chosen, limit=limit, dry_run=dry_run)
+        return await run(
+            self._sync.purge,
+            queue,
+            kind=kind,
+            error_class=error_class,
+            older_than=older_than,
+            keep=keep,
+            limit=limit,
+            dry_run=dry_run,
+        )
 
     async def count(
         self, queue: str | None = None, *, kind: str | None = None, error_class: str | None = None, most: int = MOST_COUNTED
@@ -84,4 +90,4 @@ class AsyncDeadJobs:
 
         :param error_class: as for :meth:`list`.
         """
-        return await run(self._dead.count, queue, kind=kind, error_class=error_class, most=most)
+        return await run(self._sync.count, queue, kind=kind, error_class=error_class, most=most)

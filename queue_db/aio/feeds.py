@@ -1,4 +1,5 @@
-"""``db.feed(name)`` and ``db.feeds`` for asyncio."""
+# Generated from queue_db/feeds/feed.py and queue_db/feeds/registry.py. Do not change it here: `make aio` writes it anew.
+"""Feed, Feeds for asyncio."""
 
 from __future__ import annotations
 
@@ -7,22 +8,21 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
+from queue_db.aio.bases import Twin
 from queue_db.aio.cursors import AsyncCursor, AsyncSharedCursor
 from queue_db.aio.message_claims import AsyncMessageClaim
 from queue_db.concurrency.greenlets import joined, run
-from queue_db.feeds import ClaimInfo, CursorInfo, Feed, FeedInfo, Feeds, FeedStats, Message, Page, SpanInfo
-from queue_db.feeds.registry import Infos, Verdicts
+from queue_db.feeds.feed import Feed
+from queue_db.feeds.message import ClaimInfo, CursorInfo, FeedInfo, FeedStats, Message, Page, SpanInfo
+from queue_db.feeds.registry import Feeds, Infos, Verdicts
 from queue_db.model import FeedOrdering, OnTrimmed
 
 
-class AsyncFeed:
+class AsyncFeed(Twin[Feed]):
     """One feed. ``db.feed(name)`` returns it; it is created by the first verb that needs it.
 
     Readers do not take messages away: any number of them read all messages, each at its own position.
     """
-
-    def __init__(self, feed: Feed) -> None:
-        self._sync = feed
 
     async def publish(
         self,
@@ -54,8 +54,18 @@ class AsyncFeed:
         :raises ArgumentError: nothing was published.
         :raises PayloadError: nothing was published.
         """
-        options: dict[str, Any] = {"key": key, "headers": headers, "client": client, "delay": delay, "expires_in": expires_in}
-        return await run(self._sync.publish, kind, payload, idempotency_key=idempotency_key, using=joined(using), **options)
+        return await run(
+            self._sync.publish,
+            kind,
+            payload,
+            key=key,
+            headers=headers,
+            client=client,
+            delay=delay,
+            expires_in=expires_in,
+            idempotency_key=idempotency_key,
+            using=joined(using),
+        )
 
     async def publish_many(
         self,
@@ -98,8 +108,7 @@ class AsyncFeed:
         :raises TrimmedError: messages after the position were trimmed.
         :raises PositionError: it is a position of another feed, database or epoch.
         """
-        options: dict[str, Any] = {"kinds": kinds, "client": client, "echo": echo, "hidden": hidden, "on_trimmed": on_trimmed}
-        return await run(self._sync.read, after, limit, **options)
+        return await run(self._sync.read, after, limit, kinds=kinds, client=client, echo=echo, hidden=hidden, on_trimmed=on_trimmed)
 
     async def get(self, positions: Message | str | Iterable[Message | str]) -> list[Message]:
         """The messages with these ids or positions (``message.position``) that are there, in the order of the feed; up to 10,000.
@@ -108,6 +117,31 @@ class AsyncFeed:
         :raises PositionError: it is a position of another feed, database or epoch.
         """
         return await run(self._sync.get, positions)
+
+    async def start(self) -> str:
+        """The position before the first message that is there."""
+        return await run(self._sync.start)
+
+    async def end(self) -> str:
+        """The position after the last message: a reader that begins here gets what is published from now on.
+
+        And, if another process is numbering messages at this moment, or this one may not, maybe some of these.
+        """
+        return await run(self._sync.end)
+
+    async def rank(self) -> int:
+        """Number the messages that wait for it now, as publishers and readers do by themselves; return how many.
+
+        It ends although others go on publishing. A few of theirs may be among those that it numbers.
+        """
+        return await run(self._sync.rank)
+
+    async def trim(self) -> int:
+        """Delete the messages that retention does not keep; return how many.
+
+        Workers do so once a minute, and so do publishers, but not those that publish with ``using=`` only.
+        """
+        return await run(self._sync.trim)
 
     async def claim(self, limit: int = 10, *, lease: float = 300.0, grace: float = 60.0) -> AsyncMessageClaim | None:
         """Claim the first messages that are free, up to ``limit``: nobody else can until the claim ends. None: none is free.
@@ -119,8 +153,8 @@ class AsyncFeed:
         :param grace: seconds after the end of the claim before which none of the messages expires.
         :raises FeedError: the feed was made without claims.
         """
-        claim = await run(self._sync.claim, limit, lease=lease, grace=grace)
-        return None if claim is None else AsyncMessageClaim(claim)
+        found = await run(self._sync.claim, limit, lease=lease, grace=grace)
+        return None if found is None else AsyncMessageClaim(found)
 
     async def pop(self, limit: int = 1, *, using: AsyncConnection | AsyncSession | None = None) -> list[Message]:
         """Delete the first messages that are free, up to ``limit``, and return them: at most once, if this process dies.
@@ -137,7 +171,8 @@ class AsyncFeed:
         :raises UnknownClaimError: there is none, or others have claimed all its messages.
         :raises ClaimExpiredError: it has ended.
         """
-        return AsyncMessageClaim(await run(self._sync.find_claim, claim))
+        found = await run(self._sync.find_claim, claim)
+        return AsyncMessageClaim(found)
 
     async def claims(self) -> list[ClaimInfo]:
         """The claims that have not ended; those that end first come first.
@@ -173,31 +208,6 @@ class AsyncFeed:
         """
         return await run(self._sync.stats)
 
-    async def start(self) -> str:
-        """The position before the first message that is there."""
-        return await run(self._sync.start)
-
-    async def end(self) -> str:
-        """The position after the last message: a reader that begins here gets what is published from now on.
-
-        And, if another process is numbering messages at this moment, or this one may not, maybe some of these.
-        """
-        return await run(self._sync.end)
-
-    async def rank(self) -> int:
-        """Number the messages that wait for it now, as publishers and readers do by themselves; return how many.
-
-        It ends although others go on publishing. A few of theirs may be among those that it numbers.
-        """
-        return await run(self._sync.rank)
-
-    async def trim(self) -> int:
-        """Delete the messages that retention does not keep; return how many.
-
-        Workers do so once a minute, and so do publishers, but not those that publish with ``using=`` only.
-        """
-        return await run(self._sync.trim)
-
     async def cursor(
         self, name: str, *, start: str = "start", lease: float = 30.0, take_over: bool = False, on_trimmed: OnTrimmed = "raise"
     ) -> AsyncCursor:
@@ -210,8 +220,8 @@ class AsyncFeed:
         :param take_over: open it although another process holds it; that one's next acknowledgement is LOST.
         :raises CursorHeldError: another process holds it.
         """
-        options: dict[str, Any] = {"start": start, "lease": lease, "take_over": take_over, "on_trimmed": on_trimmed}
-        return AsyncCursor(await run(self._sync.cursor, name, **options))
+        found = await run(self._sync.cursor, name, start=start, lease=lease, take_over=take_over, on_trimmed=on_trimmed)
+        return AsyncCursor(found)
 
     async def resume(self, name: str, hold: int, *, lease: float = 30.0, on_trimmed: OnTrimmed = "raise") -> AsyncCursor:
         """The open cursor that has this ``cursor.hold``, in any process: what it reads next follows what was acknowledged.
@@ -219,7 +229,8 @@ class AsyncFeed:
         :param lease: seconds without a read or acknowledgement after which another process may open it.
         :raises LeaseLostError: another process has opened the cursor, or it was closed, moved or deleted.
         """
-        return AsyncCursor(await run(self._sync.resume, name, hold, lease=lease, on_trimmed=on_trimmed))
+        found = await run(self._sync.resume, name, hold, lease=lease, on_trimmed=on_trimmed)
+        return AsyncCursor(found)
 
     async def forward(
         self,
@@ -251,17 +262,22 @@ class AsyncFeed:
         :raises LeaseLostError: another process has opened the cursor, or it was moved or deleted. What was committed stays.
         :raises TrimmedError: messages were trimmed before they were forwarded.
         """
-        opening: dict[str, Any] = {"start": start, "lease": lease, "take_over": take_over, "on_trimmed": on_trimmed}
-        return await run(self._sync.forward, cursor, queue, kind=kind, group=group, limit=limit, idle=idle, **opening)
+        return await run(
+            self._sync.forward,
+            cursor,
+            queue,
+            kind=kind,
+            group=group,
+            limit=limit,
+            idle=idle,
+            start=start,
+            lease=lease,
+            take_over=take_over,
+            on_trimmed=on_trimmed,
+        )
 
     async def shared(
-        self,
-        name: str,
-        *,
-        queue: str | None = None,
-        max_attempts: int = 3,
-        start: str = "start",
-        on_trimmed: OnTrimmed = "raise",
+        self, name: str, *, queue: str | None = None, max_attempts: int = 3, start: str = "start", on_trimmed: OnTrimmed = "raise"
     ) -> AsyncSharedCursor:
         """Open a cursor that any number of consumers share: each claims spans of messages, and each message is for one of them.
 
@@ -271,8 +287,8 @@ class AsyncFeed:
         :param on_trimmed: what a claim does where messages were trimmed before: ``raise``, or ``skip`` them.
         :raises FeedError: the cursor is one for a single holder.
         """
-        options: dict[str, Any] = {"queue": queue, "max_attempts": max_attempts, "start": start, "on_trimmed": on_trimmed}
-        return AsyncSharedCursor(await run(self._sync.shared, name, **options))
+        found = await run(self._sync.shared, name, queue=queue, max_attempts=max_attempts, start=start, on_trimmed=on_trimmed)
+        return AsyncSharedCursor(found)
 
     async def cursors(self) -> list[CursorInfo]:
         """The cursors of this feed, by name."""
@@ -299,11 +315,8 @@ class AsyncFeed:
         return await run(self._sync.remove_cursor, name)
 
 
-class AsyncFeeds:
+class AsyncFeeds(Twin[Feeds]):
     """The feeds of one database. They are created by their first use; :meth:`set` creates one with other settings."""
-
-    def __init__(self, feeds: Feeds) -> None:
-        self._sync = feeds
 
     async def list(
         self, feeds: Sequence[str] | None = None, *, after: str | None = None, limit: int | None = None
@@ -348,9 +361,18 @@ class AsyncFeeds:
         :raises UnsupportedError: the database does not have the ordering.
         :raises FeedError: the feed exists and has another ordering, or has no claims, or has them.
         """
-        keep: dict[str, Any] = {"keep_for": keep_for, "keep_rows": keep_rows, "keep_unread": keep_unread}
-        limits: dict[str, Any] = {"max_attempts": max_attempts, "delay": delay, "expires_in": expires_in}
-        await run(self._sync.set, name, ordering=ordering, claims=claims, **keep, **limits)
+        await run(
+            self._sync.set,
+            name,
+            ordering=ordering,
+            keep_for=keep_for,
+            keep_rows=keep_rows,
+            keep_unread=keep_unread,
+            claims=claims,
+            max_attempts=max_attempts,
+            delay=delay,
+            expires_in=expires_in,
+        )
 
     async def cursors(self, name: str | None = None, *, feeds: Sequence[str] | None = None) -> Infos:
         """The cursors of all feeds, by feed and name.

@@ -1,42 +1,29 @@
-"""A claimed job for tasks."""
+# Generated from queue_db/leased_job.py. Do not change it here: `make aio` writes it anew.
+"""LeasedJob for asyncio."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
+from queue_db.aio.bases import LeasedJobTwin
 from queue_db.concurrency.greenlets import joined, run, within
-from queue_db.leased_job import JobData, LeasedJob, Payload_co
+from queue_db.leased_job import Payload_co
 from queue_db.model import Verdict
 from queue_db.outcomes import Outcome
 
-if TYPE_CHECKING:
-    from queue_db.aio.queue import AsyncQueue
 
-
-class AsyncLeasedJob(JobData, Generic[Payload_co]):
+class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
     """A claimed job: its data, and the verbs that settle it.
 
     Each verb returns a :class:`Verdict`: APPLIED, or LOST when the lease ended and the job may belong to another worker. A lost
     lease is a normal outcome: stop, another worker has the job.
     """
 
-    __slots__ = ("leased", "source", "token", "worker")
-
-    def __init__(self, leased: LeasedJob, source: AsyncQueue) -> None:
-        super().__init__(leased.snapshot_row(), leased.queue)
-        #: The queue object that it was claimed from.
-        self.source = source
-        #: The same job, for synchronous code in a greenlet.
-        self.leased = leased
-        #: Random for each claim: with it, the id and the version :meth:`AsyncQueue.handle` makes such an object anew, elsewhere.
-        self.token = leased.token
-        #: The name that the claim gave; None: that of this process.
-        self.worker = leased.worker
+    __slots__ = ()
 
     @property
     def version(self) -> int:
@@ -49,8 +36,7 @@ class AsyncLeasedJob(JobData, Generic[Payload_co]):
 
         :raises PayloadError: the codec cannot decode the stored text (an INSERT by hand); ``payload_text`` has it as it is.
         """
-        found: Payload_co = self.leased.payload
-        return found
+        return self.leased.payload
 
     @property
     def payload_text(self) -> str:
@@ -98,6 +84,14 @@ class AsyncLeasedJob(JobData, Generic[Payload_co]):
         """Extend the lease to ``seconds`` from now; ``version``, ``fence`` and ``lease_expires`` change."""
         return await run(self.leased.extend, seconds)
 
+    async def cancel(self) -> Verdict:
+        """Cancel the job: it leaves the queue."""
+        return await run(self.leased.cancel)
+
+    async def bury(self, error: BaseException | str) -> Verdict:
+        """Send the job to the dead table: a retry would not help."""
+        return await run(self.leased.bury, error)
+
     async def progress(self, fraction: float, note: str | None = None) -> Verdict:
         """Report progress: ``db.get(id).progress`` and ``.progress_note`` show it while this attempt runs.
 
@@ -109,21 +103,6 @@ class AsyncLeasedJob(JobData, Generic[Payload_co]):
         """
         return await run(self.leased.progress, fraction, note)
 
-    async def cancel(self) -> Verdict:
-        """Cancel the job: it leaves the queue."""
-        return await run(self.leased.cancel)
-
-    async def bury(self, error: BaseException | str) -> Verdict:
-        """Send the job to the dead table: a retry would not help."""
-        return await run(self.leased.bury, error)
-
     async def settle(self, outcome: Outcome) -> Verdict:
         """Settle the job by a handler's return value: None completes it, :class:`Snooze` snoozes it, and so on."""
         return await run(self.leased.settle, outcome)
-
-
-def settled(jobs: Any) -> Any:
-    """The synchronous jobs behind these. Anything that is not a list of jobs is passed on, and the synchronous verb refuses it."""
-    if isinstance(jobs, Iterable) and not isinstance(jobs, str | bytes | Mapping):
-        return [job.leased if isinstance(job, AsyncLeasedJob) else job for job in jobs]
-    return jobs

@@ -1,4 +1,5 @@
-"""Claims on the messages of feeds for asyncio."""
+# Generated from queue_db/feeds/claims.py. Do not change it here: `make aio` writes it anew.
+"""MessageClaim for asyncio."""
 
 from __future__ import annotations
 
@@ -7,11 +8,12 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
+from queue_db.aio.bases import MessageClaimTwin
 from queue_db.concurrency.greenlets import joined, run
-from queue_db.feeds import Message, MessageClaim
+from queue_db.feeds.message import Message
 
 
-class AsyncMessageClaim:
+class AsyncMessageClaim(MessageClaimTwin):
     """Claimed messages, which nobody else can claim until the claim ends. Safe to share between threads.
 
     :ivar id: a text; any process that has it can do with the claim what its holder can: ``feed.find_claim``, ``feed.delete``.
@@ -19,12 +21,6 @@ class AsyncMessageClaim:
     :ivar attempts: how often each of them was claimed.
     :ivar expires_at: the end of the claim, as far as this object knows.
     """
-
-    def __init__(self, claim: MessageClaim) -> None:
-        self._sync = claim
-        self.id = claim.id
-        self.messages = claim.messages
-        self.attempts = claim.attempts
 
     @property
     def expires_at(self) -> datetime:

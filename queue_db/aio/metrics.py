@@ -1,30 +1,31 @@
-"""``db.metrics``: the numbers of each queue, now and over time."""
+# Generated from queue_db/monitoring/metrics.py. Do not change it here: `make aio` writes it anew.
+"""Metrics for asyncio."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
+from queue_db.aio.bases import Twin
 from queue_db.concurrency.greenlets import run
 from queue_db.monitoring.metrics import Metrics, QueueMetrics
 from queue_db.store.metrics import FINE
 
 
-class AsyncMetrics:
+class AsyncMetrics(Twin[Metrics]):
     """The numbers of each queue: the last day in steps of ten seconds, thirty days in steps of ten minutes.
 
     Workers write them, and so does a service; a program that runs neither calls :meth:`take` every ten seconds. One process of all
-    counts the jobs, at most 1 % of the time: where a count takes s seconds, the next one comes 100 · s seconds later.
+    counts the jobs, up to 10,000 of each queue and state, at most 1 % of the time: where a count takes s seconds, the next one
+    comes 100 · s seconds later. For the history queues with more jobs are also counted whole, in the background and with a rest of
+    their own.
     """
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
 
     async def latest(self) -> list[QueueMetrics]:
         """The newest numbers of each queue that had jobs within a day, by name; ``at`` is when the jobs were counted.
 
         The counts are those of the last minute or little more, ``duration``. Reads one row, and the rows of a minute.
         """
-        return await run(self._metrics.latest)
+        return await run(self._sync.latest)
 
     async def history(self, queue: str | None = None, *, since: datetime, width: int = FINE) -> list[QueueMetrics]:
         """The numbers of a queue, or of all, since then, by queue and time; ``at`` is the beginning of ``width`` seconds.
@@ -35,7 +36,7 @@ class AsyncMetrics:
 
         :param width: a multiple of 10 seconds: for the last day; a multiple of 600: for the last 30 days.
         """
-        return await run(self._metrics.history, queue, since=since, width=width)
+        return await run(self._sync.history, queue, since=since, width=width)
 
     async def take(self) -> bool:
         """Write what this process did since the last call, and count the jobs of all queues if that is due.
@@ -44,11 +45,11 @@ class AsyncMetrics:
 
         :raises StorageError: the count failed; the next one begins after a rest.
         """
-        return await run(self._metrics.take)
+        return await run(self._sync.take)
 
     async def flush(self) -> None:
         """Write what this process did since the last call.
 
         :raises StorageError: the next call writes it.
         """
-        await run(self._metrics.flush)
+        await run(self._sync.flush)

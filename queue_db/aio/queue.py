@@ -1,15 +1,17 @@
-"""One queue for asyncio: enqueue, claim and settle."""
+# Generated from queue_db/queue.py. Do not change it here: `make aio` writes it anew.
+"""Queue for asyncio."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, overload
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
-from queue_db.aio.leased import AsyncLeasedJob, settled
+from queue_db.aio.bases import QueueTwin, settled
+from queue_db.aio.leased import AsyncLeasedJob
 from queue_db.concurrency.greenlets import joined, run, within
 from queue_db.model import (
     Controls,
@@ -23,23 +25,11 @@ from queue_db.model import (
     State,
     Verdict,
 )
-from queue_db.queue import Queue
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 
-if TYPE_CHECKING:
-    from queue_db.aio.db import AsyncQueueDB
 
-
-class AsyncQueue:
+class AsyncQueue(QueueTwin):
     """One queue: enqueue, claim, settle, inspect. For the tasks of one event loop; get it from :meth:`AsyncQueueDB.queue`."""
-
-    def __init__(self, db: AsyncQueueDB, queue: Queue) -> None:
-        self.db = db
-        self.name = queue.name
-        self._queue = queue
-
-    def __repr__(self) -> str:
-        return f"<AsyncQueue {self.name!r} of {self.db.url}>"
 
     @overload
     async def enqueue(
@@ -115,7 +105,7 @@ class AsyncQueue:
         :raises DuplicateJobError: a live job has the key; nothing was enqueued.
         """
         return await run(
-            self._queue.enqueue,
+            self._sync.enqueue,
             kind,
             payload,
             delay=delay,
@@ -186,7 +176,7 @@ class AsyncQueue:
         :param ids: False: return how many jobs were added, those that replaced another one too, and no ids. On PostgreSQL that
             takes less time.
         """
-        return await run(self._queue.enqueue_many, jobs, on_duplicate=on_duplicate, ids=ids, using=joined(using))
+        return await run(self._sync.enqueue_many, jobs, on_duplicate=on_duplicate, ids=ids, using=joined(using))
 
     @overload
     async def enqueue_batch(
@@ -225,11 +215,11 @@ class AsyncQueue:
         :param on_duplicate: ``raise`` or ``skip``; the batch does not wait for skipped jobs.
         :return: the batch's id, for :meth:`QueueDB.batch`, and the jobs' ids by position.
         """
-        return await run(self._queue.enqueue_batch, jobs, then, on_duplicate=on_duplicate, using=joined(using))
+        return await run(self._sync.enqueue_batch, jobs, then, on_duplicate=on_duplicate, using=joined(using))
 
     async def holders(self, unique_keys: Iterable[str]) -> dict[str, int]:
         """Ids, by key, of the jobs that have taken these keys with ``unique_for``, done or not; a free key has none."""
-        return await run(self._queue.holders, unique_keys)
+        return await run(self._sync.holders, unique_keys)
 
     async def claim(
         self, limit: int = 1, lease: float = 60.0, *, delete: bool = False, worker: str | None = None
@@ -242,7 +232,8 @@ class AsyncQueue:
         :param delete: delete them from the table, as :meth:`pop` does: nothing is left to settle, every verb returns LOST.
         :param worker: the name that the jobs show, for a program that claims for others; default: ``db.worker``.
         """
-        return [AsyncLeasedJob(job, self) for job in await run(self._queue.claim, limit, lease, delete=delete, worker=worker)]
+        found = await run(self._sync.claim, limit, lease, delete=delete, worker=worker)
+        return [AsyncLeasedJob(each, self) for each in found]
 
     async def handle(self, job_id: int, version: int, token: str) -> AsyncLeasedJob:
         """The object of a claim, made anew: for settling where the object that :meth:`claim` returned is not at hand.
@@ -252,11 +243,13 @@ class AsyncQueue:
 
         :raises LeaseLostError: the job is gone, or has another version or token: another worker may have it.
         """
-        return AsyncLeasedJob(await run(self._queue.handle, job_id, version, token), self)
+        found = await run(self._sync.handle, job_id, version, token)
+        return AsyncLeasedJob(found, self)
 
     async def handles(self, leases: Iterable[tuple[int, int, str]]) -> list[AsyncLeasedJob | None]:
         """:meth:`handle` for many leases ``(id, version, token)``, in one read; None, counted as ``lost``, where it is lost."""
-        return [None if job is None else AsyncLeasedJob(job, self) for job in await run(self._queue.handles, leases)]
+        found = await run(self._sync.handles, leases)
+        return [None if each is None else AsyncLeasedJob(each, self) for each in found]
 
     async def exchange(
         self, jobs: Sequence[AsyncLeasedJob], limit: int = 1, lease: float = 60.0, *, unless_due: Iterable[str] = ()
@@ -280,8 +273,8 @@ class AsyncQueue:
         :raises ArgumentError: ``jobs`` is no list of leased jobs of this queue, or another argument is out of range.
         :raises StorageError: the completion failed, or there was nothing to complete and the claim failed. Nothing was won.
         """
-        verdicts, won = await run(self._queue.exchange, settled(jobs), limit, lease, unless_due=unless_due)
-        return verdicts, [AsyncLeasedJob(job, self) for job in won]
+        found = await run(self._sync.exchange, settled(jobs), limit, lease, unless_due=unless_due)
+        return found[0], [AsyncLeasedJob(each, self) for each in found[1]]
 
     async def pop(self, limit: int = 1) -> list[Job]:
         """Claim up to ``limit`` due jobs and delete them in the same transaction: *at most once*.
@@ -289,7 +282,7 @@ class AsyncQueue:
         A crash after this call loses them: use it for work that may rather be skipped than done twice. One commit per batch
         instead of two.
         """
-        return await run(self._queue.pop, limit)
+        return await run(self._sync.pop, limit)
 
     async def complete_many(
         self,
@@ -302,7 +295,7 @@ class AsyncQueue:
 
         :param retained: the result to keep of each job, for :meth:`QueueDB.finished`; None: none.
         """
-        return await run(self._queue.complete_many, settled(jobs), using=joined(using), retained=retained)
+        return await run(self._sync.complete_many, settled(jobs), using=joined(using), retained=retained)
 
     async def fail_many(
         self,
@@ -317,23 +310,23 @@ class AsyncQueue:
         :param retry_in: seconds until the next attempt, for all or for each; None: the backoff.
         :param last: whether this was the last attempt, for each; default: by its ``max_attempts``.
         """
-        return await run(self._queue.fail_many, settled(jobs), error, retry_in=retry_in, last=last)
+        return await run(self._sync.fail_many, settled(jobs), error, retry_in=retry_in, last=last)
 
     async def snooze_many(self, jobs: Sequence[AsyncLeasedJob], seconds: float) -> list[Verdict]:
         """Make these jobs due again in ``seconds``; this does not count as an attempt."""
-        return await run(self._queue.snooze_many, settled(jobs), seconds)
+        return await run(self._sync.snooze_many, settled(jobs), seconds)
 
     async def release_many(self, jobs: Sequence[AsyncLeasedJob]) -> list[Verdict]:
         """Make these jobs due again now; this does not count as an attempt."""
-        return await run(self._queue.release_many, settled(jobs))
+        return await run(self._sync.release_many, settled(jobs))
 
     async def extend_many(self, jobs: Sequence[AsyncLeasedJob], seconds: float) -> list[Verdict]:
         """Extend the leases of these jobs to ``seconds`` from now; their versions go up by one."""
-        return await run(self._queue.extend_many, settled(jobs), seconds)
+        return await run(self._sync.extend_many, settled(jobs), seconds)
 
     async def cancel_many(self, jobs: Sequence[AsyncLeasedJob]) -> list[Verdict]:
         """Cancel these jobs: they leave the queue."""
-        return await run(self._queue.cancel_many, settled(jobs))
+        return await run(self._sync.cancel_many, settled(jobs))
 
     async def bury_many(
         self,
@@ -346,7 +339,7 @@ class AsyncQueue:
 
         :param reason: shown by log records, events and metrics.
         """
-        return await run(self._queue.bury_many, settled(jobs), error, reason=reason)
+        return await run(self._sync.bury_many, settled(jobs), error, reason=reason)
 
     async def defer_unknown_many(
         self, jobs: Sequence[AsyncLeasedJob], error: BaseException | str, *, grace: float
@@ -356,12 +349,12 @@ class AsyncQueue:
         They return after a second at first, later after up to a minute: another worker may have a handler. Jobs that still have
         none ``grace`` seconds after the first time go to the dead table with ``error`` as the text.
         """
-        return await run(self._queue.defer_unknown_many, settled(jobs), error, grace=grace)
+        return await run(self._sync.defer_unknown_many, settled(jobs), error, grace=grace)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """A transaction for ``using=``: committed at the end of the block, rolled back if the block raises."""
-        async with within(self._queue.transaction()) as connection:
+        async with within(self._sync.transaction()) as connection:
             yield connection
 
     async def get(self, job_id: int) -> Job:
@@ -369,11 +362,11 @@ class AsyncQueue:
 
         :raises JobNotFoundError: it was completed, cancelled or purged, or never existed.
         """
-        return await run(self._queue.get, job_id)
+        return await run(self._sync.get, job_id)
 
     async def peek(self, limit: int = 10) -> list[Job]:
         """The due jobs, in claim order, without claiming them."""
-        return await run(self._queue.peek, limit)
+        return await run(self._sync.peek, limit)
 
     async def jobs(
         self,
@@ -397,7 +390,7 @@ class AsyncQueue:
         :param limit: most jobs of the page, 1 to 1,000.
         :raises ArgumentError: there is no such state, or ``after`` is not of a page of this state and group.
         """
-        return await run(self._queue.jobs, state, kind=kind, group=group, after=after, limit=limit)
+        return await run(self._sync.jobs, state, kind=kind, group=group, after=after, limit=limit)
 
     async def stats(self, *, most: int | None = None) -> QueueStats:
         """Counts by state and kind, and the age of the oldest due job. Reads the whole queue.
@@ -405,7 +398,7 @@ class AsyncQueue:
         :param most: count at most this many jobs of each state; ``capped`` has the states of which there may be more. So it takes
             milliseconds, however many jobs there are. Of more than 32 priorities the first 32 are looked at.
         """
-        return await run(self._queue.stats, most=most)
+        return await run(self._sync.stats, most=most)
 
     async def reschedule(
         self,
@@ -431,7 +424,7 @@ class AsyncQueue:
         :raises JobNotFoundError: there is no such live job.
         :raises JobStateError: it is running, or it is blocked in its group and a time was given.
         """
-        return await run(self._queue.reschedule, job_id, run_at=run_at, delay=delay, priority=priority, version=version)
+        return await run(self._sync.reschedule, job_id, run_at=run_at, delay=delay, priority=priority, version=version)
 
     async def pause(self, *, wait: float | None = None) -> bool:
         """Stop all workers from claiming from this queue until :meth:`resume`, also across restarts.
@@ -440,11 +433,11 @@ class AsyncQueue:
             when no job has run for that time; the call may take that much longer than ``wait``.
         :return: whether no job runs; without ``wait`` True.
         """
-        return await run(self._queue.pause, wait=wait)
+        return await run(self._sync.pause, wait=wait)
 
     async def resume(self) -> None:
         """Let workers claim from this queue again."""
-        await run(self._queue.resume)
+        await run(self._sync.resume)
 
     async def limit(
         self, *, concurrency: int | None = None, rate: int | None = None, per: float = 1.0, per_group: int | None = None
@@ -458,18 +451,18 @@ class AsyncQueue:
         :param rate: most jobs started in ``per`` seconds. After an idle time that many may start at once.
         :param per_group: most running jobs of one group at once, default one. Every claim obeys it.
         """
-        await run(self._queue.limit, concurrency=concurrency, rate=rate, per=per, per_group=per_group)
+        await run(self._sync.limit, concurrency=concurrency, rate=rate, per=per, per_group=per_group)
 
     async def repair_groups(self) -> int:
         """Unblock the groups of this queue whose next job waits for no other, as after a job was deleted by hand.
 
         Return how many they were. Workers call it once a minute.
         """
-        return await run(self._queue.repair_groups)
+        return await run(self._sync.repair_groups)
 
     async def controls(self) -> Controls:
         """The pause and the limits of this queue."""
-        return await run(self._queue.controls)
+        return await run(self._sync.controls)
 
     async def cancel(self, job_id: int, *, version: int | None = None) -> Verdict:
         """Cancel a live job in any state. A worker that runs it loses its lease.
@@ -479,8 +472,8 @@ class AsyncQueue:
         :param version: cancel it only if it still has this version.
         :raises JobNotFoundError: there is no such live job.
         """
-        return await run(self._queue.cancel, job_id, version=version)
+        return await run(self._sync.cancel, job_id, version=version)
 
     async def purge(self) -> int:
         """Delete all due, scheduled and blocked jobs, but no running ones, in batches; return how many."""
-        return await run(self._queue.purge)
+        return await run(self._sync.purge)

@@ -1,4 +1,5 @@
-"""``db.topic(name)`` and ``db.routes`` for asyncio."""
+# Generated from queue_db/routes/topic.py and queue_db/routes/registry.py. Do not change it here: `make aio` writes it anew.
+"""Topic, Routes for asyncio."""
 
 from __future__ import annotations
 
@@ -7,17 +8,16 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
+from queue_db.aio.bases import Twin
 from queue_db.concurrency.greenlets import joined, run
 from queue_db.model import OnTrimmed, PatternForm
-from queue_db.routes import Dry, Routes, Topic
-from queue_db.routes.registry import Counted, Definitions, Infos
+from queue_db.routes.plan import Dry
+from queue_db.routes.registry import Counted, Definitions, Infos, Routes
+from queue_db.routes.topic import Topic
 
 
-class AsyncTopic:
+class AsyncTopic(Twin[Topic]):
     """One topic. ``db.topic(name)`` returns it; it keeps nothing: a message goes where routes lead, or nowhere."""
-
-    def __init__(self, topic: Topic) -> None:
-        self._sync = topic
 
     async def publish(
         self,
@@ -42,8 +42,16 @@ class AsyncTopic:
         :raises ArgumentError: nothing was published.
         :raises PayloadError: nothing was published.
         """
-        options: dict[str, Any] = {"key": key, "headers": headers, "client": client, "idempotency_key": idempotency_key}
-        return await run(self._sync.publish, kind, payload, using=joined(using), **options)
+        return await run(
+            self._sync.publish,
+            kind,
+            payload,
+            key=key,
+            headers=headers,
+            client=client,
+            idempotency_key=idempotency_key,
+            using=joined(using),
+        )
 
     async def publish_many(
         self,
@@ -64,11 +72,8 @@ class AsyncTopic:
         return await run(self._sync.publish_many, messages, client=client, idempotency_key=idempotency_key, using=joined(using))
 
 
-class AsyncRoutes:
+class AsyncRoutes(Twin[Routes]):
     """The routes of one database. A route is a name for a definition; patterns subscribe it to topics."""
-
-    def __init__(self, routes: Routes) -> None:
-        self._sync = routes
 
     async def define(
         self,
@@ -102,8 +107,19 @@ class AsyncRoutes:
         :raises ConfigurationError: there is a condition, or ``by`` is more than ``topic``, ``kind``, ``key`` or ``client``, and the
             package jmespath is not installed.
         """
-        given: dict[str, Any] = {"feed": feed, "enqueue": enqueue, "forward": forward, "webhook": webhook, "count": count}
-        return await run(self._sync.define, drop=drop, group=group, where=where, matched=matched, by=by, **given)
+        return await run(
+            self._sync.define,
+            feed=feed,
+            enqueue=enqueue,
+            forward=forward,
+            webhook=webhook,
+            count=count,
+            drop=drop,
+            group=group,
+            where=where,
+            matched=matched,
+            by=by,
+        )
 
     async def set(
         self,
@@ -121,8 +137,20 @@ class AsyncRoutes:
         by: str | None = None,
     ) -> str:
         """:meth:`define`, and point the route at the definition; a new route is created. Return the definition's SHA-256."""
-        given: dict[str, Any] = {"feed": feed, "enqueue": enqueue, "forward": forward, "webhook": webhook, "count": count}
-        return await run(self._sync.set, name, drop=drop, group=group, where=where, matched=matched, by=by, **given)
+        return await run(
+            self._sync.set,
+            name,
+            feed=feed,
+            enqueue=enqueue,
+            forward=forward,
+            webhook=webhook,
+            count=count,
+            drop=drop,
+            group=group,
+            where=where,
+            matched=matched,
+            by=by,
+        )
 
     async def point(self, name: str, definition: str) -> None:
         """Point a route at a definition that is stored. From then on it does that for each message that is published.
@@ -249,5 +277,15 @@ class AsyncRoutes:
         :raises LeaseLostError: another process has opened the cursor, or it was moved or deleted. What was committed stays.
         :raises TrimmedError: messages were trimmed before they were routed.
         """
-        opening: dict[str, Any] = {"start": start, "lease": lease, "take_over": take_over, "on_trimmed": on_trimmed}
-        return await run(self._sync.follow, feed, cursor, topic=topic, limit=limit, idle=idle, **opening)
+        return await run(
+            self._sync.follow,
+            feed,
+            cursor,
+            topic=topic,
+            limit=limit,
+            idle=idle,
+            start=start,
+            lease=lease,
+            take_over=take_over,
+            on_trimmed=on_trimmed,
+        )

@@ -1,4 +1,5 @@
-"""``db.schedules``: jobs enqueued by cron lines or at intervals; each occurrence once, however many processes check."""
+# Generated from queue_db/schedules.py. Do not change it here: `make aio` writes it anew.
+"""Schedules for asyncio."""
 
 from __future__ import annotations
 
@@ -6,17 +7,15 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from queue_db.aio.bases import Twin
 from queue_db.concurrency.greenlets import run
 from queue_db.model import CatchUp
 from queue_db.schedules import Schedule, Schedules
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 
 
-class AsyncSchedules:
+class AsyncSchedules(Twin[Schedules]):
     """The schedules of one database. Workers enqueue due occurrences; :meth:`tick` does it by hand."""
-
-    def __init__(self, schedules: Schedules) -> None:
-        self._schedules = schedules
 
     async def set(
         self,
@@ -48,7 +47,7 @@ class AsyncSchedules:
         :raises PayloadError: the payload cannot be stored; nothing was changed.
         """
         return await run(
-            self._schedules.set,
+            self._sync.set,
             name,
             queue,
             kind,
@@ -65,21 +64,21 @@ class AsyncSchedules:
 
     async def list(self) -> list[Schedule]:
         """All schedules by name."""
-        return await run(self._schedules.list)
+        return await run(self._sync.list)
 
     async def pause(self, name: str) -> None:
         """Enqueue nothing by this schedule until :meth:`resume`.
 
         :raises ArgumentError: there is no such schedule.
         """
-        await run(self._schedules.pause, name)
+        await run(self._sync.pause, name)
 
     async def resume(self, name: str) -> None:
         """Enqueue again; occurrences that passed meanwhile are handled by ``catch_up``.
 
         :raises ArgumentError: there is no such schedule.
         """
-        await run(self._schedules.resume, name)
+        await run(self._sync.resume, name)
 
     async def run_now(self, name: str) -> int:
         """Enqueue the job of a schedule now, paused or not, and return its id; the next occurrence stays when it is.
@@ -88,11 +87,11 @@ class AsyncSchedules:
 
         :raises ArgumentError: there is no such schedule.
         """
-        return await run(self._schedules.run_now, name)
+        return await run(self._sync.run_now, name)
 
     async def remove(self, name: str) -> bool:
         """Delete the schedule; False if there is none."""
-        return await run(self._schedules.remove, name)
+        return await run(self._sync.remove, name)
 
     async def tick(self) -> tuple[int, float | None]:
         """Enqueue the due occurrences; return how many jobs, and the seconds until the next of any schedule (None: there is none).
@@ -101,4 +100,4 @@ class AsyncSchedules:
 
         :raises ConfigurationError: a rule cannot be parsed here; the other schedules were handled.
         """
-        return await run(self._schedules.tick)
+        return await run(self._sync.tick)

@@ -1,22 +1,21 @@
-"""``db.streams``: jobs held by Spark streams; complete them, or release them to their queues."""
+# Generated from queue_db/streams.py. Do not change it here: `make aio` writes it anew.
+"""Streams for asyncio."""
 
 from __future__ import annotations
 
 import os
 
+from queue_db.aio.bases import Twin
 from queue_db.concurrency.greenlets import run
 from queue_db.streams import Names, Stream, Streams
 
 
-class AsyncStreams:
+class AsyncStreams(Twin[Streams]):
     """The streams of one database. Readers create them; they stay."""
-
-    def __init__(self, streams: Streams) -> None:
-        self._streams = streams
 
     async def list(self, queue: str | None = None) -> list[Stream]:
         """All streams, or those of one queue, by name."""
-        return await run(self._streams.list, queue)
+        return await run(self._sync.list, queue)
 
     async def complete(self, name: str, *, checkpoint: str | os.PathLike[str] | None = None) -> int:
         """Complete the jobs that a stream holds, for the sink has them; rejected ones go to the dead table. Return how many left.
@@ -28,7 +27,7 @@ class AsyncStreams:
         :raises StreamError: there is no such stream, or the folder is not a checkpoint with a committed batch.
         :raises CheckpointMismatchError: the checkpoint has not committed a batch of this stream.
         """
-        return await run(self._streams.complete, name, checkpoint=checkpoint)
+        return await run(self._sync.complete, name, checkpoint=checkpoint)
 
     async def release(self, name: str) -> int:
         """Return the jobs that a stream holds to the queue; this does not count as an attempt; return how many.
@@ -38,11 +37,11 @@ class AsyncStreams:
 
         :raises StreamError: there is no such stream.
         """
-        return await run(self._streams.release, name)
+        return await run(self._sync.release, name)
 
     async def expire(self) -> Names:
         """Release the streams without a reader for longer than their retention; return their names.
 
         A warning is logged for each stream that may have written jobs already: see :meth:`release`.
         """
-        return await run(self._streams.expire)
+        return await run(self._sync.expire)

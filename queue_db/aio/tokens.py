@@ -1,18 +1,17 @@
-"""``db.tokens``: API tokens with their scopes and queues, and login sessions. Secrets are stored as SHA-256 only."""
+# Generated from queue_db/tokens.py. Do not change it here: `make aio` writes it anew.
+"""Tokens for asyncio."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from queue_db.aio.bases import Twin
 from queue_db.concurrency.greenlets import run
 from queue_db.tokens import SESSION_LASTS, LoginSession, Token, Tokens
 
 
-class AsyncTokens:
+class AsyncTokens(Twin[Tokens]):
     """The API tokens of one database, and the sessions of people who logged in with one."""
-
-    def __init__(self, tokens: Tokens) -> None:
-        self._tokens = tokens
 
     async def create(
         self, name: str, scopes: Iterable[str], *, queues: Iterable[str] = ("*",), expires_in: float | None = None
@@ -26,31 +25,31 @@ class AsyncTokens:
         :param expires_in: seconds; default: it does not expire.
         :raises ArgumentError: the name is taken, or an argument is outside its allowed range.
         """
-        return await run(self._tokens.create, name, scopes, queues=queues, expires_in=expires_in)
+        return await run(self._sync.create, name, scopes, queues=queues, expires_in=expires_in)
 
     async def find(self, secret: str) -> Token | None:
         """The token with this secret; None if there is none, or it has expired or was revoked."""
-        return await run(self._tokens.find, secret)
+        return await run(self._sync.find, secret)
 
     async def list(self) -> list[Token]:
         """All tokens by name, also the expired and revoked ones."""
-        return await run(self._tokens.list)
+        return await run(self._sync.list)
 
     async def revoke(self, name: str) -> bool:
         """Revoke a token: it is refused from now on, and its sessions end. False if there is none, or it was revoked before."""
-        return await run(self._tokens.revoke, name)
+        return await run(self._sync.revoke, name)
 
     async def log_in(self, secret: str, *, lasts: float = SESSION_LASTS) -> str | None:
         """Begin a session with the secret of a token and return the session's own secret, for a cookie; None if :meth:`find` is.
 
         :param lasts: seconds until the session ends, if the token does not end before.
         """
-        return await run(self._tokens.log_in, secret, lasts=lasts)
+        return await run(self._sync.log_in, secret, lasts=lasts)
 
     async def session(self, key: str) -> LoginSession | None:
         """The session with this secret; None if there is none, it has ended, or its token has expired or was revoked."""
-        return await run(self._tokens.session, key)
+        return await run(self._sync.session, key)
 
     async def log_out(self, key: str) -> bool:
         """End a session; False if there is none."""
-        return await run(self._tokens.log_out, key)
+        return await run(self._sync.log_out, key)

@@ -15,7 +15,7 @@ from tests.patience import PATIENCE
 
 async def tasks_of(queue: AsyncQueue, count: int) -> tuple[Gate, list[asyncio.Task[int | None]]]:
     """A task for each job; the first inserts, the others wait in their order."""
-    gate = Gate(queue._queue._enqueue._batcher)
+    gate = Gate(queue._sync._enqueue._batcher)
     return gate, await gate.tasks(partial(queue.enqueue, "mail"), range(count))
 
 

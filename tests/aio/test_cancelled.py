@@ -120,7 +120,7 @@ async def test_a_claim(open_async: OpenAsync, name: str) -> None:
 async def test_what_a_cancelled_claim_has_won_is_given_back_by_the_next(mail: AsyncQueue) -> None:
     """Cancelled where the answer has come, but the verb is not at its end."""
     await mail.enqueue_many([("k", number) for number in range(3)])
-    claiming = mail._queue._claims
+    claiming = mail._sync._claims
     claim = claiming._round
 
     def stop_after(*arguments: Any, **named: Any) -> Any:
@@ -139,7 +139,7 @@ async def test_what_a_cancelled_claim_has_won_is_given_back_by_the_next(mail: As
 
 async def test_a_claim_that_is_cancelled_while_it_gives_back_loses_nothing(mail: AsyncQueue) -> None:
     await mail.enqueue_many([("k", number) for number in range(6)])
-    claiming = mail._queue._claims
+    claiming = mail._sync._claims
     (first,) = await mail.claim()
     claiming._rounds.unanswered.append(Unanswered(first.leased.token))  # as if nobody had it in hand
     database: Any = claiming._core.database

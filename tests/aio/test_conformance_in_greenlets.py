@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from queue_db import QueueDB
-from queue_db.aio.db import InGreenlets
+from queue_db.aio.opening import InGreenlets
 from queue_db.feeds import Feed
 from queue_db.testing.suite import *  # noqa: F403
 from queue_db.testing.suite import Group, Notes, OpenDB, Statements, fixtures

@@ -1,0 +1,94 @@
+"""Written by hand: what a generated class needs that its synchronous namesake does not have.
+
+The classes of this package are generated from the synchronous ones (see CONTRIBUTING.md); these are their bases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from queue_db.concurrency.greenlets import run
+from queue_db.feeds import Cursor, MessageClaim, Span
+from queue_db.leased_job import JobData, LeasedJob, Payload_co
+from queue_db.queue import Queue
+
+if TYPE_CHECKING:
+    from queue_db.aio.db import AsyncQueueDB
+    from queue_db.aio.queue import AsyncQueue
+
+Sync = TypeVar("Sync")
+
+
+class Twin(Generic[Sync]):
+    """An object for asyncio, and the synchronous one whose verbs it runs in greenlets."""
+
+    def __init__(self, sync: Sync) -> None:
+        self._sync = sync
+
+
+class QueueTwin(Twin[Queue]):
+    """One queue: enqueue, claim, settle, inspect. For the tasks of one event loop; get it from :meth:`AsyncQueueDB.queue`."""
+
+    def __init__(self, db: AsyncQueueDB, queue: Queue) -> None:
+        super().__init__(queue)
+        self.db = db
+        self.name = queue.name
+
+    def __repr__(self) -> str:
+        return f"<AsyncQueue {self.name!r} of {self.db.url}>"
+
+
+class LeasedJobTwin(JobData, Generic[Payload_co]):
+    """The data of a claimed job for asyncio."""
+
+    __slots__ = ("leased", "source", "token", "worker")
+
+    def __init__(self, leased: LeasedJob[Payload_co], source: AsyncQueue) -> None:
+        super().__init__(leased.snapshot_row(), leased.queue)
+        #: The queue object that it was claimed from.
+        self.source = source
+        #: The same job, for synchronous code in a greenlet.
+        self.leased = leased
+        #: Random for each claim: with it, the id and the version :meth:`AsyncQueue.handle` makes such an object anew, elsewhere.
+        self.token = leased.token
+        #: The name that the claim gave; None: that of this process.
+        self.worker = leased.worker
+
+
+class CursorTwin(Twin[Cursor]):
+    """A cursor for ``async with``."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        await run(self._sync.__exit__, kind, error, trace)
+
+
+class SpanTwin(Twin[Span]):
+    """The data of a claimed span."""
+
+    def __init__(self, span: Span) -> None:
+        super().__init__(span)
+        self.messages = span.messages
+        self.id = span.id
+        self.version = span.version
+        self.attempts = span.attempts
+
+
+class MessageClaimTwin(Twin[MessageClaim]):
+    """The data of a claim on messages."""
+
+    def __init__(self, claim: MessageClaim) -> None:
+        super().__init__(claim)
+        self.id = claim.id
+        self.messages = claim.messages
+        self.attempts = claim.attempts
+
+
+def settled(jobs: Any) -> Any:
+    """The synchronous jobs behind these. Anything that is not a list of jobs is passed on, and the synchronous verb refuses it."""
+    if isinstance(jobs, Iterable) and not isinstance(jobs, str | bytes | Mapping):
+        return [job.leased if isinstance(job, LeasedJobTwin) else job for job in jobs]
+    return jobs

@@ -1,0 +1,103 @@
+"""Written by hand: how an AsyncQueueDB opens and closes, and keeps its queues and feeds. The rest of it is generated."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+
+from sqlalchemy import URL, Engine
+from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.pool import StaticPool
+
+from queue_db import backoff
+from queue_db.aio.feeds import AsyncFeed
+from queue_db.aio.queue import AsyncQueue
+from queue_db.concurrency.greenlets import run
+from queue_db.concurrency.named import Named
+from queue_db.database.asynchronous import AsyncDatabase
+from queue_db.database.database import Database
+from queue_db.database.urls import wrong_sort
+from queue_db.db import QueueDB
+from queue_db.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from queue_db.aio.db import AsyncQueueDB
+
+
+class InGreenlets(QueueDB):
+    """The synchronous database behind an AsyncQueueDB."""
+
+    _opens: ClassVar[type[Database]] = AsyncDatabase
+
+
+class Opening:
+    """The queues of one database, for the tasks of one event loop.
+
+    ``async with AsyncQueueDB(url) as db:`` opens and closes it; or :meth:`open` and :meth:`close`.
+
+    A verb whose task is cancelled is done or not done, never half, and its connection is closed. Jobs won by a cancelled claim are
+    released by the queue's next claim, or return when their leases end.
+
+    :param url_or_engine: a database URL, or a SQLAlchemy AsyncEngine, to share its pool. When the server becomes read-only,
+        as after a failover, the engine is disposed, also a caller's own: its idle connections are closed.
+    :raises ArgumentError: ``retry_after`` is not a function of one number.
+    :raises ConfigurationError: the engine is not for asyncio, or shares one connection between tasks.
+    """
+
+    def __init__(
+        self, url_or_engine: str | URL | AsyncEngine, *given: Any, retry_after: backoff.Backoff | None, **named: Any
+    ) -> None:
+        if retry_after is not None:
+            backoff.checked("retry_after", retry_after)
+        if isinstance(url_or_engine, Engine):
+            raise ConfigurationError(wrong_sort("an Engine", "an AsyncEngine", asynchronous=True))
+        if isinstance(url_or_engine, AsyncEngine) and isinstance(url_or_engine.pool, StaticPool):
+            raise ConfigurationError(
+                "this engine has one connection for all tasks at once: use a file, or AsyncQueueDB('sqlite://')"
+            )
+        sync = url_or_engine.sync_engine if isinstance(url_or_engine, AsyncEngine) else url_or_engine
+        self._make: Callable[[], QueueDB] = partial(InGreenlets, sync, *given, retry_after=retry_after, **named)
+        self._opening = asyncio.Lock()
+        self._opened: QueueDB | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin without queues and feeds: those of a database that was closed lead nowhere."""
+        whole = cast("AsyncQueueDB", self)
+        self._queues: Named[AsyncQueue] = Named(lambda name: AsyncQueue(whole, self._db.queue(name)))
+        self._feeds: Named[AsyncFeed] = Named(lambda name: AsyncFeed(self._db.feed(name)))
+
+    async def open(self) -> Self:
+        """Connect and check the server; return this object.
+
+        :raises ConfigurationError: unknown scheme, strategy or removal; driver not installed, or not for asyncio.
+        :raises UnsupportedError: the server is too old, or lacks a capability that the strategy or the removal needs.
+        :raises StorageError: the server does not answer or refuses the login.
+        """
+        async with self._opening:
+            if self._opened is None:
+                self._opened = await run(self._make)
+        return self
+
+    async def _close(self) -> None:
+        opened, self._opened = self._opened, None
+        self._forget()
+        if opened is not None:
+            await run(opened.close)
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *exc: object) -> None:
+        await cast("AsyncQueueDB", self).close()
+
+    def __repr__(self) -> str:
+        return "<AsyncQueueDB, not open>" if self._opened is None else f"<Async{repr(self._opened)[1:]}"
+
+    @property
+    def _db(self) -> QueueDB:
+        if self._opened is None:
+            raise ConfigurationError("this AsyncQueueDB is not open: async with AsyncQueueDB(url) as db, or await db.open()")
+        return self._opened

@@ -1,0 +1,162 @@
+"""The classes for asyncio are generated from the synchronous ones: the files are up to date, and a change is noticed."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import queue_db.aio
+from tools import asynchronous
+from tools.asynchronous import FILES, ROOT, TWINS, different, for_tasks, main, twinned
+
+#: The files in queue_db/aio that are written by hand.
+BY_HAND = {"__init__", "bases", "opening"}
+
+Change = Callable[[str, str, str], None]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """The files that the classes are generated from, and the generated ones."""
+    for twin in TWINS.values():
+        path = Path(f"{twin.module.replace('.', '/')}.py")
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / path, tmp_path / path)
+    shutil.copytree(ROOT / "queue_db" / "aio", tmp_path / "queue_db" / "aio", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+@pytest.fixture
+def change(tree: Path) -> Change:
+    """Replaces a text in a file of the package."""
+
+    def changed(file: str, text: str, other: str) -> None:
+        path = tree / "queue_db" / file
+        assert path.read_text().count(text) == 1
+        path.write_text(path.read_text().replace(text, other))
+
+    return changed
+
+
+@pytest.fixture(autouse=True)
+def one_file(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Generates ``dead.py`` alone where a test changes something: that takes a second less for each other file."""
+    if "tree" in request.fixturenames:
+        monkeypatch.setattr(asynchronous, "FILES", {"dead": FILES["dead"]})
+
+
+def test_the_files_are_up_to_date() -> None:
+    """``make lint`` compares them, too."""
+    assert [str(path.relative_to(ROOT)) for path in different()] == [], "write them anew with: make aio"
+
+
+def test_nothing_changes_where_nothing_was_changed(tree: Path) -> None:
+    assert different(tree) == {}
+
+
+def test_each_file_says_whether_it_is_generated() -> None:
+    for path in (ROOT / "queue_db" / "aio").glob("*.py"):
+        assert (path.stem in FILES) is not (path.stem in BY_HAND), path.name
+        assert path.read_text().startswith("# Generated from queue_db/") is (path.stem in FILES), path.name
+
+
+def test_each_generated_class_is_public() -> None:
+    assert set(queue_db.aio.__all__) == set(TWINS)
+
+
+def test_a_changed_signature_is_noticed_and_written(tree: Path, change: Change, capsys: pytest.CaptureFixture[str]) -> None:
+    change("dead.py", "most: int = MOST_COUNTED", "most: int = 5")
+    assert main(["check"], tree) == 1
+    assert capsys.readouterr().out == (
+        "queue_db/aio/dead.py is not what its synchronous class says; it is written anew by: make aio\n"
+    )
+    assert main(["write"], tree) == 0
+    assert "most: int = 5" in (tree / "queue_db" / "aio" / "dead.py").read_text()
+    assert main(["check"], tree) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "other", "written"),
+    [
+        ("most: int = MOST_COUNTED\n", "most: int = 5, fast: bool = False\n", "most=most, fast=fast)"),
+        ("ids: int | Iterable[int] | None", "ids: Iterable[int] | None", "ids: Iterable[int] | None"),
+        ("    ) -> JobIds:", "    ) -> set[int]:", "    ) -> set[int]:"),
+        ("How many dead jobs there are", "The number of dead jobs", '"""The number of dead jobs'),
+        ("They stay until redriven or purged.", "They stay.", "buried by a handler. They stay."),
+        ("    def count(", "    def last(self) -> Job: ...\n    def count(", "return await run(self._sync.last)"),
+    ],
+    ids=["parameter", "annotation", "return type", "docstring", "docstring of the class", "verb"],
+)
+def test_a_change_is_noticed(tree: Path, change: Change, text: str, other: str, written: str) -> None:
+    change("dead.py", text, other)
+    assert [written in fresh for fresh in different(tree).values()] == [True]
+
+
+def test_a_verb_that_is_gone_is_noticed(tree: Path, change: Change) -> None:
+    change("dead.py", "    def count(", "    def _count(")
+    assert ["def count(" in fresh for fresh in different(tree).values()] == [False]
+
+
+def test_a_change_by_hand_is_noticed(tree: Path, change: Change) -> None:
+    change("aio/dead.py", "limit: int = 100", "limit: int = 50")
+    assert list(different(tree)) == [tree / "queue_db" / "aio" / "dead.py"]
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ("    def few(self, *ids: int) -> int: ...\n", "DeadJobs.few: tools/asynchronous.py does not know these parameters"),
+        ("    def few(self) -> set[Queue]: ...\n", r"cannot make set\[AsyncQueue\]"),
+        ("    def few(self): ...\n", "an annotation is missing"),
+    ],
+    ids=["parameters", "return type", "no annotation"],
+)
+def test_what_cannot_be_generated_is_refused(tree: Path, change: Change, other: str, why: str) -> None:
+    change("dead.py", "    def count(", f"{other}    def count(")
+    with pytest.raises(TypeError, match=why):
+        different(tree)
+
+
+def test_what_a_class_does_not_have_cannot_be_left_out(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asynchronous, "FILES", {"dead": [FILES["dead"][0]._replace(without=["exhume"])]})
+    with pytest.raises(TypeError, match="DeadJobs has no exhume: take it out"):
+        different(tree)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [
+        ("int | None", "int | None"),
+        ("str | URL | Engine", "str | URL | AsyncEngine"),
+        ("Connection | Session | None", "AsyncConnection | AsyncSession | None"),
+        ("Connection | Session | AsyncConnection | AsyncSession | None", "AsyncConnection | AsyncSession | None"),
+        ("Verdict | Awaitable[Verdict]", "Verdict"),
+        ("list[LeasedJob | None]", "list[AsyncLeasedJob | None]"),
+        ("Iterator[Message]", "AsyncIterator[Message]"),
+    ],
+)
+def test_annotations(annotation: str, expected: str) -> None:
+    assert for_tasks(ast.parse(annotation, mode="eval").body) == expected
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [
+        ("list[AsyncConnection]", "found"),
+        ("AsyncCursor", "AsyncCursor(found)"),
+        ("AsyncSpan | None", "None if found is None else AsyncSpan(found)"),
+        ("list[AsyncLeasedJob | None]", "[None if each is None else AsyncLeasedJob(each, self) for each in found]"),
+        ("tuple[list[Verdict], AsyncCursor]", "found[0], AsyncCursor(found[1])"),
+    ],
+)
+def test_twins_of_what_is_returned(annotation: str, expected: str) -> None:
+    assert twinned(annotation, "found") == expected
+
+
+def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["wrote"]) == 2
+    assert "write | check" in capsys.readouterr().out
