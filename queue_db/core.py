@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakSet
 
 from sqlalchemy import Connection, Row
@@ -20,7 +20,7 @@ from queue_db.codecs import Codec, Schema
 from queue_db.concurrency.named import Named
 from queue_db.concurrency.tally import Tally
 from queue_db.database import migrate
-from queue_db.database.database import ATTEMPTS, Database
+from queue_db.database.database import Database, Run
 from queue_db.errors import ConfigurationError, PermanentStorageError, StorageError
 from queue_db.notifications.deaths import Deaths
 from queue_db.notifications.loop import LoopListening
@@ -43,23 +43,6 @@ _T = TypeVar("_T")
 
 # Characters of the random part of a process's name. Containers may share a host name and process ids; this part still differs.
 _RANDOM = 8
-
-
-class Run(NamedTuple):
-    """How a function runs in a transaction: see :meth:`queue_db.database.database.Database.run`.
-
-    :param name: its name in errors; empty: the function's own.
-    :param write: it changes rows.
-    :param attempts: how often it runs at most while the database asks to try again.
-    :param direct: it is one statement, or begins its transaction itself.
-    :param repeatable: running it twice does no harm.
-    """
-
-    name: str = ""
-    write: bool = True
-    attempts: int = ATTEMPTS
-    direct: bool = False
-    repeatable: bool = False
 
 
 _READ = Run(write=False)
@@ -218,17 +201,10 @@ class Core:
         """
         if not self._schema_fits or self.database.closed:
             self.ready()
+        if not how.name:
+            how = how._replace(name=name_of(function))
         work: Callable[..., _T] = partial(function, **kwargs) if kwargs else function
-        return self.database.commit(
-            work,
-            *args,
-            store=self.store,
-            name=how.name or name_of(function),
-            write=how.write,
-            attempts=how.attempts,
-            direct=how.direct,
-            repeatable=how.repeatable,
-        )
+        return self.database.commit(how, work, args, self.store)
 
     def run_batch(
         self, how: Run, function: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -20,7 +19,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState, QueuePool
 
 from queue_db.database.masking import masked
-from queue_db.dialects import Dialect, transactions
+from queue_db.dialects import Dialect, direct, transactions
+from queue_db.dialects.transactions import PooledConnection
 
 log = logging.getLogger("queue_db.database")
 
@@ -43,9 +43,10 @@ class Connections:
         self._alone = isinstance(engine.pool, QueuePool)
         if made_here:
             event.listen(engine, "reset", self._returned)
-        self._closed = threading.Event()
+        # How many may be idle; none after the end.
+        self._room = keep
         # append and pop are atomic.
-        self._idle: deque[Connection] = deque()
+        self._idle: deque[PooledConnection] = deque()
         self._process = os.getpid()
         # Never freed: asyncpg closes what is freed, and so takes its socket from the parent's event loop, too.
         self._inherited: list[object] = []
@@ -53,18 +54,18 @@ class Connections:
     @contextmanager
     def one(self) -> Iterator[Connection]:
         """A connection for this block."""
-        connection = self.take()
+        pooled = self.take()
         in_doubt = True
         try:
-            yield connection
+            yield pooled.connection
             in_doubt = False
         except SQLAlchemyError:
             in_doubt = False
             raise
         finally:
-            self.put_back(connection, in_doubt=in_doubt)
+            self.put_back(pooled, in_doubt=in_doubt)
 
-    def take(self) -> Connection:
+    def take(self) -> PooledConnection:
         """A connection for the caller alone, until :meth:`put_back`."""
         if self._process != os.getpid():
             self.forget_parents()
@@ -73,7 +74,7 @@ class Connections:
         except IndexError:
             pass  # none is idle
         try:
-            return self._engine.connect()
+            return PooledConnection(self._engine.connect())
         except SQLAlchemyError:
             raise
         except BaseException as error:
@@ -88,32 +89,31 @@ class Connections:
             self._engine.dispose(close=False)
             self._process = os.getpid()
 
-    def put_back(self, connection: Connection, *, in_doubt: bool = False) -> None:
+    def put_back(self, pooled: PooledConnection, *, in_doubt: bool = False) -> None:
         """Return a connection in any state; a broken one is closed, and one that may not be idle, and each after :meth:`close`.
 
         :param in_doubt: an exception has come that may have interrupted a statement.
         """
-        usable = not (connection.closed or connection.invalidated)
+        connection, usable = pooled.connection, pooled.proxied.dbapi_connection is not None
         if usable and (in_doubt or self._alone):
-            fairy = connection.connection
-            at_rest = not in_doubt and transactions.at_rest(fairy.info) and self._dialect.is_idle(fairy.driver_connection)
-            if not at_rest and not self._recovered(fairy.driver_connection, fairy.info):
+            at_rest = not in_doubt and direct.TRANSACTION not in pooled.info and self._dialect.is_idle(pooled.driver)
+            if not at_rest and not self._recovered(pooled.driver, pooled.info):
                 connection.invalidate()
                 _close(connection)
                 return
-        if usable and not self._closed.is_set() and len(self._idle) < self._keep and not connection.in_transaction():
-            self._idle.append(connection)
-            if self._closed.is_set():  # by another thread meanwhile
+        if usable and len(self._idle) < self._room and not connection.in_transaction():
+            self._idle.append(pooled)
+            if not self._room:  # another thread has closed this meanwhile
                 self.close()
         else:
             broken = connection.invalidated
-            if usable and self._closed.is_set() and self._keep:
+            if usable and self._keep and not self._room:
                 connection.detach()  # the engine's pool is disposed of, and would leave it open
             _close(connection)
             if broken:
                 self._drop()
 
-    def _recovered(self, driver: Any, info: dict[Any, Any]) -> bool:
+    def _recovered(self, driver: Any, info: MutableMapping[Any, Any]) -> bool:
         """Bring a connection in doubt to rest, or count and log that it will be closed."""
         if self._dialect.recover(driver):
             transactions.forget(info)
@@ -131,7 +131,7 @@ class Connections:
             record is None
             or driver is None
             or not state.asyncio_safe
-            or (transactions.at_rest(record.info) and self._dialect.is_idle(driver))
+            or (direct.TRANSACTION not in record.info and self._dialect.is_idle(driver))
         ):
             return
         if not self._recovered(driver, record.info):
@@ -141,7 +141,7 @@ class Connections:
         """Close the idle connections: if one broke or leads to the wrong server, the others probably do too."""
         with suppress(IndexError):  # another thread has taken the last one
             while self._idle:
-                connection = self._idle.pop()
+                connection = self._idle.pop().connection
                 connection.invalidate()
                 connection.close()
 
@@ -150,15 +150,15 @@ class Connections:
         self.forget_parents()
         with suppress(IndexError):  # another thread has taken the last one
             while self._idle:
-                self._idle.pop().close()
+                self._idle.pop().connection.close()
 
     def close(self) -> None:
         """Close the idle connections, and from now on each that is put back."""
-        self._closed.set()
+        self._room = 0
         self.forget_parents()
         with suppress(IndexError):  # another thread has taken the last one
             while self._idle:
-                connection = self._idle.pop()
+                connection = self._idle.pop().connection
                 connection.detach()  # as in put_back
                 connection.close()
 

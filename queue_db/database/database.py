@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import stamina
 from sqlalchemy import URL, Connection, Engine, create_engine
@@ -38,6 +38,7 @@ from queue_db.database.connections import Connections
 from queue_db.database.masking import mask, masked, secrets_in
 from queue_db.database.urls import parse_url, wrong_sort
 from queue_db.dialects import Dialect, Listener, LoopListener, dialect_for, transactions
+from queue_db.dialects.transactions import PooledConnection
 from queue_db.errors import (
     ConfigurationError,
     PermanentStorageError,
@@ -99,6 +100,19 @@ _OLD_SNAPSHOT = (
     "another transaction has changed the row since this one first read: roll back and run the transaction again. At READ COMMITTED "
     "the database does not refuse it"
 )
+
+
+class Run(NamedTuple):
+    """How a function runs in a transaction: see :meth:`Database.run`.
+
+    :param name: its name in errors; for :class:`~queue_db.core.Core` empty: the function's own.
+    """
+
+    name: str = ""
+    write: bool = True
+    attempts: int = ATTEMPTS
+    direct: bool = False
+    repeatable: bool = False
 
 
 class Database:
@@ -213,6 +227,7 @@ class Database:
         sql = connection.dialect
         self.capabilities: frozenset[Capability] = self.dialect.capabilities(sql)
         self.server = self.dialect.server(sql)
+        self.dialect.direct = self.dialect.bypasses_sqlalchemy(sql)
         version, minimum = tuple(sql.server_version_info or ()), self.dialect.minimum_for(sql)
         if version and version[: len(minimum)] < minimum:
             raise UnsupportedError(
@@ -252,42 +267,31 @@ class Database:
 
         An error during COMMIT is not retried: its outcome is unknown (``outcome_unknown``).
 
+        :param write: it changes rows.
+        :param attempts: how often it runs at most while the database asks to try again.
         :param store: ``work`` gets a :class:`Transaction` on these tables in place of the connection; what follows it is done here.
         :param direct: ``work`` is one statement, or begins its transaction itself (``tx.begin``): no BEGIN and COMMIT around
             it where connections do without. Its outcome is unknown too if the connection breaks.
         :param repeatable: running it twice does no harm, so an unknown outcome is retried too.
         :raises StorageError: the database refuses, or still asks to try again after the last attempt.
         """
-        answer, tx = self.commit(
-            work, *arguments, name=name, store=store, write=write, attempts=attempts, direct=direct, repeatable=repeatable
-        )
+        answer, tx = self.commit(Run(name, write, attempts, direct, repeatable), work, arguments, store)
         if store is not None:
             tx.follow()
         return answer
 
-    def commit(
-        self,
-        work: Callable[..., _T],
-        *arguments: Any,
-        name: str,
-        store: Store | None,
-        write: bool = True,
-        attempts: int = ATTEMPTS,
-        direct: bool = False,
-        repeatable: bool = False,
-    ) -> tuple[_T, Transaction]:
+    def commit(self, how: Run, work: Callable[..., _T], arguments: tuple[Any, ...], store: Store | None) -> tuple[_T, Transaction]:
         """:meth:`run` without what follows: the caller does that, by :meth:`Transaction.follow`."""
-        again = partial(self._runs_again, repeatable)
         once = self._on_demand if self.autocommits else self._within
         try:
-            return once(work, arguments, name, store, write=write, direct=direct)
+            return once(how, work, arguments, store)
         except TransientStorageError as error:
-            if attempts <= 1 or not again(error):
+            if how.attempts <= 1 or not self._runs_again(how.repeatable, error):
                 raise
         self.pause(random.uniform(0.0, _FIRST_WAIT))
         for attempt in self._tries(
-            on=again,
-            attempts=attempts - 1,
+            on=partial(self._runs_again, how.repeatable),
+            attempts=how.attempts - 1,
             timeout=RETRY_SECONDS,
             wait_initial=_FIRST_WAIT,
             wait_max=_LONGEST_WAIT,
@@ -297,7 +301,7 @@ class Database:
                 counters = self.counters
                 with self.counting:
                     counters.retried += 1
-                return once(work, arguments, name, store, write=write, direct=direct)
+                return once(how, work, arguments, store)
         raise AssertionError("unreachable")  # pragma: no cover
 
     def _runs_again(self, repeatable: bool, error: Exception) -> bool:
@@ -305,30 +309,28 @@ class Database:
             return False
         return repeatable or not error.outcome_unknown
 
-    def _on_demand(
-        self, work: Callable[..., _T], arguments: tuple[Any, ...], name: str, store: Store | None, *, write: bool, direct: bool
-    ) -> tuple[_T, Any]:
+    def _on_demand(self, how: Run, work: Callable[..., _T], arguments: tuple[Any, ...], store: Store | None) -> tuple[_T, Any]:
         """Run ``work`` where each statement commits by itself until a transaction begins: then errors may come without a COMMIT."""
-        connection: Connection | None = None
+        pooled: PooledConnection | None = None
         tx: Transaction | None = None
         in_doubt = True
         try:
-            connection = self._connected(name)
-            with self.dialect.on_demand(connection, write=write) as transaction:
+            pooled = self._connected(how.name)
+            with self.dialect.on_demand(pooled, write=how.write) as transaction:
                 try:
-                    if not direct:
+                    if not how.direct:
                         transaction.begin()
                     if store is not None:
-                        tx = Transaction(connection, store)
-                    answer = work(tx or connection, *arguments)
+                        tx = Transaction(pooled.connection, store, on_demand=transaction)
+                    answer = work(tx or pooled.connection, *arguments)
                     if transaction.begun:
-                        self._commit(transaction.commit, name, write=write)
+                        self._commit(transaction.commit, how.name, write=how.write)
                 except DBAPIError as error:
-                    if write and error.connection_invalidated and not transaction.asked:
-                        raise self._in_doubt(error, name, "the statement") from error
+                    if how.write and error.connection_invalidated and not transaction.asked:
+                        raise self._in_doubt(error, how.name, "the statement") from error
                     raise
                 finally:
-                    if direct:
+                    if how.direct:
                         counters = self.counters
                         with self.counting:
                             counters.statements += transaction.sent
@@ -336,46 +338,45 @@ class Database:
         except BaseException as error:
             # Anything else that is raised here is in doubt, whatever its class: an interrupt may be of any.
             in_doubt = not isinstance(error, QueueDBError | SQLAlchemyError)
-            self._failed(connection, tx, error, name)
+            self._failed(pooled, tx, error, how.name)
             raise
         finally:
-            if connection is not None:
-                self.connections.put_back(connection, in_doubt=in_doubt)
+            if pooled is not None:
+                self.connections.put_back(pooled, in_doubt=in_doubt)
         return answer, tx
 
-    def _within(
-        self, work: Callable[..., _T], arguments: tuple[Any, ...], name: str, store: Store | None, *, write: bool, direct: bool
-    ) -> tuple[_T, Any]:
+    def _within(self, how: Run, work: Callable[..., _T], arguments: tuple[Any, ...], store: Store | None) -> tuple[_T, Any]:
         """Run ``work`` in a transaction of SQLAlchemy's, which has begun; ``direct`` means nothing here."""
-        connection: Connection | None = None
+        pooled: PooledConnection | None = None
         tx: Transaction | None = None
         in_doubt = True
         try:
-            connection = self._connected(name)
+            pooled = self._connected(how.name)
+            connection = pooled.connection
             with connection.begin() as transaction:
-                if write:
+                if how.write:
                     self.dialect.begin_changes(connection)
                 if store is not None:
                     tx = Transaction(connection, store)
                 answer = work(tx or connection, *arguments)
-                self._commit(transaction.commit, name, write=write)
+                self._commit(transaction.commit, how.name, write=how.write)
             in_doubt = False
         except BaseException as error:
             in_doubt = not isinstance(error, QueueDBError | SQLAlchemyError)
-            self._failed(connection, tx, error, name)
+            self._failed(pooled, tx, error, how.name)
             raise
         finally:
-            if connection is not None:
-                self.connections.put_back(connection, in_doubt=in_doubt)
+            if pooled is not None:
+                self.connections.put_back(pooled, in_doubt=in_doubt)
         return answer, tx
 
-    def _failed(self, connection: Connection | None, tx: Transaction | None, error: BaseException, name: str) -> None:
+    def _failed(self, pooled: PooledConnection | None, tx: Transaction | None, error: BaseException, name: str) -> None:
         """Raise the library's exception for one of SQLAlchemy's; return for others."""
         if tx is not None:
             tx.rolled_back()
         if isinstance(error, SQLAlchemyError):
-            if connection is not None:
-                self._drop_if_read_only(connection, error)
+            if pooled is not None:
+                self._drop_if_read_only(pooled.connection, error)
             raise self._translated(error, name) from error
 
     def _drop_if_read_only(self, connection: Connection, error: BaseException) -> None:
@@ -393,7 +394,7 @@ class Database:
         if self.closed:
             raise ConfigurationError(f"this QueueDB is closed ({self.url}): use it inside its with block, or open another")
 
-    def _connected(self, name: str) -> Connection:
+    def _connected(self, name: str) -> PooledConnection:
         if self.closed:
             self.check_open()
         try:
@@ -407,10 +408,10 @@ class Database:
     def begin(self, name: str = "begin", *, write: bool = True) -> Iterator[Connection]:
         """A connection in a transaction: committed at the end of the block, rolled back when it raises."""
         with self._errors(name):
-            connection = self._connected(name)
-            in_doubt = True
+            pooled = self._connected(name)
+            connection, in_doubt = pooled.connection, True
             try:
-                with self._transaction(connection, name, write=write):
+                with self._transaction(pooled, name, write=write):
                     yield connection
                 in_doubt = False
             except BaseException as error:
@@ -419,19 +420,19 @@ class Database:
                     self._drop_if_read_only(connection, error)
                 raise
             finally:
-                self.connections.put_back(connection, in_doubt=in_doubt)
+                self.connections.put_back(pooled, in_doubt=in_doubt)
 
     @contextmanager
-    def _transaction(self, connection: Connection, name: str, *, write: bool) -> Iterator[None]:
+    def _transaction(self, pooled: PooledConnection, name: str, *, write: bool) -> Iterator[None]:
         if self.autocommits:
-            with self.dialect.on_demand(connection, write=write) as own:
+            with self.dialect.on_demand(pooled, write=write) as own:
                 own.begin()
                 yield
                 self._commit(own.commit, name, write=write)
             return
-        with connection.begin() as transaction:
+        with pooled.connection.begin() as transaction:
             if write:
-                self.dialect.begin_changes(connection)
+                self.dialect.begin_changes(pooled.connection)
             yield
             self._commit(transaction.commit, name, write=write)
 

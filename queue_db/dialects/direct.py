@@ -31,7 +31,7 @@ _FORGOTTEN = 30.0
 
 _ASKED_AT = "queue_db.asked_at"
 
-#: Where a connection's info has the transaction of the library.
+#: Where a connection's info has the transaction of the library. Without it the last one was seen to its end.
 TRANSACTION = "queue_db.transaction"
 
 # Characters that are sent at a time; psycopg2's own 8192 keep it busy.
@@ -56,8 +56,7 @@ class Written:
     def filled(self, values: Values) -> tuple[str, tuple[Any, ...]]:
         """Text and arguments for these values."""
         if not self.lists:
-            given = {**self.fixed, **values} if self.fixed else values
-            return self.text, tuple(map(given.__getitem__, self.order))
+            return self.text, tuple(map({**self.fixed, **values}.__getitem__, self.order))
         text, arguments = self.text, []
         for name in self.order:
             value = values[name] if name in values else self.fixed[name]
@@ -123,65 +122,6 @@ def lively(connection: Connection) -> bool:
     return not readable(connection.connection.driver_connection, within=0.0)
 
 
-def fetch(connection: Connection, text: str, arguments: tuple[Any, ...], *, observed: bool) -> Sequence[Sequence[Any]]:
-    """Run a statement and return its rows.
-
-    :param observed: see :func:`observed`; then through SQLAlchemy.
-    :raises DBAPIError: as SQLAlchemy would.
-    """
-    if observed:
-        return connection.exec_driver_sql(text, arguments or None).all()
-    cursor: Any = None
-    try:
-        cursor = connection.connection.cursor()
-        cursor.execute(text, arguments)
-        rows: Sequence[Sequence[Any]] = cursor.fetchall()
-        cursor.close()
-    except BaseException as error:
-        _failed(connection, text, cursor, error)
-        raise
-    return rows
-
-
-def change(connection: Connection, text: str, arguments: tuple[Any, ...], *, observed: bool) -> int:
-    """Run a statement without rows and return how many it matched.
-
-    :raises DBAPIError: as SQLAlchemy would.
-    """
-    if observed:
-        return connection.exec_driver_sql(text, arguments or None).rowcount
-    cursor: Any = None
-    try:
-        cursor = connection.connection.cursor()
-        cursor.execute(text, arguments)
-        touched: int = cursor.rowcount
-        cursor.close()
-    except BaseException as error:
-        _failed(connection, text, cursor, error)
-        raise
-    return touched
-
-
-def load(connection: Connection, text: str, rows: Sequence[tuple[Any, ...]], *, observed: bool) -> tuple[int, int]:
-    """Run a statement for each of ``rows``; return how many rows it matched altogether, and the driver's ``lastrowid``.
-
-    :raises DBAPIError: as SQLAlchemy would.
-    """
-    if observed:
-        result = connection.exec_driver_sql(text, list(rows))
-        return result.rowcount, result.lastrowid or 0
-    cursor: Any = None
-    try:
-        cursor = connection.connection.cursor()
-        cursor.executemany(text, rows)
-        done: tuple[int, int] = cursor.rowcount, cursor.lastrowid or 0
-        cursor.close()
-    except BaseException as error:
-        _failed(connection, text, cursor, error)
-        raise
-    return done
-
-
 def copy(connection: Connection, text: str, file: IO[Any]) -> int:
     """Run a COPY of PostgreSQL's from or into ``file``, with psycopg2, and return the number of rows.
 
@@ -195,7 +135,7 @@ def copy(connection: Connection, text: str, file: IO[Any]) -> int:
         cursor.close()
     except BaseException as error:
         _hide_row(error)
-        _failed(connection, text, cursor, error)
+        failed(connection, text, cursor, error)
         raise
     return rows
 
@@ -207,7 +147,7 @@ def _hide_row(error: BaseException) -> None:
         error.args = (shown,)
 
 
-def _failed(connection: Connection, text: str, cursor: Any, error: BaseException) -> None:
+def failed(connection: Connection, text: str, cursor: Any, error: BaseException) -> None:
     """Raise SQLAlchemy's exception for a driver's, and throw a broken connection away; return for other errors.
 
     Others come from signal handlers, Ctrl-C and cancelled tasks, in the middle of a reply or behind it. The transaction cannot

@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Self
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Engine, event
 
 from queue_db.dialects import greeting
-from queue_db.dialects.transactions import OnDemand
+from queue_db.dialects.transactions import OnDemand, PooledConnection
 from queue_db.errors import ConfigurationError
 
 #: A setting without meaning to the server: where a session lacks it, the options did not arrive.
@@ -65,7 +65,7 @@ class Pooling:
         #: Whether it does; None: not known yet.
         self.found: bool | None = None
         self._options = ""
-        self._begins: tuple[str, tuple[str, ...]] | None = None
+        self._begins: tuple[str, tuple[str, ...]] = (_BEGINS, ())
 
     def watch(self, engine: Engine) -> None:
         """Check new connections of the engine."""
@@ -103,9 +103,9 @@ class Pooling:
         self._begins = _BEGINS + theirs + own, tuple(part for setting in given.items() for part in setting)
         self.found = True
 
-    def begin(self, connection: Connection) -> Whole | None:
-        """A transaction on a connection through a pooler, with the library's settings and those of the URL; None: there is none."""
-        return None if self._begins is None else Whole(connection, *self._begins)
+    def begin(self, connection: PooledConnection) -> Whole:
+        """A transaction on a connection through a pooler, with the library's settings and those of the URL."""
+        return Whole(connection, *self._begins)
 
 
 def refuse_pooler(dialect: Any, _record: Any, arguments: list[Any], options: dict[str, Any]) -> Any:

@@ -10,9 +10,7 @@ from sqlalchemy import (
     ARRAY,
     BigInteger,
     ColumnElement,
-    Connection,
     Engine,
-    Executable,
     Select,
     Table,
     any_,
@@ -99,9 +97,11 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
     def __init__(self) -> None:
         self._pooling = pooled.Pooling()
 
-    def on_demand(self, connection: Connection, *, write: bool = True) -> transactions.OnDemand:
+    def on_demand(self, pooled: transactions.PooledConnection, *, write: bool = True) -> transactions.OnDemand:
         # The connection has been made by now, so it is known.
-        return self._pooling.begin(connection) or super().on_demand(connection, write=write)
+        if self._pooling.found:
+            return self._pooling.begin(pooled)
+        return transactions.OnDemand(pooled, self.begins_writing if write else "BEGIN", direct=self.direct)
 
     _prepares = False
     _full_until = 0.0  # the monotonic time before which claims do not use the fast path
@@ -218,13 +218,9 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
         return rows.where(*within).order_by(jobs.c.group_key, jobs.c.id)
 
     def bypasses_sqlalchemy(self, sql: SQLAlchemyDialect) -> bool:
-        # Another database object of this process may have opened the connection, with its driver for asyncio.
         return self._prepares and sql.driver == "psycopg2" and not self._pooling.found
 
-    def render(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
-        if statement.get_execution_options().get(prepared.NEVER):
-            return super().render(connection, statement, values)
-        return prepared.render(connection, statement, values)
+    render = staticmethod(prepared.render)
 
     def known_alive(self, tx: Sender) -> bool:
         # A caller's connection may be of any driver, and has a transaction. Ours are of psycopg2: the other driver reads from its

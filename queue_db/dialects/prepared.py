@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import ARRAY, BindParameter, Connection, Executable, String
+from sqlalchemy import ARRAY, BindParameter, Executable, String
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql.base import PGCompiler
 from sqlalchemy.types import TypeEngine
 
 from queue_db.dialects import direct
+from queue_db.dialects.transactions import OnDemand
 
 #: Seconds after which a plan is renewed; and those after which it is, if it was used :data:`OFTEN` times.
 PLAN_AGE = 60.0
@@ -49,7 +50,7 @@ _DIALECT.statement_compiler = _Compiler  # type: ignore[assignment]
 class Prepared:
     """A statement for ``PREPARE``."""
 
-    name: str
+    name: str  #: empty: it is not prepared
     prepare: str
     execute: str
     parameters: Sequence[str]  #: names, in the order of ``execute``
@@ -57,10 +58,8 @@ class Prepared:
 
     def arguments(self, values: direct.Values) -> tuple[Any, ...]:
         """The arguments of ``execute``. Arrays are sent as PostgreSQL's own text, several times faster than the driver's."""
-        if self.lists:
-            lists = self.lists
-            return tuple([lists[name](values[name]) if name in lists else values[name] for name in self.parameters])
-        return tuple([values[name] for name in self.parameters])
+        lists = self.lists
+        return tuple([lists[name](values[name]) if name in lists else values[name] for name in self.parameters])
 
 
 @dataclass(slots=True)
@@ -71,13 +70,15 @@ class _Plan:
     uses: int = 0
 
     def is_old(self, now: float) -> bool:
-        age = now - self.made
-        return age > BUSY_PLAN_AGE and (self.uses >= OFTEN or age > PLAN_AGE)
+        """Of one that is older than :data:`BUSY_PLAN_AGE`."""
+        return self.uses >= OFTEN or now - self.made > PLAN_AGE
 
 
 @lru_cache(maxsize=512)
 def prepared(statement: Executable) -> Prepared:
     """The parts of the kept ``statement``, compiled once for each."""
+    if statement.get_execution_options().get(NEVER):
+        return Prepared("", "", "", (), {})
     compiled: Any = statement.compile(dialect=_DIALECT)  # type: ignore[attr-defined]
     order = list(compiled.positiontup)
     kinds = [compiled.binds[name].type for name in order]
@@ -94,21 +95,23 @@ def prepared(statement: Executable) -> Prepared:
     )
 
 
-def render(connection: Connection, statement: Executable, values: direct.Values) -> tuple[str, tuple[Any, ...]]:
-    """Prepare ``statement`` on this connection, unless that has been done, and return what executes it."""
-    known: dict[str, _Plan] = connection.info.setdefault(_KEY, {})
+def render(own: OnDemand, statement: Executable, values: direct.Values) -> tuple[str, tuple[Any, ...]]:
+    """Prepare ``statement`` on the connection of this transaction, unless that has been done, and return what executes it."""
     parts = prepared(statement)
+    if not parts.name:
+        return direct.written(statement, own.connection.dialect).filled(values)
+    known: dict[str, _Plan] = own.info.setdefault(_KEY, {})
     now = time.monotonic()
     plan = known.get(parts.name)
-    if plan is None or plan.is_old(now):
+    if plan is None or (now - plan.made > BUSY_PLAN_AGE and plan.is_old(now)):
         deallocate = "" if plan is None else f"DEALLOCATE {parts.name}; "
         known.pop(parts.name, None)
         plan = _Plan(now)
-        direct.change(connection, deallocate + parts.prepare, (), observed=direct.observed(connection))
+        own.change(deallocate + parts.prepare, ())
         # An interrupt between the statement and this note throws the connection away.
         known[parts.name] = plan
     plan.uses += 1
-    return parts.execute, parts.arguments(values)
+    return parts.execute, parts.arguments(values) if parts.lists else tuple([values[name] for name in parts.parameters])
 
 
 def _array_of(kind: TypeEngine[Any]) -> Callable[[Sequence[Any]], str]:

@@ -86,6 +86,8 @@ class ClaimSeam:
     notifies: ClassVar[bool] = False
     #: The statement that begins a transaction with changes.
     begins_writing: ClassVar[str] = "BEGIN"
+    #: What :meth:`bypasses_sqlalchemy` says of the driver of the library's own connections, once one is open.
+    direct: bool = False
 
     def capabilities(self, sql: SQLAlchemyDialect) -> frozenset[Capability]:
         """What this server can do. SQLAlchemy's compiler cannot be asked: on SQLite it omits SKIP LOCKED silently."""
@@ -93,9 +95,9 @@ class ClaimSeam:
 
     # --- transactions -----------------------------------------------------------------------------------------------
 
-    def on_demand(self, connection: Connection, *, write: bool = True) -> transactions.OnDemand:
+    def on_demand(self, pooled: transactions.PooledConnection, *, write: bool = True) -> transactions.OnDemand:
         """For a connection of the library, which commits each statement by itself: :meth:`begin` begins a transaction."""
-        return transactions.OnDemand(connection, self.begins_writing if write else "BEGIN")
+        return transactions.OnDemand(pooled, self.begins_writing if write else "BEGIN", direct=self.direct)
 
     def begin_changes(self, connection: Connection) -> None:
         """Several changes come in a transaction that SQLAlchemy or a caller has begun. Default: nothing more to begin."""
@@ -115,9 +117,12 @@ class ClaimSeam:
         """Whether kept statements go to this driver's cursor directly. Default: if it takes values by position."""
         return sql.paramstyle in direct.PARAMSTYLES
 
-    def render(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
+    def render(self, own: transactions.OnDemand, statement: Executable, values: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
         """Text and arguments for the driver's cursor."""
-        return direct.written(statement, connection.dialect).filled(values)
+        parts = direct.written(statement, own.connection.dialect)
+        if parts.lists or parts.fixed:
+            return parts.filled(values)
+        return parts.text, tuple(map(values.__getitem__, parts.order))
 
     # --- notifications ------------------------------------------------------------------------------------------------------
 

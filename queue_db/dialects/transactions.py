@@ -11,30 +11,62 @@ from typing import TYPE_CHECKING, Any, Self
 from sqlalchemy import Connection, Executable
 from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
 
-from queue_db.dialects import direct
+from queue_db.dialects.direct import TRANSACTION, failed, observed, written
 from queue_db.errors import QueueDBError
 
 if TYPE_CHECKING:
     from queue_db.dialects.seam import ClaimSeam
 
 
+class PooledConnection:
+    """A connection of the library, and what each use of it needs: SQLAlchemy looks these up each time."""
+
+    __slots__ = ("connection", "driver", "info", "proxied")
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        #: The pool's side of it; its ``dbapi_connection`` is None once it is closed or invalidated.
+        self.proxied: Any = connection.connection
+        self.info: MutableMapping[Any, Any] = self.proxied.info
+        #: The driver's own connection, also behind an adapter of SQLAlchemy's.
+        self.driver: Any = self.proxied.driver_connection
+
+
 class OnDemand:
     """A transaction that begins on demand, on a connection of the library, which otherwise commits each statement by itself.
 
     In a ``with`` block: an exception rolls the transaction back. The caller commits it. After an exception that may have
-    interrupted a statement nothing is sent: the connection stays marked as one in doubt (:func:`at_rest`).
+    interrupted a statement nothing is sent: the connection's ``info`` keeps the transaction, so it is in doubt.
 
     :param begins: the statement that begins it.
     :param values: its values.
+    :param direct: kept statements go to the driver's cursor.
     """
 
-    __slots__ = ("_begins", "_connection", "_info", "_outer", "_values", "asked", "begun", "interrupted", "sent")
+    __slots__ = (
+        "_begins",
+        "_driver",
+        "_outer",
+        "_values",
+        "asked",
+        "begun",
+        "connection",
+        "direct",
+        "info",
+        "interrupted",
+        "observed",
+        "sent",
+    )
 
-    def __init__(self, connection: Connection, begins: str, values: tuple[str, ...] = ()) -> None:
-        self._connection = connection
-        self._info = connection.info  # a broken connection has none
+    def __init__(self, pooled: PooledConnection, begins: str, values: tuple[str, ...] = (), *, direct: bool = False) -> None:
+        self.connection = pooled.connection
+        self.info = pooled.info
+        self._driver: Any = pooled.proxied.dbapi_connection
         self._begins = begins
         self._values = values
+        self.direct = direct
+        #: Whether somebody listens to the engine's statements: then they go through SQLAlchemy.
+        self.observed = observed(pooled.connection)
         #: The transaction around this one, where a thread has one connection for everything.
         self._outer: OnDemand | None = None
         self.begun = False
@@ -46,21 +78,21 @@ class OnDemand:
         self.sent = 0
 
     def __enter__(self) -> Self:
-        self._outer = self._info.get(direct.TRANSACTION)
-        self._info[direct.TRANSACTION] = self
+        self._outer = self.info.get(TRANSACTION)
+        self.info[TRANSACTION] = self
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, *rest: object) -> None:
         # Otherwise the connection has been taken away meanwhile, and may be another one's.
-        if self._info.get(direct.TRANSACTION) is self:
+        if self.info.get(TRANSACTION) is self:
             if error is not None:
-                if self.interrupted or interrupted(self._connection, error):
+                if self.interrupted or interrupted(self.connection, error):
                     return
                 self.rollback()
             if self._outer is None:
-                self._info.pop(direct.TRANSACTION, None)
+                self.info.pop(TRANSACTION, None)
             else:
-                self._info[direct.TRANSACTION] = self._outer
+                self.info[TRANSACTION] = self._outer
 
     def begin(self) -> None:
         """Begin it, unless it has begun."""
@@ -75,23 +107,76 @@ class OnDemand:
         :raises PendingRollbackError: the block has ignored that its connection broke, or that a statement was interrupted.
         """
         if self.begun:
-            if self.interrupted or self._connection.invalidated or self._info.get(direct.TRANSACTION) is not self:
+            if self.interrupted or self.connection.invalidated or self.info.get(TRANSACTION) is not self:
                 raise PendingRollbackError("a statement of this transaction was interrupted, or its connection broke")
             self._run("COMMIT")
             self.begun = False
 
     def rollback(self) -> None:
         """Roll it back, if it has begun. If that fails the connection is discarded, and the server rolls back."""
-        if self.begun and not self._connection.invalidated:
+        if self.begun and not self.connection.invalidated:
             try:
                 self._run("ROLLBACK")
             except DBAPIError:
-                self._connection.invalidate()
+                self.connection.invalidate()
         self.begun = False
 
     def _run(self, statement: str, values: tuple[str, ...] = ()) -> None:
+        self.change(statement, values)
+
+    # --- statements in the form of the driver ---------------------------------------------------------------------------
+
+    def fetch(self, text: str, arguments: tuple[Any, ...]) -> Sequence[Sequence[Any]]:
+        """The rows of a statement.
+
+        :raises DBAPIError: as SQLAlchemy would.
+        """
         self.sent += 1
-        direct.change(self._connection, statement, values, observed=direct.observed(self._connection))
+        if self.observed:
+            return self.connection.exec_driver_sql(text, arguments or None).all()
+        cursor: Any = None
+        try:
+            cursor = self._driver.cursor()
+            cursor.execute(text, arguments)
+            rows: Sequence[Sequence[Any]] = cursor.fetchall()
+            cursor.close()
+        except BaseException as error:
+            failed(self.connection, text, cursor, error)
+            raise
+        return rows
+
+    def change(self, text: str, arguments: tuple[Any, ...]) -> int:
+        """:meth:`fetch` for a statement without rows: how many rows it matched."""
+        self.sent += 1
+        if self.observed:
+            return self.connection.exec_driver_sql(text, arguments or None).rowcount
+        cursor: Any = None
+        try:
+            cursor = self._driver.cursor()
+            cursor.execute(text, arguments)
+            touched: int = cursor.rowcount
+            cursor.close()
+        except BaseException as error:
+            failed(self.connection, text, cursor, error)
+            raise
+        return touched
+
+    def load(self, text: str, rows: Sequence[tuple[Any, ...]]) -> tuple[int, int]:
+        """Run a statement for each of ``rows``; return how many rows it matched altogether, and the driver's ``lastrowid``."""
+        self.sent += 1
+        if self.observed:
+            result = self.connection.exec_driver_sql(text, list(rows))
+            return result.rowcount, result.lastrowid or 0
+        cursor: Any = None
+        try:
+            cursor = self._driver.cursor()
+            cursor.executemany(text, rows)
+            done: tuple[int, int] = cursor.rowcount, cursor.lastrowid or 0
+            cursor.close()
+        except BaseException as error:
+            failed(self.connection, text, cursor, error)
+            raise
+        return done
 
 
 class Sender:
@@ -99,20 +184,20 @@ class Sender:
     connections of the library, and through SQLAlchemy on a caller's.
     """
 
-    __slots__ = ("_direct", "_observed", "connection", "dialect", "on_demand")
+    __slots__ = ("_direct", "connection", "dialect", "on_demand")
 
-    def __init__(self, connection: Connection, dialect: ClaimSeam) -> None:
+    def __init__(self, connection: Connection, dialect: ClaimSeam, on_demand: OnDemand | None = None) -> None:
         self.connection = connection
         self.dialect = dialect
         #: The transaction of a connection of the library; None on a caller's connection.
-        self.on_demand: OnDemand | None = connection.info.get(direct.TRANSACTION)
-        self._direct = self.on_demand is not None and dialect.bypasses_sqlalchemy(connection.dialect)
-        self._observed = not self._direct or direct.observed(connection)
+        self.on_demand: OnDemand | None = on_demand or connection.info.get(TRANSACTION)
+        #: The same if kept statements go to the driver's cursor there.
+        self._direct = self.on_demand if self.on_demand is not None and self.on_demand.direct else None
 
     @property
     def sends_directly(self) -> bool:
         """Whether texts go to the driver's cursor, and nobody else sees them."""
-        return not self._observed
+        return self._direct is not None and not self._direct.observed
 
     def begin(self) -> None:
         """Begin it, where a connection commits each statement by itself until then."""
@@ -125,58 +210,49 @@ class Sender:
 
     def fetch(self, statement: Executable, values: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
         """The rows of a statement."""
-        if not self._direct:
+        own = self._direct
+        if own is None:
             return self.connection.execute(statement, values).all()
-        text, arguments = self.dialect.render(self.connection, statement, values)
-        if self.on_demand is not None:
-            self.on_demand.sent += 1
-        return direct.fetch(self.connection, text, arguments, observed=self._observed)
+        text, arguments = self.dialect.render(own, statement, values)
+        return own.fetch(text, arguments)
 
     def execute(self, statement: Executable, values: Mapping[str, Any]) -> int:
         """:meth:`fetch` for a statement without rows: how many rows it matched."""
-        if not self._direct:
+        own = self._direct
+        if own is None:
             return self.connection.execute(statement, values).rowcount
-        text, arguments = self.dialect.render(self.connection, statement, values)
-        if self.on_demand is not None:
-            self.on_demand.sent += 1
-        return direct.change(self.connection, text, arguments, observed=self._observed)
+        text, arguments = self.dialect.render(own, statement, values)
+        return own.change(text, arguments)
 
     def execute_many(self, statement: Executable, names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> tuple[int, int]:
         """:meth:`execute` for each of ``rows``, the values of ``names``; return also the driver's ``lastrowid``."""
-        if not self._direct:
+        own = self._direct
+        if own is None:
             named = [dict(zip(names, row, strict=True)) for row in rows]
             result = self.connection.execute(statement, named)
             return result.rowcount, result.lastrowid or 0
-        written = direct.written(statement, self.connection.dialect)
-        in_order = [*map(itemgetter(*map(names.index, written.order)), rows)]
-        if self.on_demand is not None:
-            self.on_demand.sent += 1
-        return direct.load(self.connection, written.text, in_order, observed=self._observed)
+        parts = written(statement, self.connection.dialect)
+        return own.load(parts.text, [*map(itemgetter(*map(names.index, parts.order)), rows)])
 
     def rows(self, text: str, arguments: tuple[Any, ...]) -> Sequence[Sequence[Any]]:
         """The rows of a statement in the form of the driver.
 
         :raises DBAPIError: as SQLAlchemy would.
         """
-        if self.on_demand is not None:
-            self.on_demand.sent += 1
-        return direct.fetch(self.connection, text, arguments, observed=self._observed)
+        if self._direct is None:
+            return self.connection.exec_driver_sql(text, arguments or None).all()
+        return self._direct.fetch(text, arguments)
 
 
 def own(connection: Connection) -> OnDemand | None:
     """The transaction of a connection of the library while it is in use; None on a caller's connection."""
-    transaction: OnDemand | None = connection.info.get(direct.TRANSACTION)
+    transaction: OnDemand | None = connection.info.get(TRANSACTION)
     return transaction
-
-
-def at_rest(info: MutableMapping[Any, Any]) -> bool:
-    """Whether a connection with this ``info`` has no transaction by our own record: the last one was seen to its end."""
-    return direct.TRANSACTION not in info
 
 
 def forget(info: MutableMapping[Any, Any]) -> None:
     """The transaction of a connection has ended in another way than by its own block."""
-    info.pop(direct.TRANSACTION, None)
+    info.pop(TRANSACTION, None)
 
 
 def interrupted(connection: Connection, error: BaseException) -> bool:

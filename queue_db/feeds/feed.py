@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection
 
 from queue_db import arguments
-from queue_db.core import Core, Run
+from queue_db.core import Core
+from queue_db.database.database import Run
 from queue_db.errors import FeedError
 from queue_db.feeds import claims, cursor_rows, numbering, reading
 from queue_db.feeds.building import MOST

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from queue_db.core import ONCE, Core, Run
+from queue_db.core import ONCE, Core
+from queue_db.database.database import Run
 from queue_db.errors import StorageError
 from queue_db.model import Capability
 from queue_db.store.feeds import messages, rows

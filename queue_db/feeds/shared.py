@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import Connection
 
 from queue_db import arguments
-from queue_db.core import Run, name_of
+from queue_db.core import name_of
+from queue_db.database.database import Run
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import ArgumentError, FeedError, StorageError, TransientStorageError, TrimmedError
 from queue_db.feeds import numbering

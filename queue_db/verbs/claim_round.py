@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from queue_db.core import ONCE, Core, Run
+from queue_db.core import ONCE, Core
+from queue_db.database.database import Run
 from queue_db.errors import StorageError
 from queue_db.model import ClaimedRow, ClaimRequest, ClaimResult, Completion, JobLinks, links_of
 from queue_db.store import LowWaterMarks, Transaction, settle

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
-from queue_db.core import Core, Run
+from queue_db.core import Core
+from queue_db.database.database import Run
 from queue_db.errors import StorageError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Verdict

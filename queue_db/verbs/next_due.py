@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from queue_db.core import Core, Run
+from queue_db.core import Core
+from queue_db.database.database import Run
 from queue_db.model import Capability
 from queue_db.store import upcoming as store_upcoming
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from operator import attrgetter
 
-from queue_db.core import Core, Run
+from queue_db.core import Core
+from queue_db.database.database import Run
 from queue_db.leased_job import LeasedJob
 from queue_db.model import ProgressReport
 from queue_db.store import progress, settle

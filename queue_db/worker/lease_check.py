@@ -12,7 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 
-from queue_db.core import Core, Run
+from queue_db.core import Core
+from queue_db.database.database import Run
 from queue_db.errors import QueueDBError
 from queue_db.leased_job import LeasedJob
 from queue_db.store import settle

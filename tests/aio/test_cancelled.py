@@ -11,6 +11,7 @@ from sqlalchemy import text
 
 from queue_db import State, TransientStorageError, Verdict
 from queue_db.aio import AsyncLeasedJob, AsyncQueue, AsyncQueueDB
+from queue_db.database.database import Run
 from queue_db.testing import SettableClock
 from queue_db.verbs.claim_round import Unanswered
 from tests.aio.harness import OpenAsync
@@ -145,10 +146,10 @@ async def test_a_claim_that_is_cancelled_while_it_gives_back_loses_nothing(mail:
     database: Any = claiming._core.database
     commit = database.commit
 
-    def stop_before(*arguments: Any, name: str, **named: Any) -> Any:
-        if name == "settle.give_back_claim":
+    def stop_before(how: Run, *given: Any) -> Any:
+        if how.name == "settle.give_back_claim":
             raise asyncio.CancelledError
-        return commit(*arguments, name=name, **named)
+        return commit(how, *given)
 
     database.commit = stop_before
     with pytest.raises(asyncio.CancelledError):

@@ -18,7 +18,7 @@ from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.exc import IntegrityError
 
 from queue_db import LeasedJob, Queue, QueueDB
-from queue_db.dialects import direct, transactions
+from queue_db.dialects import transactions
 from tests.interrupting import InterruptError
 
 
@@ -186,9 +186,9 @@ def test_an_error_of_the_application_for_one_of_the_database_is_no_interrupt(
 
 @pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 def test_an_interrupt_between_a_claim_and_its_rows_holds_no_lock(kind: str, queue: Queue, other: QueueDB) -> None:
-    lines, first = inspect.getsourcelines(direct.fetch)
+    lines, first = inspect.getsourcelines(transactions.OnDemand.fetch)
     (fetches,) = [first + at for at, line in enumerate(lines) if "cursor.fetchall()" in line]
-    code = direct.fetch.__code__
+    code = transactions.OnDemand.fetch.__code__
 
     def trace(frame: Any, event: str, _: Any) -> Any:
         if frame.f_code is not code:

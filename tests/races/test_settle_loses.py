@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from queue_db import JobNotFoundError, LeasedJob, Queue, QueueDB, TransientStorageError, Verdict
+from queue_db.database.database import Run
 from queue_db.testing import SettableClock
 from tests.races.interleaving import Loser, at_once, open_transaction, other_handle
 from tests.races.test_claim_loses import expired, state
@@ -186,16 +187,16 @@ def test_extend_loses_although_its_first_run_matched(
     run_once = ours.db.database._on_demand
     stolen: list[LeasedJob] = []
 
-    def undo_the_first(work: Callable[..., Any], *given: Any, **how: bool) -> Any:
+    def undo_the_first(how: Run, work: Callable[..., Any], *given: Any) -> Any:
         if stolen:
-            return run_once(work, *given, **how)
+            return run_once(how, work, *given)
 
         def matched_but_refused(*passed: Any) -> None:
             assert work(*passed) == {job.id}
             raise TransientStorageError("the database asks to try again")
 
         try:
-            return run_once(matched_but_refused, *given, **how)
+            return run_once(how, matched_but_refused, *given)
         finally:
             stolen.extend(theirs.claim(lease=1000))
 

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine, TupleType, create_engine, event
 from sqlalchemy.sql.sqltypes import Float, Integer, NullType, Numeric
 
 from queue_db.dialects import Dialect, dialect_for, direct, prepared
-from queue_db.dialects.transactions import own
+from queue_db.dialects.transactions import PooledConnection, own
 from queue_db.store import Store
 from queue_db.store.schema import tables
 from queue_db.store.wakeups import FeedNotifications, Notifications
@@ -300,7 +300,7 @@ class Place:
         with self.engine.connect() as connection, _noting(recorder, self.engine):
             recorder.connection = connection
             connection.info.clear()
-            with dialect.on_demand(connection) as transaction:
+            with dialect.on_demand(PooledConnection(connection)) as transaction:
                 if begins:
                     transaction.begin()
                 yield connection
@@ -326,6 +326,7 @@ def place(name: str) -> Place:
         sql.delete_returning = sql.insert_returning = True
     sql.default_isolation_level = "READ COMMITTED"
     dialect = dialect_for(sql.name)
+    dialect.direct = True
     if name == "postgresql":
         pooling: Any = dialect
         pooling._prepares, pooling._pooling.found = True, False

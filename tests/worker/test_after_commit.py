@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from queue_db import DuplicateJobError, Queue, QueueDB, StorageError, TransientStorageError, Verdict
-from queue_db.core import Run
+from queue_db.database.database import Run
 from queue_db.store import Transaction, settle
 
 

@@ -169,9 +169,9 @@ def sent(db, monkeypatch):
     """The names of what is run against the database."""
     names, commit = [], db.database.commit
 
-    def noted(*arguments, **options):
-        names.append(options["name"])
-        return commit(*arguments, **options)
+    def noted(how, *given):
+        names.append(how.name)
+        return commit(how, *given)
 
     monkeypatch.setattr(db.database, "commit", noted)
     return names

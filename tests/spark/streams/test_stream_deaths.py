@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from queue_db import QueueDB, State
-from queue_db.core import Run
+from queue_db.database.database import Run
 from queue_db.store import Transaction, streams
 from queue_db.store.streams import Offset
 from queue_db.testing import SettableClock
