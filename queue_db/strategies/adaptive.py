@@ -126,7 +126,8 @@ class Adaptive:
 
     def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
         """Take the head with SKIP LOCKED; or a slot of the window, and every sixteenth time the head."""
-        if self.locks(tx.dialect, tx.store.capabilities, request.call_limit or request.limit):
+        limit = request.call_limit or request.limit
+        if limit in tx.dialect.skip_locked_pays and self.locks(tx.dialect, tx.store.capabilities, limit):
             return lease.claim(tx, request, lease.CandidateWindow(lock=lease.Lock.SKIP, read=request.limit))
         # With one writer at a time there are no races: always the head.
         width = self.window(request.queue) if Capability.CONCURRENT_WRITERS in tx.store.capabilities else 1
@@ -137,14 +138,15 @@ class Adaptive:
         """Follow the misses with the window."""
         if result.locked or not (result.rows or result.missed):
             return
-        self._slots.observe(result)
+        if result.missed:
+            self._slots.observe(result)
         with self._lock:
-            self._follow(self._controls[result.queue], result)
+            control = self._controls[result.queue]
+            control.won += len(result.rows)
+            if result.missed or control.won >= _MOST_AT_ONCE:
+                self._follow(control, result)
 
     def _follow(self, control: _Control, result: ClaimResult) -> None:
-        control.won += len(result.rows)
-        if not result.missed and control.won < _MOST_AT_ONCE:
-            return
         control.learn(control.won + result.missed, result.missed)
         control.won = 0
         # An attempt costs its round trips and the rows that it takes; one more batch is `limit` more candidates.

@@ -60,7 +60,7 @@ class ClaimLoop:
         :param worker: the name that the jobs show; None: that of this process.
         :raises StorageError: nothing was won. Jobs that an earlier round won are leased, and are returned.
         """
-        return self._run(self._begun(limit, lease, delete, unless_due, worker))
+        return self._run(self._begin(limit, lease, delete, unless_due, worker))
 
     def exchange(
         self, complete: Callable[[Carrier], _T], limit: int, lease: int, *, unless_due: Iterable[str] = ()
@@ -71,7 +71,7 @@ class ClaimLoop:
         :return: what ``complete`` returned, and the jobs won: none, with a log record, if the claim failed after the completion.
         :raises Exception: ``complete`` raised it. No job is won.
         """
-        call = self._begun(limit, lease, False, unless_due, None)
+        call = self._begin(limit, lease, False, unless_due, None)
         try:
             completed = complete(partial(self._carry, call))
         except BaseException:
@@ -83,8 +83,9 @@ class ClaimLoop:
             log.warning("the jobs of %r are completed, but the claim of the next ones failed", self._queue, exc_info=True)
             return completed, []
 
-    def _begun(self, limit: int, lease: int, delete: bool, unless_due: Iterable[str], worker: str | None) -> ClaimCall:
-        arguments.whole("limit", limit, 1, MAX_CLAIM)
+    def _begin(self, limit: int, lease: int, delete: bool, unless_due: Iterable[str], worker: str | None) -> ClaimCall:
+        if type(limit) is not int or not 1 <= limit <= MAX_CLAIM:
+            limit = arguments.whole("limit", limit, 1, MAX_CLAIM)
         marks = self._core.marks[self._queue]
         rescan = marks.rescan_due()
         fast_path = self._winning and not rescan
@@ -105,7 +106,8 @@ class ClaimLoop:
         try:
             for _ in range(_MOST_ROUNDS):
                 claim, buried = self._round(call)
-                another = self._another(call, claim, buried)
+                # Most calls win all that they want in one round.
+                another = (call.open > 0 or call.doubtful is not None) and self._another(call, claim, buried)
                 if claim.conclusive or claim.rows:
                     self._core.strategy.observe(claim)
                 if not another:
@@ -120,7 +122,14 @@ class ClaimLoop:
             self._rounds.abandon(call)
             self._follow(call)
             raise
-        self._finish(call)
+        counters = self._core.database.counters
+        with self._core.database.counting:
+            counters.claims += 1
+            if not call.won:
+                counters.contended += call.missed > 0
+                counters.empty += not call.missed
+        if call.committed:
+            self._follow(call)
         return call.won
 
     def _carry(self, call: ClaimCall, pairs: Pairs, work: Work) -> Outcome | None:
@@ -153,8 +162,10 @@ class ClaimLoop:
         return Outcome(completion.done, answer.tx)
 
     def _another(self, call: ClaimCall, claim: ClaimResult, buried: int) -> bool:
-        """Whether another round follows the one that got ``claim`` and buried exhausted jobs; waits a moment after lost races."""
-        call.missed += claim.missed
+        """Whether another round follows the one that got ``claim`` and buried exhausted jobs; waits a moment after lost races.
+
+        If no more jobs are wanted and none are in doubt, none does.
+        """
         if not claim.conclusive:
             # It won less than wanted. If it won nothing, the next round shows whether there were jobs.
             call.doubtful = claim if claim.looked and not claim.rows else None
@@ -186,30 +197,35 @@ class ClaimLoop:
             if call.answered.tx.woken or call.answered.tx.following:
                 call.committed.append(call.answered.tx)
         token, answer, _, seconds = call.answered
+        rows, missed = answer.rows, answer.missed
         if self._rounds.unanswered:
             self._rounds.give_back_unanswered()
-        self._learn(answer, call, seconds)
+        self._winning = len(rows) >= call.open
+        if answer.heads or answer.unseen or call.rescan:
+            now = rows[0].available_at - call.lease if rows else None
+            call.marks.learn(answer, now=now, rescanned=call.rescan, seconds=seconds)
         call.fast_path = False
-        exhausted = exhausted_in(answer.rows)
-        kept = answer.rows if not exhausted else [row for row in answer.rows if not row.exhausted]
+        exhausted = exhausted_in(rows)
+        kept = rows if not exhausted else [row for row in rows if not row.exhausted]
         if kept:
             call.won.append((kept, token))
             call.open -= len(kept)
         call.answered = None
-        self._count_round(answer, len(exhausted), deleted=call.delete)
+        call.missed += missed
+        counters = self._core.database.counters
+        with self._core.database.counting:
+            counters.attempts += 1
+            counters.candidates += len(rows) + missed
+            counters.missed += missed
+            counters.claimed += len(kept)
+            counters.exhausted += len(exhausted)
+        if missed or call.delete:
+            self._core.tally.add(self._queue, missed=missed, completed=len(kept) if call.delete else 0)
         if exhausted:
             # Every attempt was claimed and none ended with a verdict. In a transaction of its own: if it fails, the leases end and
             # the next claim buries them.
             self._bury((exhausted, token))
         return answer, len(exhausted)
-
-    def _learn(self, claim: ClaimResult, call: ClaimCall, seconds: float) -> None:
-        """Move the low-water marks."""
-        rows = claim.rows
-        self._winning = len(rows) >= call.open
-        if claim.heads or claim.unseen or call.rescan:
-            now = rows[0].available_at - call.lease if rows else None
-            call.marks.learn(claim, now=now, rescanned=call.rescan, seconds=seconds)
 
     def _judge(self, doubtful: ClaimResult, after: ClaimResult) -> int:
         """The misses of a round that won nothing: jobs found by the round after it were there before, and were lost."""
@@ -223,31 +239,9 @@ class ClaimLoop:
             self._core.tally.add(self._queue, missed=lost)
         return lost
 
-    def _finish(self, call: ClaimCall) -> None:
-        """Count the call, and :meth:`_follow`."""
-        counters = self._core.database.counters
-        with self._core.database.counting:
-            counters.claims += 1
-            if not call.won:
-                counters.contended += call.missed > 0
-                counters.empty += not call.missed
-        if call.committed:
-            self._follow(call)
-
     def _follow(self, call: ClaimCall) -> None:
         """Do what follows the rounds of a call that committed changes."""
         try:
             follow(call.committed)
         except Exception:  # the jobs that were won, and may be deleted, must not be lost by it
             log.exception("jobs of %r are claimed, but not all who wait for others were woken", self._queue)
-
-    def _count_round(self, claim: ClaimResult, exhausted: int, *, deleted: bool) -> None:
-        counters = self._core.database.counters
-        with self._core.database.counting:
-            counters.attempts += 1
-            counters.candidates += len(claim.rows) + claim.missed
-            counters.missed += claim.missed
-            counters.claimed += len(claim.rows) - exhausted
-            counters.exhausted += exhausted
-        completed = len(claim.rows) - exhausted if deleted else 0
-        self._core.tally.add(self._queue, missed=claim.missed, completed=completed)

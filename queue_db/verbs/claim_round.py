@@ -108,7 +108,22 @@ class ClaimRounds:
         """Read candidates and take them, in one transaction; with ``completion`` first complete its jobs, by ``complete`` where the
         claim has no statement for that.
         """
-        core, request = self._core, self._request(call, completion)
+        core, store = self._core, self._core.store
+        at_once = store.dialect.deletes_on_claim
+        request = ClaimRequest(
+            queue=self._queue,
+            limit=call.open,
+            lease=call.lease,
+            worker=call.worker,
+            token=os.urandom(_TOKEN).hex(),
+            ranges=call.marks.ranges(rescan=call.rescan),
+            now=store.clock() if store.clock else None,
+            fast_path=call.fast_path,
+            delete_on_claim=call.delete and call.fast_path and at_once,
+            completes=completion if at_once else None,
+            unless_due=tuple((queue, core.marks[queue].ranges()) for queue in call.unless_due) if call.unless_due else (),
+            call_limit=call.limit,
+        )
         began, runs, answer = time.monotonic(), 0, None
 
         def claim(tx: Transaction) -> ClaimResult:
@@ -135,23 +150,6 @@ class ClaimRounds:
             if not call.delete and runs > (answer is not None):
                 self.unanswered.append(Unanswered(request.token, set() if answer is None else {row.id for row in answer.rows}))
         return Answer(request.token, answer, tx, time.monotonic() - began)
-
-    def _request(self, call: ClaimCall, completion: Completion | None) -> ClaimRequest:
-        store = self._core.store
-        return ClaimRequest(
-            queue=self._queue,
-            limit=call.open,
-            lease=call.lease,
-            worker=call.worker,
-            token=os.urandom(_TOKEN).hex(),
-            ranges=call.marks.ranges(rescan=call.rescan),
-            now=store.clock() if store.clock else None,
-            fast_path=call.fast_path,
-            delete_on_claim=call.delete and call.fast_path and store.dialect.deletes_on_claim,
-            completes=completion if store.dialect.deletes_on_claim else None,
-            unless_due=tuple((queue, self._core.marks[queue].ranges()) for queue in call.unless_due),
-            call_limit=call.limit,
-        )
 
     def give_back_unanswered(self) -> None:
         """Release the jobs of earlier claims whose answers were lost, as far as the server has executed them."""
