@@ -282,6 +282,8 @@ class Database:
 
     def commit(self, how: Run, work: Callable[..., _T], arguments: tuple[Any, ...], store: Store | None) -> tuple[_T, Transaction]:
         """:meth:`run` without what follows: the caller does that, by :meth:`Transaction.follow`."""
+        if self.closed:
+            self.check_open()
         once = self._on_demand if self.autocommits else self._within
         try:
             return once(how, work, arguments, store)
@@ -315,7 +317,10 @@ class Database:
         tx: Transaction | None = None
         in_doubt = True
         try:
-            pooled = self._connected(how.name)
+            try:
+                pooled = self.connections.take()
+            except (RuntimeError, OSError) as error:
+                raise _unreachable(error, how.name) from error
             with self.dialect.on_demand(pooled, write=how.write) as transaction:
                 try:
                     if not how.direct:
@@ -395,18 +400,15 @@ class Database:
             raise ConfigurationError(f"this QueueDB is closed ({self.url}): use it inside its with block, or open another")
 
     def _connected(self, name: str) -> PooledConnection:
-        if self.closed:
-            self.check_open()
         try:
             return self.connections.take()
         except (RuntimeError, OSError) as error:
-            # The first connection worked, so the driver is complete: a restarted server may demand the full password exchange over
-            # TLS once. Or no server answers, and the driver raises the system's error.
-            raise TransientStorageError(f"{name}: {error}", statement_name=name, server_away=True) from error
+            raise _unreachable(error, name) from error
 
     @contextmanager
     def begin(self, name: str = "begin", *, write: bool = True) -> Iterator[Connection]:
         """A connection in a transaction: committed at the end of the block, rolled back when it raises."""
+        self.check_open()
         with self._errors(name):
             pooled = self._connected(name)
             connection, in_doubt = pooled.connection, True
@@ -540,6 +542,15 @@ class Database:
         self.closed = True
         self.connections.close()
         self._dispose(self.engine)
+
+
+def _unreachable(error: Exception, name: str) -> TransientStorageError:
+    """The exception for one that came when a connection was opened.
+
+    The first connection worked, so the driver is complete: a restarted server may demand the full password exchange over TLS once.
+    Or no server answers, and the driver raises the system's error.
+    """
+    return TransientStorageError(f"{name}: {error}", statement_name=name, server_away=True)
 
 
 def _running(error: BaseException) -> str | None:

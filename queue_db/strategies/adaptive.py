@@ -130,7 +130,9 @@ class Adaptive:
         if limit in tx.dialect.skip_locked_pays and self.locks(tx.dialect, tx.store.capabilities, limit):
             return lease.claim(tx, request, lease.CandidateWindow(lock=lease.Lock.SKIP, read=request.limit))
         # With one writer at a time there are no races: always the head.
-        width = self.window(request.queue) if Capability.CONCURRENT_WRITERS in tx.store.capabilities else 1
+        races = Capability.CONCURRENT_WRITERS in tx.store.capabilities
+        control = self._controls.get(request.queue) if races else None
+        width = 1 if control is None else round(control.window)
         pick: Pick = "head" if self._turn() % HEAD_EVERY == 0 else "slot"
         return lease.claim(tx, request, candidate_window(pick, width, request, self.rng, self._slots))
 
