@@ -31,17 +31,18 @@ from queue_db.compare.feed_controls import BareInsert
 from queue_db.feeds import Feed
 from queue_db.store import Transaction
 from queue_db.store.feeds.messages import First, NewMessage
-from queue_db.store.feeds.orderings import ORDERINGS, Portable
+from queue_db.store.feeds.orderings import ORDERINGS
 from queue_db.store.feeds.rows import FeedRow
 
 # --- orderings to compare with ----------------------------------------------------------------------------------------
 
 
-class Naive(Portable):
+class Naive:
     """The negative control: ids from a sequence as numbers, which become visible in another order."""
 
     name = "naive"
     ranks = False
+    coalesces = False
 
     def append(self, tx: Transaction, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
         tables, first = tx.tables.feeds, None
@@ -213,7 +214,9 @@ def held_up(url: str, ordering: str, seconds: float) -> dict[str, float]:
 def soak(options: argparse.Namespace) -> int:
     """Run the soak for each ordering; the exit status is 1 if a promise was broken, or the control kept it."""
     wrong = False
-    for ordering in options.orderings or _default(options.url, ["counter", "ranked", "ticks", "naive"]):
+    # One writer at a time: numbers from a sequence miss nothing there.
+    soaked = ["counter", "ranked", *([] if options.url.startswith("sqlite") else ["naive"])]
+    for ordering in options.orderings or soaked:
         with new_feed(options.url, ordering) as feed:
             run = Soak(options.url, feed, options.seconds, options.pause, options.rollbacks)
             run.run(options.publishers, options.observers)
@@ -303,7 +306,7 @@ def new_feeds(url: str, ordering: str, count: int) -> Iterator[list[str]]:
 
 def rates(options: argparse.Namespace) -> int:
     """Measure each ordering with each size of batches, in turns, and print a table."""
-    orderings = options.orderings or _default(options.url, ["counter", "ranked", "ticks", "compare_and_set", "bare_insert"])
+    orderings = options.orderings or ["counter", "ranked", "compare_and_set", "bare_insert"]
     cells = {(batch, ordering): Cell() for batch in options.batches for ordering in orderings}
     for _ in range(options.repeat):
         for (batch, ordering), cell in cells.items():
@@ -324,7 +327,7 @@ def rates(options: argparse.Namespace) -> int:
 
 def drains(options: argparse.Namespace) -> int:
     """Publish, read and trim with each ordering and size of batches, in turns, and print a table."""
-    orderings = options.orderings or _default(options.url, ["counter", "ranked", "ticks"])
+    orderings = options.orderings or ["counter", "ranked"]
     turns: dict[tuple[int, str], list[Drained]] = {(batch, ordering): [] for batch in options.batches for ordering in orderings}
     for _ in range(options.repeat):
         for (batch, ordering), done in turns.items():
@@ -348,14 +351,6 @@ def _show(line: str) -> None:
 
 def _at(numbers: Sequence[float], share: float) -> float:
     return sorted(numbers)[min(len(numbers) - 1, int(share * len(numbers)))]
-
-
-def _default(url: str, orderings: Sequence[str]) -> list[str]:
-    # One writer at a time: numbers from a sequence miss nothing there.
-    left_out = {"naive"} if url.startswith("sqlite") else set()
-    if not url.startswith("postgresql"):
-        left_out.add("ticks")
-    return [one for one in orderings if one not in left_out]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

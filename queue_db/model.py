@@ -58,7 +58,7 @@ OnDuplicate = Literal["raise", "skip", "replace", "debounce"]
 OnTrimmed = Literal["raise", "skip"]
 """What a reader does if messages after its position were trimmed."""
 
-FeedOrdering = Literal["ranked", "counter", "ticks"]
+FeedOrdering = Literal["ranked", "counter"]
 """How the messages of a feed get their numbers."""
 
 PatternForm = Literal["exact", "glob", "amqp", "headers"]
@@ -78,7 +78,6 @@ class Capability(StrEnum):
     DELETE_RETURNING = "DELETE … RETURNING"
     UPDATE_RETURNING = "UPDATE … RETURNING"
     CONCURRENT_WRITERS = "concurrent writers"
-    SNAPSHOTS = "snapshots of transactions"
 
 
 class Fault(StrEnum):

@@ -18,9 +18,5 @@ DIFFERENCES: dict[str, tuple[frozenset[str], str]] = {
         frozenset({"sqlite", "mysql", "mariadb"}),
         "a claim updates the rows and deletes them in the same transaction",
     ),
-    "no ticks": (
-        frozenset({"sqlite", "mysql", "mariadb"}),
-        "a query cannot compare snapshots of transactions; the ordering is refused",
-    ),
     "no server": (frozenset({"sqlite"}), "there is no server process to kill, stop or refuse a login"),
 }

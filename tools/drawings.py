@@ -337,8 +337,6 @@ TABLES: dict[str, list[tuple[str, str, str]]] = {
         ("_cursors", "a reader's position", "cursor, ack, seek; claim of a span"),
         ("_spans", "a lease on some messages", "claim, complete, fail of a span"),
         ("_claims", "free, delayed or claimed", "publish, rank; claim, pop, delete"),
-        ("_ticked", "a message of a feed with ticks", "publish; trim"),
-        ("_ticks", "numbers of such messages", "rank; trim"),
         ("_publishes", "an idempotency key", "publish; prune"),
     ],
     "Routes": [

@@ -37,7 +37,7 @@ class AsyncFeed(Twin[Feed]):
         idempotency_key: str | None = None,
         using: AsyncConnection | AsyncSession | None = None,
     ) -> str:
-        """Publish one message; return its id: its position, or, where it has no number yet (``ranked``, ``ticks``), a longer text.
+        """Publish one message; return its id: its position, or, where it has no number yet (``ranked``), a longer text.
 
         :meth:`get` and :meth:`delete` take both.
 
@@ -345,8 +345,7 @@ class AsyncFeeds(Twin[Feeds]):
 
         :param ordering: ``ranked`` (default on servers): publishers never wait for each other, and messages get their numbers
             right after the commit. ``counter`` (default on SQLite): publishers of the feed wait for each other's commit.
-            ``ticks`` (PostgreSQL): as ``ranked``, with one write less for each message, and without claims. Only a new feed
-            takes it.
+            Only a new feed takes it.
         :param keep_for: seconds for which messages are kept; 0: without limit. A new feed keeps them for a week.
         :param keep_rows: number of messages that are kept; 0: without limit, as for a new feed.
         :param keep_unread: most messages that are kept longer for cursors that have not acknowledged them: 1,000,000 for a new
@@ -358,7 +357,6 @@ class AsyncFeeds(Twin[Feeds]):
         :param delay: seconds before which a message cannot be claimed that is published without a ``delay``; 0: none (a new feed).
         :param expires_in: seconds after which a message expires that is published without ``expires_in``; 0: never (a new feed).
             Other processes use a new ``delay`` and ``expires_in`` within a second.
-        :raises UnsupportedError: the database does not have the ordering.
         :raises FeedError: the feed exists and has another ordering, or has no claims, or has them.
         """
         await run(

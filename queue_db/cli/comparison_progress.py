@@ -80,8 +80,6 @@ class ComparisonProgress:
 
 
 def _feed_result(row: FeedRow) -> str:
-    if row.refused is not None:
-        return f"not supported: {row.refused}"
     if row.failed is not None or row.rate is None:
         return f"failed: {(row.failed or '').strip()}"
     counts = "".join(f", {name} {count:,}" for name in ("gaps", "duplicates") if (count := row.total(name)) is not None)

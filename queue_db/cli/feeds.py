@@ -321,7 +321,7 @@ def set_feed(
     feed: FeedArgument,
     *,
     ordering: Annotated[
-        str | None, typer.Option("--ordering", help="Of a new feed: ranked, counter, or ticks (PostgreSQL).", show_default=False)
+        str | None, typer.Option("--ordering", help="Of a new feed: ranked or counter.", show_default=False)
     ] = None,
     keep_for: Annotated[
         float | None, typer.Option("--keep-for", help="Seconds for which messages are kept; 0: no limit.", show_default=False)

@@ -10,15 +10,16 @@ from sqlalchemy import select, update
 from queue_db.store import Transaction
 from queue_db.store.feeds import messages
 from queue_db.store.feeds.messages import First, NewMessage
-from queue_db.store.feeds.orderings import ORDERINGS, Ordering, Portable
+from queue_db.store.feeds.orderings import ORDERINGS, Ordering
 from queue_db.store.feeds.rows import FeedRow
 
 
-class CompareAndSet(Portable):
+class CompareAndSet:
     """Read the number, insert, and set the next number if no other publisher has; otherwise again."""
 
     name = "compare_and_set"
     ranks = False
+    coalesces = False
 
     def append(self, tx: Transaction, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
         """Read, try, and read again until it succeeds."""
@@ -39,11 +40,12 @@ class CompareAndSet(Portable):
         return 0
 
 
-class BareInsert(Portable):
+class BareInsert:
     """Rows in the inbox, which get no numbers."""
 
     name = "bare_insert"
     ranks = False
+    coalesces = False
 
     def append(self, tx: Transaction, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
         """Insert the rows."""

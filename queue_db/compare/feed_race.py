@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from queue_db import QueueDB, QueueDBError, StorageError, UnsupportedError
+from queue_db import QueueDB, QueueDBError, StorageError
 from queue_db.compare.contestant import Target
 from queue_db.compare.feed_controls import CONTROLS, BareInsert, registered
 from queue_db.compare.measures import Post
@@ -32,7 +32,6 @@ _IDLE = 0.2
 WORDS = {
     "counter": "each publish takes the next number; those of one process go together",
     "ranked": "inserts into an inbox; readers number what they read",
-    "ticks": "inserts with a transaction id; snapshots give the order",
     "compare_and_set": "reads the number and sets the next one if no other publisher has; otherwise again",
     "bare_insert": "inserts without a number: the upper limit; it cannot be read",
 }
@@ -147,8 +146,6 @@ def race(target: Target, ordering: str, *, turns: int, seconds: float, publisher
             try:
                 for name in names:
                     db.feeds.set(name, ordering=cast("FeedOrdering", ordering))
-            except UnsupportedError as error:
-                return replace(row, refused=mask(str(error), secrets_in(target.url)))
             except QueueDBError as error:
                 return replace(row, failed=mask(f"{failed}{error}", secrets_in(target.url)))
             try:

@@ -264,7 +264,6 @@ class FeedRow:
     words: str  #: what it does, for people
     publishers: int  #: threads of one process
     feeds: int
-    refused: str | None = None  #: why it is not supported on this database
     failed: str | None = None  #: the error that ended it
     turns: list[FeedTurn] = field(default_factory=list)
 

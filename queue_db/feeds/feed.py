@@ -28,9 +28,8 @@ from queue_db.feeds.retention import RANK, trim_once
 from queue_db.feeds.settings import defaults, ordering_of
 from queue_db.feeds.shared import SharedCursor
 from queue_db.model import OnTrimmed
-from queue_db.store.feeds import cursors, messages, rows, span_claims, spans
+from queue_db.store.feeds import cursors, messages, ranking, rows, span_claims, spans
 from queue_db.store.feeds.messages import MessageRow
-from queue_db.store.feeds.numbers import numbers_of
 from queue_db.store.feeds.rows import FeedRow
 from queue_db.store.schema import CURSOR_LENGTH, QUEUE_LENGTH
 
@@ -77,7 +76,7 @@ class Feed:
         idempotency_key: str | None = None,
         using: Connection | Session | None = None,
     ) -> str:
-        """Publish one message; return its id: its position, or, where it has no number yet (``ranked``, ``ticks``), a longer text.
+        """Publish one message; return its id: its position, or, where it has no number yet (``ranked``), a longer text.
 
         :meth:`get` and :meth:`delete` take both.
 
@@ -182,7 +181,7 @@ class Feed:
         row, ranked, upto = self.row(), 0, None
         ordering = ordering_of(row)
         if ordering.ranks:
-            while (upto := self.core.read(numbers_of(row.ordering).last_waiting, row.id, upto)) is not None:
+            while (upto := self.core.read(ranking.last_waiting, row.id, upto)) is not None:
                 some = self.core.write(ordering.rank, row.id)
                 if not some:
                     break  # another process is ranking

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING
 from queue_db.concurrency.pauses import Pause
 from queue_db.errors import StorageError, TransientStorageError
 from queue_db.feeds.position import Unnumbered, belongs
-from queue_db.store.feeds import messages
-from queue_db.store.feeds.numbers import numbers_of
+from queue_db.store.feeds import messages, ranking
 from queue_db.store.feeds.rows import FeedRow
-from queue_db.store.feeds.ticking import RestoredError
 
 if TYPE_CHECKING:
     from queue_db.feeds.feed import Feed
@@ -33,13 +31,9 @@ def if_possible(feed: Feed, number: Callable[[], int]) -> int:
     """Call ``number``; 0 if the database refuses it, as for a role that may only read.
 
     If the server is away, the next statement shows it.
-
-    :raises PermanentStorageError: the database was restored from a backup, and ``db.feeds.restored()`` was not called.
     """
     try:
         return number()
-    except RestoredError:
-        raise
     except StorageError as error:
         # Once is enough for what every read meets.
         level = logging.DEBUG if feed.refused or isinstance(error, TransientStorageError) else logging.WARNING
@@ -62,7 +56,7 @@ def numbers(feed: Feed, row: FeedRow, ids: Sequence[Unnumbered]) -> dict[int, tu
         if look:
             feed.core.database.pause(pause.next())
         if_possible(feed, feed.rank)
-        waiting = feed.core.read(numbers_of(row.ordering).last_waiting, row.id)
+        waiting = feed.core.read(ranking.last_waiting, row.id)
         row = feed.row(fresh=True)
         found = _found(feed, row, ids)
         if len(found) == len(ids) or waiting is None:

@@ -16,7 +16,7 @@ from queue_db.feeds.position import Position
 from queue_db.feeds.settings import defaults
 from queue_db.model import FeedOrdering, Verdict, from_micros
 from queue_db.store.feeds import rows
-from queue_db.store.feeds.orderings import ORDERINGS, Ordering, restored
+from queue_db.store.feeds.orderings import ORDERINGS
 from queue_db.store.schema import CURSOR_LENGTH, FEED_LENGTH
 
 _MOST_ROWS = 2**53
@@ -85,8 +85,7 @@ class Feeds:
 
         :param ordering: ``ranked`` (default on servers): publishers never wait for each other, and messages get their numbers
             right after the commit. ``counter`` (default on SQLite): publishers of the feed wait for each other's commit.
-            ``ticks`` (PostgreSQL): as ``ranked``, with one write less for each message, and without claims. Only a new feed
-            takes it.
+            Only a new feed takes it.
         :param keep_for: seconds for which messages are kept; 0: without limit. A new feed keeps them for a week.
         :param keep_rows: number of messages that are kept; 0: without limit, as for a new feed.
         :param keep_unread: most messages that are kept longer for cursors that have not acknowledged them: 1,000,000 for a new
@@ -98,14 +97,11 @@ class Feeds:
         :param delay: seconds before which a message cannot be claimed that is published without a ``delay``; 0: none (a new feed).
         :param expires_in: seconds after which a message expires that is published without ``expires_in``; 0: never (a new feed).
             Other processes use a new ``delay`` and ``expires_in`` within a second.
-        :raises UnsupportedError: the database does not have the ordering.
         :raises FeedError: the feed exists and has another ordering, or has no claims, or has them.
         """
         arguments.name("feed", name, FEED_LENGTH)
         if ordering is not None and ordering not in ORDERINGS:
             raise arguments.wrong("ordering", ordering, f": must be {' or '.join(sorted(ORDERINGS))}")
-        if ordering is not None:
-            self._allow(ORDERINGS[ordering], claims=bool(claims))
         values = _retention(keep_for, keep_rows, keep_unread)
         limits = _limits(name, max_attempts, delay, expires_in)
         new = defaults(self._core) | values
@@ -128,13 +124,6 @@ class Feeds:
             self._core.write(rows.change, row.id, values | limits, lambda row: _check_times(name, row.delay, row.lifetime))
             if (known := self._known.get(name)) is not None:
                 known.forget()
-
-    def _allow(self, ordering: Ordering, *, claims: bool) -> None:
-        self._core.database.require(ordering.needs, f"ordering {ordering.name!r}")
-        if claims and not ordering.claims:
-            able = " or ".join(name for name, one in sorted(ORDERINGS.items()) if one.claims)
-            none = f": a feed with the ordering {ordering.name!r} has none, use {able}"
-            raise ArgumentError(f"claims=True{none}", wire=f'"claims": true{none}')
 
     def cursors(self, name: str | None = None, *, feeds: Sequence[str] | None = None) -> Infos:
         """The cursors of all feeds, by feed and name.
@@ -184,7 +173,7 @@ class Feeds:
         Without it a reader whose position is newer than the backup would miss the messages that take the same numbers again.
         Return the number of feeds.
         """
-        return self._core.write(restored)
+        return self._core.write(rows.restored)
 
 
 def _retention(keep_for: float | None, keep_rows: int | None, keep_unread: int | None) -> dict[str, Any]:

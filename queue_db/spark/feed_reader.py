@@ -37,7 +37,7 @@ class FeedPart(InputPartition):
 
     def __init__(self, row: FeedRow, part: ranges.Range) -> None:
         super().__init__((row.id, row.token, row.epoch, *part))
-        self.feed, self.ordering, self.token, self.epoch, self.part = row.id, row.ordering, row.token, row.epoch, part
+        self.feed, self.token, self.epoch, self.part = row.id, row.token, row.epoch, part
 
     def position(self, seq: int) -> Position:
         """The position after this number."""
@@ -149,7 +149,6 @@ class FeedRead:
                     REPEATABLE_READ,
                     ranges.page,
                     partition.feed,
-                    partition.ordering,
                     after=after,
                     high=high,
                     limit=size,

@@ -15,12 +15,10 @@ from tests.chaos import ledger
 from tests.chaos.client import Client, RolledBack
 from tests.chaos.jobs import AGAIN, WORK
 
-#: Feed → its ordering; None: that of new feeds.
-FEEDS = {"counter": "counter", "usual": None}
-#: With PostgreSQL.
-TICKS = {"ticks": "ticks"}
 #: A topic, and the feed that one of its routes leads to; the other one leads to the queue.
 TOPIC, ROUTED = "events", "routed"
+#: Feed → its ordering; None: that of new feeds.
+FEEDS = {"counter": "counter", "usual": None, ROUTED: None}
 CURSOR, SHARED = "books", "mailers"
 #: Claims of a span before its messages become jobs.
 SPAN_ATTEMPTS = 10_000
@@ -28,7 +26,7 @@ SPAN_ATTEMPTS = 10_000
 
 def prepare(db: QueueDB) -> None:
     """Create feeds, routes and the shared cursors."""
-    for feed, ordering in of(db).items():
+    for feed, ordering in FEEDS.items():
         db.feeds.set(feed, ordering=ordering)
         db.feed(feed).shared(SHARED, queue=WORK, max_attempts=SPAN_ATTEMPTS)
         with db.feed(feed).cursor(CURSOR):
@@ -39,17 +37,12 @@ def prepare(db: QueueDB) -> None:
         db.routes.subscribe(TOPIC, route, form="exact")
 
 
-def of(db: QueueDB) -> dict[str, str | None]:
-    """The feeds of this database."""
-    return FEEDS | {ROUTED: None} | (TICKS if "postgresql" in db.store.dialect.names else {})
-
-
 # --- publishers -----------------------------------------------------------------------------------------------------
 
 
 def publish(client: Client) -> None:
     """To feeds and to the topic: one message, several, or within a transaction; some are given up."""
-    targets = [*(feed for feed in of(client.db) if feed != ROUTED), TOPIC]
+    targets = [*(feed for feed in FEEDS if feed != ROUTED), TOPIC]
     while client.working:
         number = client.log.number + 1
         rng = client.rng(client.name, number)
@@ -94,7 +87,7 @@ def _transaction(client: Client, *, own: bool) -> AbstractContextManager[Connect
 
 def read(client: Client) -> None:
     """Read all feeds along, each from where the last page ended."""
-    after: dict[str, tuple[str | None, int]] = dict.fromkeys(of(client.db), (None, 0))
+    after: dict[str, tuple[str | None, int]] = dict.fromkeys(FEEDS, (None, 0))
     while not client.stopping.is_set():
         for feed, (position, seq) in after.items():
             page = client.do(
@@ -116,7 +109,7 @@ def acknowledge(client: Client) -> None:
     """Hold the cursor of a feed for some time, and acknowledge each message with its effect."""
     while not client.stopping.is_set():
         rng = client.rng(client.name, client.log.number)
-        feed, force = rng.choice(list(of(client.db))), rng.random() < 0.1
+        feed, force = rng.choice(list(FEEDS)), rng.random() < 0.1
         cursor = client.do(
             "open cursor",
             lambda: client.db.feed(feed).cursor(CURSOR, lease=client.order.lease, take_over=force),  # noqa: B023
@@ -156,7 +149,7 @@ def share(client: Client) -> None:
     """Claim spans, and complete each message with its effect; some become jobs, some are left for others."""
     while not client.stopping.is_set():
         rng = client.rng(client.name, client.log.number)
-        feed = rng.choice(list(of(client.db)))
+        feed = rng.choice(list(FEEDS))
         span = client.do(
             "claim span",
             lambda: client.db.feed(feed).shared(SHARED, queue=WORK, max_attempts=SPAN_ATTEMPTS).claim(5, lease=client.order.lease),  # noqa: B023

@@ -274,7 +274,7 @@ class Round:
             self.final.dead += [decode(text) for text in connection.execute(select(tables.dead.c.payload)).scalars()]
             rows = connection.execute(select(ledger.LEDGER.c.what, ledger.LEDGER.c.mark).order_by(ledger.LEDGER.c.id))
             self.final.ledger += [(row.what, row.mark) for row in rows]
-        for name in feeds.of(db):
+        for name in feeds.FEEDS:
             page = db.feed(name).read(limit=10_000)
             self.final.feeds[name] = [(message.seq, message.payload) for message in page.messages]
 
@@ -283,7 +283,7 @@ def _left(db: QueueDB) -> dict[str, int]:
     """Jobs and messages that are not done, by queue and feed."""
     found = {}
     # Before the queues: a message that fails becomes a job.
-    for name in feeds.of(db):
+    for name in feeds.FEEDS:
         feed = db.feed(name)
         feed.rank()
         found[name] = sum(cursor.behind for cursor in feed.cursors())

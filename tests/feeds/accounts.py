@@ -20,10 +20,7 @@ from tests.patience import PATIENCE
 def prepare(db: QueueDB, name: str, ordering: str) -> None:
     """Create the feeds, routes and the shared cursor of a storm."""
     for part in FEEDS:
-        claims = part == "claims"
-        # Messages that are never moved cannot be claimed.
-        of = "ranked" if claims and ordering == "ticks" else ordering
-        db.feeds.set(f"{name}-{part}" if part else name, ordering=of, claims=claims)
+        db.feeds.set(f"{name}-{part}" if part else name, ordering=ordering, claims=part == "claims")
     for topic, target in ((f"{name}.in", f"{name}-inline"), (f"{name}.routed", f"{name}-routed")):
         db.routes.set(f"{target}-feed", feed=target)
         db.routes.set(f"{target}-jobs", enqueue=target)

@@ -10,10 +10,7 @@ from queue_db import QueueDB
 from queue_db.store.feeds import orderings
 from tests.feeds.orderings import Naive
 
-ORDERINGS = ("counter", "ranked", "ticks")
-
-#: Those whose messages can be claimed one by one.
-CLAIMABLE = ("counter", "ranked")
+ORDERINGS = ("counter", "ranked")
 
 
 @pytest.fixture
@@ -24,12 +21,10 @@ def naive(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
-def make_feed(db: QueueDB, name: str, differs: Callable[[str], None]) -> Callable[[str], str]:
+def make_feed(db: QueueDB, name: str) -> Callable[[str], str]:
     """Create a feed with an ordering; return its name."""
 
     def make(ordering: str) -> str:
-        if ordering == "ticks":
-            differs("no ticks")
         db.feeds.set(name, ordering=ordering)
         return name
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import BigInteger, Text, cast, func, insert, literal_column, select, update
 
 from queue_db.store import Transaction
-from queue_db.store.feeds import ticking
+from queue_db.store.feeds import ranking
 from queue_db.store.feeds.messages import First, NewMessage
-from queue_db.store.feeds.orderings import Portable
 from queue_db.store.feeds.rows import FeedRow, locked
 
 
-class Naive(Portable):
+class Naive:
     """Messages are numbered when they are inserted, by an id that the database counts up, and become visible at the commit."""
 
     name = "naive"
     ranks = False
+    coalesces = False
 
     def append(self, tx: Transaction, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
         tables, first = tx.tables.feeds, None
@@ -36,11 +36,12 @@ class Naive(Portable):
         return 0
 
 
-class ByTransaction(Portable):
+class ByTransaction:
     """Messages are numbered by the transaction that publishes them (PostgreSQL), which may have begun before what it has read."""
 
     name = "xid"
     ranks = False
+    coalesces = False
 
     def append(self, tx: Transaction, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
         tables = tx.tables.feeds
@@ -53,27 +54,30 @@ class ByTransaction(Portable):
         return 0
 
 
-class BelowXmin(Portable):
+class BelowXmin:
     """Messages are numbered once all transactions have ended that are as old as theirs or older (PostgreSQL)."""
 
     name = "xmin"
     ranks = True
+    coalesces = False
 
     def append(self, tx: Transaction, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
-        ticking.append(tx, feed, new)
+        ranking.append(tx, feed, new)
         return None
 
     def rank(self, tx: Transaction, feed: int) -> int:
         tables = tx.tables.feeds
-        ticked, row = tables.ticked, locked(tx, feed)
+        inbox, row = tables.inbox, locked(tx, feed)
         assert row is not None
-        ended = ticked.c.xid < func.txid_snapshot_xmin(func.txid_current_snapshot())
-        query = select(ticked).where(ticked.c.feed == feed, ended).order_by(ticked.c.xid, ticked.c.id)
+        # The transaction that has inserted a row is in its system column xmin.
+        xid = cast(cast(literal_column("xmin"), Text), BigInteger)
+        ended = xid < func.txid_snapshot_xmin(func.txid_current_snapshot())
+        query = select(inbox).where(inbox.c.feed == feed, ended).order_by(xid, inbox.c.id)
         found = tx.connection.execute(query).mappings().all()
         for seq, one in enumerate(found, row.next_seq):
-            content = {name: value for name, value in one.items() if name not in {"id", "xid"}}
+            content = {name: value for name, value in one.items() if name != "id"}
             tx.connection.execute(insert(tables.messages).values(seq=seq, **content))
-            tx.connection.execute(ticked.delete().where(ticked.c.feed == feed, ticked.c.id == one["id"]))
+            tx.connection.execute(inbox.delete().where(inbox.c.id == one["id"]))
         next_seq = row.next_seq + len(found)
         tx.connection.execute(update(tables.feeds).where(tables.feeds.c.id == feed).values(next_seq=next_seq))
         return len(found)

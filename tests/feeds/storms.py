@@ -6,8 +6,7 @@ moment of its choice. Another one takes the place of each, until so many were ki
 consumer of each sort does what is left, and the account is made up (``accounts.py``). The suite has the short form, at chosen
 points.
 
-``--wrong ranker``, ``--wrong router`` and, with ``--ordering ticks``, ``--wrong ticker`` show that the account notices a version
-that does in two transactions what belongs in one.
+``--wrong ranker`` and ``--wrong router`` show that the account notices a version that does in two transactions what belongs in one.
 The exit status is 1 if there was a fault. The seed fixes what is drawn, not how the processes meet.
 """
 
@@ -132,10 +131,10 @@ def main() -> int:
     parser.add_argument("--url", help="a database for tests; otherwise a private one of --kind")
     parser.add_argument("--kind", default="postgresql", help="postgresql, mysql, mariadb or sqlite (postgresql)")
     parser.add_argument("--points", type=int, default=200, help="processes to kill (200)")
-    parser.add_argument("--ordering", help="of the feeds: ranked, counter or ticks (PostgreSQL); default: that of new feeds")
+    parser.add_argument("--ordering", help="of the feeds: ranked or counter; default: that of new feeds")
     parser.add_argument("--lease", type=float, default=0.5, help="seconds (0.5)")
     parser.add_argument("--pause", type=float, default=0.01, help="mean seconds between two steps of a process (0.01)")
-    parser.add_argument("--wrong", default="", choices=["", "ranker", "ticker", "router"], help="a version that must be noticed")
+    parser.add_argument("--wrong", default="", choices=["", "ranker", "router"], help="a version that must be noticed")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000), help="drawn, and printed")
     options = parser.parse_args()
     server = None if options.url or options.kind in FILES else provide(options.kind, durable=False)

@@ -19,7 +19,7 @@ from queue_db.store.feeds import claim_rows, claims
 from queue_db.store.feeds.claims import Claimed, Terms
 from queue_db.store.feeds.message_jobs import MessageJob
 from queue_db.testing import SettableClock
-from tests.feeds.conftest import CLAIMABLE
+from tests.feeds.conftest import ORDERINGS
 from tests.patience import HOURS
 
 OpenDB = Callable[..., QueueDB]
@@ -92,7 +92,7 @@ def test_a_claim_without_a_lock_is_detected(
     assert set(one) & set(other), "the check does not notice a message with two claims"
 
 
-@pytest.mark.parametrize("ordering", CLAIMABLE)
+@pytest.mark.parametrize("ordering", ORDERINGS)
 def test_many_claimers_delete_each_message_once(open_db: OpenDB, name: str, ordering: str) -> None:
     feed = publish(open_db(), name, 120, ordering)
     copy = f"{name}-copy"

@@ -25,7 +25,7 @@ def without_a_feed(db: QueueDB) -> list[int]:
         feeds = set(connection.execute(select(tables.feeds.c.id)).scalars())
         return [
             feed
-            for table in (tables.inbox, tables.messages, tables.ticked, tables.ticks)
+            for table in (tables.inbox, tables.messages)
             for feed in connection.execute(select(table.c.feed).distinct()).scalars()
             if feed not in feeds
         ]

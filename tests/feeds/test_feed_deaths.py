@@ -17,11 +17,9 @@ from tests.patience import PATIENCE
 
 Die = Callable[..., None]
 
-_JOB, _INBOX, _TICKED, _TICK, _MESSAGE, _ACK = (
+_JOB, _INBOX, _MESSAGE, _ACK = (
     "INSERT INTO jobs (",
     "INSERT INTO jobs_inbox",
-    "INSERT INTO jobs_ticked",
-    "INSERT INTO jobs_ticks (",
     "INSERT INTO jobs_messages",
     "UPDATE jobs_cursors SET acked",
 )
@@ -40,18 +38,6 @@ POINTS = {
 }
 
 
-#: With the ordering ``ticks``, where these two do something else.
-TICKS = {
-    "publish": [Point(_TICKED, when) for when in _EVERY],
-    "rank": [Point(_TICK), *(Point("UPDATE jobs_feeds SET next_seq", when) for when in _EVERY)],
-}
-
-
-@pytest.fixture
-def ordering() -> str:
-    return "ranked"
-
-
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
     nursery = Nursery()
@@ -60,11 +46,9 @@ def nursery() -> Iterator[Nursery]:
 
 
 @pytest.fixture
-def die(nursery: Nursery, url: str, name: str, tmp_path: Path, db: QueueDB, ordering: str, differs: Callable[[str], None]) -> Die:
+def die(nursery: Nursery, url: str, name: str, tmp_path: Path, db: QueueDB) -> Die:
     """Let a process of a role die at a point; without one it does its steps. Some messages are there."""
-    if ordering == "ticks":
-        differs("no ticks")
-    prepare(db, name, ordering)
+    prepare(db, name, "ranked")
     seeds = count(1)
 
     def live(role: str, point: Point | None = None, steps: int = 6, wrong: str = "") -> None:
@@ -103,10 +87,7 @@ def settled(open_db: Callable[..., QueueDB], db: QueueDB, name: str, tmp_path: P
     return settle
 
 
-@pytest.mark.parametrize(
-    ("role", "ordering", "points"),
-    [*((role, "ranked", points) for role, points in POINTS.items()), *((role, "ticks", points) for role, points in TICKS.items())],
-)
+@pytest.mark.parametrize(("role", "points"), POINTS.items())
 def test_what_a_killed_process_was_doing_is_done_once(
     role: str, points: list[Point], die: Die, settled: Callable[[], Account], tmp_path: Path
 ) -> None:
@@ -121,27 +102,15 @@ def test_what_a_killed_process_was_doing_is_done_once(
 
 @pytest.mark.parametrize(("when", "there"), [(BEFORE_COMMIT, False), (AFTER_COMMIT, True)])
 @pytest.mark.parametrize("using", [False, True])
-@pytest.mark.parametrize("ordering", ["ranked", "ticks"])
 def test_a_reader_alone_gets_what_its_publisher_could_not_number(
-    nursery: Nursery,
-    url: str,
-    name: str,
-    tmp_path: Path,
-    db: QueueDB,
-    ordering: str,
-    when: str,
-    there: bool,
-    using: bool,
-    differs: Callable[[str], None],
+    nursery: Nursery, url: str, name: str, tmp_path: Path, db: QueueDB, when: str, there: bool, using: bool
 ) -> None:
     """The publisher dies before or right after the COMMIT. No worker runs, and nobody else publishes."""
-    if ordering == "ticks":
-        differs("no ticks")
-    prepare(db, name, ordering)
+    prepare(db, name, "ranked")
     # Every second message is for this feed; each third publish is within a transaction of the publisher's own.
     steps = 6 if using else 2
-    point = Point(_INBOX, when, steps) if ordering == "ranked" else Point(_TICKED, when, steps // 2)
-    assert nursery.run(Order(url, name, "publish", "0", str(tmp_path), point=point, steps=steps)) == -signal.SIGKILL
+    order = Order(url, name, "publish", "0", str(tmp_path), point=Point(_INBOX, when, steps), steps=steps)
+    assert nursery.run(order) == -signal.SIGKILL
     tried = [texts for what, part, texts in notes(tmp_path, "publish-") if (what, part) == ("try", "")]
     assert len(tried) == steps // 2
     committed = tried if there else tried[:-1]
@@ -149,18 +118,17 @@ def test_a_reader_alone_gets_what_its_publisher_could_not_number(
 
 
 @pytest.mark.parametrize(
-    ("ordering", "wrong", "role", "point", "fault"),
+    ("wrong", "role", "point", "fault"),
     [
-        ("ranked", "ranker", "rank", Point(_MESSAGE, AFTER_COMMIT), "feed: there twice"),
-        ("ticks", "ticker", "rank", Point(_TICK, AFTER_COMMIT), "feed: there twice"),
-        ("ranked", "router", "route", Point(_ACK, AFTER_COMMIT), "routed: lost"),
-        ("ranked", "router", "forward", Point(_ACK, AFTER_COMMIT), "forwarded: lost"),
+        ("ranker", "rank", Point(_MESSAGE, AFTER_COMMIT), "feed: there twice"),
+        ("router", "route", Point(_ACK, AFTER_COMMIT), "routed: lost"),
+        ("router", "forward", Point(_ACK, AFTER_COMMIT), "forwarded: lost"),
     ],
 )
 def test_two_transactions_instead_of_one_are_noticed(
     die: Die, settled: Callable[[], Account], wrong: str, role: str, point: Point, fault: str
 ) -> None:
-    """The negative controls: a ranker that leaves the inbox for later, a ticker its state, and a cursor that moves first."""
+    """The negative controls: a ranker that leaves the inbox for later, and a cursor that moves first."""
     die(role, point, wrong=wrong)
     assert any(found.startswith(fault) for found in settled().faults), "the account does not notice it"
 

@@ -33,13 +33,8 @@ def live_and_die(work: str, url: str, feed: str, who: str, steps: int) -> list[s
     return [step for step in done if step]
 
 
-@pytest.mark.parametrize("ordering", ["the default", "ticks"])
 @pytest.mark.rest("test_feed_deaths.py kills at each point of a publish and of an effect")
-def test_what_was_published_stays_and_takes_effect_once(
-    url: str, name: str, open_db: Callable[..., QueueDB], make_feed: Callable[[str], str], ordering: str
-) -> None:
-    if ordering != "the default":
-        make_feed(ordering)
+def test_what_was_published_stays_and_takes_effect_once(url: str, name: str, open_db: Callable[..., QueueDB]) -> None:
     db, rng = open_db(), random.Random(name)
 
     def publishers(who: int) -> list[str]:

@@ -6,10 +6,14 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from sqlalchemy import create_engine
 
 from queue_db import QueueDB
+from queue_db.feeds import Feed
+from queue_db.store.feeds import orderings
 from tests.feeds.conftest import ORDERINGS
 from tests.feeds.observing import Observation
+from tests.feeds.orderings import BelowXmin
 
 OpenDB = Callable[..., QueueDB]
 Make = Callable[[str], str]
@@ -85,3 +89,43 @@ def test_observers_of_a_sequence_miss_messages(naive: str, make_feed: Make, open
         if Observation(open_db, name, transactions=15, pause=0.005, seed=seed).run(6, 3).missed():
             return
     pytest.fail("the check does not notice messages that are missed")
+
+
+def _while_another_writes(feed: Feed, url: str, observer: Feed) -> list[list[str]]:
+    """What an observer reads while a transaction on something else is open that has written, and first after its end."""
+
+    def texts() -> list[str]:
+        return [message.payload for message in observer.read().messages]
+
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        connection.exec_driver_sql("CREATE TABLE of_another_application (n INTEGER)")
+        feed.publish("n", "published")
+        pages = [texts()]
+        connection.rollback()
+    engine.dispose()
+    # The server itself may write for a moment.
+    return [*pages, next(filter(None, (texts() for _ in range(1000))))]
+
+
+@pytest.fixture(params=["the same database", "another database"])
+def writers_url(request: pytest.FixtureRequest, url: str, fresh_url: str) -> str:
+    """Where a transaction writes that has nothing to do with the feed."""
+    return {"the same database": url, "another database": fresh_url}[request.param]
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_no_other_writer_delays_a_message(ordering: str, make_feed: Make, writers_url: str, open_db: OpenDB) -> None:
+    feed = open_db().feed(make_feed(ordering))
+    assert _while_another_writes(feed, writers_url, open_db().feed(feed.name)) == [["published"], ["published"]]
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+def test_below_the_oldest_open_transaction_any_writer_delays_it(
+    db: QueueDB, name: str, writers_url: str, open_db: OpenDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The negative control of the test above: who reads below ``xmin`` misses nothing, and waits for all."""
+    monkeypatch.setitem(orderings.ORDERINGS, "xmin", BelowXmin())
+    db.feeds.set(name, ordering="xmin")
+    assert _while_another_writes(db.feed(name), writers_url, open_db().feed(name)) == [[], ["published"]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,17 +15,14 @@ from queue_db.feeds import Feed
 from tests.servers import over_tls
 
 servers = pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")
-orderings = pytest.mark.parametrize("ordering", ["ranked", "ticks"])
 
 
 @pytest.fixture
-def feed(fresh_url: str, ordering: str, differs: Callable[[str], None]) -> Iterator[Feed]:
+def feed(fresh_url: str) -> Iterator[Feed]:
     """Of a process that may do everything. One message has a number and one has none."""
-    if ordering == "ticks":
-        differs("no ticks")
     with QueueDB(fresh_url) as db:
         db.migrate()
-        db.feeds.set("orders", ordering=ordering)
+        db.feeds.set("orders", ordering="ranked")
         feed = db.feed("orders")
         feed.publish("n", "numbered")
         feed.rank()
@@ -66,7 +63,6 @@ def texts(feed: Feed, *after: str) -> list[Any]:
 
 
 @servers
-@orderings
 def test_a_role_that_may_only_read(feed: Feed, reader: QueueDB, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "queue_db.feeds")
     seen = reader.feed("orders")
@@ -81,7 +77,6 @@ def test_a_role_that_may_only_read(feed: Feed, reader: QueueDB, caplog: pytest.L
     assert texts(seen, end) == ["waits"]
 
 
-@orderings
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 def test_transactions_that_only_read(feed: Feed, fresh_url: str) -> None:
     """As on a standby."""

@@ -1,4 +1,4 @@
-"""Rankers, tickers and routers that are written wrongly: what the accounts of the kills must notice."""
+"""Rankers and routers that are written wrongly: what the accounts of the kills must notice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlalchemy import delete, insert, select, update
 
 from queue_db.feeds import Cursor, Feed, Message
 from queue_db.store import Transaction
-from queue_db.store.feeds import cursors, ticking
+from queue_db.store.feeds import cursors
 from queue_db.store.feeds.rows import locked
 
 # Columns of a message that stay the same when it gets its number.
@@ -48,36 +48,6 @@ def rank_in_two(feed: Feed) -> int:
     return len(ids)
 
 
-def _tick(tx: Transaction, feed: int) -> tuple[int, str | None, str | None]:
-    """Number messages, but leave the state as it was; return how many, that state, and the one that belongs to them."""
-    tx.begin()
-    feeds = tx.tables.feeds.feeds
-    state = select(feeds.c.tick_state).where(feeds.c.id == feed)
-    before = tx.connection.execute(state.with_for_update()).scalar_one()
-    numbered = ticking.tick(tx, feed)
-    after = tx.connection.execute(state).scalar_one()
-    tx.connection.execute(update(feeds).where(feeds.c.id == feed).values(tick_state=before))
-    return numbered, before, after
-
-
-def _advance(tx: Transaction, feed: int, before: str | None, after: str | None) -> None:
-    tx.begin()
-    feeds = tx.tables.feeds.feeds
-    unchanged = feeds.c.tick_state.is_not_distinct_from(before)  # no other ticker is disturbed
-    tx.connection.execute(update(feeds).where(feeds.c.id == feed, unchanged).values(tick_state=after))
-
-
-def tick_in_two(feed: Feed) -> int:
-    """Insert ticks in one transaction, and say in another one up to where they are; other orderings are right."""
-    row = feed.row()
-    if row.ordering != "ticks":
-        return feed.rank_once(row)
-    numbered, *states = feed.core.write(_tick, row.id)
-    if numbered:
-        feed.core.write(_advance, row.id, *states)
-    return numbered
-
-
 def acknowledge_first(cursor: Cursor, messages: Sequence[Message], change: Callable[[Transaction], Any]) -> Any:
     """Move the cursor in one transaction, and do what it is for in another one."""
     position = (cursor._feed_id, cursor.name, cursor._version, messages[-1].seq, cursor._lease)
@@ -91,13 +61,12 @@ def acknowledge_first(cursor: Cursor, messages: Sequence[Message], change: Calla
 
 @contextmanager
 def doing(what: str) -> Iterator[None]:
-    """Within the block ``ranker``, ``ticker`` or ``router`` is wrong; empty: nothing is."""
+    """Within the block ``ranker`` or ``router`` is wrong; empty: nothing is."""
     if what == "":
         yield
         return
     owner, verb, version = {
         "ranker": (Feed, "rank", rank_in_two),
-        "ticker": (Feed, "rank", tick_in_two),
         "router": (Cursor, "transfer", acknowledge_first),
     }[what]
     right = getattr(owner, verb)

@@ -12,16 +12,14 @@ from sqlalchemy import create_engine, inspect, make_url, text
 from sqlalchemy.exc import IntegrityError
 
 from queue_db import ConfigurationError, QueueDB, SchemaOutOfDateError, State, TransientStorageError
-from queue_db.database.migrate import SchemaVersion, configuration, losses
+from queue_db.database.migrate import SchemaVersion, configuration, losses, offline_sql
 from queue_db.store.schema import HEAD, tables
 from tests.migrations.conftest import ask, describe, run
 
 BULK = {"jobs_staged", "jobs_published", "jobs_streams", "jobs_batches", "jobs_held"}
 WORKERS = {"jobs_queues", "jobs_shares", "jobs_workers", "jobs_schedules", "jobs_errors", "jobs_finished"}
 AROUND = {"jobs_stripes", "jobs_callbacks", "jobs_windows", "jobs_samples"}
-FEEDS = {"jobs_feeds", "jobs_inbox", "jobs_messages", "jobs_cursors", "jobs_spans", "jobs_claims", "jobs_ticked", "jobs_ticks"} | {
-    "jobs_publishes"
-}
+FEEDS = {"jobs_feeds", "jobs_inbox", "jobs_messages", "jobs_cursors", "jobs_spans", "jobs_claims", "jobs_publishes"}
 ROUTES = {"jobs_definitions", "jobs_routes", "jobs_subscriptions", "jobs_counts", "jobs_keyed_counts"}
 SERVICE = {"jobs_metrics", "jobs_actions", "jobs_tokens", "jobs_sessions"}
 OURS = {"jobs", "jobs_dead", "jobs_schema_version"} | BULK | WORKERS | AROUND | FEEDS | ROUTES | SERVICE
@@ -159,13 +157,39 @@ def test_each_step_can_be_repeated_where_ddl_commits(empty: QueueDB) -> None:
 
 
 @pytest.mark.parametrize("kind", ["mysql", "mariadb"], scope="session")
-@pytest.mark.parametrize(("revision", "before"), [("0012", "0011"), ("0010", "0009"), ("0007", "0005")])
+@pytest.mark.parametrize(("revision", "before"), [("0013", "0012"), ("0012", "0011"), ("0010", "0009"), ("0007", "0005")])
 def test_a_step_down_that_drops_columns_can_be_repeated(empty: QueueDB, revision: str, before: str) -> None:
     empty.migrate(revision=revision)
     for _ in range(2):
         run(empty, f"UPDATE jobs_schema_version SET version_num = '{revision}'")
         empty.migrate(revision=before)
     empty.migrate()
+    check_drift(empty)
+
+
+def test_a_feed_with_an_ordering_that_is_gone_is_not_dropped_with_its_messages(empty: QueueDB) -> None:
+    """Only PostgreSQL has had it, and each database can have its name."""
+    empty.migrate(revision="0012")
+    run(empty, "INSERT INTO jobs_feeds (name, ordering, token) VALUES ('old', 'ticks', 't'), ('other', 'counter', 't')")
+    with pytest.raises(ConfigurationError, match=r"ordering 'ticks'.*: 'old'\. .*queue-db feeds delete NAME.*'ranked'"):
+        empty.migrate()
+    assert ask(empty, "SELECT version_num FROM jobs_schema_version") == "0012"
+    assert names(empty) >= {"jobs_ticked", "jobs_ticks"}
+    run(empty, "DELETE FROM jobs_feeds WHERE name = 'old'")
+    empty.migrate()
+    check_drift(empty)
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+def test_as_sql_the_server_refuses_a_feed_with_an_ordering_that_is_gone(empty: QueueDB) -> None:
+    empty.migrate(revision="0012")
+    run(empty, "INSERT INTO jobs_feeds (name, ordering, token) VALUES ('old', 'ticks', 't')")
+    sql = offline_sql(empty.database.engine.dialect, empty.store.tables, "head", start="0012", transactions=False)
+    statements = [part for part in re.sub(r"^--.*$", "", sql, flags=re.MULTILINE).split(";") if part.strip()]
+    with pytest.raises(IntegrityError, match="delete_the_feeds_with_the_ordering_ticks_of_jobs"):
+        run(empty, *statements)
+    assert names(empty) >= {"jobs_ticked", "jobs_ticks"}
+    run(empty, "DELETE FROM jobs_feeds", *statements)
     check_drift(empty)
 
 
@@ -182,7 +206,7 @@ def test_each_step_down_names_what_it_drops(empty: QueueDB) -> None:
     before = there()
     for script in directory.walk_revisions():
         lower = script.down_revision or "base"
-        (lost,) = losses(empty.store.tables, SchemaVersion(script.revision), lower)
+        lost = " ".join(losses(empty.store.tables, SchemaVersion(script.revision), lower))
         empty.migrate(revision=lower)
         after = there()
         gone = before - after

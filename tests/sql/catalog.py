@@ -26,7 +26,7 @@ from queue_db.store import (
 )
 from queue_db.store.callbacks import Departure
 from queue_db.store.enqueue import OnDuplicate, insert_jobs, load_jobs
-from queue_db.store.feeds import claims, messages, numbers, ranges, ranking, span_claims, spans, ticking
+from queue_db.store.feeds import claims, messages, ranking, span_claims, spans
 from queue_db.store.feeds.message_jobs import MessageJob
 from queue_db.store.feeds.messages import NewMessage
 from queue_db.store.feeds.rows import FeedRow
@@ -980,44 +980,6 @@ def _spans() -> list[Scenario]:
     ]
 
 
-def _ticks() -> list[Scenario]:
-    feed, needs = FeedRow(1, "orders", "ticks", 1, 1, 1, "token", None, None, 0, 0), frozenset({Capability.SNAPSHOTS})
-    new = [NewMessage("paid", "null", None, None, None)]
-    state: Mapping[str, Any] = {"tick_state": None, "max_attempts": None, "keep_rows": None, "snapshot": "9:9:"}
-    span: Mapping[str, Any] = {"after": 0, "high": 100, "limit": 100, "columns": ["seq", "payload"]}
-    delete = numbers.numbers_of("ticks").delete
-    return [
-        Scenario(
-            "publish_ticks",
-            'Feed.publish, ordering="ticks"',
-            lambda tx: ticking.append(tx, feed, new),
-            begins=True,
-            needs=needs,
-        ),
-        Scenario(
-            "tick",
-            "a publisher, a reader or a worker numbers messages by a tick",
-            lambda tx: ticking.tick(tx, 1),
-            answers=state,
-            needs=needs,
-        ),
-        Scenario("read_ticks", 'Feed.read, ordering="ticks"', lambda tx: messages.read(tx, feed, 0, 100), rows=2, needs=needs),
-        Scenario(
-            "read_ticks_range",
-            "Span.messages and Spark: numbers between two",
-            lambda tx: ranges.page(tx, 1, "ticks", **span),
-            needs=needs,
-        ),
-        Scenario(
-            "trim_ticks",
-            'Feed.trim, ordering="ticks": messages that retention does not keep',
-            lambda tx: delete(tx, 1, 1, 100),
-            begins=True,
-            needs=needs,
-        ),
-    ]
-
-
 SCENARIOS: tuple[Scenario, ...] = (
     *_enqueues(),
     *_claims(),
@@ -1026,6 +988,5 @@ SCENARIOS: tuple[Scenario, ...] = (
     *_exchanges(),
     *_streams(),
     *_feeds(),
-    *_ticks(),
     *_spans(),
 )

@@ -63,7 +63,7 @@ def lines(bench: Bench) -> list[FeedLine]:
         FeedLine(
             row,
             [cell(row) for _, cell in columns(bare)],
-            f"not supported: {row.refused}" if row.refused is not None else f"failed: {row.failed}" if row.failed else None,
+            f"failed: {row.failed}" if row.failed else None,
             wrong(row),
         )
         for row in bench.feeds

@@ -64,7 +64,7 @@ class FeedChange(Body):
 class FeedSettings(FeedChange):
     """All settings of a feed; what is missing gets its default. Ordering and claims of a feed that is there stay."""
 
-    ordering: Annotated[str, Field(max_length=20, description="`ranked`, `counter` or `ticks`; only for a new feed.")] | None = None
+    ordering: Annotated[str, Field(max_length=20, description="`ranked` or `counter`; only for a new feed.")] | None = None
     claims: bool | None = Field(None, description="Whether messages can be claimed; only for a new feed.")
 
 

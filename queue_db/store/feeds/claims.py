@@ -19,8 +19,6 @@ from queue_db.store.feeds import message_jobs
 from queue_db.store.feeds.claim_rows import remove
 from queue_db.store.feeds.message_jobs import MessageJob
 from queue_db.store.feeds.messages import MessageRow
-from queue_db.store.feeds.numbered import Numbers
-from queue_db.store.feeds.numbers import STORED, numbers_of
 from queue_db.store.feeds.rows import FeedRow, by_id
 
 
@@ -207,7 +205,7 @@ def _refused(
 
 def get(tx: Transaction, feed: FeedRow, seqs: Sequence[int]) -> list[MessageRow]:
     """The messages with these numbers that are there, by number."""
-    return _messages(tx, feed.id, seqs, numbers_of(feed.ordering))
+    return _messages(tx, feed.id, seqs)
 
 
 def every(tx: Transaction, feed: int) -> list[tuple[str, int, int]]:
@@ -288,9 +286,9 @@ def _epoch(tx: Transaction, feed: FeedRow) -> int:
     return feed.epoch if row is None else row.epoch
 
 
-def _messages(tx: Transaction, feed: int, seqs: Sequence[int], numbers: Numbers = STORED) -> list[MessageRow]:
+def _messages(tx: Transaction, feed: int, seqs: Sequence[int]) -> list[MessageRow]:
     if not seqs:
         return []
-    found = numbers.among(tx.tables.feeds, feed, seqs)
-    query = select(*(found.rows.c[name] for name in MessageRow._fields)).where(*found.conditions)
-    return [MessageRow(*row) for row in tx.connection.execute(query.order_by(*found.order))]
+    messages = tx.tables.feeds.messages
+    found = select(*(messages.c[name] for name in MessageRow._fields)).where(messages.c.feed == feed, messages.c.seq.in_(seqs))
+    return [MessageRow(*row) for row in tx.connection.execute(found.order_by(messages.c.seq))]

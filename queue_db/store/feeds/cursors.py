@@ -114,12 +114,11 @@ def move(tx: Transaction, name: str, seqs: Mapping[int, int]) -> None:
     tx.connection.execute(mine.values(values), tx.time())
 
 
-def feeds(tx: Transaction, some: Sequence[int] | None, name: str | None = None) -> dict[int, str]:
-    """Those of some feeds, or of all, that have cursors of one name or of any, with their orderings."""
+def feeds(tx: Transaction, some: Sequence[int] | None, name: str | None = None) -> Sequence[int]:
+    """Those of some feeds, or of all, that have cursors of one name or of any."""
     cursors, feeds = tx.tables.feeds.cursors, tx.tables.feeds.feeds
-    query = select(feeds.c.id, feeds.c.ordering).join(cursors, cursors.c.feed == feeds.c.id).distinct()
-    found = tx.connection.execute(query.where(*_these(tx.store, some, name)))
-    return {row.id: row.ordering for row in found}
+    query = select(feeds.c.id).join(cursors, cursors.c.feed == feeds.c.id).distinct()
+    return tx.connection.execute(query.where(*_these(tx.store, some, name))).scalars().all()
 
 
 def every(tx: Transaction, some: Sequence[int] | None, name: str | None = None) -> list[Row[Any]]:

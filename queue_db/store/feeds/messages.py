@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
-    ColumnElement,
     Integer,
     Select,
     Table,
     Update,
     bindparam,
     case,
+    delete,
     func,
     insert,
     select,
@@ -25,10 +25,7 @@ from queue_db.dialects.clock import moment
 from queue_db.errors import ArgumentError
 from queue_db.store.base import Transaction
 from queue_db.store.feeds import claim_rows, spans
-from queue_db.store.feeds.numbered import Numbers
-from queue_db.store.feeds.numbers import STORED, numbers_of
 from queue_db.store.feeds.rows import FeedRow, by_id, locked
-from queue_db.store.schema.feeds import FeedTables
 
 #: Most messages that one call of :func:`trim` deletes: a range costs little for each message, and the transaction much.
 TRIMMED_AT_ONCE = 10_000
@@ -101,12 +98,12 @@ def _timed(feed: FeedRow, which: str, message: NewMessage) -> NewMessage:
     return message._replace(delay=delay, lifetime=lifetime)
 
 
-def insert_rows(tx: Transaction, table: Table, rows: Sequence[Mapping[str, Any]], **computed: ColumnElement[Any]) -> None:
-    """Insert messages into ``table``; the database's clock sets their time, and ``computed`` other columns of each."""
+def insert_rows(tx: Transaction, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert messages into ``table``; the database's clock sets their time."""
     if tx.store.clock is not None:
         now = tx.store.clock()
         rows = [{**row, "created_at": now} for row in rows]
-    tx.connection.execute(insert(table).values(computed) if computed else insert(table), list(rows))
+    tx.connection.execute(insert(table), list(rows))
 
 
 @lru_cache(maxsize=64)
@@ -141,25 +138,23 @@ def append(tx: Transaction, feed: int, messages: Sequence[NewMessage]) -> First:
 
 
 @lru_cache(maxsize=64)
-def _page(ordering: str, tables: FeedTables) -> Select[Any]:
-    limit = bindparam("limit", type_=Integer)
+def _page(messages: Table) -> Select[Any]:
     feed, after = bindparam("feed", type_=BigInteger), bindparam("after", type_=BigInteger)
-    page = numbers_of(ordering).between(tables, feed, after, None, limit)
-    columns = [page.rows.c[name] for name in MessageRow._fields]
-    return select(*columns).where(*page.conditions).order_by(*page.order).limit(limit)
+    found = select(*(messages.c[name] for name in MessageRow._fields)).where(messages.c.feed == feed, messages.c.seq > after)
+    return found.order_by(messages.c.seq).limit(bindparam("limit", type_=Integer))
 
 
 def read(tx: Transaction, feed: FeedRow, after: int, limit: int) -> list[MessageRow]:
     """Up to ``limit`` messages with numbers above ``after``, by number."""
-    query = _page(feed.ordering, tx.tables.feeds)
     values = {"feed": feed.id, "after": after, "limit": limit}
-    return [MessageRow(*row) for row in tx.fetch(query, values)]
+    return [MessageRow(*row) for row in tx.fetch(_page(tx.tables.feeds.messages), values)]
 
 
 def numbers_by_uid(tx: Transaction, feed: FeedRow, uids: Collection[int], after: int, high: int) -> dict[int, int]:
     """The numbers of the messages with these ``uids``, among those with numbers above ``after`` and up to ``high``."""
-    found = numbers_of(feed.ordering).between(tx.tables.feeds, feed.id, after, high, high - after)
-    query = select(found.rows.c.uid, found.rows.c.seq).where(*found.conditions, found.rows.c.uid.in_(sorted(uids)))
+    messages = tx.tables.feeds.messages
+    among = (messages.c.feed == feed.id, messages.c.seq > after, messages.c.seq <= high)
+    query = select(messages.c.uid, messages.c.seq).where(*among, messages.c.uid.in_(sorted(uids)))
     return {row.uid: row.seq for row in tx.connection.execute(query)}
 
 
@@ -187,7 +182,7 @@ def trim(tx: Transaction, row: FeedRow, *, skip: bool = False) -> int:
         first = max(first, claim_rows.lowest(tx, row.id) or row.next_seq)
     extent = Extent(row.next_seq, row.first_seq, row.keep_rows, row.keep_unread, row.max_attempts)
     end = _outdated(tx, row, first)
-    return expired + cut(tx, row.id, extent, end, numbers_of(row.ordering))
+    return expired + cut(tx, row.id, extent, end)
 
 
 def at_once(row: FeedRow) -> int:
@@ -196,13 +191,13 @@ def at_once(row: FeedRow) -> int:
 
 
 @lru_cache(maxsize=64)
-def _aged(ordering: str, tables: FeedTables, settable: bool) -> Select[Any]:
+def _aged(messages: Table, settable: bool) -> Select[Any]:
     """The first of some messages that is young enough, and the last of them."""
     # In a subquery the database computes it once, and not for each row.
     since = select(moment(settable) - bindparam("keep_for", type_=BigInteger())).scalar_subquery()
     feed, first, end = (bindparam(name, type_=BigInteger) for name in ("feed", "first", "end"))
-    found = numbers_of(ordering).between(tables, feed, first - 1, end - 1, None)
-    some = select(found.rows.c.seq, found.rows.c.created_at).where(*found.conditions).subquery()
+    among = (messages.c.feed == feed, messages.c.seq >= first, messages.c.seq < end)
+    some = select(messages.c.seq, messages.c.created_at).where(*among).subquery()
     return select(func.min(case((some.c.created_at >= since, some.c.seq))), func.max(some.c.seq))
 
 
@@ -215,7 +210,7 @@ def _outdated(tx: Transaction, row: FeedRow, first: int) -> int:
     if row.keep_for is not None and end < limit:
         # Numbers follow the order of commits, not of creation: the first message that is young enough ends the cut.
         values = {"feed": row.id, "first": row.first_seq, "end": limit, "keep_for": row.keep_for, **tx.time()}
-        query = _aged(row.ordering, tx.tables.feeds, tx.store.clock is not None)
+        query = _aged(tx.tables.feeds.messages, tx.store.clock is not None)
         ((young, last),) = tx.fetch(query, values)
         end = max(end, young if young is not None else (last or row.first_seq - 1) + 1)
     return min(end, limit)
@@ -227,7 +222,7 @@ def _read_by_all(tx: Transaction, feed: int, next_seq: int, keep_unread: int, en
     return end if slowest is None else min(end, max(slowest + 1, next_seq - keep_unread))
 
 
-def keep(tx: Transaction, feed: int, extent: Extent, new: int, numbers: Numbers = STORED) -> None:
+def keep(tx: Transaction, feed: int, extent: Extent, new: int) -> None:
     """After ``new`` messages were added: let them be claimed, and delete those above ``keep_rows``.
 
     The caller holds the feed's row. At most :data:`_TRIMMED_BESIDE` more are deleted than were added: after ``keep_rows`` was
@@ -240,16 +235,16 @@ def keep(tx: Transaction, feed: int, extent: Extent, new: int, numbers: Numbers 
     first = extent.first_seq
     if extent.max_attempts is not None:
         first = max(first, claim_rows.lowest(tx, feed) or extent.next_seq)
-    cut(tx, feed, extent, min(extent.next_seq - extent.keep_rows, first + new + _TRIMMED_BESIDE), numbers)
+    cut(tx, feed, extent, min(extent.next_seq - extent.keep_rows, first + new + _TRIMMED_BESIDE))
 
 
-def cut(tx: Transaction, feed: int, extent: Extent, end: int, numbers: Numbers = STORED) -> int:
+def cut(tx: Transaction, feed: int, extent: Extent, end: int) -> int:
     """Delete the messages with numbers below ``end``; return how many.
 
     Of those that are claimed or delayed, or that a cursor has not acknowledged, the last ``keep_unread`` stay. The caller holds
     the feed's row.
     """
-    feeds = tx.tables.feeds.feeds
+    feeds, messages = tx.tables.feeds.feeds, tx.tables.feeds.messages
     least = extent.next_seq - extent.keep_unread
     end = _read_by_all(tx, feed, extent.next_seq, extent.keep_unread, end)
     if extent.max_attempts is not None:
@@ -264,7 +259,9 @@ def cut(tx: Transaction, feed: int, extent: Extent, end: int, numbers: Numbers =
             claim_rows.remove(tx, feed, seqs)
         gone = len(seqs)
     else:
-        gone = numbers.delete(tx, feed, extent.first_seq, end)
+        # From first_seq: below it the index may have many entries of deleted rows.
+        mine = (messages.c.feed == feed, messages.c.seq >= extent.first_seq, messages.c.seq < end)
+        gone = tx.connection.execute(delete(messages).where(*mine)).rowcount
     if gone:
         tx.connection.execute(update(feeds).where(feeds.c.id == feed, feeds.c.first_seq < end).values(first_seq=end))
     return gone

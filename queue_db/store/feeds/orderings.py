@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from queue_db.model import Capability
 from queue_db.store.base import Transaction
-from queue_db.store.feeds import messages, ranking, rows, ticking
+from queue_db.store.feeds import messages, ranking
 from queue_db.store.feeds.messages import First, NewMessage
 from queue_db.store.feeds.rows import FeedRow
 
@@ -19,12 +18,6 @@ class Ordering(Protocol):
 
     #: Whether messages may wait without a number, for :meth:`rank`.
     ranks: bool
-
-    #: Whether messages can be claimed one by one.
-    claims: bool
-
-    #: Required capabilities of the database.
-    needs: frozenset[Capability]
 
     #: Whether publishes that come at the same time from one process go together.
     coalesces: bool
@@ -40,23 +33,8 @@ class Ordering(Protocol):
         """Number some messages that have no number; return how many."""
         ...
 
-    def restored(self, tx: Transaction, feed: FeedRow) -> None:
-        """The database was restored from a backup."""
-        ...
 
-
-class Portable:
-    """What orderings have in common that store numbers, on any database."""
-
-    claims = True
-    coalesces = False
-    needs: frozenset[Capability] = frozenset()
-
-    def restored(self, tx: Transaction, feed: FeedRow) -> None:
-        pass
-
-
-class Counter(Portable):
+class Counter:
     """A publisher takes the numbers itself: publishers of one feed wait for each other's commit."""
 
     name = "counter"
@@ -70,7 +48,7 @@ class Counter(Portable):
         return 0
 
 
-class Ranked(Portable):
+class Ranked:
     """Publishers insert into an inbox and wait for nobody; the next ranker gives the numbers."""
 
     name = "ranked"
@@ -85,34 +63,5 @@ class Ranked(Portable):
         return ranking.rank(tx, feed)
 
 
-class Ticks:
-    """Publishers insert once and wait for nobody; the difference of two snapshots of the database gives the numbers."""
-
-    name = "ticks"
-    ranks = True
-    claims = False
-    needs = frozenset({Capability.SNAPSHOTS})
-    coalesces = True
-
-    def append(self, tx: Transaction, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
-        ticking.append(tx, feed, new)
-        return None
-
-    def rank(self, tx: Transaction, feed: int) -> int:
-        return ticking.tick(tx, feed)
-
-    def restored(self, tx: Transaction, feed: FeedRow) -> None:
-        ticking.restored(tx, feed)
-
-
 #: Ordering by name. A test adds its negative controls.
-ORDERINGS: dict[str, Ordering] = {ordering.name: ordering for ordering in (Counter(), Ranked(), Ticks())}
-
-
-def restored(tx: Transaction) -> int:
-    """The database was restored from a backup: raise the epoch of every feed. Return how many feeds there are."""
-    tx.begin()
-    for feed in sorted(rows.by_name(tx)):
-        if feed.ordering in ORDERINGS:
-            ORDERINGS[feed.ordering].restored(tx, feed)
-    return rows.raise_epochs(tx)
+ORDERINGS: dict[str, Ordering] = {ordering.name: ordering for ordering in (Counter(), Ranked())}

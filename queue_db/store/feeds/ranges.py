@@ -11,7 +11,6 @@ from sqlalchemy import select
 from queue_db.dialects.clock import moment
 from queue_db.store.base import Transaction
 from queue_db.store.feeds import rows
-from queue_db.store.feeds.numbers import numbers_of
 from queue_db.store.feeds.rows import FeedRow
 from queue_db.store.ranges import Rows, rows_of
 
@@ -39,7 +38,6 @@ def cut(low: int, high: int, parts: int, worth: int) -> list[Range]:
 def page(
     tx: Transaction,
     feed: int,
-    ordering: str,
     *,
     after: int,
     high: int,
@@ -48,11 +46,11 @@ def page(
     kinds: Sequence[str] | None = None,
 ) -> tuple[FeedRow | None, Rows]:
     """Up to ``limit`` messages with numbers above ``after`` and up to ``high``, by number; and the feed, None if it was deleted."""
-    most = limit if kinds is None else None
-    some = numbers_of(ordering).between(tx.tables.feeds, feed, after, high, most)
-    query = select(*(some.rows.c[name] for name in columns)).where(*some.conditions).order_by(*some.order).limit(limit)
+    messages = tx.tables.feeds.messages
+    among = (messages.c.feed == feed, messages.c.seq > after, messages.c.seq <= high)
+    query = select(*(messages.c[name] for name in columns)).where(*among).order_by(messages.c.seq).limit(limit)
     if kinds is not None:
-        query = query.where(some.rows.c.kind.in_(kinds))
+        query = query.where(messages.c.kind.in_(kinds))
     # In this order: if messages are trimmed between the two statements, the row shows it.
     found = rows_of(tx, query)
     return rows.by_id(tx, feed), found
@@ -60,9 +58,9 @@ def page(
 
 def age(tx: Transaction, feed: FeedRow, after: int) -> int | None:
     """Microseconds since the first message with a number above ``after`` was inserted; None: there is none."""
-    next_one = numbers_of(feed.ordering).between(tx.tables.feeds, feed.id, after, None, 1)
-    waited = moment(tx.store.clock is not None) - next_one.rows.c.created_at
-    query = select(waited).where(*next_one.conditions).order_by(*next_one.order).limit(1)
+    messages = tx.tables.feeds.messages
+    waited = moment(tx.store.clock is not None) - messages.c.created_at
+    query = select(waited).where(messages.c.feed == feed.id, messages.c.seq > after).order_by(messages.c.seq).limit(1)
     found: int | None = tx.connection.execute(query, tx.time()).scalar()
     return found
 
@@ -72,7 +70,8 @@ def since(tx: Transaction, feed: FeedRow, at: int) -> int | None:
 
     Messages after it may be older, since numbers follow the order of commits. All before it are read.
     """
-    some = numbers_of(feed.ordering).between(tx.tables.feeds, feed.id, feed.first_seq - 1, feed.next_seq - 1, None)
-    query = select(some.rows.c.seq).where(*some.conditions, some.rows.c.created_at >= at).order_by(*some.order).limit(1)
+    messages = tx.tables.feeds.messages
+    there = (messages.c.feed == feed.id, messages.c.seq >= feed.first_seq, messages.c.seq < feed.next_seq)
+    query = select(messages.c.seq).where(*there, messages.c.created_at >= at).order_by(messages.c.seq).limit(1)
     found: int | None = tx.connection.execute(query).scalar()
     return found

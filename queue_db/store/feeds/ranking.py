@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Select, Table, bindparam, select, update
+from sqlalchemy import Select, Table, bindparam, func, select, update
 
 from queue_db.dialects.numbering import NumberedMove
 from queue_db.model import Capability
@@ -46,6 +46,13 @@ def _move(inbox: Table, messages: Table) -> NumberedMove:
 @lru_cache(maxsize=64)
 def _waiting(inbox: Table) -> Select[Any]:
     return select(inbox.c.id).where(inbox.c.feed == bindparam("feed")).limit(1)
+
+
+def last_waiting(tx: Transaction, feed: int, upto: int | None = None) -> int | None:
+    """The highest id in the inbox, of those up to ``upto``; None: nothing waits."""
+    inbox = tx.tables.feeds.inbox
+    query = select(func.max(inbox.c.id)).where(inbox.c.feed == feed)
+    return tx.connection.execute(query if upto is None else query.where(inbox.c.id <= upto)).scalar()
 
 
 def rank(tx: Transaction, feed: int) -> int:

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from itertools import groupby
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, Table, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Select,
+    Table,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    literal,
+    select,
+    union_all,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from queue_db.dialects import Dialect
@@ -15,10 +28,9 @@ from queue_db.dialects.clock import moment
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import TransientStorageError
 from queue_db.store.base import Transaction
-from queue_db.store.feeds.numbers import numbers_of
 
-# Most messages of an inbox that are counted.
-_COUNTED = 10_000
+# Most messages of an inbox that are counted, and most feeds in one statement that counts them.
+_COUNTED, _COUNTED_AT_ONCE = 10_000, 100
 
 # Higher than the number of times that a cursor was opened since any backup.
 _UNSEEN = 1 << 32
@@ -134,18 +146,23 @@ def counted(tx: Transaction, names: Sequence[str] | None, after: str | None, lim
         query = query.where(claims.c.feed.in_([row.id for row in found if row.max_attempts is not None]))
     left = {row.feed: row.messages for row in tx.connection.execute(query)}
     numbered = {row.id: row.next_seq - row.first_seq if row.max_attempts is None else left.get(row.id, 0) for row in found}
-    unnumbered = waiting(tx, {row.id: row.ordering for row in found})
+    unnumbered = waiting(tx, list(numbered))
     return [(row, numbered[row.id], unnumbered[row.id]) for row in found]
 
 
-def waiting(tx: Transaction, feeds: Mapping[int, str]) -> dict[int, int]:
-    """How many messages of each feed have no number, counted up to 10,000.
-
-    :param feeds: id → ordering.
-    """
+def waiting(tx: Transaction, feeds: Sequence[int]) -> dict[int, int]:
+    """How many messages of each feed have no number, counted up to 10,000."""
+    inbox = tx.tables.feeds.inbox
     found: dict[int, int] = {}
-    for numbers, group in groupby(sorted(feeds, key=feeds.__getitem__), key=lambda feed: numbers_of(feeds[feed])):
-        found |= numbers.waiting(tx, list(group), _COUNTED)
+    for first in range(0, len(feeds), _COUNTED_AT_ONCE):
+        # Each in a query of its own: only a LIMIT bounds what a count reads.
+        each = [
+            select(literal(feed, BigInteger).label("feed"), func.count().label("messages")).select_from(
+                select(inbox.c.id).where(inbox.c.feed == feed).limit(_COUNTED).subquery()
+            )
+            for feed in feeds[first : first + _COUNTED_AT_ONCE]
+        ]
+        found.update((row.feed, row.messages) for row in tx.connection.execute(union_all(*each)))
     return found
 
 
@@ -164,11 +181,12 @@ def change(tx: Transaction, feed: int, values: Mapping[str, Any], check: Callabl
     return bool(tx.connection.execute(update(feeds).where(feeds.c.id == feed).values(values)).rowcount)
 
 
-def raise_epochs(tx: Transaction) -> int:
-    """Raise the epoch of every feed: positions handed out before are refused, and cursors have no holder.
+def restored(tx: Transaction) -> int:
+    """The database was restored from a backup: raise the epoch of every feed. Return how many feeds there are.
 
-    Return how many feeds there are.
+    Positions handed out before are refused, and cursors have no holder.
     """
+    tx.begin()
     feeds, cursors = tx.tables.feeds.feeds, tx.tables.feeds.cursors
     raised = tx.connection.execute(update(feeds).values(epoch=feeds.c.epoch + 1)).rowcount
     tx.connection.execute(update(cursors).values(version=cursors.c.version + _UNSEEN, holder=None, until=0))
@@ -186,7 +204,7 @@ def purge(tx: Transaction, name: str) -> int | None:
         return None
     tables = tx.tables.feeds
     # Claims before messages, as whoever settles a claim.
-    _empty(tx, row.id, (tables.claims, *numbers_of(row.ordering).tables(tables)))
+    _empty(tx, row.id, (tables.claims, tables.inbox, tables.messages))
     values: dict[str, ColumnElement[Any]] = {"epoch": tables.feeds.c.epoch + 1, "first_seq": tables.feeds.c.next_seq}
     tx.connection.execute(update(tables.feeds).where(tables.feeds.c.id == row.id).values(values))
     # Their holders lose them: what these have read is gone.
@@ -204,12 +222,12 @@ def remove(tx: Transaction, name: str) -> bool:
     tx.begin()
     tables = tx.tables.feeds
     # By name and for a deletion: this lock waits for those who have pinned the row.
-    query = select(tables.feeds.c.id, tables.feeds.c.ordering).where(tables.feeds.c.name == name)
-    feed = tx.connection.execute(tx.dialect.lock_rows(query, skip=False)).first()
+    query = select(tables.feeds.c.id).where(tables.feeds.c.name == name)
+    feed = tx.connection.execute(tx.dialect.lock_rows(query, skip=False)).scalar()
     if feed is None:
         return False
-    _empty(tx, feed.id, (tables.cursors, tables.spans, tables.claims, *numbers_of(feed.ordering).tables(tables)))
-    tx.connection.execute(delete(tables.feeds).where(tables.feeds.c.id == feed.id))
+    _empty(tx, feed, (tables.cursors, tables.spans, tables.claims, tables.inbox, tables.messages))
+    tx.connection.execute(delete(tables.feeds).where(tables.feeds.c.id == feed))
     return True
 
 

@@ -1,6 +1,6 @@
 """The claim of a span: an expired one, or the next messages of the feed.
 
-A database that changes rows in a WITH clause does it in one statement, which returns the messages too, if their numbers are stored.
+A database that changes rows in a WITH clause does it in one statement, which returns the messages too.
 
 The version of a new span is that of the cursor and the time. A server that crashes may lose a claim that no later commit has
 followed, and then gives its id again, but not with this version: the late holder's verbs are LOST. A restore of a backup raises the
@@ -46,7 +46,6 @@ from queue_db.dialects.durability import commits_early
 from queue_db.model import Capability
 from queue_db.store.base import Transaction, next_attempt
 from queue_db.store.feeds.messages import MessageRow
-from queue_db.store.feeds.numbers import numbers_of
 from queue_db.store.feeds.rows import FeedRow
 from queue_db.store.feeds.spans import SpanRow
 from queue_db.store.schema.feeds import FeedTables
@@ -107,7 +106,7 @@ def _expired(spans: Table, settable: bool, feed: Any, name: Any) -> ColumnElemen
     return and_(spans.c.feed == feed, spans.c.cursor_name == name, spans.c.until <= moment(settable))
 
 
-def _state(ordering: str, tables: FeedTables, settable: bool) -> Select[Any]:
+def _state(tables: FeedTables, settable: bool) -> Select[Any]:
     feeds, cursors, spans = tables.feeds, tables.cursors, tables.spans
     feed, name = bindparam("of", type_=BigInteger()), bindparam("called", type_=String())
     return (
@@ -116,7 +115,7 @@ def _state(ordering: str, tables: FeedTables, settable: bool) -> Select[Any]:
             cursors.c.handed,
             moment(settable).label("now"),
             exists(select(spans.c.id).where(_expired(spans, settable, feed, name))).label("expired"),
-            numbers_of(ordering).may_wait(tables, feed).label("waiting"),
+            exists(select(tables.inbox.c.id).where(tables.inbox.c.feed == feed)).label("waiting"),
         )
         .select_from(cursors.join(feeds, feeds.c.id == cursors.c.feed))
         .where(cursors.c.feed == feed, cursors.c.name == name)
@@ -124,13 +123,13 @@ def _state(ordering: str, tables: FeedTables, settable: bool) -> Select[Any]:
 
 
 @lru_cache(maxsize=64)
-def _look(ordering: str, tables: FeedTables, settable: bool) -> Select[Any]:
-    return _state(ordering, tables, settable)
+def _look(tables: FeedTables, settable: bool) -> Select[Any]:
+    return _state(tables, settable)
 
 
 def look(tx: Transaction, feed: FeedRow, name: str) -> Look | None:
     """What there is to claim; None: there is no such cursor."""
-    query = _look(feed.ordering, tx.tables.feeds, tx.store.clock is not None)
+    query = _look(tx.tables.feeds, tx.store.clock is not None)
     found = tx.fetch(query, {"of": feed.id, "called": name, **tx.time()})
     return _looked(found[0]) if found else None
 
@@ -152,8 +151,8 @@ def claim(tx: Transaction, feed: FeedRow, name: str, want: SpanRequest) -> SpanC
 
     Other claims of this cursor wait here until the commit.
     """
-    if tx.dialect.changes_in_with and numbers_of(feed.ordering).stored:
-        statement = _claim(tx.dialect, feed.ordering, tx.tables.feeds, tx.store.clock is not None)
+    if tx.dialect.changes_in_with:
+        statement = _claim(tx.dialect, tx.tables.feeds, tx.store.clock is not None)
         values = {"of": feed.id, "called": name, **tx.time(), **want._asdict()}
         found = tx.fetch(statement, values)
         return _claimed(found) if found else None
@@ -178,7 +177,7 @@ def _claimed(found: Sequence[Sequence[Any]]) -> SpanClaim:
 
 
 @lru_cache(maxsize=64)
-def _claim(dialect: Dialect, ordering: str, tables: FeedTables, settable: bool) -> Any:
+def _claim(dialect: Dialect, tables: FeedTables, settable: bool) -> Any:
     """State, lock, move, insert and read in one statement, which a reader finds in tests/sql.
 
     The lock gives the cursor as the last claim has left it, and the conditions hold for that. The messages are those that the
@@ -187,7 +186,7 @@ def _claim(dialect: Dialect, ordering: str, tables: FeedTables, settable: bool) 
     """
     cursors, spans, big = tables.cursors, tables.spans, BigInteger()
     feed, name = bindparam("of", type_=big), bindparam("called", type_=String())
-    state = _state(ordering, tables, settable).cte("state")
+    state = _state(tables, settable).cte("state")
     low = func.greatest(cursors.c.handed + 1, state.c.first_seq)
     there = state.c.next_seq - low
     held = dialect.lock_rows(

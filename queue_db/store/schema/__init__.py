@@ -97,7 +97,7 @@ __all__ = [
 ]
 
 #: The migration that this version of the package works with.
-HEAD = "0012"
+HEAD = "0013"
 
 
 @dataclass(frozen=True, slots=True)

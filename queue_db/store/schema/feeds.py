@@ -47,8 +47,6 @@ class FeedTables:
     counts: Table
     keyed_counts: Table
     claims: Table
-    ticked: Table
-    ticks: Table
     publishes: Table
 
 
@@ -66,8 +64,6 @@ def feed_tables(name: str, metadata: MetaData) -> FeedTables:
         routes.counts(name, metadata),
         routes.keyed_counts(name, metadata),
         _claims(name, metadata),
-        _ticked(name, metadata),
-        _ticks(name, metadata),
         _publishes(name, metadata),
     )
 
@@ -98,8 +94,6 @@ def _feeds(name: str, metadata: MetaData) -> Table:
         # Microseconds: of messages that are published without a delay or a lifetime; NULL: none.
         Column("delay", BigInteger),
         Column("lifetime", BigInteger),
-        # Of a feed with the ordering ticks: how far its messages are numbered, as JSON.
-        Column("tick_state", LONG_TEXT),
         sqlite_autoincrement=True,  # the id of a deleted feed is not used again
         **MYSQL,
     )
@@ -232,45 +226,6 @@ def _claims(name: str, metadata: MetaData) -> Table:
     # Trimming: SELECT seq FROM jobs_claims WHERE feed = ? AND expires_at <= ? ORDER BY expires_at LIMIT ?
     Index(f"{name}_claims_expires", table.c.expires_at, table.c.feed)
     return table
-
-
-def _ticked(name: str, metadata: MetaData) -> Table:
-    """Messages of feeds with the ordering ticks (PostgreSQL): inserted once, and numbered by the rows of ticks."""
-    table = Table(
-        f"{name}_ticked",
-        metadata,
-        Column("feed", BigInteger, primary_key=True, autoincrement=False),
-        # From the sequence of the inbox, which all feeds share.
-        Column("id", BigInteger, primary_key=True, autoincrement=False),
-        # The transaction that has published it.
-        Column("xid", BigInteger, nullable=False),
-        *_content(),
-        postgresql_with={"autovacuum_vacuum_insert_scale_factor": 0.2},
-        **MYSQL,
-    )
-    # A tick: SELECT id FROM jobs_ticked WHERE feed = ? AND (xid, id) > (?, ?) AND (xid, id) <= (?, ?) ORDER BY xid, id LIMIT ?
-    Index(f"{name}_ticked_xid", table.c.feed, table.c.xid, table.c.id)
-    return table
-
-
-def _ticks(name: str, metadata: MetaData) -> Table:
-    """Which messages of ticked have which numbers."""
-    return Table(
-        f"{name}_ticks",
-        metadata,
-        Column("feed", BigInteger, primary_key=True, autoincrement=False),
-        # The numbers of the last and the first message.
-        Column("last_seq", BigInteger, primary_key=True, autoincrement=False),
-        Column("first_seq", BigInteger, nullable=False),
-        # Their ids; other messages of the feed may be in between.
-        Column("low_id", BigInteger, nullable=False),
-        Column("high_id", BigInteger, nullable=False),
-        # Snapshots of the database as texts: the messages are those that the first one shows and the second does not.
-        Column("snapshot", LONG_TEXT, nullable=False),
-        Column("previous", LONG_TEXT, nullable=False),
-        postgresql_with=POSTGRESQL_INBOX,
-        **MYSQL,
-    )
 
 
 def _publishes(name: str, metadata: MetaData) -> Table:

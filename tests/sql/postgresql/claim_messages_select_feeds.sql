@@ -1,6 +1,6 @@
 -- claim_messages_select_feeds: Feed.claim
--- Also: pop_messages_select_feeds, read_ticks_range_select_feeds
--- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
+-- Also: pop_messages_select_feeds
+-- Transaction: within BEGIN … COMMIT
 -- Sent by: store.feeds.claims.claim > store.feeds.claims._epoch > store.feeds.rows.by_id
 -- Prepared once for each connection.
 SELECT jobs_feeds.id, jobs_feeds.name, jobs_feeds.ordering, jobs_feeds.next_seq, jobs_feeds.first_seq,

@@ -1,5 +1,4 @@
 -- publish_ranked_select_feeds: Feed.publish, ordering="ranked"
--- Also: publish_ticks_select_feeds
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.feeds.ranking.append > store.feeds.rows.pin
 -- Prepared once for each connection.
