@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 from sqlalchemy import Connection, Executable
 from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
 
-from queue_db.dialects.direct import TRANSACTION, failed, observed, written
+from queue_db.dialects import direct
+from queue_db.dialects.direct import TRANSACTION, failed, observed
 from queue_db.errors import QueueDBError
 
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ class Sender:
             named = [dict(zip(names, row, strict=True)) for row in rows]
             result = self.connection.execute(statement, named)
             return result.rowcount, result.lastrowid or 0
-        parts = written(statement, self.connection.dialect)
+        parts = direct.written(statement, self.connection.dialect)
         return own.load(parts.text, [*map(itemgetter(*map(names.index, parts.order)), rows)])
 
     def rows(self, text: str, arguments: tuple[Any, ...]) -> Sequence[Sequence[Any]]:
