@@ -275,7 +275,7 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
         # Behind a pooler that gives each transaction another session, prepared statements are missing. The transaction runs again,
         # and nothing is prepared any more.
         if self.code(error) in _NOT_MY_SESSION:
-            self._prepares = False
+            self._prepares = self.direct = False
         return super().translate(error, statement_name)
 
     def is_transient(self, code: str) -> bool:

@@ -186,7 +186,7 @@ def test_an_interrupt_between_the_answer_and_its_use_leaves_no_job_in_no_hands(
         raise Interrupted
 
     with monkeypatch.context() as patch:
-        patch.setattr(queue._claims, "_learn", interrupt)
+        patch.setattr("queue_db.verbs.claim.exhausted_in", interrupt)
         with pytest.raises(Interrupted):
             queue.exchange([job]) if verb == "exchange" else queue.claim()
     (won,) = queue.claim() or queue.claim()

@@ -16,8 +16,9 @@ from sqlalchemy import Connection, create_engine, delete, func, make_url, select
 
 from queue_db import LeasedJob, QueueDB
 from queue_db.database.connections import Connections
-from queue_db.dialects import transactions
+from queue_db.dialects import direct
 from queue_db.dialects.postgresql import PostgreSQL
+from queue_db.dialects.transactions import PooledConnection
 from queue_db.store import enqueue
 from tests.databases import KINDS
 from tests.interrupting import InterruptError, interrupted, places_of
@@ -244,11 +245,11 @@ def test_an_interrupt_of_each_class_at_every_line(kind: str, verb: str, stage: S
 def test_without_the_check_later_enqueues_are_lost(kind: str, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     put_back = Connections.put_back
 
-    def put_back_anyway(self: Connections, connection: Connection, *, in_doubt: bool) -> None:
-        put_back(self, connection)
+    def put_back_anyway(self: Connections, pooled: PooledConnection, *, in_doubt: bool) -> None:
+        pooled.info.pop(direct.TRANSACTION, None)
+        put_back(self, pooled)
 
     monkeypatch.setattr(Connections, "put_back", put_back_anyway)
-    monkeypatch.setattr(transactions, "at_rest", lambda info: True)
     monkeypatch.setattr(PostgreSQL, "is_idle", lambda self, driver: True)
     with pytest.raises(AssertionError, match="was not committed"):
         interrupt_everywhere(stage, VERBS["enqueue with a group"], 1)
