@@ -176,6 +176,7 @@ class LeasedJob(JobData, Generic[Payload_co]):
         "settled",
         "settled_by",
         "source",
+        "tied",
         "token",
         "verbs",
         "version",
@@ -204,11 +205,13 @@ class LeasedJob(JobData, Generic[Payload_co]):
         self.worker = worker
         #: The fencing token; goes up when the lease is extended.
         self.version = row.version
+        #: Whether something depends on it: the next job of its group, or a callback.
+        self.tied = row.group_key is not None or row.callback_id is not None
         #: End of the lease by the database's clock, microseconds since 1970.
         self.lease_ends = row.available_at
         self._claimed_at: int | None = None
-        #: One for each verb that runs on this object now.
-        self.verbs: list[None] = []
+        #: The verbs that run on this object now.
+        self.verbs: list[object] = []
         #: Whether a verb of this object has ended the lease, also in a caller's transaction.
         self.settled = False
         #: The verb that ended the lease: complete, fail, bury, snooze, defer, release or cancel; None before.
@@ -437,7 +440,7 @@ def linked(jobs: Sequence[LeasedJob]) -> dict[int, JobLinks]:
     return {
         job.id: JobLinks(group_of(job.queue, row.group_key), row.callback_id)
         for job, row in zip(jobs, rows, strict=True)
-        if row.group_key is not None or row.callback_id is not None
+        if job.tied
     }
 
 

@@ -40,13 +40,29 @@ from queue_db.verbs.claim import MAX_CLAIM, ClaimLoop
 from queue_db.verbs.claim_round import Won
 from queue_db.verbs.control import control_queue, limit_queue, pause_queue, repair_groups
 from queue_db.verbs.enqueue import Enqueue
+from queue_db.verbs.fenced_change import FencedChange, Kept
 from queue_db.verbs.find_job import find_job, job_from_row
 from queue_db.verbs.find_leased import find_leased, given_lease
 from queue_db.verbs.list_jobs import list_jobs
 from queue_db.verbs.pop import popped
 from queue_db.verbs.remove import cancel_job, purge_queue
 from queue_db.verbs.reschedule import reschedule_job
-from queue_db.verbs.settle import Settle
+from queue_db.verbs.settle import (
+    BURY,
+    CANCEL,
+    DEFER,
+    EXTEND,
+    EXTEND_UNLOCKED,
+    FAIL,
+    RECOUNT,
+    RELEASE,
+    SNOOZE,
+    burials,
+    complete_and_keep,
+    completion,
+    deferrals,
+    failures,
+)
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -71,7 +87,7 @@ class Queue:
         self.db = db
         self._builder = new_jobs.JobBuilder(name, core.codec, core.max_payload, core.schemas)
         self._enqueue = Enqueue(core, name)
-        self._settle = Settle(core, self)
+        self._complete = completion(core.removal)
         self._claims = ClaimLoop(core, name, self._bury_exhausted)
 
     def __repr__(self) -> str:
@@ -358,9 +374,10 @@ class Queue:
         others = _queues("unless_due", unless_due)
         if not limit:
             return self.complete_many(jobs), []
-        if not (jobs := self._settle.checked(jobs)):
+        change = FencedChange(self.core, self, self._complete, jobs)
+        if not change.jobs:
             return [], self.claim_unless(others, limit, lease)
-        verdicts, won = self._claims.exchange(partial(self._settle.complete, jobs, None, None), limit, micros, unless_due=others)
+        verdicts, won = self._claims.exchange(change.settle_in, limit, micros, unless_due=others)
         return verdicts, self._leased(won)
 
     def pop(self, limit: int = 1) -> list[Job]:
@@ -377,7 +394,7 @@ class Queue:
         return [LeasedJob(row, self, codec, token, worker) for rows, token in won for row in rows]
 
     def _bury_exhausted(self, won: Won) -> None:
-        self._settle.bury(self._leased([won]), [row.exhaustion for row in won[0]], DeathReason.EXHAUSTED)
+        self.bury_many(self._leased([won]), [row.exhaustion for row in won[0]], reason=DeathReason.EXHAUSTED)
 
     # --- settle -----------------------------------------------------------------------------------------------------
 
@@ -392,7 +409,9 @@ class Queue:
 
         :param retained: the result to keep of each job, for :meth:`QueueDB.finished`; None: none.
         """
-        return self._settle.complete(jobs, using, retained)
+        if retained is not None:
+            return complete_and_keep(self.core, self, self._complete, jobs, retained, using)
+        return FencedChange(self.core, self, self._complete, jobs).settle(using=using)
 
     def fail_many(
         self,
@@ -407,34 +426,40 @@ class Queue:
         :param retry_in: seconds until the next attempt, for all or for each; None: the backoff.
         :param last: whether this was the last attempt, for each; default: by its ``max_attempts``.
         """
-        return self._settle.fail(jobs, error, retry_in, last)
+        change = FencedChange(self.core, self, FAIL, jobs)
+        return change.settle(failures(self.core, change.jobs, error, retry_in, last))
 
     def snooze_many(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
         """Make these jobs due again in ``seconds``; this does not count as an attempt."""
-        return self._settle.snooze(jobs, arguments.seconds("seconds", seconds))
+        delay = arguments.seconds("seconds", seconds)
+        return FencedChange(self.core, self, SNOOZE, jobs).settle(delay)
 
     def release_many(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
         """Make these jobs due again now; this does not count as an attempt."""
-        verdicts = self._settle.release(jobs)
+        verdicts = FencedChange(self.core, self, RELEASE, jobs).settle(0)
         if any(verdicts):
             self.core.write(_wake, self.name)
         return verdicts
 
     def extend_many(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
         """Extend the leases of these jobs to ``seconds`` from now; their versions go up by one."""
-        return self._settle.extend(jobs, seconds)
+        lease = Kept(arguments.seconds("seconds", seconds, zero=False))
+        return FencedChange(self.core, self, EXTEND, jobs).settle(lease)
 
     def extend_unlocked(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict | None]:
         """:meth:`extend_many` for a heartbeat: tried once, without waiting for rows locked by other transactions (None)."""
-        return self._settle.extend_unlocked(jobs, seconds)
+        lease = Kept(arguments.seconds("seconds", seconds, zero=False))
+        change = FencedChange(self.core, self, EXTEND_UNLOCKED, jobs)
+        verdicts = zip(change.jobs, change.settle(lease), strict=True)
+        return [None if not verdict and job.id in lease.locked else verdict for job, verdict in verdicts]
 
     def recount(self, jobs: Sequence[LeasedJob], by: int) -> list[Verdict]:
         """Add ``by`` to the attempts of these jobs, which stay leased, for a worker that delays them; versions go up by one."""
-        return self._settle.recount(jobs, by)
+        return FencedChange(self.core, self, RECOUNT, jobs).settle(Kept(by))
 
     def cancel_many(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
         """Cancel these jobs: they leave the queue."""
-        return self._settle.cancel(jobs)
+        return FencedChange(self.core, self, CANCEL, jobs).settle()
 
     def bury_many(
         self,
@@ -447,7 +472,8 @@ class Queue:
 
         :param reason: shown by log records, events and metrics.
         """
-        return self._settle.bury(jobs, error, reason)
+        change = FencedChange(self.core, self, BURY, jobs)
+        return change.settle(burials(change.jobs, error, reason))
 
     def defer_unknown_many(self, jobs: Sequence[LeasedJob], error: BaseException | str, *, grace: float) -> list[Verdict]:
         """Give back jobs of kinds without a handler here; this does not count as an attempt.
@@ -455,7 +481,9 @@ class Queue:
         They return after a second at first, later after up to a minute: another worker may have a handler. Jobs that still have
         none ``grace`` seconds after the first time go to the dead table with ``error`` as the text.
         """
-        return self._settle.defer_unknown(jobs, error, arguments.seconds("grace", grace))
+        micros = arguments.seconds("grace", grace)
+        change = FencedChange(self.core, self, DEFER, jobs)
+        return change.settle(deferrals(change.jobs, error, micros))
 
     def progress_of(self, job: LeasedJob, report: ProgressReport) -> Verdict:
         """Write the progress of a leased job at once: :meth:`LeasedJob.progress` outside a worker."""

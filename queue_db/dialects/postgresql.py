@@ -195,8 +195,11 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
             raise error
 
     def delete_returning(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:
-        statement = statements.delete_one(jobs) if len(pairs) == 1 else statements.delete_many(jobs)
-        return {job_id for (job_id,) in tx.fetch(statement, _deleted(pairs))}
+        if len(pairs) == 1:
+            gone = tx.fetch(statements.delete_one(jobs), wanted(pairs))
+        else:
+            gone = tx.fetch(statements.delete_many(jobs), _arrays(pairs))
+        return {job_id for (job_id,) in gone}
 
     def hold(self, tx: Sender, jobs: Table, pairs: Pairs) -> Pairs:
         values = _arrays(sorted(pairs))

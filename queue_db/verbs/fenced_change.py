@@ -1,20 +1,26 @@
-"""Settling leased jobs: one fenced change, a verdict for each job, also when the reply to COMMIT is lost."""
+"""Changing leased jobs under their fence: a verdict for each job, also when the reply to COMMIT is lost."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from sqlalchemy import Connection
 
+from queue_db import arguments
 from queue_db.core import Core
 from queue_db.database.database import Run
-from queue_db.errors import StorageError
-from queue_db.leased_job import LeasedJob
-from queue_db.model import Verdict
+from queue_db.errors import ArgumentError, StorageError
+from queue_db.leased_job import LeasedJob, Settler, linked
+from queue_db.model import DeathReason, JobLinks, Verdict
+from queue_db.notifications.deaths import Death
 from queue_db.store import Transaction, settle
+from queue_db.store.base import follow
+from queue_db.store.callbacks import Departure
+from queue_db.store.dependents import finish
+from queue_db.store.settle import Change, Sight
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -34,6 +40,63 @@ EXTENSIONS = 5
 LOOK = Run("look", write=False, direct=True, repeatable=True)
 
 
+class Verb(NamedTuple):
+    """What a verb does to leased jobs: a row of the table in :mod:`queue_db.verbs.settle`."""
+
+    #: Its name, how often its transaction runs, and whether it is one statement, or begins its transaction itself.
+    run: Run
+    #: ``statement(tx, pairs, *given)``: a :data:`Work` with what the call was given.
+    statement: Callable[..., set[int]]
+    #: How it leaves a row: what is looked for after an unanswered COMMIT.
+    change: Change
+    #: How a job leaves its queue by it; None: it stays, unless it dies.
+    departure: Departure | None = None
+    #: How it leaves the row of a job that dies by it; the call is given :class:`Failures`. None: no job dies by it.
+    death: Change | None = None
+    #: As what those that it changed are counted by queue, but for those that died. Deaths and lost leases are counted of all.
+    counted: str | None = None
+    #: Whether a claim may do it in its transaction, on jobs on which nothing depends.
+    carried: bool = False
+
+
+@dataclass(slots=True)
+class Failures:
+    """The errors that a call was given for its jobs, by id, and which of them die."""
+
+    #: Why they die.
+    reason: DeathReason
+    #: The errors as stored.
+    texts: Mapping[int, str]
+    #: What became these texts, for the report of a death.
+    causes: Mapping[int, BaseException | str]
+    #: Their ``max_attempts``; None: no handler sets a limit of its own.
+    limits: Mapping[int, int] | None
+    #: Those that die.
+    dying: set[int]
+    #: Microseconds until the next attempt of those that do not.
+    delays: Mapping[int, int] = field(default_factory=dict)
+    #: For the table of failed attempts.
+    rows: Mapping[int, dict[str, Any]] = field(default_factory=dict)
+    #: Microseconds for which jobs of an unknown kind wait for a worker that knows it.
+    grace: int = 0
+
+    def death(self, job: LeasedJob) -> Death:
+        """The report of the death of this job."""
+        return Death(job, self.reason, self.texts[job.id], self.causes.get(job.id))
+
+
+@dataclass(slots=True)
+class Kept:
+    """What a call was given whose jobs stay leased."""
+
+    #: Microseconds of the new lease, or the attempts to add.
+    number: int
+    #: The new ends of the leases by id, as far as they are known.
+    ends: dict[int, int] = field(default_factory=dict)
+    #: Ids of the jobs whose rows are locked.
+    locked: set[int] = field(default_factory=set)
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of a change."""
@@ -46,190 +109,314 @@ class Outcome:
     doubt: StorageError | None = None
 
 
-Leases = Mapping[int, LeasedJob]
-"""Leased jobs by id."""
-
-Applied = Callable[[Sequence[LeasedJob], Mapping[int, int]], None]
-"""Gets the jobs that a verb has changed, and by id the versions that they had."""
-
 Carrier = Callable[[Pairs, Work], "Outcome | None"]
 """Deletes the jobs whose ``(id, version)`` holds in a transaction that does more, or runs the work there, which does so. None:
 nothing was done."""
 
 
-@dataclass(slots=True)
-class FencedChange:
-    """One verb over some jobs.
+class Verbs:
+    """In a ``with`` block a verb runs on these jobs: the heartbeat waits with its own, and takes no job for lost."""
 
-    :param change: how the verb leaves a row, for all jobs or by job: what :meth:`_shown` looks for after an unanswered COMMIT.
-    :param attempts: how often the transaction runs at most while the database asks to try again.
-    :param direct: the work is one statement, or begins its transaction itself.
-    :param carrier: is asked first to do the work, which deletes jobs.
+    # As a generator with a decorator it would take twice as long for one job. No lock: what a verb of another thread has locked in
+    # the database may be what this one waits for.
+
+    def __init__(self, jobs: Iterable[LeasedJob]) -> None:
+        self.jobs = [*jobs]
+
+    def __enter__(self) -> Self:
+        try:
+            for job in self.jobs:
+                job.verbs.append(self)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for job in self.jobs:
+            if self in job.verbs:
+                job.verbs.remove(self)
+
+
+class FencedChange(Verbs):
+    """One call of a verb on some jobs.
+
+    :param source: the queue that the jobs were claimed from.
+    :raises ArgumentError: ``jobs`` is no list of leased jobs of this queue.
     """
 
-    core: Core
-    verb: str
-    work: Work
-    change: settle.Change | Callable[[LeasedJob], settle.Change]
-    attempts: int
-    direct: bool = False
-    carrier: Carrier | None = None
-    #: Its transactions that were committed and that something follows, which is the caller's to do.
-    committed: list[Transaction] = field(default_factory=list)
+    #: What the call was given: see :class:`Verb`.
+    given: tuple[Any, ...] = ()
+    #: The groups and callbacks, by id, of those jobs that have one and may leave by it; None: nothing depends on them.
+    links: Mapping[int, JobLinks] | None = None
+    #: The leases of the jobs when it began, by position.
+    leases: Pairs = ()
+    #: Its transactions that were committed and that something follows.
+    committed: tuple[Transaction, ...] = ()
+    #: The jobs that died by it.
+    deaths: Sequence[Death] = ()
+    # Of the last run: the ids that matched, None before that is known; and its transaction.
+    _matched: set[int] | None = None
+    _tx: Transaction | None = None
+    # The versions on which the jobs were changed, by id, once leases were found that had been extended meanwhile; how often.
+    _versions: dict[int, int] | None = None
+    _followed: int = 0
 
-    def settle(self, jobs: Sequence[LeasedJob], *, using: Connection | Session | None, applied: Applied | None) -> list[Verdict]:
-        """Change ``jobs``, in the transaction of ``using`` or in one of our own; ``applied`` is called with those that changed."""
-        if not jobs:
-            return []
-        with Verbs(jobs):
-            one_each = len(set(map(_by_id, jobs))) == len(jobs)
-            newest = {job.id: job for job in sorted(jobs, key=_by_id if one_each else _by_lease)}
-            held = {job_id: job.version for job_id, job in newest.items()}
-            # Of two leases of one job only the later one can hold.
-            older = set() if one_each else {id(job) for job in jobs if job.version < held[job.id]}
-            done = self._change(newest, held, using, self.carrier)
-            if len(done) < len(held):
-                done |= self._follow(newest, held, done, using)
-            if len(done) == len(jobs):
-                verdicts, changed = [Verdict.APPLIED] * len(jobs), jobs
-            else:
-                verdicts = [Verdict.APPLIED if job.id in done and id(job) not in older else Verdict.LOST for job in jobs]
-                # An object that is given twice is changed once.
-                changed = list({id(job): job for job, verdict in zip(jobs, verdicts, strict=True) if verdict}.values())
-            if applied is not None:
-                applied(changed, held)
+    def __init__(self, core: Core, source: Settler, verb: Verb, jobs: Sequence[LeasedJob]) -> None:
+        self.core = core
+        self.source = source
+        self.verb = verb
+        self.jobs = [*jobs] if type(jobs) is list else _members(jobs)
+        tied = False
+        for job in self.jobs:
+            if type(job) is not LeasedJob or job.source is not source:
+                _check(job, source)
+            tied = tied or job.tied
+        if tied and (verb.departure is not None or verb.death is not None):
+            self.links = linked(self.jobs)
+
+    def settle(self, *given: Any, using: Connection | Session | None = None, carrier: Carrier | None = None) -> list[Verdict]:
+        """Change the jobs, in the transaction of ``using`` or in one of our own; count and report what became of them.
+
+        :param given: for the verb's statement.
+        :param carrier: is asked first to do the work.
+        """
+        core, verb, self.given = self.core, self.verb, given
+        with self:
+            leases = self.leases = [(job.id, job.version) for job in self.jobs]
+            # In the order of ids. Of two leases of one job only the later one can hold.
+            pairs: Pairs = leases if len(leases) == 1 else [*dict(sorted(leases)).items()]
+            left, done = pairs, set[int]()
+            while left:
+                outcome = None if carrier is None else carrier(left, self._attempt)
+                if using is not None:
+                    with core.joined(using, verb.run.name) as tx:
+                        done |= self._attempt(tx, left)
+                elif outcome is None:
+                    self._matched = self._tx = None
+                    try:
+                        changed, tx = core.commit(verb.run, self._attempt, left)
+                    except StorageError as error:
+                        if not error.outcome_unknown:
+                            raise
+                        outcome = Outcome(self._matched, self._tx, error)
+                    else:
+                        done |= changed
+                        if tx.woken or tx.following:
+                            self.committed += (tx,)
+                if outcome is not None:
+                    done |= self._proved(left, outcome)
+                carrier = None
+                left = self._extended(pairs, done, using) if len(done) < len(pairs) else ()
+            verdicts = self._ended(pairs, done)
+        if self.committed or self.deaths:
+            self._report()
         return verdicts
 
-    def _change(
-        self, jobs: Leases, held: Mapping[int, int], using: Connection | Session | None, carrier: Carrier | None = None
-    ) -> set[int]:
-        pairs = list(held.items())
-        if using is None:
-            return self._commit(jobs, pairs, carrier)
-        with self.core.joined(using, self.verb) as tx:
-            return self.work(tx, pairs)
+    def settle_in(self, carrier: Carrier) -> list[Verdict]:
+        """:meth:`settle`, in the transaction of ``carrier`` if it takes the change."""
+        return self.settle(carrier=carrier if self.verb.carried and self.links is None else None)
 
-    def _follow(self, jobs: Leases, held: dict[int, int], done: set[int], using: Connection | Session | None) -> set[int]:
-        """Change the jobs whose leases another verb of the same objects has extended meanwhile, such as the heartbeat's; set the
-        versions in ``held``. None waits for another: one may have locked in the database what the other waits for.
+    # --- its transactions -------------------------------------------------------------------------------------------
+
+    def _attempt(self, tx: Transaction, pairs: Pairs) -> set[int]:
+        """Run the statement; remember what it matched, in case the COMMIT is not answered."""
+        self._matched, self._tx = None, tx
+        if self.links is None:
+            self._matched = self.verb.statement(tx, pairs, *self.given)
+        else:
+            self._matched = self._leave(tx, pairs, self.links)
+        return self._matched
+
+    def _leave(self, tx: Transaction, pairs: Pairs, links: Mapping[int, JobLinks]) -> set[int]:
+        """Run the statement, and then what depends on the jobs that leave by it."""
+        done: set[int] = set()
+
+        def leave() -> dict[int, Departure]:
+            done.update(self.verb.statement(tx, pairs, *self.given))
+            how = {job_id: Departure.DEAD if self._dies(job_id) else self.verb.departure for job_id in done}
+            return {job_id: departure for job_id, departure in how.items() if departure is not None}
+
+        finish(tx, links, leave)
+        return done
+
+    def _alone(self, pairs: Pairs) -> Outcome:
+        """Run it once more, in a transaction of our own."""
+        self._matched = self._tx = None
+        try:
+            return Outcome(*self.core.commit(self.verb.run._replace(direct=False), self._attempt, pairs))
+        except StorageError as error:
+            if not error.outcome_unknown:
+                raise
+            return Outcome(self._matched, self._tx, error)
+
+    def _extended(self, pairs: Pairs, done: set[int], using: Connection | Session | None) -> Pairs:
+        """Jobs that were not changed since another verb of the same objects, such as the heartbeat's, has extended their leases
+        meanwhile: their ids and new versions. None waits for another: one may have locked in the database what the other waits for.
         """
-        changed: set[int] = set()
-        for _ in range(EXTENSIONS):
-            left = {job_id: version for job_id, version in held.items() if job_id not in done and job_id not in changed}
-            moving = leases_in_motion(jobs, left)
-            if not moving:
-                break
-            if using is None:
-                moved = self.core.run(LOOK, settle.extended, moving)
-            else:
-                with self.core.joined(using, self.verb) as tx:
-                    moved = settle.extended(tx, moving, current=True)
-            if not moved:
-                break
-            held |= moved
-            changed |= self._change({job_id: jobs[job_id] for job_id in moved}, moved, using)
-        return changed
+        if self._versions is None:
+            self._versions = dict(pairs)
+        held = {job_id: version for job_id, version in self._versions.items() if job_id not in done}
+        moving = leases_in_motion(self._newest(), held, self) if self._followed < EXTENSIONS else {}
+        if not moving:
+            return ()
+        self._followed += 1
+        if using is None:
+            moved = self.core.run(LOOK, settle.extended, moving)
+        else:
+            with self.core.joined(using, self.verb.run.name) as tx:
+                moved = settle.extended(tx, moving, current=True)
+        self._versions |= moved
+        return [*moved.items()]
 
-    def _commit(self, jobs: Leases, pairs: Pairs, carrier: Carrier | None) -> set[int]:
-        """Run without the caller's transaction. If its COMMIT is not answered, check whether it happened; if not, run it again."""
-        outcome = carrier(pairs, self.work) if carrier is not None else None
-        if outcome is None:
-            outcome = self._alone(pairs, direct=self.direct)
+    # --- a COMMIT that was not answered -----------------------------------------------------------------------------
+
+    def _proved(self, pairs: Pairs, outcome: Outcome) -> set[int]:
+        """The ids of those of these jobs that are changed. While a COMMIT was not answered, check whether it happened; if not, run
+        the change again.
+
+        :raises StorageError: it cannot be proved, or too many COMMITs in a row were not answered.
+        """
         done: set[int] = set()
         doubts = 0
-        doubtful: list[tuple[int, int]] = []
-        in_doubt: Transaction | None = None
+        doubted: Outcome | None = None
+        doubtful: Pairs = ()
         while outcome.doubt is not None:
             if doubts == _DOUBTS:
                 raise outcome.doubt
             doubts += 1
-            matched, doubt, in_doubt = outcome.matched, outcome.doubt, outcome.tx
+            doubted, matched = outcome, outcome.matched
             doubtful = [pair for pair in pairs if pair[0] not in done and (matched is None or pair[0] in matched)]
-            shown = self._shown(jobs, doubtful, doubt, matched=matched is not None)
-            done |= shown
-            if shown and in_doubt is not None:
-                self.committed.append(in_doubt)
+            done |= self._shown(doubtful, doubted)
             rest = [pair for pair in pairs if pair[0] not in done]
             if not rest:
                 return done
             with self.core.database.counting:
                 self.core.database.counters.retried += 1
-            outcome = self._alone(rest, direct=False)
+            outcome = self._alone(rest)
         if outcome.tx is not None and (outcome.tx.woken or outcome.tx.following):
-            self.committed.append(outcome.tx)
+            self.committed += (outcome.tx,)
         again = outcome.matched or set()
-        if doubtful and not any(job_id in again for job_id, _ in doubtful):
+        if doubted is not None and doubtful and not any(job_id in again for job_id, _ in doubtful):
             # The server may still have been executing it: the last run waited for it, and found other versions.
-            doubtful = [pair for pair in doubtful if pair[0] not in done]
-            shown = self._shown(jobs, doubtful, doubt, matched=matched is not None)
-            done |= shown
-            if shown and in_doubt is not None:
-                self.committed.append(in_doubt)
+            done |= self._shown([pair for pair in doubtful if pair[0] not in done], doubted)
         return done | again
 
-    def _alone(self, pairs: Pairs, *, direct: bool) -> Outcome:
-        """Run in a transaction of our own."""
-        matched: set[int] | None = None
-        last: Transaction | None = None
-
-        def attempt(tx: Transaction) -> set[int]:
-            nonlocal matched, last
-            matched, last = None, tx
-            matched = self.work(tx, pairs)
-            return matched
-
-        try:
-            return Outcome(*self.core.commit(Run(self.verb, attempts=self.attempts, direct=direct), attempt))
-        except StorageError as error:
-            if not error.outcome_unknown:
-                raise
-            return Outcome(matched, last, error)
-
-    def _shown(self, jobs: Leases, pairs: Pairs, doubt: StorageError, *, matched: bool) -> set[int]:
-        """Which of these leases the transaction in doubt has changed, as far as that can be proved.
+    def _shown(self, pairs: Pairs, outcome: Outcome) -> set[int]:
+        """Which of these leases the transaction in doubt has changed, as far as that can be proved; its followers are to be woken.
 
         It changed all that it matched or none, so one job can prove it for all. A deleted row proves nothing by itself: after the
         end of the lease another worker may have claimed the job and completed it. While the lease holds, no worker can.
 
-        :param matched: they had matched before the COMMIT; otherwise that is unknown.
-        :raises StorageError: ``doubt``, if it cannot be proved either way.
+        :raises StorageError: ``outcome.doubt``, if it cannot be proved either way.
         """
-        by_change: dict[settle.Change, list[tuple[int, int, str]]] = {}
+        jobs = self._newest()
+        sights, now = self.core.run(LOOK, self._look, pairs, jobs)
+        shown = _judged(sights, {job_id for job_id in sights if _holds(jobs[job_id], now)}, outcome)
+        if shown and outcome.tx is not None:
+            self.committed += (outcome.tx,)
+        return shown
+
+    def _look(self, tx: Transaction, pairs: Pairs, jobs: Mapping[int, LeasedJob]) -> tuple[dict[int, Sight], int]:
+        by_change: dict[Change, list[tuple[int, int, str]]] = {}
         for job_id, version in pairs:
-            change = self.change if isinstance(self.change, settle.Change) else self.change(jobs[job_id])
+            change = self.verb.death if self.verb.death is not None and self._dies(job_id) else self.verb.change
             by_change.setdefault(change, []).append((job_id, version, jobs[job_id].token))
+        sights: dict[int, Sight] = {}
+        for change, leases in by_change.items():
+            sights |= settle.look(tx, leases, change)
+        # After the rows: a lease that holds now held when they were read.
+        return sights, tx.read_clock()
 
-        def look(tx: Transaction) -> tuple[dict[int, settle.Sight], int]:
-            sights: dict[int, settle.Sight] = {}
-            for change, leases in by_change.items():
-                sights |= settle.look(tx, leases, change)
-            # After the rows: a lease that holds now held when they were read.
-            return sights, tx.read_clock()
+    # --- what became of the jobs ------------------------------------------------------------------------------------
 
-        sights, now = self.core.run(LOOK, look)
-        if settle.Sight.UNCHANGED in sights.values():
-            return set()
-        changed = {job_id for job_id, sight in sights.items() if sight is settle.Sight.CHANGED}
-        if matched and changed:
-            return set(sights)
-        if matched and settle.Sight.OTHER in sights.values():
-            return set()
-        vanished = {job_id for job_id, sight in sights.items() if sight is settle.Sight.VANISHED}
-        held = {job_id for job_id in vanished if _holds(jobs[job_id], now)}
-        if matched and held:
-            return set(sights)
-        if held < vanished:
-            raise doubt
-        return changed | held
+    def _ended(self, pairs: Pairs, done: set[int]) -> list[Verdict]:
+        """Mark the jobs that changed, count all, and return their verdicts."""
+        jobs, verb = self.jobs, self.verb
+        changed: Iterable[LeasedJob] = jobs
+        if len(done) == len(jobs):
+            verdicts = [Verdict.APPLIED] * len(jobs)
+        else:
+            newest = set(pairs)
+            verdicts = [Verdict.APPLIED if one in newest and one[0] in done else Verdict.LOST for one in self.leases]
+            # An object that is given twice is changed once.
+            changed = dict.fromkeys(job for job, verdict in zip(jobs, verdicts, strict=True) if verdict is Verdict.APPLIED)
+        if verb.change is Change.KEPT:
+            self._raise_versions(changed, self._versions or dict(pairs))
+        else:
+            for job in changed:
+                job.settled, job.settled_by = True, verb.run.name
+        if verb.death is not None:
+            failures: Failures = self.given[0]
+            for job in changed:
+                job.dead = job.id in failures.dying
+            self.deaths = [failures.death(job) for job in changed if job.dead]
+        applied, died = verdicts.count(Verdict.APPLIED), len(self.deaths)
+        lost = len(verdicts) - applied
+        counters = self.core.database.counters
+        with self.core.database.counting:
+            counters.applied += applied
+            counters.lost += lost
+        counts = {"died": died, "lost": lost}
+        if verb.counted is not None:
+            counts[verb.counted] = applied - died
+        self.core.tally.add(self.source.name, **counts)
+        return verdicts
+
+    def _raise_versions(self, changed: Iterable[LeasedJob], versions: Mapping[int, int]) -> None:
+        kept: Kept = self.given[0]
+        with self.core.database.counting:  # two threads may extend one lease
+            for job in changed:
+                if versions[job.id] >= job.version:
+                    job.version = versions[job.id] + 1
+                    job.lease_ends = kept.ends.get(job.id, job.lease_ends)
+
+    def _report(self) -> None:
+        """Do what follows its transactions, and report the deaths."""
+        try:
+            follow(self.committed)
+        finally:
+            self.core.deaths.record(self.deaths)
+
+    def _dies(self, job_id: int) -> bool:
+        """Whether this job dies by it, if it is changed."""
+        return self.verb.death is not None and job_id in self.given[0].dying
+
+    def _newest(self) -> dict[int, LeasedJob]:
+        """The jobs by id; of two leases of one job the later one."""
+        return {job_id: job for (job_id, _), job in sorted(zip(self.leases, self.jobs, strict=True), key=itemgetter(0))}
 
 
-def leases_in_motion(jobs: Leases, held: Mapping[int, int]) -> dict[int, tuple[int, str]]:
-    """Those of the leases ``held`` (id → version) that another verb of the same object may have extended: version and token, by id.
+def _judged(sights: Mapping[int, Sight], holding: set[int], outcome: Outcome) -> set[int]:
+    """:meth:`FencedChange._shown` by what was seen of the leases.
 
-    One verb of our own runs on each.
+    :param holding: those that hold.
     """
+    doubt, matched = outcome.doubt, outcome.matched is not None
+    if Sight.UNCHANGED in sights.values():
+        return set()
+    changed = {job_id for job_id, sight in sights.items() if sight is Sight.CHANGED}
+    if matched and changed:
+        return set(sights)
+    if matched and Sight.OTHER in sights.values():
+        return set()
+    vanished = {job_id for job_id, sight in sights.items() if sight is Sight.VANISHED}
+    held = vanished & holding
+    if matched and held:
+        return set(sights)
+    if held < vanished and doubt is not None:
+        raise doubt
+    return changed | held
+
+
+def leases_in_motion(jobs: Mapping[int, LeasedJob], held: Mapping[int, int], own: Verbs) -> dict[int, tuple[int, str]]:
+    """Those of the leases ``held`` (id → version) that another verb than ``own`` may have extended: version and token, by id."""
     # In this order: a verb sets the version before it ends.
-    moving = [job_id for job_id, version in held.items() if len(jobs[job_id].verbs) > 1 or jobs[job_id].version != version]
+    moving = [
+        job_id
+        for job_id, version in held.items()
+        if any(verb is not own for verb in jobs[job_id].verbs) or jobs[job_id].version != version
+    ]
     return {job_id: (held[job_id], jobs[job_id].token) for job_id in moving}
 
 
@@ -238,32 +425,15 @@ def _holds(job: LeasedJob, now: int) -> bool:
     return job.lease_ends > now
 
 
-class Verbs:
-    """In a ``with`` block a verb runs on these jobs: the heartbeat waits with its own, and takes no job for lost."""
-
-    # As a generator with a decorator it would take twice as long for one job. No lock: what a verb of another thread has locked in
-    # the database may be what this one waits for.
-    __slots__ = ("_begun", "_jobs")
-
-    def __init__(self, jobs: Collection[LeasedJob]) -> None:
-        self._jobs = jobs
-        self._begun: list[LeasedJob] = []
-
-    def __enter__(self) -> None:
-        begun = self._begun
-        try:
-            for job in dict.fromkeys(self._jobs):
-                begun.append(job)
-                job.verbs.append(None)
-        except BaseException:
-            self.__exit__()
-            raise
-
-    def __exit__(self, *exc: object) -> None:
-        for job in self._begun:
-            if job.verbs:
-                job.verbs.pop()
+def _members(jobs: object) -> list[LeasedJob]:
+    if isinstance(jobs, LeasedJob):
+        raise ArgumentError(f"jobs={jobs!r}: must be a list of leased jobs: [job]")
+    return arguments.members("jobs", jobs, "leased jobs")
 
 
-_by_id = attrgetter("id")
-_by_lease = attrgetter("id", "version")
+def _check(job: object, source: Settler) -> None:
+    """Refuse what is no leased job of this queue."""
+    if not isinstance(job, LeasedJob):
+        raise ArgumentError(f"{arguments.shown(job)} is not a LeasedJob: settle the objects that claim() returned")
+    if job.source is not source:
+        raise ArgumentError(f"{job!r} was claimed from {job.source!r}, not from {source!r}")

@@ -18,7 +18,7 @@ def write(core: Core, reports: Mapping[LeasedJob, ProgressReport], *, attempts: 
 
     :param attempts: how often it is tried when the database asks to try again.
     """
-    with Verbs(reports):
+    with Verbs(reports) as verb:
         # Of two leases of one job only the later one can hold.
         jobs = {job.id: job for job in sorted(reports, key=attrgetter("version")) if not job.settled}
         held = {job.id: job.version for job in jobs.values()}
@@ -26,7 +26,7 @@ def write(core: Core, reports: Mapping[LeasedJob, ProgressReport], *, attempts: 
         for _ in range(EXTENSIONS if held else 0):
             wanted = {pair: reports[jobs[pair[0]]] for pair in held.items()}
             written = core.run(Run(attempts=attempts, direct=True, repeatable=True), progress.write, wanted)
-            moving = leases_in_motion(jobs, held) if written < len(held) else {}
+            moving = leases_in_motion(jobs, held, verb) if written < len(held) else {}
             if not moving or not (moved := core.run(LOOK, settle.extended, moving)):
                 break
             held |= moved

@@ -190,7 +190,7 @@ def test_an_interrupt_after_the_statement_leaves_no_job_in_no_hands(
     def interrupt(*_: object, **__: object) -> None:
         raise Interrupted
 
-    monkeypatch.setattr("queue_db.verbs.settle._settled", interrupt)
+    monkeypatch.setattr("queue_db.verbs.fenced_change.FencedChange._ended", interrupt)
     with pytest.raises(Interrupted):
         queue.exchange([job])
     monkeypatch.undo()

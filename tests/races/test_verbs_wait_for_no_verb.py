@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import event
 
 from queue_db import LeasedJob, Queue, QueueDB, Verdict
-from queue_db.verbs.settle import Settle
+from queue_db.verbs.fenced_change import FencedChange
 from queue_db.worker.heartbeat import Heartbeat
 from queue_db.worker.in_flight import InFlight
 from tests.patience import PATIENCE
@@ -83,14 +83,14 @@ def test_a_completion_finds_the_lease_that_an_extension_has_moved(
     """The extension is committed, and its verb has not said so yet."""
     job = claimed(queue)
     committed, go = threading.Event(), threading.Event()
-    raise_versions = Settle._raise_versions
+    raise_versions = FencedChange._raise_versions
 
     def late(*arguments: Any) -> None:
         committed.set()
         assert go.wait(PATIENCE)
         raise_versions(*arguments)
 
-    monkeypatch.setattr(Settle, "_raise_versions", late)
+    monkeypatch.setattr(FencedChange, "_raise_versions", late)
     with ThreadPoolExecutor(1) as pool:
         extension = pool.submit(job.extend, 60)
         assert committed.wait(PATIENCE)
@@ -109,7 +109,7 @@ def test_two_extensions_at_once_leave_the_later_version(queue: Queue, monkeypatc
     """The first sets its version last."""
     job = claimed(queue)
     committed, go = threading.Event(), threading.Event()
-    raise_versions = Settle._raise_versions
+    raise_versions = FencedChange._raise_versions
 
     def late(*arguments: Any) -> None:
         if not committed.is_set():
@@ -117,7 +117,7 @@ def test_two_extensions_at_once_leave_the_later_version(queue: Queue, monkeypatc
             assert go.wait(PATIENCE)
         raise_versions(*arguments)
 
-    monkeypatch.setattr(Settle, "_raise_versions", late)
+    monkeypatch.setattr(FencedChange, "_raise_versions", late)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(job.extend, 60)
         assert committed.wait(PATIENCE)
