@@ -42,7 +42,7 @@ from queue_db.dialects.chunks import Unpacked
 from queue_db.dialects.claim_plan import ClaimPlan, result_of
 from queue_db.dialects.clock import instant, now_us
 from queue_db.dialects.seam import Rows
-from queue_db.dialects.statements import Pairs, delete_of, matching, wanted
+from queue_db.dialects.statements import Pairs, delete_of, delete_returning, matching, wanted
 from queue_db.dialects.transactions import Sender
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.model import Capability, ClaimResult, Completion, Fault
@@ -242,7 +242,7 @@ class SQLite(ReturningDialect):
 
     def delete_returning(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:
         if len(pairs) == 1:
-            return super().delete_returning(tx, jobs, pairs)
+            return {job_id for (job_id,) in tx.fetch(delete_returning(jobs, one=True), wanted(pairs))}
         tx.begin()
         if tx.on_demand is None:
             with transactions.savepoint(tx.connection):

@@ -3,8 +3,7 @@
 --   pop_fast_path_skip_locked_delete, exchange_delete, exchange_slice_delete, exchange_skip_locked_delete,
 --   stream_complete_keyed_delete_jobs
 -- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
--- Sent by: store.settle.delete > dialects.sqlite.SQLite.delete_returning >
---   dialects.base.ReturningDialect.delete_returning
+-- Sent by: store.settle.delete > dialects.sqlite.SQLite.delete_returning
 DELETE FROM jobs
 WHERE jobs.id = :of_id
   AND jobs.version = :of_version
