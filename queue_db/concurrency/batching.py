@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import accumulate
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 from weakref import WeakSet
 
 from queue_db.errors import QueueDBError, StorageError, TransientStorageError
@@ -66,9 +66,8 @@ class Threads:
         """A new signal for the current thread."""
         return _ThreadSignal()
 
-    def current(self) -> Hashable:
-        """The current thread."""
-        return threading.get_ident()
+    #: The current thread.
+    current = staticmethod(threading.get_ident)
 
 
 class _ThreadSignal:
@@ -90,18 +89,17 @@ class _ThreadSignal:
 class _Entry(Generic[Item, Result]):
     """An item with its caller and its outcome."""
 
-    __slots__ = ("batch", "detached", "error", "item", "led", "left", "result", "settled", "signal")
+    __slots__ = ("batch", "detached", "error", "item", "left", "result", "settled", "signal")
 
-    def __init__(self, item: Item, signal: Signal) -> None:
+    def __init__(self, item: Item) -> None:
         self.item = item
-        self.signal = signal
+        #: None: it runs at once.
+        self.signal: Signal | None = None
         self.settled = False
         self.result: Result | None = None
         self.error: BaseException | None = None
         #: The entries that this one's caller runs.
         self.batch: Sequence[_Entry[Item, Result]] = ()
-        #: Its caller has begun to lead.
-        self.led = False
         #: The run goes on without its caller.
         self.detached = False
         #: It is out of the queue, and no leader any more.
@@ -109,11 +107,6 @@ class _Entry(Generic[Item, Result]):
 
     def fail(self, error: Exception) -> None:
         self.error, self.settled = error, True
-
-    def answer(self) -> Any:
-        if self.error is not None:
-            raise self.error
-        return self.result
 
 
 class Batcher(Generic[Item, Result]):
@@ -166,34 +159,36 @@ class Batcher(Generic[Item, Result]):
         if caller in self._inside:
             # A signal handler, or something that ``run`` itself calls: the run that it waits for would wait for it.
             return self._run([item])[0]
-        entry: _Entry[Item, Result] = _Entry(item, self._callers.signal())
+        entry: _Entry[Item, Result] = _Entry(item)
         # The last step twice: one KeyboardInterrupt may come at any moment, also within it.
         try:
             try:
                 self._inside.add(caller)
-                if not self._enter(entry):
-                    entry.signal.wait()
+                with self._lock:
+                    if len(self._leaders) < self._at_once:
+                        self._leaders.add(entry)
+                    else:
+                        entry.signal = self._callers.signal()
+                        self._queue.append(entry)
+                if entry.signal is None:
+                    return self._run([item])[0]
+                entry.signal.wait()
                 if entry in self._leaders:
                     self._lead(entry)
             finally:
-                self._leave(entry, caller)
+                self._inside.discard(caller)
+                if not (entry.left or entry.detached):
+                    self._leave(entry)
         finally:
-            self._leave(entry, caller)
-        result: Result = entry.answer()
-        return result
-
-    def _enter(self, entry: _Entry[Item, Result]) -> bool:
-        """Lead a run if one may begin, otherwise join the queue; whether it leads."""
-        with self._lock:
-            leads = len(self._leaders) < self._at_once
-            if leads:
-                self._leaders.add(entry)
-            else:
-                self._queue.append(entry)
-            return leads
+            self._inside.discard(caller)
+            if not (entry.left or entry.detached):
+                self._leave(entry)
+        if entry.error is not None:
+            raise entry.error
+        return cast("Result", entry.result)
 
     def _lead(self, entry: _Entry[Item, Result]) -> None:
-        entry.led = True
+        """Run the item of a caller that has waited, with those behind it."""
         detach = self._callers.detach
         if detach is not None and self._queue:
             entry.detached = True
@@ -258,33 +253,29 @@ class Batcher(Generic[Item, Result]):
 
     def _end(self, entry: _Entry[Item, Result]) -> None:
         """Let the next one run, and wake those whose items ran."""
-        self._hand_over(entry)
+        if not entry.left:
+            self._leave(entry)
         for one in entry.batch:
             if not one.settled:
                 problem = "the caller that ran this batch was interrupted, so it is unknown whether it took effect"
                 one.error, one.settled = TransientStorageError(problem, outcome_unknown=True), True
-            one.signal.set()
+            one.left = True
+            if one.signal is not None:
+                one.signal.set()
         entry.batch = ()
 
-    def _leave(self, entry: _Entry[Item, Result], caller: Hashable) -> None:
-        if not entry.detached:
-            self._hand_over(entry)
-        self._inside.discard(caller)
-
-    def _hand_over(self, entry: _Entry[Item, Result]) -> None:
+    def _leave(self, entry: _Entry[Item, Result]) -> None:
         """Out of the queue; if it was a leader, the first of those that wait is the next one."""
-        if entry.left or (entry.settled and not entry.led):
-            return
         with self._lock:
-            if not entry.settled and entry in self._queue:
-                self._queue.remove(entry)
             self._leaders.discard(entry)
-            # An interrupt may come between these two lines; then this runs again, and the queue begins with leaders.
-            self._leaders.update(self._queue[: max(0, self._at_once - len(self._leaders))])
-            self._queue = [one for one in self._queue if one not in self._leaders]
-            new = [leader for leader in self._leaders if not leader.batch]
-        for leader in new:
-            leader.signal.set()  # once more than needed does no harm
+            if self._queue:
+                others = [one for one in self._queue if one is not entry]
+                free = max(0, self._at_once - len(self._leaders))
+                # In one step: an interrupt may come at any other moment, and then this runs again.
+                self._leaders, self._queue = self._leaders.union(others[:free]), others[free:]
+            for leader in self._leaders:
+                if leader.signal is not None and not leader.batch:
+                    leader.signal.set()  # once more than needed does no harm
         entry.left = True
 
 
