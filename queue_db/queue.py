@@ -181,8 +181,7 @@ class Queue:
             "headers": headers,
         }
         job = self._builder.job(kind, payload, options)
-        policy = new_jobs.policy_for(job, on_duplicate)
-        return self._enqueue.one(job, policy, using)
+        return self._enqueue.one(job, on_duplicate, using)
 
     @overload
     def enqueue_many(

@@ -30,7 +30,6 @@ from sqlalchemy import (
     delete,
     event,
     func,
-    insert,
     literal_column,
     select,
     text,
@@ -86,6 +85,7 @@ class MySQL(MySQLDiagnosis, Dialect):
     schemas_are_databases: ClassVar[bool] = True
     async_options: ClassVar[Mapping[str, str | None]] = dict.fromkeys(("ssl_disabled", "read_timeout", "write_timeout"))
     autocommits: ClassVar[bool] = True
+    returns_new_id: ClassVar[bool] = False  # MariaDB could; without, it is one statement for both
     shows_unflushed: ClassVar[bool] = True
     # InnoDB's rows are stored in this order, and read in it by the primary key, whether by ranges or from end to end.
     updates_in_order: ClassVar[bool] = True
@@ -270,8 +270,6 @@ class MySQL(MySQLDiagnosis, Dialect):
         )
 
     def bulk_load(self, tx: Sender, jobs: Table, rows: Rows, now: int | None) -> list[int]:
-        if len(rows) == 1:
-            return [tx.connection.execute(insert(jobs).values(self.single(rows[0], now))).lastrowid]
         ids: list[int] = []
         columns, values = self.dated(tx, rows, now)
         parts = _parts(values)

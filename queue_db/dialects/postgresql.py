@@ -34,7 +34,7 @@ from queue_db.dialects.postgresql_claim import HEAD, TRIED
 from queue_db.dialects.postgresql_diagnosis import PostgreSQLDiagnosis
 from queue_db.dialects.postgresql_opening import PostgreSQLOpening
 from queue_db.dialects.seam import Rows
-from queue_db.dialects.statements import Pairs, copied, wanted
+from queue_db.dialects.statements import ONE_NEW, Pairs, copied, wanted
 from queue_db.dialects.transactions import Sender
 from queue_db.errors import StorageError
 from queue_db.model import Capability, ClaimResult, Completion, Fault, NewJob, Notice
@@ -245,12 +245,11 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
     def insert_new(self, tx: Sender, jobs: Table, rows: Rows, now: int | None, notice: Notice | None = None) -> list[int | None]:
         # By kept statements: SQLAlchemy's work for a new one costs more than the insert.
         names = copied(rows)
-        keyed = any(row.unique_key is not None for row in rows)
         values: dict[str, Any] = {} if notice is None else notice._asdict()
-        if len(rows) == 1 and not keyed and now is None:
-            values |= {f"new_{name}": getattr(rows[0], name) for name in (*names, "after", "not_before")}
-            statement = statements.insert_one(jobs, names, notifies=notice is not None)
-            return [row[0] for row in tx.fetch(statement, values)]
+        if len(rows) == 1 and rows[0].unique_key is None and now is None:
+            values.update(zip(ONE_NEW, rows[0], strict=True))
+            return [row[0] for row in tx.fetch(statements.insert_one(jobs, names, notifies=notice is not None), values)]
+        keyed = any(row.unique_key is not None for row in rows)
         columns = dict(zip(NewJob._fields, zip(*rows, strict=True), strict=True))
         given = {name: columns[name] for name in (*names, "after", "not_before")}
         same = frozenset([name for name, all_ in given.items() if name != "payload" and all_.count(all_[0]) == len(all_)])

@@ -33,6 +33,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import insert
 
+from queue_db.dialects import statements
 from queue_db.dialects.claim_plan import ClaimPlan
 from queue_db.dialects.clock import due_time, now_us
 from queue_db.dialects.prepared import NEVER
@@ -185,14 +186,8 @@ def full_claim(plan: ClaimPlan) -> Any:
 
 @lru_cache(maxsize=64)
 def insert_one(jobs: Table, columns: Columns, *, notifies: bool) -> Any:
-    """Insert a job with these columns and return its id; ``notifies``: and notify, as :func:`notification` does.
-
-    Each parameter begins with ``new_``; two more are for the due time.
-    """
-    values = {name: bindparam(f"new_{name}", type_=jobs.c[name].type) for name in columns}
-    after, not_before = (bindparam(f"new_{name}", type_=BigInteger) for name in ("after", "not_before"))
-    due = due_time(now_us(), after, not_before)
-    new = insert(jobs).values({**values, "available_at": due, "created_at": now_us()})
+    """Insert a job with these columns and return its id; ``notifies``: and notify, as :func:`notification` does."""
+    new = statements.insert_one(jobs, columns, settable=False, returns=False)
     return new.returning(*_id_and_notice(jobs, notifies=notifies)).execution_options(**{NEVER: True})
 
 

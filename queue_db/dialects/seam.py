@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from sqlalchemy import (
@@ -38,9 +38,10 @@ from queue_db.dialects.claim_plan import (
     result_of,
     won_by,
 )
-from queue_db.dialects.clock import due_time, now_us
+from queue_db.dialects.clock import now_us
 from queue_db.dialects.listening import Listener, LoopListener
 from queue_db.dialects.statements import (
+    ONE_NEW,
     Columns,
     Pairs,
     copied,
@@ -50,7 +51,6 @@ from queue_db.dialects.statements import (
     insert_one,
     matching,
     new,
-    one_new,
     wanted,
 )
 from queue_db.dialects.transactions import Sender
@@ -80,6 +80,8 @@ class ClaimSeam:
     deletes_on_claim: ClassVar[bool] = False
     #: Limits of calls of claim for which SKIP LOCKED was measured to be at least 1.1 × as fast as windows (docs/explanation.md).
     skip_locked_pays: ClassVar[range] = range(0)
+    #: Whether INSERT can return the id of a row. Otherwise the driver knows it, as ``lastrowid``.
+    returns_new_id: ClassVar[bool] = True
     #: Whether a WITH clause can have statements that change rows.
     changes_in_with: ClassVar[bool] = False
     #: Whether a commit can notify other connections: see :meth:`notify` and :meth:`listen`.
@@ -273,17 +275,30 @@ class ClaimSeam:
         :param now: microseconds; None: the database's clock.
         :param notice: for :meth:`notify`, in the same statement where the database can; only if :attr:`notifies`.
         """
-        keys = [row.key for row in rows if row.key is not None]
+        keys = [(row.queue, row.unique_key) for row in rows if row.unique_key is not None]
         for race in range(_RACES):
             # A caller's old snapshot does not show the row that was faster; a locking read does.
-            taken = self.live_keys(tx, jobs, keys, current=race > 0)
+            taken = self.live_keys(tx, jobs, keys, current=race > 0) if keys else None
             fresh = [row for row in rows if row.key not in taken] if taken else rows
             try:
-                ids = iter(self.bulk_load(tx, jobs, fresh, now) if fresh else ())
+                if len(fresh) != 1:
+                    ids: Iterable[int] = self.bulk_load(tx, jobs, fresh, now) if fresh else ()
+                else:
+                    # By a kept statement: SQLAlchemy's work for a new one costs more than the insert.
+                    names, row = (ONE_NEW, fresh[0]) if now is None else ((*ONE_NEW, "now"), (*fresh[0], now))
+                    one = insert_one(jobs, copied(fresh), settable=now is not None, returns=self.returns_new_id)
+                    if self.returns_new_id:
+                        ids = [job_id for (job_id,) in tx.fetch(one, dict(zip(names, row, strict=True)))]
+                    else:
+                        _, last = tx.execute_many(one, names, [row])
+                        ids = (last,)
             except IntegrityError:
                 # Another transaction inserted one of the keys between the read and the insert; the statement undid itself.
                 continue
-            return [None if row.key in taken else next(ids) for row in rows] if taken else list(ids)
+            if not taken:
+                return list(ids)
+            inserted = iter(ids)
+            return [None if row.key in taken else next(inserted) for row in rows]
         raise TransientStorageError("other transactions inserted the same unique keys repeatedly", statement_name="insert_new")
 
     def live_keys(
@@ -299,22 +314,11 @@ class ClaimSeam:
         return {(row.queue, row.unique_key): (row.id, row.version) for row in found}
 
     def bulk_load(self, tx: Sender, jobs: Table, rows: Rows, now: int | None) -> list[int]:
-        """Insert all ``rows``, in one statement where the database can, and return their ids by position."""
-        if len(rows) == 1:
-            # By a kept statement: SQLAlchemy's work for a new one costs more than the insert.
-            kept = insert_one(jobs, copied(rows), settable=now is not None)
-            given = one_new(rows[0], copied(rows)) | ({} if now is None else {"now": now})
-            return [job_id for (job_id,) in tx.fetch(kept, given)]
+        """Insert several ``rows``, in one statement where the database can, and return their ids by position."""
         columns, values = self.dated(tx, rows, now)
         full = [dict(zip(columns, row, strict=True)) for row in values]
         statement = insert(jobs).returning(jobs.c.id, sort_by_parameter_order=True)
         return list(tx.connection.execute(statement, full, execution_options=_ONE_PAGE).scalars())
-
-    def single(self, row: NewJob, now: int | None) -> dict[str, Any]:
-        """The columns of a single new job; the statement reads the clock."""
-        clock: Any = now_us() if now is None else now
-        given = {name: getattr(row, name) for name in copied([row])}
-        return given | {"available_at": due_time(clock, row.after, row.not_before), "created_at": clock}
 
     def dated(self, tx: Sender, rows: Rows, now: int | None) -> tuple[Columns, list[tuple[Any, ...]]]:
         """The columns of ``rows`` to insert, with due time and creation time, and their values.

@@ -281,8 +281,6 @@ class SQLite(ReturningDialect):
         return result_of(parameters, rows, len(rows), unseen=unseen)
 
     def bulk_load(self, tx: Sender, jobs: Table, rows: Rows, now: int | None) -> list[int]:
-        if len(rows) == 1:
-            return super().bulk_load(tx, jobs, rows, now)
         self.load(tx, jobs, *self.dated(tx, rows, now))
         # The only writer gets ids one after the other.
         last = tx.connection.execute(select(func.last_insert_rowid())).scalar_one()

@@ -37,10 +37,16 @@ Columns = tuple[str, ...]
 _PLAIN = ("queue", "kind", "payload", "headers", "priority", "max_attempts", "unique_key")
 _TIED = (*_PLAIN, "group_key", "callback_id")
 
+#: The fields of a :class:`NewJob` as parameters of :func:`insert_one`, which takes most of them.
+ONE_NEW = tuple(f"new_{name}" for name in NewJob._fields)
+
 
 def copied(rows: Sequence[NewJob]) -> Columns:
     """The columns of these jobs that are inserted unchanged: the first fields of a :class:`NewJob`."""
-    return _TIED if any(row.group_key is not None or row.callback_id is not None for row in rows) else _PLAIN
+    for row in rows:
+        if row.group_key is not None or row.callback_id is not None:
+            return _TIED
+    return _PLAIN
 
 
 def new(columns: Columns) -> list[str]:
@@ -62,8 +68,8 @@ def stays(table: Table) -> ColumnElement[bool]:
 
 
 @lru_cache(maxsize=64)
-def insert_one(jobs: Table, columns: Columns, *, settable: bool) -> Any:
-    """Insert a job with these columns and return its id. Its parameters are :func:`one_new`.
+def insert_one(jobs: Table, columns: Columns, *, settable: bool, returns: bool = True) -> Any:
+    """Insert a job with these columns; ``returns``: and return its id. Its parameters are among :data:`ONE_NEW`.
 
     :param settable: one more parameter is the time, ``now``; otherwise the statement reads the clock.
     """
@@ -71,12 +77,8 @@ def insert_one(jobs: Table, columns: Columns, *, settable: bool) -> Any:
     after, not_before = (bindparam(f"new_{name}", type_=BigInteger) for name in ("after", "not_before"))
     clock = moment(settable)
     due = due_time(clock, after, not_before)
-    return insert(jobs).values({**values, "available_at": due, "created_at": clock}).returning(jobs.c.id)
-
-
-def one_new(row: NewJob, columns: Columns) -> dict[str, Any]:
-    """The parameters of :func:`insert_one`."""
-    return {f"new_{name}": getattr(row, name) for name in (*columns, "after", "not_before")}
+    statement = insert(jobs).values({**values, "available_at": due, "created_at": clock})
+    return statement.returning(jobs.c.id) if returns else statement
 
 
 @lru_cache(maxsize=64)

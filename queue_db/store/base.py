@@ -85,7 +85,7 @@ class Transaction(Sender):
     def notice(self, queue: str) -> Notice | None:
         """:meth:`wake` for a statement that notifies by itself: what it sends to the database; None: nothing now."""
         notifications = self.store.notifications
-        due = notifications.due(queue)
+        due = self.dialect.notifies and notifications.due(queue)
         self.woken[queue] = due or self.woken.get(queue, False)
         return Notice(notifications.channel, queue) if due else None
 

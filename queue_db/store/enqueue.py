@@ -14,7 +14,7 @@ from sqlalchemy import case, or_, select, update
 from queue_db import arguments
 from queue_db.dialects.clock import due_time, moment
 from queue_db.errors import ArgumentError, DuplicateJobError, TransientStorageError
-from queue_db.model import Group, NewJob, Notice
+from queue_db.model import Group, NewJob
 from queue_db.store import groups, windows
 from queue_db.store.base import Transaction, next_version
 from queue_db.store.schema import BLOCKED
@@ -75,25 +75,40 @@ def insert_jobs(
     tx: Transaction,
     jobs: Sequence[NewJob],
     on_duplicate: OnDuplicate,
+    queue: str | None = None,
     *,
     more: bool = False,
-    notice: Notice | None = None,
 ) -> list[int | None]:
     """Insert ``jobs`` and return their ids by position, None where one was skipped.
 
     Within ``jobs`` the first of a key wins under RAISE and SKIP, else the last.
 
+    :param queue: the queue of all ``jobs``, which are all that the transaction adds: it begins here, unless one statement does it
+        all, and its commit wakes those who wait for jobs of the queue. None: the caller sees to both.
     :param more: the transaction inserts others later.
-    :param notice: to be sent with the insert; only for jobs without unique keys and groups.
     :raises DuplicateJobError: under RAISE; the caller rolls the other rows back.
     :raises ArgumentError: a job would replace one of another group, or one whose key has a ``unique_for``.
     """
-    if notice is not None:
-        return tx.dialect.insert_new(tx, tx.tables.jobs, jobs, tx.time().get("now"), notice)
+    plain, due = bool(jobs), False
+    for job in jobs:
+        if job.unique_key is not None or job.group_key is not None:
+            plain = False
+        if not (job.after or job.not_before):
+            due = True
+    # Several callers share a transaction: until its COMMIT their jobs can be inserted again. One job needs none.
+    if queue is not None and not (plain and len(jobs) == 1 and tx.dialect.known_alive(tx)):
+        tx.begin()
+    if plain:
+        # All of them are inserted, so the insert itself notifies.
+        notice = tx.notice(queue) if queue is not None and due else None
+        clock = tx.store.clock
+        return tx.dialect.insert_new(tx, tx.tables.jobs, jobs, None if clock is None else clock(), notice)
     places = _one_of_each_key(jobs, on_duplicate)
-    if any(job.unique_for for job in jobs):
-        return _insert_windowed(tx, jobs, places, on_duplicate, more=more)
-    return _insert_grouped(tx, jobs, places, on_duplicate, more=more)
+    windowed = any(job.unique_for for job in jobs)
+    ids = (_insert_windowed if windowed else _insert_grouped)(tx, jobs, places, on_duplicate, more=more)
+    if queue is not None and due:
+        tx.wake(queue)
+    return ids
 
 
 def load_jobs(

@@ -25,7 +25,7 @@ from queue_db.model import NewJob
 from queue_db.store import Transaction, callbacks, enqueue
 from queue_db.store.enqueue import Added, OnDuplicate
 from queue_db.verbs.blocks import Block, Blocks, Chunks, from_iterator, from_memory
-from queue_db.verbs.new_jobs import CHUNK, due_at_once
+from queue_db.verbs.new_jobs import CHUNK, due_at_once, policy_for
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -79,18 +79,25 @@ class Enqueue:
         at_once = _INSERTS if self.core.store.dialect.served else 1
         return Batcher(self._together, callers=self.core.database.callers(), size=_size, at_once=at_once)
 
-    def one(self, job: NewJob, on_duplicate: OnDuplicate, using: Connection | Session | None) -> int | None:
-        """Add a job; return its id, None where it was skipped."""
-        # The listeners of an application's engine may set something of the current thread for its transaction, such as a tenant.
-        if using is not None or not self.core.database.made_here or not _shares(job):
-            return self._alone(job, on_duplicate, using)
+    def one(self, job: NewJob, on_duplicate: str, using: Connection | Session | None) -> int | None:
+        """Add a job; return its id, None where it was skipped.
+
+        :raises ArgumentError: there is no policy ``on_duplicate``, or it needs a unique key that the job does not have.
+        """
+        policy = OnDuplicate.RAISE if on_duplicate == "raise" else policy_for(job, on_duplicate)
+        # A shared insert must not wait for other transactions, nor take long: a caller's own transaction may have locked a key or a
+        # group, and that caller may be among those that would share. And the listeners of an application's engine may set something
+        # of the current thread for its transaction, such as a tenant.
+        keyed = job.unique_key is not None or job.group_key is not None
+        if keyed or using is not None or not self.core.database.made_here or _size(job)[1] > _SHARED:
+            return self._alone(job, policy, using)
         outcome = self._batcher.submit(job)
         if isinstance(outcome, _Interrupted):
             raise outcome.by
         if isinstance(outcome, _Alone):
-            return self._alone(job, on_duplicate)
-        self._mark(job)
-        if due_at_once(job):
+            return self._alone(job, policy)
+        self.core.marks[self.queue].add(job.priority)
+        if not (job.after or job.not_before):
             self.core.notifications.wake(self.queue)
         return outcome
 
@@ -100,64 +107,41 @@ class Enqueue:
         If it fails, each caller tries alone, for as long as it would have done without the others, and gets its own error. Only an
         unknown outcome goes to all of them. The first is the caller that runs this.
         """
-        several = len(jobs) > 1
-        insert = self._insert(jobs, OnDuplicate.RAISE)
+        # What follows is each caller's: it may wait for another caller, and its errors are none of the insert.
+        if len(jobs) == 1:
+            return self.core.commit(_ALONE, enqueue.insert_jobs, jobs, OnDuplicate.RAISE, self.queue)[0]
         inserted = False
 
-        def enqueue_(tx: Transaction) -> list[int | None]:
+        def insert(tx: Transaction) -> list[int | None]:
             nonlocal inserted
-            ids = insert(tx)
+            ids = enqueue.insert_jobs(tx, jobs, OnDuplicate.RAISE, self.queue)
             inserted = True
             return ids
 
         try:
-            # What follows is each caller's: it may wait for another caller, and its errors are none of the insert.
-            return self.core.commit(_TOGETHER if several else _ALONE, enqueue_)[0]
+            return self.core.commit(_TOGETHER, insert)[0]
         except (KeyboardInterrupt, SystemExit) as error:
-            if inserted or not several:
+            if inserted:
                 raise
             # It was before the COMMIT: the others need not know.
             return [_Interrupted(error), *[_Alone.ALONE] * (len(jobs) - 1)]
         except QueueDBError as error:
-            if not several or (isinstance(error, StorageError) and error.outcome_unknown):
+            if isinstance(error, StorageError) and error.outcome_unknown:
                 raise
             return [_Alone.ALONE] * len(jobs)
         except Exception:  # of a listener on the engine
-            if inserted or not several:
+            if inserted:
                 raise
             return [_Alone.ALONE] * len(jobs)
 
     def _alone(self, job: NewJob, on_duplicate: OnDuplicate, using: Connection | Session | None = None) -> int | None:
+        def insert(tx: Transaction) -> list[int | None]:
+            ids = enqueue.insert_jobs(tx, [job], on_duplicate, self.queue)
+            tx.after_commit(partial(self.core.marks[self.queue].add, job.priority))
+            return ids
+
         # Only a window can outlive a refused job.
-        insert = self._insert([job], on_duplicate)
-
-        def enqueue_(tx: Transaction) -> list[int | None]:
-            ids = insert(tx)
-            tx.after_commit(partial(self._mark, job))
-            return ids
-
-        return self._run(_ALONE, enqueue_, using, atomic=bool(job.unique_for), listed=False)[0]
-
-    def _mark(self, job: NewJob) -> None:
-        self.core.marks[self.queue].add(job.priority)
-
-    def _insert(self, jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Callable[[Transaction], list[int | None]]:
-        due = any(map(due_at_once, jobs))
-        plain = all(job.unique_key is None and job.group_key is None for job in jobs)
-
-        def enqueue_(tx: Transaction) -> list[int | None]:
-            # Several callers share a transaction: until its COMMIT their jobs can be inserted again. One job needs none.
-            if not (plain and len(jobs) == 1 and tx.dialect.known_alive(tx)):
-                tx.begin()
-            if due and plain:
-                # All of them are inserted, so the insert itself notifies.
-                return enqueue.insert_jobs(tx, jobs, on_duplicate, notice=tx.notice(self.queue))
-            ids = enqueue.insert_jobs(tx, jobs, on_duplicate)
-            if due:
-                tx.wake(self.queue)
-            return ids
-
-        return enqueue_
+        return self._run(_ALONE, insert, using, atomic=bool(job.unique_for), listed=False)[0]
 
     def many(
         self,
@@ -292,14 +276,6 @@ def _refused(error: DuplicateJobError, there: int | None, *, listed: bool, read:
         before = islice(chain.from_iterable(read()), position)
         other = next((place for place, job in enumerate(before) if job.unique_key == key), None)
     return DuplicateJobError(unique_key=key, existing_id=there, position=position, other=other)
-
-
-def _shares(job: NewJob) -> bool:
-    """Whether a job may share an insert: its own must not wait for other transactions, nor take long.
-
-    A key or a group may be locked by another caller's own transaction, and that caller may be among those that would share.
-    """
-    return job.unique_key is None and job.group_key is None and _size(job)[1] <= _SHARED
 
 
 def _size(job: NewJob) -> tuple[int, int]:

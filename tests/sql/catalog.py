@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 from queue_db.dialects import Dialect
 from queue_db.errors import TransientStorageError
-from queue_db.model import Capability, ClaimRequest, ClaimResult, Completion, Group, NewJob, Notice, ProgressReport, Range
+from queue_db.model import Capability, ClaimRequest, ClaimResult, Completion, Group, NewJob, ProgressReport, Range
 from queue_db.removal import Delete, DeleteMark, LockThenDelete
 from queue_db.store import (
     Transaction,
@@ -620,13 +621,11 @@ def _job(number: int = 0, **more: Any) -> NewJob:
 
 
 def _insert(jobs: Sequence[NewJob], on_duplicate: OnDuplicate = OnDuplicate.RAISE, *, notifies: bool = False) -> Run:
-    notice = Notice("queue_db_jobs", "default")
-
     def run(tx: Transaction) -> None:
-        if not (len(jobs) == 1 and type(tx.dialect).known_alive is not Dialect.known_alive):
-            tx.begin()
-        told = notice if notifies and tx.dialect.notifies else None
-        insert_jobs(tx, jobs, on_duplicate, notice=told)
+        alive = type(tx.dialect).known_alive is not Dialect.known_alive
+        notified = mock.patch.object(tx.store.notifications, "due", return_value=notifies)
+        with mock.patch.object(tx.dialect, "known_alive", return_value=alive), notified:
+            insert_jobs(tx, jobs, on_duplicate, "default")
 
     return run
 

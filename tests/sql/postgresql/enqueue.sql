@@ -1,8 +1,7 @@
 -- enqueue: Queue.enqueue; on PostgreSQL without a transaction, if the connection is in use
 -- Also: complete_grouped_insert_jobs
 -- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
--- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert >
---   dialects.postgresql.PostgreSQL.insert_new
+-- Sent by: store.enqueue.insert_jobs > dialects.postgresql.PostgreSQL.insert_new
 INSERT INTO jobs(queue, kind, payload, headers, priority, available_at, max_attempts, unique_key, created_at)
 VALUES (:new_queue, :new_kind, :new_payload, :new_headers, :new_priority,
     CASE WHEN (CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :new_after >= :new_not_before) THEN CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :new_after ELSE :new_not_before END,

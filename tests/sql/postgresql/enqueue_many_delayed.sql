@@ -1,8 +1,7 @@
 -- enqueue_many_delayed: Queue.enqueue_many, jobs with delays and other options; on PostgreSQL what is the same in all
 --   of them is no array
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert >
---   dialects.postgresql.PostgreSQL.insert_new
+-- Sent by: store.enqueue.insert_jobs > dialects.postgresql.PostgreSQL.insert_new
 -- Prepared once for each connection.
 INSERT INTO jobs(queue, kind, payload, headers, priority, max_attempts, unique_key, available_at, created_at)
 SELECT :new_queue::VARCHAR AS anon_1, :new_kind::VARCHAR AS anon_2, given.payload, :new_headers::VARCHAR AS anon_3,

@@ -1,8 +1,7 @@
 -- enqueue: Queue.enqueue; on PostgreSQL without a transaction, if the connection is in use
 -- Also: enqueue_notify, enqueue_unique_for_insert_jobs, complete_grouped_insert_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert >
---   dialects.seam.ClaimSeam.insert_new > dialects.sqlite.SQLite.bulk_load > dialects.seam.ClaimSeam.bulk_load
+-- Sent by: store.enqueue.insert_jobs > dialects.seam.ClaimSeam.insert_new
 INSERT INTO jobs(queue, kind, payload, headers, priority, available_at, max_attempts, unique_key, created_at)
 VALUES (:new_queue, :new_kind, :new_payload, :new_headers, :new_priority,
     CASE WHEN ((CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) + :new_after >= :new_not_before) THEN (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) + :new_after ELSE :new_not_before END,
