@@ -55,7 +55,7 @@ class JSONCodec:
 
     def encode(self, payload: Any) -> str:
         fast = _fast()
-        if fast is not None and _same_text(payload):
+        if fast is not None and (type(payload) in _SAME or _same_text(payload)):
             try:
                 return str(fast.encode(payload), "utf-8")
             except fast.refusals:

@@ -168,19 +168,20 @@ class Queue:
         :raises PayloadError: the payload cannot be stored, or does not fit the handler's schema; nothing was enqueued.
         :raises DuplicateJobError: a live job has the key; nothing was enqueued.
         """
-        if stamped := self.core.headers():
+        if self.core.stamp is not None and (stamped := self.core.headers()):
             headers = {**stamped, **(headers or {})}
-        options = {
-            "delay": delay,
-            "run_at": run_at,
-            "priority": priority,
-            "unique_key": unique_key,
-            "unique_for": unique_for,
-            "group": group,
-            "max_attempts": max_attempts,
-            "headers": headers,
-        }
-        job = self._builder.job(kind, payload, options)
+        job = self._builder.job(
+            kind,
+            payload,
+            delay=delay,
+            run_at=run_at,
+            priority=priority,
+            unique_key=unique_key,
+            unique_for=unique_for,
+            group=group,
+            max_attempts=max_attempts,
+            headers=headers,
+        )
         return self._enqueue.one(job, on_duplicate, using)
 
     @overload

@@ -103,8 +103,8 @@ class Schedules:
             raise arguments.wrong("catch_up", catch_up, ": must be one, all or none")
         zone_of(zone)
         rule = _rule(cron, every, zone)
-        options = {"priority": priority, "max_attempts": max_attempts, "headers": headers}
-        job = new_jobs.JobBuilder(queue, core.codec, core.max_payload, core.schemas).job(kind, payload, options)
+        builder = new_jobs.JobBuilder(queue, core.codec, core.max_payload, core.schemas)
+        job = builder.job(kind, payload, priority=priority, max_attempts=max_attempts, headers=headers)
         first = arguments.moment("first_at", first_at)
         values = {
             "queue": job.queue,

@@ -95,7 +95,7 @@ class MessageBuilder:
         )
         if delay and lifetime and delay >= lifetime:
             raise ArgumentError(f"{at}the message expires before its delay is over: delay must be less than expires_in")
-        job = self._builder.job(kind, payload, {"headers": headers})
+        job = self._builder.job(kind, payload, headers=headers)
         return NewMessage(
             kind=job.kind,
             payload=job.payload,

