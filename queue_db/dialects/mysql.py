@@ -216,6 +216,8 @@ class MySQL(MySQLDiagnosis, Dialect):
     def random(self) -> ColumnElement[float]:
         return func.rand()
 
+    by_id_hint: ClassVar[str] = " FORCE INDEX (PRIMARY)"
+
     def by_id(self, statement: Statement, jobs: Table) -> Statement:
         # While the table is small they would rather read all of it. That waits for rows that others have locked, and two workers
         # with different jobs wait for each other in a circle.

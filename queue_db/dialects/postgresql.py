@@ -25,7 +25,8 @@ from sqlalchemy.ext.compiler import compiles
 from queue_db.dialects import asynchronous, direct, greeting, pooled, prepared, transactions
 from queue_db.dialects import postgresql_claim as statements
 from queue_db.dialects.base import ReturningDialect
-from queue_db.dialects.claim_plan import DUE, ID, PRIORITY, VERSION, ClaimPlan, result_of
+from queue_db.dialects.claim_plan import DUE, ID, PRIORITY, VERSION, result_of
+from queue_db.dialects.claim_sql import ClaimText
 from queue_db.dialects.clock import instant, now_us, now_us_after_waiting
 from queue_db.dialects.grouping import Member
 from queue_db.dialects.listening import AsyncpgListener, PostgreSQLListener
@@ -139,7 +140,7 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
     def take(
         self,
         tx: Sender,
-        plan: ClaimPlan,
+        claim: ClaimText,
         parameters: Mapping[str, Any],
         *,
         fast_path: bool = False,
@@ -151,9 +152,9 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
             one = parameters["limit"] == 1
             try:
                 if completes is not None:
-                    rows = self._exchange(tx, plan, parameters, completes, one=one)
+                    rows = self._exchange(tx, claim, parameters, completes, one=one)
                 else:
-                    statement = statements.fast_path(plan, one=one, delete_on_claim=delete_on_claim)
+                    statement = claim.made(statements.fast_path, one=one, delete_on_claim=delete_on_claim)
                     rows = tx.fetch(statement, parameters)
             except DBAPIError as error:
                 self._leave_fast_path(tx, error)
@@ -161,7 +162,7 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
             return _fast_path_result(parameters, rows, one=one)
         if delete_on_claim or completes is not None:
             return result_of(parameters, conclusive=False, looked=False)
-        found = tx.fetch(statements.full_claim(plan), parameters)
+        found = tx.fetch(claim.made(statements.full_claim), parameters)
         unseen = sorted(row[PRIORITY] for row in found if row[ID] is None and row[TRIED] is None)
         # Candidates beyond a priority that was not read were not tried.
         tried = [row for row in found if row[TRIED] is not None and not (unseen and unseen[0] < row[PRIORITY])]
@@ -174,10 +175,10 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
         )
 
     def _exchange(
-        self, tx: Sender, plan: ClaimPlan, parameters: Mapping[str, Any], completes: Completion, *, one: bool
+        self, tx: Sender, claim: ClaimText, parameters: Mapping[str, Any], completes: Completion, *, one: bool
     ) -> Sequence[Sequence[Any]]:
         """Delete completed jobs and claim others; return the rows of the others."""
-        statement = statements.exchange(plan, one=one, completes_one=len(completes.pairs) == 1)
+        statement = claim.made(statements.exchange, one=one, completes_one=len(completes.pairs) == 1)
         found = tx.fetch(statement, {**parameters, **_deleted(completes.pairs)})
         completes.done = {row[ID] for row in found if row[VERSION] is None}
         return [row for row in found if row[VERSION] is not None]
@@ -196,9 +197,9 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
 
     def delete_returning(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:
         if len(pairs) == 1:
-            gone = tx.fetch(statements.delete_one(jobs), wanted(pairs))
+            gone = tx.fetch(statements.delete(jobs, one=True), wanted(pairs))
         else:
-            gone = tx.fetch(statements.delete_many(jobs), _arrays(pairs))
+            gone = tx.fetch(statements.delete(jobs, one=False), _arrays(pairs))
         return {job_id for (job_id,) in gone}
 
     def hold(self, tx: Sender, jobs: Table, pairs: Pairs) -> Pairs:

@@ -1,5 +1,7 @@
 """The kept statements of PostgreSQL: claims in one statement, and the changes of settled jobs with arrays."""
 
+# ruff: noqa: S608 - the texts are made of constants and of table names that SQLAlchemy has quoted; values are bound.
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -8,9 +10,9 @@ from typing import Any
 
 from sqlalchemy import (
     ARRAY,
-    CTE,
     BigInteger,
     ColumnElement,
+    Executable,
     Integer,
     Select,
     String,
@@ -20,168 +22,156 @@ from sqlalchemy import (
     any_,
     bindparam,
     column,
-    delete,
-    exists,
     func,
     literal_column,
-    null,
     select,
     true,
     tuple_,
-    union_all,
-    update,
 )
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import insert
 
 from queue_db.dialects import statements
-from queue_db.dialects.claim_plan import ClaimPlan
+from queue_db.dialects.claim_sql import COLUMNS, IDS, ClaimText, Lock, Order, columns_of, kept
 from queue_db.dialects.clock import due_time, now_us
 from queue_db.dialects.prepared import NEVER
-from queue_db.dialects.statements import Columns, tied
+from queue_db.dialects.statements import Columns
 from queue_db.model import MOST_ATTEMPTS, MOST_CLAIMED_VERSION, ClaimedRow
 
-# How long a fast-path claim waits for a row that another transaction is claiming or completing; then it is a miss, or an exchange
-# becomes two transactions. No claim takes longer.
-_WITH_PATIENCE = "set_config('lock_timeout', '50ms', true)"
+# A table's name as PostgreSQL reads it.
+_QUOTED = postgresql.dialect().identifier_preparer.format_table  # type: ignore[no-untyped-call]
 
 #: Columns of a new job that are numbers.
 NUMBERS = ("priority", "max_attempts", "callback_id")
 
 #: The columns of both statements after those of a claimed job: the number of candidates, and their lowest due time.
+_COUNTED = ("tried", "head")
 TRIED = len(ClaimedRow._fields)
 HEAD = TRIED + 1
 
 
-@lru_cache(maxsize=256)
-def fast_path(plan: ClaimPlan, *, one: bool, delete_on_claim: bool) -> Any:
-    """Claim the candidates of the fast path without a temporary table, one job without an array.
+def fast_path(claim: ClaimText, *, one: bool, delete_on_claim: bool) -> Executable:
+    """Claim the candidates of a single range without a temporary table, one job without an array.
 
     ``delete_on_claim``: delete them. It claims nothing if a candidate has a group or a callback, which the same transaction must
     update, and no job without attempts left.
     """
-    return _fast_change(plan, _fast_window(plan, delete_on_claim=delete_on_claim), one=one, delete_on_claim=delete_on_claim)
+    change = _fast_change(claim, one=one, delete_on_claim=delete_on_claim)
+    return kept(f"WITH {_fast_candidates(claim, tied=delete_on_claim)} {change}", *COLUMNS, *(() if one else _COUNTED))
 
 
-@lru_cache(maxsize=256)
-def exchange(plan: ClaimPlan, *, one: bool, completes_one: bool) -> Any:
+def exchange(claim: ClaimText, *, one: bool, completes_one: bool) -> Executable:
     """Delete completed jobs and then claim, as :func:`fast_path` does: first the rows of jobs won, then the ids of those deleted.
 
     In this order, so that whoever waits for a row while it deletes holds no claimed job: two exchanges never wait for each other
     without end. A job that is deleted here is still in the snapshot of the claim; PostgreSQL does not update it.
     """
-    deletion = (delete_one if completes_one else delete_many)(plan.jobs)
     # The leases of the jobs won begin before this wait.
-    completed = deletion.where(_has_patience()).cte("completed")
-    deleted = select(func.count()).select_from(completed).scalar_subquery() >= 0
-    won = _fast_change(plan, _fast_window(plan, after=[deleted]), one=one).cte("won")
-    first, *others = won.c
-    return select(first, *others).union_all(select(completed.c.id, *(null() for _ in others)))
-
-
-def _fast_change(plan: ClaimPlan, window: CTE, *, one: bool, delete_on_claim: bool = False) -> Any:
-    """The change of the candidates in ``window``, and the columns of the answer."""
-    jobs = plan.jobs
-    assert plan.before is not None  # noqa: S101 - the plan has both or neither
-    change: Any = _deletion(jobs) if delete_on_claim else update(jobs).ordered_values(*plan.values)
-    change = change.where(_chosen(plan, window, one=one), plan.before.scalar_subquery().is_(None))
-    if not plan.locks:
-        # To wait for the transactions that are claiming these rows costs less than a step that looks for locks; but not for long.
-        change = change.where(_has_patience())
-    if delete_on_claim:
-        change = change.where(~exists().where(window.c.tied))
-    columns = _as_claimed(plan) if delete_on_claim else list(plan.returning)
-    if not one:
-        tried = select(func.count()).select_from(window).scalar_subquery()
-        head = select(func.min(window.c.available_at)).scalar_subquery()
-        columns += [tried.label("tried"), head.label("head")]
-    return change.returning(*columns)
-
-
-def _has_patience() -> ColumnElement[bool]:
-    """True, and from then on the statement waits for a locked row for a short time only."""
-    return select(literal_column(_WITH_PATIENCE)).scalar_subquery().is_not(None)
-
-
-def _fast_window(plan: ClaimPlan, *, delete_on_claim: bool = False, after: Sequence[ColumnElement[bool]] = ()) -> CTE:
-    """The candidates of the fast path, once ``after`` has been found; with ``delete_on_claim`` also whether each has a group or a
-    callback.
-    """
-    assert plan.fast_path is not None  # noqa: S101 - callers check
-    limit, start, front = (bindparam(name, type_=Integer) for name in ("limit", "start", "front"))
-    due = plan.fast_path.where(*after)
-    if delete_on_claim:
-        due = due.add_columns(tied(plan.jobs).label("tied"))
-    rows: Any = due.limit(limit)
-    if plan.slices:
-        slice_, head = due.offset(start).limit(limit), due.limit(front)
-        rows = union_all(select(slice_.subquery("slice")), select(head.subquery("head"))).limit(limit)
-    elif plan.locks:
-        rows = rows.with_for_update(skip_locked=True)
-    window: CTE = rows.cte("candidate")
-    return window
-
-
-def _chosen(plan: ClaimPlan, window: CTE, *, one: bool) -> ColumnElement[bool]:
-    """The rows of the candidates; of those that are not locked, with the version that was read."""
-    jobs = plan.jobs
-    if not one:
-        return jobs.c.id == any_(_array_of(window.c.id)) if plan.locks else _still(jobs, window)
-    chosen: ColumnElement[bool] = jobs.c.id == select(window.c.id).scalar_subquery()
-    return chosen if plan.locks else and_(chosen, jobs.c.version == select(window.c.version).scalar_subquery())
-
-
-def _deletion(jobs: Table) -> Any:
-    """Delete jobs with attempts left; the others go to the dead table."""
-    last = func.least(jobs.c.max_attempts, MOST_ATTEMPTS - 1)
-    return delete(jobs).where(jobs.c.attempts < last, jobs.c.version < MOST_CLAIMED_VERSION)
-
-
-def _as_claimed(plan: ClaimPlan) -> list[ColumnElement[Any]]:
-    """The columns of a claimed job: DELETE returns the row before the claim."""
-    left = {column.name: value for column, value in plan.values}
-    return [left[column.name].label(column.name) if column.name in left else column for column in plan.returning]
-
-
-def _held(jobs: Table, window: CTE, *more: ColumnElement[bool]) -> ColumnElement[bool]:
-    """The candidates that still have their version and that no other transaction is claiming.
-
-    A row that another transaction is claiming is a miss: after its commit the version differs. And two batches that wait for each
-    other's rows are a deadlock, which takes a second to be detected.
-    """
-    held = select(jobs.c.id).where(_still(jobs, window), *more).with_for_update(skip_locked=True).cte("held")
-    return jobs.c.id == any_(_array_of(held.c.id))
-
-
-def _still(jobs: Table, window: CTE) -> ColumnElement[bool]:
-    """The candidates that still have their version."""
-    return and_(
-        # The array drives an index, also with the statistics of a table that was empty a moment ago.
-        jobs.c.id == any_(_array_of(window.c.id)),
-        _among(jobs, select(window.c.id, window.c.version)),
+    completed = f"{_delete(claim.jobs, one=completes_one, more=f' AND {_PATIENCE}')} RETURNING jobs.id"
+    candidates = _fast_candidates(claim, after=["(SELECT count(*) FROM completed) >= 0"])
+    more = () if one else _COUNTED
+    nothing = ", ".join(["NULL"] * (len(COLUMNS) - 1 + len(more)))
+    return kept(
+        f"WITH completed AS ({completed}), {candidates}, won AS ({_fast_change(claim, one=one)})"
+        f" SELECT {columns_of('won', (*COLUMNS, *more))} FROM won"
+        f" UNION ALL SELECT completed.id, {nothing} FROM completed",
+        *COLUMNS,
+        *more,
+        ids=IDS,
+        versions=IDS,
     )
 
 
-@lru_cache(maxsize=256)
-def full_claim(plan: ClaimPlan) -> Any:
-    """Read the candidates and claim those that still have their version, in one statement that returns both."""
-    jobs = plan.jobs
-    window = plan.candidates.cte("candidate")
-    unseen = None if plan.unseen is None else plan.unseen.cte("unseen")
-    seen = [] if unseen is None else [~select(unseen.c.priority).where(unseen.c.priority < jobs.c.priority).exists()]
-    condition = and_(_still(jobs, window), *seen) if plan.locks else _held(jobs, window, *seen)
-    taken = update(jobs).where(condition).ordered_values(*plan.values).returning(*plan.returning).cte("taken")
-    # Three kinds of rows: jobs won (id), the candidates of each priority (tried, head), priorities that were not read (neither).
-    names = [item.key for item in taken.c]
-    tried = select(
-        *(window.c.priority if name == "priority" else null().label(name) for name in names),
-        func.count().label("tried"),
-        func.min(window.c.head).label("head"),
-    ).group_by(window.c.priority)
-    answer = [select(*taken.c, null().label("tried"), null().label("head")), tried]
-    if unseen is not None:
-        blank = [unseen.c.priority if name == "priority" else null().label(name) for name in names]
-        answer.append(select(*blank, null().label("tried"), null().label("head")))
-    return union_all(*answer)
+def full_claim(claim: ClaimText) -> Executable:
+    """Read the candidates and claim those that still have their version, in one statement that returns both.
+
+    It has three kinds of rows: jobs won (id), the candidates of each priority (tried, head), priorities that were not read
+    (neither).
+    """
+    shape = claim.shape
+    among = _AMONG_CANDIDATES
+    parts = [f"candidate AS ({claim.candidates(whole=False)})"]
+    if shape.ranges:
+        parts.append(f"unseen AS ({claim.unseen})")
+        among += " AND NOT EXISTS (SELECT unseen.priority FROM unseen WHERE unseen.priority < jobs.priority)"
+    if shape.lock is Lock.NONE:
+        # A row that another transaction is claiming is a miss: after its commit the version differs. And two batches that wait for
+        # each other's rows are a deadlock, which takes a second to be detected.
+        parts.append(f"held AS (SELECT jobs.id FROM {claim.jobs} WHERE {among} FOR UPDATE SKIP LOCKED)")
+        among = "jobs.id = ANY(ARRAY(SELECT held.id FROM held))"
+    change = f"UPDATE {claim.jobs} SET {claim.set()} WHERE {among} RETURNING {columns_of('jobs')}"
+    parts.append(f"taken AS ({change})")
+    by_priority = ", ".join("candidate.priority" if name == "priority" else "NULL" for name in COLUMNS)
+    answer = [
+        f"SELECT {columns_of('taken')}, NULL AS tried, NULL AS head FROM taken",
+        f"SELECT {by_priority}, count(*), min(candidate.head) FROM candidate GROUP BY candidate.priority",
+    ]
+    if shape.ranges:
+        answer.append(f"SELECT {by_priority.replace('candidate', 'unseen')}, NULL, NULL FROM unseen")
+    return kept(f"WITH {', '.join(parts)} {' UNION ALL '.join(answer)}", *COLUMNS, *_COUNTED)
+
+
+# The array drives an index, also with the statistics of a table that was empty a moment ago. IS TRUE makes the planner use a hash
+# table for the pairs, and not a join that compares all.
+_AMONG_CANDIDATES = (
+    "jobs.id = ANY(ARRAY(SELECT candidate.id FROM candidate))"
+    " AND ((jobs.id, jobs.version) IN (SELECT candidate.id, candidate.version FROM candidate)) IS TRUE"
+)
+
+# How long a fast-path claim waits for a row that another transaction is claiming or completing; then it is a miss, or an exchange
+# becomes two transactions. No claim takes longer.
+_PATIENCE = "(SELECT set_config('lock_timeout', '50ms', true)) IS NOT NULL"
+
+
+def _fast_candidates(claim: ClaimText, *, tied: bool = False, after: Sequence[str] = ()) -> str:
+    """The candidates of the fast path, once ``after`` has been found; ``tied``: also whether each has a group or a callback."""
+    columns = "jobs.id, jobs.version, jobs.available_at"
+    if tied:
+        columns += ", jobs.group_key IS NOT NULL OR jobs.callback_id IS NOT NULL AS tied"
+    where = " AND ".join([claim.due(0), *claim.nothing_due, *after])
+    due = f"SELECT {columns} FROM {claim.jobs} WHERE {where} ORDER BY jobs.available_at, jobs.id"
+    if claim.shape.order is not Order.SLICE:
+        return f"candidate AS ({due} LIMIT :limit{claim.lock})"
+    # Where the queue ends before the slice, it continues at the head.
+    return (
+        f"candidate AS (SELECT * FROM ({due} LIMIT :limit OFFSET :start) AS slice"
+        f" UNION ALL SELECT * FROM ({due} LIMIT :front) AS front LIMIT :limit)"
+    )
+
+
+def _fast_change(claim: ClaimText, *, one: bool, delete_on_claim: bool = False) -> str:
+    """The change of the candidates that still have their version, and the columns of the answer."""
+    locked = claim.shape.lock is not Lock.NONE
+    if one:
+        chosen = ["jobs.id = (SELECT candidate.id FROM candidate)"]
+        if not locked:
+            chosen.append("jobs.version = (SELECT candidate.version FROM candidate)")
+    else:
+        chosen = ["jobs.id = ANY(ARRAY(SELECT candidate.id FROM candidate))" if locked else _AMONG_CANDIDATES]
+    chosen.append(claim.nothing_before)
+    if not locked:
+        # To wait for the transactions that are claiming these rows costs less than a step that looks for locks; but not for long.
+        chosen.append(_PATIENCE)
+    returning = columns_of("jobs")
+    if delete_on_claim:
+        # Jobs without attempts left go to the dead table. DELETE returns the row before the claim.
+        chosen.append(f"jobs.attempts < LEAST(jobs.max_attempts, {MOST_ATTEMPTS - 1}) AND jobs.version < {MOST_CLAIMED_VERSION}")
+        chosen.append("NOT EXISTS (SELECT * FROM candidate WHERE candidate.tied)")
+        left = claim.assignments
+        returning = ", ".join(f"{left[name]} AS {name}" if name in left else f"jobs.{name}" for name in COLUMNS)
+    if not one:
+        returning += ", (SELECT count(*) FROM candidate) AS tried, (SELECT min(candidate.available_at) FROM candidate) AS head"
+    change = f"DELETE FROM {claim.jobs}" if delete_on_claim else f"UPDATE {claim.jobs} SET {claim.set()}"
+    return f"{change} WHERE {' AND '.join(chosen)} RETURNING {returning}"
+
+
+def _delete(jobs: str, *, one: bool, more: str = "") -> str:
+    """Delete jobs whose versions still hold."""
+    if one:
+        return f"DELETE FROM {jobs} WHERE jobs.id = :of_id AND jobs.version = :of_version{more}"
+    # The array of ids drives an index, also with the statistics of a table that was empty a moment ago.
+    pairs = "((jobs.id, jobs.version) IN (SELECT wanted.id, wanted.version FROM unnest(:ids, :versions) AS wanted(id, version)))"
+    return f"DELETE FROM {jobs} WHERE jobs.id = ANY(:ids) AND {pairs} IS TRUE{more}"
 
 
 @lru_cache(maxsize=64)
@@ -228,17 +218,9 @@ def _id_and_notice(jobs: Table, *, notifies: bool) -> list[ColumnElement[Any]]:
 
 
 @lru_cache(maxsize=64)
-def delete_one(jobs: Table) -> Any:
-    """Delete a job whose version still holds."""
-    one = and_(jobs.c.id == bindparam("of_id", type_=BigInteger), jobs.c.version == bindparam("of_version", type_=BigInteger))
-    return delete(jobs).where(one).returning(jobs.c.id)
-
-
-@lru_cache(maxsize=64)
-def delete_many(jobs: Table) -> Any:
-    """Delete jobs whose versions still hold."""
-    ids = bindparam("ids", type_=ARRAY(BigInteger))
-    return delete(jobs).where(matching(jobs, ids, bindparam("versions", type_=ARRAY(BigInteger)))).returning(jobs.c.id)
+def delete(jobs: Table, *, one: bool) -> Executable:
+    """Delete jobs whose versions still hold, and return their ids."""
+    return kept(f"{_delete(f'{_QUOTED(jobs)} AS jobs', one=one)} RETURNING jobs.id", "id", ids=IDS, versions=IDS)
 
 
 @lru_cache(maxsize=64)
@@ -268,10 +250,6 @@ def first_in_groups(jobs: Table, *, locks: bool) -> Any:
     )
     member = (first.with_for_update() if locks else first).lateral("member")
     return select((given.c.place - 1).label("place"), *member.c).select_from(given.join(member, true()))
-
-
-def _array_of(item: ColumnElement[int]) -> ColumnElement[Any]:
-    return func.array(select(item).scalar_subquery(), type_=ARRAY(BigInteger))
 
 
 def matching(jobs: Table, ids: ColumnElement[Any], versions: ColumnElement[Any]) -> ColumnElement[bool]:

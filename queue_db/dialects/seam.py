@@ -23,21 +23,9 @@ from sqlalchemy import (
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import IntegrityError
 
-from queue_db.dialects import direct, transactions
-from queue_db.dialects.claim_plan import (
-    ID,
-    LOOKED_AT,
-    VERSION,
-    ClaimPlan,
-    as_claimed,
-    assigned,
-    candidates_in,
-    change_of,
-    fast_path_look,
-    look,
-    result_of,
-    won_by,
-)
+from queue_db.dialects import claim_sql, direct, transactions
+from queue_db.dialects.claim_plan import ID, LOOKED_AT, VERSION, as_claimed, assigned, candidates_in, result_of
+from queue_db.dialects.claim_sql import ClaimText, Lock
 from queue_db.dialects.clock import now_us
 from queue_db.dialects.listening import Listener, LoopListener
 from queue_db.dialects.statements import (
@@ -167,6 +155,15 @@ class ClaimSeam:
         """
         return keys.with_for_update(read=True, key_share=True)
 
+    def lock_clause(self, sql: SQLAlchemyDialect, *, skip: bool) -> str:
+        """:meth:`lock_rows` for a SELECT that is a text: what stands behind it. Default: nothing without ``ROW_LOCKS``."""
+        if Capability.ROW_LOCKS not in self.capabilities(sql):
+            return ""
+        return " FOR UPDATE SKIP LOCKED" if skip else " FOR UPDATE"
+
+    #: :meth:`by_id` for a statement that is a text: what stands behind the table.
+    by_id_hint: ClassVar[str] = ""
+
     def match(self, jobs: Table, pairs: Pairs) -> ColumnElement[bool]:
         """Rows whose ``(id, version)`` is one of ``pairs``, found by primary key."""
         return matching(jobs, one=len(pairs) == 1, pairs=pairs)
@@ -178,7 +175,7 @@ class ClaimSeam:
     def take(
         self,
         tx: Sender,
-        plan: ClaimPlan,
+        claim: ClaimText,
         parameters: Mapping[str, Any],
         *,
         fast_path: bool = False,
@@ -193,14 +190,16 @@ class ClaimSeam:
         :param completes: delete these completed jobs before, in the same statement, and set its ``done``; only if
             :attr:`deletes_on_claim`. Or take nothing.
         """
-        if plan.locks:
+        lock = claim.shape.lock
+        locks, waits = lock is not Lock.NONE, lock is Lock.WAIT
+        if locks:
             tx.begin()
-        found = tx.fetch(fast_path_look(self, plan), parameters) if fast_path else ()
+        found = tx.fetch(claim.made(claim_sql.fast_path_look), parameters) if fast_path else ()
         # With fewer rows the queue ends here, or has other priorities.
         conclusive = len(found) >= parameters["limit"]
-        if not conclusive and not (fast_path and plan.locks):
+        if not conclusive and not (fast_path and locks):
             # Rows locked by a first look would come after those that a second look reads, and other transactions can wait for them.
-            found, conclusive = tx.fetch(look(plan), parameters), True
+            found, conclusive = tx.fetch(claim.made(claim_sql.look), parameters), True
         candidates, heads, unseen = candidates_in(found)
         if not candidates:
             return result_of(parameters, heads=heads, unseen=unseen, conclusive=conclusive)
@@ -208,14 +207,14 @@ class ClaimSeam:
         pairs = sorted((row[ID], row[VERSION]) for row in candidates)
         # The lease counts from the read, so that its end is known without another read; not after a wait for locks.
         until = candidates[0][LOOKED_AT] + parameters["lease"]
-        values = assigned(plan, parameters, until) | wanted(pairs)
-        changed = tx.execute(change_of(self, plan, one=len(pairs) == 1), values)
+        values = assigned(parameters, until, waits=waits) | wanted(pairs)
+        changed = tx.execute(claim.made(claim_sql.take, one=len(pairs) == 1), values)
         won: Sequence[Sequence[Any]] = ()
-        if changed == len(pairs) and not plan.waits:
+        if changed == len(pairs) and not waits:
             won = [as_claimed(row, until) for row in candidates]
         elif changed:
             mine = {"of_ids": [job_id for job_id, _ in pairs], "token": parameters["token"]}
-            won = tx.fetch(won_by(self, plan), mine)
+            won = tx.fetch(claim.made(claim_sql.won), mine)
         return result_of(parameters, won, len(candidates), heads=heads, unseen=unseen, conclusive=conclusive)
 
     def change(self, tx: Sender, jobs: Table, pairs: Pairs, values: Mapping[str, Any], parameters: Mapping[str, Any]) -> set[int]:

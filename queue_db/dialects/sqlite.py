@@ -27,7 +27,6 @@ from sqlalchemy import (
     func,
     literal_column,
     select,
-    true,
     type_coerce,
 )
 from sqlalchemy.dialects.sqlite import insert
@@ -39,7 +38,8 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 from queue_db.dialects import transactions
 from queue_db.dialects.base import ReturningDialect
 from queue_db.dialects.chunks import Unpacked
-from queue_db.dialects.claim_plan import ClaimPlan, result_of
+from queue_db.dialects.claim_plan import result_of
+from queue_db.dialects.claim_sql import ClaimText, take_existing, unseen_priorities
 from queue_db.dialects.clock import instant, now_us
 from queue_db.dialects.seam import Rows
 from queue_db.dialects.statements import Pairs, delete_of, delete_returning, matching, wanted
@@ -71,7 +71,7 @@ class SQLite(ReturningDialect):
     served: ClassVar[bool] = False
     schemas_are_databases: ClassVar[bool] = True
     # The driver begins its transaction only before the first change, and then upgrades a read lock: two such claims end in
-    # SQLITE_BUSY at once. ClaimPlan the write lock first makes them wait for each other.
+    # SQLITE_BUSY at once. Taking the write lock first makes them wait for each other.
     begins_writing: ClassVar[str] = "BEGIN IMMEDIATE"
     minimum: ClassVar[tuple[int, ...]] = (3, 35)
     transient: ClassVar[frozenset[str]] = frozenset({str(sqlite3.SQLITE_BUSY), str(sqlite3.SQLITE_LOCKED)})
@@ -265,18 +265,18 @@ class SQLite(ReturningDialect):
     def take(
         self,
         tx: Sender,
-        plan: ClaimPlan,
+        claim: ClaimText,
         parameters: Mapping[str, Any],
         *,
         fast_path: bool = False,
         delete_on_claim: bool = False,
         completes: Completion | None = None,
     ) -> ClaimResult:
-        rows = tx.fetch(_take(plan), parameters)
+        rows = tx.fetch(claim.made(take_existing), parameters)
         unseen: list[int] = []
-        if plan.unseen is not None and len(rows) < parameters["limit"]:
+        if claim.shape.ranges and len(rows) < parameters["limit"]:
             # RETURNING returns no rows that were not claimed.
-            unseen = sorted(priority for (priority,) in tx.fetch(plan.unseen, parameters))
+            unseen = sorted(priority for (priority,) in tx.fetch(claim.made(unseen_priorities), parameters))
         # Deleted index entries are really gone here: claims may always start at the beginning, so no heads.
         return result_of(parameters, rows, len(rows), unseen=unseen)
 
@@ -345,19 +345,6 @@ def _update(jobs: Table, ids: Select[Any], values: Mapping[str, Any]) -> Any:
     blank = ids.add_columns(literal_column("''"), literal_column("''"))
     statement = insert(jobs).from_select(["id", "queue", "payload"], blank, include_defaults=False)
     return statement.on_conflict_do_update(index_elements=[jobs.c.id], set_=values)
-
-
-@lru_cache(maxsize=256)
-def _take(plan: ClaimPlan) -> Any:
-    window = plan.candidates.subquery("candidate")
-    # Without WHERE SQLite would read ON CONFLICT as the condition of a join.
-    ids = select(window.c.id).where(true())
-    if plan.unseen is not None:
-        gap = plan.unseen.subquery("unseen")
-        lowest = select(func.min(gap.c.priority)).scalar_subquery()
-        # No candidates beyond a priority that was not read. Priorities are 32-bit numbers.
-        ids = ids.where(window.c.priority < func.coalesce(lowest, 2**31))
-    return _update(plan.jobs, ids, {column.name: value for column, value in plan.values}).returning(*plan.returning)
 
 
 class _Finishing(sqlite3.Connection):

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Table, case, literal
 from sqlalchemy.util import LRUCache
 
 from queue_db.dialects import Dialect
-from queue_db.dialects.claim_plan import ClaimPlan
+from queue_db.dialects.claim_sql import ClaimText, Shape
 from queue_db.dialects.transactions import OnDemand, Sender
 from queue_db.model import MOST_ATTEMPTS, MOST_VERSION, Capability, Notice
 from queue_db.store.schema import Tables
@@ -31,8 +31,8 @@ class Store:
     feed_notifications: FeedNotifications = field(kw_only=True, repr=False)
     #: Whether many rows are wanted as CSV, where the database writes it.
     csv: bool = False
-    #: The parts of the claims in use, by shape: each takes some hundred kilobytes with all that is made of it.
-    plans: LRUCache[Any, ClaimPlan] = field(default_factory=lambda: LRUCache(32), repr=False)
+    #: The SQL of the claims in use, by shape, with the statements that were made of it.
+    claims: LRUCache[Any, ClaimText] = field(default_factory=lambda: LRUCache(32), repr=False)
 
 
 class Transaction(Sender):
@@ -57,6 +57,14 @@ class Transaction(Sender):
         self.following: list[Callable[[], None]] = []
         #: What the listeners of this process are told after it → whether other processes were notified of it through the database.
         self.woken: dict[str, bool] = {}
+
+    def claim_text(self, shape: Shape) -> ClaimText:
+        """The SQL of claims of this shape, made once."""
+        sql = self.connection.dialect  # a caller's connection has another one
+        claim = self.store.claims.get((shape, sql))
+        if claim is None:
+            claim = self.store.claims[shape, sql] = ClaimText(self.dialect, self.tables.jobs, shape, sql)
+        return claim
 
     # --- the clock --------------------------------------------------------------------------------------------------
 

@@ -79,6 +79,14 @@ def test_without_support_of_alembic_the_error_says_what_it_needs(
                 verb()
 
 
+def test_without_row_locks_a_claim_that_would_lock_is_one_that_does_not(acme: QueueDB, name: str) -> None:
+    with QueueDB(acme.database.engine, strategy="pessimistic") as db:
+        queue = db.queue(name)
+        ids = queue.enqueue_many([("mail", number) for number in range(3)])
+        assert [job.id for job in queue.claim(2) + queue.claim(2)] == ids
+        assert queue.claim() == []
+
+
 def test_a_missing_capability_is_refused(acme: QueueDB) -> None:
     with pytest.raises(UnsupportedError, match="SKIP LOCKED") as caught:
         QueueDB(acme.database.engine.url, strategy="skip_locked")

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 from hypothesis import Phase, given, settings
-from sqlalchemy import ColumnElement, Table, bindparam, delete, text, true
+from sqlalchemy import ColumnElement, Table, delete, text, true
 
 from queue_db import Queue, QueueDB
-from queue_db.dialects import claim_plan, mysql, postgresql_claim
+from queue_db.dialects import claim_sql, mysql, postgresql_claim
+from queue_db.dialects.claim_sql import ClaimText
 from queue_db.model import ClaimResult
 from queue_db.removal import Delete
 from queue_db.store import LowWaterMarks, Transaction, lease, settle
@@ -109,7 +110,7 @@ class TestWithoutTheVersionCheck:
             test_claim_loses.test_claim_loses_between_its_look_and_its_update(kind, never, on.clock, on.queue, on.rival, "claim")
 
         check(stage())
-        monkeypatch.setattr(claim_plan, "matching", lambda jobs, **_: jobs.c.id == bindparam("of_id"))
+        monkeypatch.setattr(claim_sql, "matching", lambda **_: "jobs.id = :of_id")
         with pytest.raises(AssertionError):
             check(stage())
 
@@ -120,6 +121,8 @@ class TestWithoutTheVersionCheck:
 
         check(stage())
         monkeypatch.setattr(postgresql_claim, "tuple_", lambda *_: SimpleNamespace(in_=lambda _: true()))
+        by_id = claim_sql.kept("DELETE FROM jobs WHERE id = ANY(:ids) RETURNING id", "id", ids=claim_sql.IDS)
+        monkeypatch.setattr(postgresql_claim, "delete", lambda *_, **__: by_id)
         with pytest.raises(AssertionError):
             check(stage())
 
@@ -199,16 +202,14 @@ class TestWithoutTheCountAtClaim:
     @pytest.fixture
     @staticmethod
     def uncounted(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-        assignments = lease._assignments
+        whole = ClaimText.assignments.fget
+        assert whole is not None
 
-        def take_away() -> None:
-            monkeypatch.setattr(
-                lease,
-                "_assignments",
-                lambda *given, waits: [pair for pair in assignments(*given, waits=waits) if pair[0].name != "attempts"],
-            )
+        def others(claim: ClaimText) -> dict[str, str]:
+            return {name: value for name, value in whole(claim).items() if name != "attempts"}
 
-        return take_away
+        # The statements of a QueueDB object are made when it first claims.
+        return lambda: monkeypatch.setattr(ClaimText, "assignments", property(others))
 
     def test_a_job_that_kills_its_workers_endlessly_is_noticed(self, stage: StageOf, uncounted: Callable[[], None]) -> None:
         def check(on: Stage) -> None:

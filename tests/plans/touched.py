@@ -71,7 +71,9 @@ def watch(db: QueueDB, act: Callable[[], object], *tables: Table) -> Touched:
     """
     engine = db.database.engine
     look = {"postgresql": _postgresql, "sqlite": _sqlite}.get(engine.dialect.name, _mysql)
-    return look(db, act, {table.name for table in tables} or {db.store.tables.name})
+    names = {table.name for table in tables} or {db.store.tables.name}
+    # Plans show what a statement calls a table, which claims call ``jobs``.
+    return look(db, act, names | {"jobs"} if db.store.tables.name in names else names)
 
 
 def _postgresql(db: QueueDB, act: Callable[[], object], tables: set[str]) -> Touched:

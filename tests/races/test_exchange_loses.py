@@ -6,15 +6,15 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy import event, func, null, select, text
+from sqlalchemy import Executable, event, select, text
 
 from queue_db import Adaptive, Capability, LeasedJob, Optimistic, Queue, QueueDB, SkipLocked, Verdict
 from queue_db.dialects import postgresql_claim
-from queue_db.dialects.claim_plan import ClaimPlan
+from queue_db.dialects.claim_sql import COLUMNS, IDS, ClaimText, columns_of, kept
 from queue_db.strategies import Strategy
 from queue_db.testing import SettableClock
 from tests.races.interleaving import Loser, at_once, open_transaction, other_handle, patient
@@ -86,14 +86,15 @@ def test_a_thousand_exchanges_and_no_deadlock(
     assert {job_id for job_id, _ in leases} - left <= set(done), "a job left that was not completed"
 
 
-def claims_first(plan: ClaimPlan, *, one: bool, completes_one: bool) -> Any:
+def claims_first(claim: ClaimText, *, one: bool, completes_one: bool) -> Executable:
     """``postgresql_claim.exchange`` in the other order."""
-    won = postgresql_claim._fast_change(plan, postgresql_claim._fast_window(plan), one=one).cte("won")
-    after = select(func.count()).select_from(won).scalar_subquery() >= 0
-    delete = postgresql_claim.delete_one if completes_one else postgresql_claim.delete_many
-    completed = delete(plan.jobs).where(after).cte("completed")
-    first, *others = won.c
-    return select(first, *others).union_all(select(completed.c.id, *(null() for _ in others)))
+    won = f"{postgresql_claim._fast_candidates(claim)}, won AS ({postgresql_claim._fast_change(claim, one=one)})"
+    after = " AND (SELECT count(*) FROM won) >= 0"
+    completed = f"{postgresql_claim._delete(claim.jobs, one=completes_one, more=after)} RETURNING jobs.id"
+    more = () if one else postgresql_claim._COUNTED
+    blank = ", ".join(["NULL"] * (len(COLUMNS) - 1 + len(more)))
+    found = f"SELECT {columns_of('won', (*COLUMNS, *more))} FROM won UNION ALL SELECT completed.id, {blank} FROM completed"
+    return kept(f"WITH {won}, completed AS ({completed}) {found}", *COLUMNS, *more, ids=IDS, versions=IDS)
 
 
 @pytest.fixture
@@ -140,7 +141,7 @@ def test_an_exchange_that_waits_for_a_job_to_complete_has_claimed_nothing(
 ) -> None:
     """In the other order, each steps over what the other has claimed and then waits for it."""
     if order == "claims first":
-        monkeypatch.setattr(postgresql_claim, "exchange", lru_cache(claims_first))
+        monkeypatch.setattr(postgresql_claim, "exchange", claims_first)
     ours, theirs = two("skip_locked")
     ours.enqueue_many([("k", number) for number in range(4)])
     (our_locked,), (their_locked,) = ours.claim(lease=1), theirs.claim(lease=1)
@@ -158,8 +159,9 @@ def test_an_exchange_waits_for_a_job_to_claim_a_short_time_only(
 ) -> None:
     """It holds the jobs that it has completed, and another exchange may want to claim them."""
     if patience == "endless":
-        monkeypatch.setattr(postgresql_claim, "_WITH_PATIENCE", "set_config('lock_timeout', '0', true)")
-        monkeypatch.setattr(postgresql_claim, "exchange", lru_cache(postgresql_claim.exchange.__wrapped__))
+        endless = postgresql_claim._PATIENCE.replace("50ms", "0")
+        assert endless != postgresql_claim._PATIENCE
+        monkeypatch.setattr(postgresql_claim, "_PATIENCE", endless)  # before the first claim of these objects
     ours, theirs = two("optimistic_head")
     locked = ours.enqueue("k", delay=0.5)
     ours.enqueue_many([("k", number) for number in range(2)])

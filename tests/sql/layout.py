@@ -8,10 +8,10 @@ from collections.abc import Iterator
 _WIDTH = 118
 _INDENT = "    "
 
-# Quoted text, placeholders, names with dots, casts and operators, brackets, commas.
+# Quoted text, placeholders, numbers with exponents, names with dots, casts and operators, brackets, commas.
 _TOKEN = re.compile(
     r"""'(?:[^']|'')*' | "[^"]*" | `[^`]*` | /\*.*?\*/
-    | ::?\w[\w.]* | \w+(?:\.\w+)* | <> | [<>!]= | \|\| | ->> | -> | [(),] | [^\s\w]""",
+    | ::?\w[\w.]* | \d[\d.]*e[+-]?\d+ | \w+(?:\.\w+)*(?:\.\*)? | <> | [<>!]= | \|\| | ->> | -> | [(),] | [^\s\w]""",
     re.VERBOSE | re.DOTALL,
 )
 

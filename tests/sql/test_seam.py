@@ -10,10 +10,14 @@ from typing import Any, ClassVar
 
 import pytest
 from sqlalchemy import Integer, bindparam, column, create_engine, select, tuple_
+from sqlalchemy.engine.default import DefaultDialect
+from sqlalchemy.ext.compiler import compiles
 
 from queue_db import Queue, QueueDB
-from queue_db.dialects import Dialect, direct
+from queue_db.dialects import Dialect, claim_sql, direct
 from queue_db.dialects.bulk import Bulk
+from queue_db.dialects.claim_sql import ClaimText, Lock, Order, Shape
+from queue_db.dialects.clock import now_us
 from queue_db.dialects.lab import Laboratory
 from queue_db.dialects.seam import ClaimSeam
 from queue_db.leased_job import LeasedJob
@@ -25,7 +29,7 @@ from queue_db.store.lease import CandidateWindow
 MEMBERS = 35
 FRAMES = 14
 
-#: The objects made for each claim that carry it between functions: two down, two up. (The plan of its statements is made once for
+#: The objects made for each claim that carry it between functions: two down, two up. (The text of its statements is made once for
 #: each shape and kept.)
 CARRIERS = {ClaimRequest, CandidateWindow, ClaimResult, LeasedJob}
 
@@ -71,6 +75,44 @@ class TestPostcompile:
         text, arguments = written.filled({"ids": [1, 2], "pairs": [(1, 3), (2, 4)], "one": 9})
         assert text.count("?") == 2 + 4 + 1
         assert arguments == (1, 2, 1, 3, 2, 4, 9)
+
+
+class Clocked(DefaultDialect):
+    """A database whose clock is written with percent signs, which some drivers want twice, and with colons."""
+
+    name = "clocked"
+
+
+@compiles(now_us, "clocked")
+def _clock(element: now_us, compiler: Any, **kw: Any) -> str:
+    percent = "%%" if compiler.dialect.paramstyle in {"format", "pyformat"} else "%"
+    return f"micros(now()::text, '{percent}H:{percent}i 00:00:00 :zone')"
+
+
+@pytest.mark.parametrize("paramstyle", ["qmark", "format", "pyformat"])
+def test_a_clock_is_sent_in_a_claim_as_anywhere_else(paramstyle: str) -> None:
+    from queue_db.store.schema import tables
+
+    sql = Clocked(paramstyle=paramstyle)
+    alone = str(select(now_us().label("now")).compile(dialect=sql)).removeprefix("SELECT ").removesuffix(" AS now")
+    assert alone.count("%") == (2 if paramstyle == "qmark" else 4)
+    claim = ClaimText(Dialect(), tables().jobs, Shape(1, Order.HEAD, Lock.NONE), sql)
+    for statement in (claim_sql.look(claim), claim_sql.fast_path_look(claim)):
+        written = direct.written(statement, sql)
+        assert written.text.count(alone) == 2
+        assert "zone" not in written.order
+    claim = ClaimText(Dialect(), tables().jobs, Shape(1, Order.HEAD, Lock.WAIT), sql)
+    assert direct.written(claim_sql.take(claim, one=True), sql).text.count(f"{alone} + ") == 1
+
+
+def test_a_slice_that_locks_has_no_fast_path() -> None:
+    """It would lock the jobs before it too; and without their lock they would be claimed whatever their versions."""
+    from queue_db.store.schema import tables
+
+    sql, jobs = create_engine("sqlite://").dialect, tables().jobs
+    texts = [ClaimText(Dialect(), jobs, Shape(1, order, lock), sql) for order in Order for lock in Lock]
+    fast = {(claim.shape.order, claim.shape.lock) for claim in texts if claim.has_fast_path}
+    assert fast == {(Order.HEAD, Lock.NONE), (Order.HEAD, Lock.SKIP), (Order.SLICE, Lock.NONE)}
 
 
 # --- the way of a claim -------------------------------------------------------------------------------------------------

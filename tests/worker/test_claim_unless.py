@@ -1,8 +1,12 @@
 """A claim of a lower queue, which takes nothing while a job is due in a higher one: what it asks and what it counts."""
 
+import gc
+from weakref import ref
+
 import pytest
 from sqlalchemy import event
 
+from queue_db import QueueDB
 from queue_db.model import Capability, ClaimRequest, Range
 from queue_db.store import lease
 from queue_db.strategies import known_strategies, strategy_for
@@ -68,12 +72,30 @@ def test_numbers_of_priorities_share_statements_and_few_are_kept(db, name):
     def ranges(count):
         return tuple(Range(priority, 0) for priority in range(count))
 
-    def plan(own, others, order):
+    def claim(tx, own, others, order):
         request = ClaimRequest(
             name, 1, 1, "w", "t", ranges(own), unless_due=(("a", ranges(others - others // 2)), ("b", ranges(others // 2)))
         )
-        return lease._asked(db.store, request, order, lease.Lock.NONE)[0]
+        window = lease.CandidateWindow(order, read=2, start=1)
+        assert lease.claim(tx, request, window).rows == ()
+        return lease._asked(request, order, lease.Lock.NONE)[0]
 
     for order in (lease.Order.HEAD, lease.Order.SLICE):
-        assert len({plan(own, others, order) for own in range(1, 11) for others in range(1, 11)}) <= 35
-    assert len(db.store.plans) < 50
+        shapes = {db.core.write(claim, own, others, order) for own in range(1, 11) for others in range(1, 11)}
+        assert 32 <= len(shapes) <= 35
+    kept = list(db.store.claims.values())
+    assert len(kept) < 50
+    # All that was made of one goes with it.
+    assert all(0 < one.made.cache_info().currsize <= 3 for one in kept)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_the_statements_of_claims_are_forgotten_with_their_handle(url, name):
+    with QueueDB(url) as db:
+        assert db.queue(name).claim() == []
+        assert db.queue(name).claim_unless([f"{name}-high"], 1, 1.0) == []
+        known = [ref(claim) for claim in db.store.claims.values()]
+    assert len(known) == 2
+    del db
+    gc.collect()
+    assert [claim() for claim in known] == [None, None]

@@ -2,15 +2,14 @@
 -- Also: claim_fast_path_many_candidates, pop_fast_path_candidates, pop_fast_path_many_candidates
 -- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
 -- Sent by: store.lease.claim > dialects.seam.ClaimSeam.take
--- Always: delete_mark_1 = 0, param_1 = 1
 SELECT jobs.id, jobs.kind, jobs.payload, jobs.headers, jobs.priority, jobs.available_at, jobs.due_at, jobs.version,
     jobs.attempts, jobs.max_attempts, jobs.unique_key, jobs.created_at, jobs.last_error, jobs.group_key,
     jobs.callback_id, jobs.available_at AS head,
     (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) AS looked_at
-FROM jobs
+FROM jobs AS jobs
 WHERE jobs.queue = :in_queue
   AND jobs.available_at <= (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))
-  AND jobs.delete_mark = :delete_mark_1
+  AND jobs.delete_mark = 0
   AND jobs.priority = :priority_0
   AND jobs.available_at >= :floor_0
   AND (
@@ -19,7 +18,7 @@ WHERE jobs.queue = :in_queue
     WHERE other.queue = :in_queue
       AND other.priority < :priority_0
     ORDER BY other.priority DESC
-    LIMIT :param_1
+    LIMIT 1
 ) IS NULL
 ORDER BY jobs.available_at, jobs.id
 LIMIT :limit;

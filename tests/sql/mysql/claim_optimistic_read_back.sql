@@ -9,6 +9,6 @@
 SELECT jobs.id, jobs.kind, jobs.payload, jobs.headers, jobs.priority, jobs.available_at, jobs.due_at, jobs.version,
     jobs.attempts, jobs.max_attempts, jobs.unique_key, jobs.created_at, jobs.last_error, jobs.group_key,
     jobs.callback_id
-FROM jobs FORCE INDEX (PRIMARY)
+FROM jobs AS jobs FORCE INDEX (PRIMARY)
 WHERE jobs.id IN (:of_ids)
   AND jobs.claim_token = :token;

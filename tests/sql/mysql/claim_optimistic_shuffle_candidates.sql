@@ -1,72 +1,61 @@
 -- claim_optimistic_shuffle_candidates: optimistic with pick="uniform"
 -- Transaction: none has begun, the statement commits by itself
 -- Sent by: store.lease.claim > dialects.seam.ClaimSeam.take
--- Always: delete_mark_1 = 0, param_1 = 1, param_2 = 1, param_3 = 1
 SELECT candidate.id, candidate.kind, candidate.payload, candidate.headers, candidate.priority, candidate.available_at,
     candidate.due_at, candidate.version, candidate.attempts, candidate.max_attempts, candidate.unique_key,
     candidate.created_at, candidate.last_error, candidate.group_key, candidate.callback_id, candidate.head,
     (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) AS looked_at
 FROM (
-    SELECT drawn.id AS id, drawn.version AS version, drawn.priority AS priority, drawn.available_at AS available_at,
-        drawn.head AS head, jobs.kind AS kind, jobs.payload AS payload, jobs.headers AS headers,
-        jobs.due_at AS due_at, jobs.attempts AS attempts, jobs.max_attempts AS max_attempts,
-        jobs.unique_key AS unique_key, jobs.created_at AS created_at, jobs.last_error AS last_error,
-        jobs.group_key AS group_key, jobs.callback_id AS callback_id
+    SELECT drawn.*, jobs.kind, jobs.payload, jobs.headers, jobs.due_at, jobs.attempts, jobs.max_attempts,
+        jobs.unique_key, jobs.created_at, jobs.last_error, jobs.group_key, jobs.callback_id
     FROM (
-        SELECT range_0.id AS id, range_0.version AS version, range_0.priority AS priority,
-            range_0.available_at AS available_at, range_0.head AS head
+        SELECT *
         FROM (
-            SELECT jobs.id AS id, jobs.version AS version, jobs.priority AS priority,
-                jobs.available_at AS available_at, (
+            SELECT jobs.id, jobs.version, jobs.priority, jobs.available_at, (
                 SELECT jobs.available_at
-                FROM jobs
+                FROM jobs AS jobs
                 WHERE jobs.queue = :in_queue
                   AND jobs.available_at <= (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))
-                  AND jobs.delete_mark = :delete_mark_1
+                  AND jobs.delete_mark = 0
                   AND jobs.priority = :priority_0
                   AND jobs.available_at >= :floor_0
                 ORDER BY jobs.available_at, jobs.id
-                LIMIT :param_1
+                LIMIT 1
             ) AS head
-            FROM jobs
+            FROM jobs AS jobs
             WHERE jobs.queue = :in_queue
               AND jobs.available_at <= (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))
-              AND jobs.delete_mark = :delete_mark_1
+              AND jobs.delete_mark = 0
               AND jobs.priority = :priority_0
               AND jobs.available_at >= :floor_0
             ORDER BY jobs.available_at, jobs.id
             LIMIT :read
-        ) AS range_0
+        ) AS due_0
         ORDER BY rand()
         LIMIT :limit
     ) AS drawn
-    INNER JOIN jobs FORCE INDEX (PRIMARY) ON jobs.id = drawn.id
+    JOIN jobs AS jobs FORCE INDEX (PRIMARY) ON jobs.id = drawn.id
 ) AS candidate
 UNION ALL
-SELECT NULL AS anon_1, NULL AS anon__1, NULL AS anon__2, NULL AS anon__3, unseen.priority, NULL AS anon__4,
-    NULL AS anon__5, NULL AS anon__6, NULL AS anon__7, NULL AS anon__8, NULL AS anon__9, NULL AS anon__10,
-    NULL AS anon__11, NULL AS anon__12, NULL AS anon__13, NULL AS anon__14, NULL AS anon__15
+SELECT NULL, NULL, NULL, NULL, unseen.priority, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM (
-    SELECT gaps.priority AS priority
+    SELECT gap_0.priority
     FROM (
-        SELECT gap_0.priority AS priority
-        FROM (
-            SELECT jobs.priority AS priority
-            FROM jobs
-            WHERE jobs.queue = :in_queue
-              AND jobs.priority < :priority_0
-            ORDER BY jobs.priority DESC
-            LIMIT :param_2
-        ) AS gap_0
-        UNION ALL
-        SELECT gap_1.priority AS priority
-        FROM (
-            SELECT jobs.priority AS priority
-            FROM jobs
-            WHERE jobs.queue = :in_queue
-              AND jobs.priority > :priority_0
-            ORDER BY jobs.priority
-            LIMIT :param_3
-        ) AS gap_1
-    ) AS gaps
+        SELECT jobs.priority
+        FROM jobs AS jobs
+        WHERE jobs.queue = :in_queue
+          AND jobs.priority < :priority_0
+        ORDER BY jobs.priority DESC
+        LIMIT 1
+    ) AS gap_0
+    UNION ALL
+    SELECT gap_1.priority
+    FROM (
+        SELECT jobs.priority
+        FROM jobs AS jobs
+        WHERE jobs.queue = :in_queue
+          AND jobs.priority > :priority_0
+        ORDER BY jobs.priority
+        LIMIT 1
+    ) AS gap_1
 ) AS unseen;

@@ -7,13 +7,11 @@
 --   pop_fast_path_slice_many_take, pop_fast_path_skip_locked_many_take
 -- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
 -- Sent by: store.lease.claim > dialects.seam.ClaimSeam.take
--- Always: version_1 = 9223372036854775807, version_2 = 1, attempts_1 = 2147483647, attempts_2 = 1, param_1 =
---   2147483647
-UPDATE jobs FORCE INDEX (PRIMARY)
+UPDATE jobs AS jobs FORCE INDEX (PRIMARY)
 SET due_at = jobs.available_at, available_at = :until,
-    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
-    attempts = CASE WHEN (jobs.attempts < :attempts_1) THEN jobs.attempts + :attempts_2 ELSE :param_1 END,
-    unknown_since = CASE WHEN (jobs.claim_token IS NULL) THEN jobs.unknown_since ELSE NULL END, claim_token = :token,
+    version = CASE WHEN jobs.version < 9223372036854775807 THEN jobs.version + 1 ELSE jobs.version END,
+    attempts = CASE WHEN jobs.attempts < 2147483647 THEN jobs.attempts + 1 ELSE 2147483647 END,
+    unknown_since = CASE WHEN jobs.claim_token IS NULL THEN jobs.unknown_since ELSE NULL END, claim_token = :token,
     worker = :by_worker, progress = NULL, progress_note = NULL
 WHERE jobs.id IN (:of_ids)
   AND (jobs.id, jobs.version) IN (:of_pairs);

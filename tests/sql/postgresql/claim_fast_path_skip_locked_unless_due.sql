@@ -3,8 +3,8 @@
 -- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.take
 -- Prepared once for each connection.
 WITH candidate AS (
-    SELECT jobs.id AS id, jobs.version AS version, jobs.available_at AS available_at
-    FROM jobs
+    SELECT jobs.id, jobs.version, jobs.available_at
+    FROM jobs AS jobs
     WHERE jobs.queue = :in_queue::VARCHAR
       AND jobs.available_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)
       AND jobs.delete_mark = 0
@@ -25,12 +25,12 @@ WITH candidate AS (
     LIMIT :limit::INTEGER
     FOR UPDATE SKIP LOCKED
 )
-UPDATE jobs
+UPDATE jobs AS jobs
 SET due_at = jobs.available_at,
-    available_at = (CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :lease::BIGINT),
-    version = CASE WHEN (jobs.version < 9223372036854775807) THEN jobs.version + 1 ELSE jobs.version END,
-    attempts = CASE WHEN (jobs.attempts < 2147483647) THEN jobs.attempts + 1 ELSE 2147483647 END,
-    unknown_since = CASE WHEN (jobs.claim_token IS NULL) THEN jobs.unknown_since ELSE NULL END,
+    available_at = CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :lease::BIGINT,
+    version = CASE WHEN jobs.version < 9223372036854775807 THEN jobs.version + 1 ELSE jobs.version END,
+    attempts = CASE WHEN jobs.attempts < 2147483647 THEN jobs.attempts + 1 ELSE 2147483647 END,
+    unknown_since = CASE WHEN jobs.claim_token IS NULL THEN jobs.unknown_since ELSE NULL END,
     claim_token = :token::VARCHAR, worker = :by_worker::VARCHAR, progress = NULL, progress_note = NULL
 WHERE jobs.id = (
     SELECT candidate.id

@@ -3,8 +3,8 @@
 -- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.take
 -- Prepared once for each connection.
 WITH candidate AS (
-    SELECT jobs.id AS id, jobs.version AS version, jobs.available_at AS available_at
-    FROM jobs
+    SELECT jobs.id, jobs.version, jobs.available_at
+    FROM jobs AS jobs
     WHERE jobs.queue = :in_queue::VARCHAR
       AND jobs.available_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)
       AND jobs.delete_mark = 0
@@ -24,21 +24,21 @@ WITH candidate AS (
     ORDER BY jobs.available_at, jobs.id
     LIMIT :limit::INTEGER
 )
-UPDATE jobs
+UPDATE jobs AS jobs
 SET due_at = jobs.available_at,
-    available_at = (CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :lease::BIGINT),
-    version = CASE WHEN (jobs.version < 9223372036854775807) THEN jobs.version + 1 ELSE jobs.version END,
-    attempts = CASE WHEN (jobs.attempts < 2147483647) THEN jobs.attempts + 1 ELSE 2147483647 END,
-    unknown_since = CASE WHEN (jobs.claim_token IS NULL) THEN jobs.unknown_since ELSE NULL END,
+    available_at = CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :lease::BIGINT,
+    version = CASE WHEN jobs.version < 9223372036854775807 THEN jobs.version + 1 ELSE jobs.version END,
+    attempts = CASE WHEN jobs.attempts < 2147483647 THEN jobs.attempts + 1 ELSE 2147483647 END,
+    unknown_since = CASE WHEN jobs.claim_token IS NULL THEN jobs.unknown_since ELSE NULL END,
     claim_token = :token::VARCHAR, worker = :by_worker::VARCHAR, progress = NULL, progress_note = NULL
-WHERE jobs.id = ANY(array((
+WHERE jobs.id = ANY(ARRAY(
     SELECT candidate.id
     FROM candidate
-)))
+))
   AND ((jobs.id, jobs.version) IN (
     SELECT candidate.id, candidate.version
     FROM candidate
-)) IS true
+)) IS TRUE
   AND (
     SELECT other.priority
     FROM jobs AS other
@@ -53,9 +53,9 @@ WHERE jobs.id = ANY(array((
 RETURNING jobs.id, jobs.kind, jobs.payload, jobs.headers, jobs.priority, jobs.available_at, jobs.due_at, jobs.version,
     jobs.attempts, jobs.max_attempts, jobs.unique_key, jobs.created_at, jobs.last_error, jobs.group_key,
     jobs.callback_id, (
-    SELECT count(*) AS count_1
+    SELECT count(*)
     FROM candidate
 ) AS tried, (
-    SELECT min(candidate.available_at) AS min_1
+    SELECT min(candidate.available_at)
     FROM candidate
 ) AS head;

@@ -4,12 +4,10 @@
 -- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.take
 -- Prepared once for each connection.
 WITH candidate AS (
-    SELECT range_0.id AS id, range_0.version AS version, range_0.priority AS priority,
-        range_0.available_at AS available_at, range_0.head AS head
+    SELECT *
     FROM (
-        SELECT jobs.id AS id, jobs.version AS version, jobs.priority AS priority, jobs.available_at AS available_at,
-            jobs.available_at AS head
-        FROM jobs
+        SELECT jobs.id, jobs.version, jobs.priority, jobs.available_at, jobs.available_at AS head
+        FROM jobs AS jobs
         WHERE jobs.queue = :in_queue::VARCHAR
           AND jobs.available_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)
           AND jobs.delete_mark = 0
@@ -18,51 +16,48 @@ WITH candidate AS (
         ORDER BY jobs.available_at, jobs.id
         LIMIT :read::INTEGER
         FOR UPDATE
-    ) AS range_0
+    ) AS due_0
 ), unseen AS (
-    SELECT gaps.priority AS priority
+    SELECT gap_0.priority
     FROM (
-        SELECT gap_0.priority AS priority
-        FROM (
-            SELECT jobs.priority AS priority
-            FROM jobs
-            WHERE jobs.queue = :in_queue::VARCHAR
-              AND jobs.priority < :priority_0::INTEGER
-            ORDER BY jobs.priority DESC
-            LIMIT 1
-        ) AS gap_0
-        UNION ALL
-        SELECT gap_1.priority AS priority
-        FROM (
-            SELECT jobs.priority AS priority
-            FROM jobs
-            WHERE jobs.queue = :in_queue::VARCHAR
-              AND jobs.priority > :priority_0::INTEGER
-            ORDER BY jobs.priority
-            LIMIT 1
-        ) AS gap_1
-    ) AS gaps
+        SELECT jobs.priority
+        FROM jobs AS jobs
+        WHERE jobs.queue = :in_queue::VARCHAR
+          AND jobs.priority < :priority_0::INTEGER
+        ORDER BY jobs.priority DESC
+        LIMIT 1
+    ) AS gap_0
+    UNION ALL
+    SELECT gap_1.priority
+    FROM (
+        SELECT jobs.priority
+        FROM jobs AS jobs
+        WHERE jobs.queue = :in_queue::VARCHAR
+          AND jobs.priority > :priority_0::INTEGER
+        ORDER BY jobs.priority
+        LIMIT 1
+    ) AS gap_1
 ), taken AS (
-    UPDATE jobs
+    UPDATE jobs AS jobs
     SET due_at = jobs.available_at,
-        available_at = (CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) + :lease::BIGINT),
-        version = CASE WHEN (jobs.version < 9223372036854775807) THEN jobs.version + 1 ELSE jobs.version END,
-        attempts = CASE WHEN (jobs.attempts < 2147483647) THEN jobs.attempts + 1 ELSE 2147483647 END,
-        unknown_since = CASE WHEN (jobs.claim_token IS NULL) THEN jobs.unknown_since ELSE NULL END,
+        available_at = CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) + :lease::BIGINT,
+        version = CASE WHEN jobs.version < 9223372036854775807 THEN jobs.version + 1 ELSE jobs.version END,
+        attempts = CASE WHEN jobs.attempts < 2147483647 THEN jobs.attempts + 1 ELSE 2147483647 END,
+        unknown_since = CASE WHEN jobs.claim_token IS NULL THEN jobs.unknown_since ELSE NULL END,
         claim_token = :token::VARCHAR, worker = :by_worker::VARCHAR, progress = NULL, progress_note = NULL
-    WHERE jobs.id = ANY(array((
+    WHERE jobs.id = ANY(ARRAY(
         SELECT candidate.id
         FROM candidate
-    )))
+    ))
       AND ((jobs.id, jobs.version) IN (
         SELECT candidate.id, candidate.version
         FROM candidate
-    )) IS true
-      AND NOT (EXISTS(
+    )) IS TRUE
+      AND NOT EXISTS(
         SELECT unseen.priority
         FROM unseen
         WHERE unseen.priority < jobs.priority
-    ))
+    )
     RETURNING jobs.id, jobs.kind, jobs.payload, jobs.headers, jobs.priority, jobs.available_at, jobs.due_at,
         jobs.version, jobs.attempts, jobs.max_attempts, jobs.unique_key, jobs.created_at, jobs.last_error,
         jobs.group_key, jobs.callback_id
@@ -72,13 +67,10 @@ SELECT taken.id, taken.kind, taken.payload, taken.headers, taken.priority, taken
     taken.group_key, taken.callback_id, NULL AS tried, NULL AS head
 FROM taken
 UNION ALL
-SELECT NULL AS id, NULL AS kind, NULL AS payload, NULL AS headers, candidate.priority, NULL AS available_at,
-    NULL AS due_at, NULL AS version, NULL AS attempts, NULL AS max_attempts, NULL AS unique_key, NULL AS created_at,
-    NULL AS last_error, NULL AS group_key, NULL AS callback_id, count(*) AS tried, min(candidate.head) AS head
+SELECT NULL, NULL, NULL, NULL, candidate.priority, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    count(*), min(candidate.head)
 FROM candidate
 GROUP BY candidate.priority
 UNION ALL
-SELECT NULL AS id, NULL AS kind, NULL AS payload, NULL AS headers, unseen.priority, NULL AS available_at,
-    NULL AS due_at, NULL AS version, NULL AS attempts, NULL AS max_attempts, NULL AS unique_key, NULL AS created_at,
-    NULL AS last_error, NULL AS group_key, NULL AS callback_id, NULL AS tried, NULL AS head
+SELECT NULL, NULL, NULL, NULL, unseen.priority, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM unseen;

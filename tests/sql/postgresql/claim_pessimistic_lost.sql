@@ -1,16 +1,16 @@
 -- claim_pessimistic_lost: pessimistic, when nothing was won: whether the wait was lost or the queue is empty
 -- Transaction: none has begun, the statement commits by itself
 -- Sent by: store.lease.anything_due
-SELECT range_0.id, range_0.version, range_0.priority, range_0.available_at, range_0.head
+-- Prepared once for each connection.
+SELECT *
 FROM (
-    SELECT jobs.id AS id, jobs.version AS version, jobs.priority AS priority, jobs.available_at AS available_at,
-        jobs.available_at AS head
-    FROM jobs
-    WHERE jobs.queue = :in_queue
+    SELECT jobs.id, jobs.version, jobs.priority, jobs.available_at, jobs.available_at AS head
+    FROM jobs AS jobs
+    WHERE jobs.queue = :in_queue::VARCHAR
       AND jobs.available_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)
-      AND jobs.delete_mark = :delete_mark_1
-      AND jobs.priority = :priority_0
-      AND jobs.available_at >= :floor_0
+      AND jobs.delete_mark = 0
+      AND jobs.priority = :priority_0::INTEGER
+      AND jobs.available_at >= :floor_0::BIGINT
     ORDER BY jobs.available_at, jobs.id
-    LIMIT :read
-) AS range_0;
+    LIMIT :read::INTEGER
+) AS due_0;

@@ -3,7 +3,7 @@
 -- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
 -- Sent by: store.settle.delete > dialects.postgresql.PostgreSQL.delete_returning
 -- Prepared once for each connection.
-DELETE FROM jobs
+DELETE FROM jobs AS jobs
 WHERE jobs.id = :of_id::BIGINT
   AND jobs.version = :of_version::BIGINT
 RETURNING jobs.id;

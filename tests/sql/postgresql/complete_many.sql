@@ -4,10 +4,10 @@
 -- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
 -- Sent by: store.settle.delete > dialects.postgresql.PostgreSQL.delete_returning
 -- Prepared once for each connection.
-DELETE FROM jobs
+DELETE FROM jobs AS jobs
 WHERE jobs.id = ANY(:ids::BIGINT[])
   AND ((jobs.id, jobs.version) IN (
     SELECT wanted.id, wanted.version
     FROM unnest(:ids::BIGINT[], :versions::BIGINT[]) AS wanted(id, version)
-)) IS true
+)) IS TRUE
 RETURNING jobs.id;

@@ -3,7 +3,7 @@
 -- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.take > dialects.postgresql.PostgreSQL._exchange
 -- Prepared once for each connection.
 WITH completed AS (
-    DELETE FROM jobs
+    DELETE FROM jobs AS jobs
     WHERE jobs.id = :of_id::BIGINT
       AND jobs.version = :of_version::BIGINT
       AND (
@@ -11,26 +11,26 @@ WITH completed AS (
     ) IS NOT NULL
     RETURNING jobs.id
 ), candidate AS (
-    SELECT jobs.id AS id, jobs.version AS version, jobs.available_at AS available_at
-    FROM jobs
+    SELECT jobs.id, jobs.version, jobs.available_at
+    FROM jobs AS jobs
     WHERE jobs.queue = :in_queue::VARCHAR
       AND jobs.available_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)
       AND jobs.delete_mark = 0
       AND jobs.priority = :priority_0::INTEGER
       AND jobs.available_at >= :floor_0::BIGINT
       AND (
-        SELECT count(*) AS count_1
+        SELECT count(*)
         FROM completed
     ) >= 0
     ORDER BY jobs.available_at, jobs.id
     LIMIT :limit::INTEGER
 ), won AS (
-    UPDATE jobs
+    UPDATE jobs AS jobs
     SET due_at = jobs.available_at,
-        available_at = (CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :lease::BIGINT),
-        version = CASE WHEN (jobs.version < 9223372036854775807) THEN jobs.version + 1 ELSE jobs.version END,
-        attempts = CASE WHEN (jobs.attempts < 2147483647) THEN jobs.attempts + 1 ELSE 2147483647 END,
-        unknown_since = CASE WHEN (jobs.claim_token IS NULL) THEN jobs.unknown_since ELSE NULL END,
+        available_at = CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :lease::BIGINT,
+        version = CASE WHEN jobs.version < 9223372036854775807 THEN jobs.version + 1 ELSE jobs.version END,
+        attempts = CASE WHEN jobs.attempts < 2147483647 THEN jobs.attempts + 1 ELSE 2147483647 END,
+        unknown_since = CASE WHEN jobs.claim_token IS NULL THEN jobs.unknown_since ELSE NULL END,
         claim_token = :token::VARCHAR, worker = :by_worker::VARCHAR, progress = NULL, progress_note = NULL
     WHERE jobs.id = (
         SELECT candidate.id
@@ -59,7 +59,5 @@ SELECT won.id, won.kind, won.payload, won.headers, won.priority, won.available_a
     won.attempts, won.max_attempts, won.unique_key, won.created_at, won.last_error, won.group_key, won.callback_id
 FROM won
 UNION ALL
-SELECT completed.id, NULL AS anon_1, NULL AS anon__1, NULL AS anon__2, NULL AS anon__3, NULL AS anon__4,
-    NULL AS anon__5, NULL AS anon__6, NULL AS anon__7, NULL AS anon__8, NULL AS anon__9, NULL AS anon__10,
-    NULL AS anon__11, NULL AS anon__12, NULL AS anon__13
+SELECT completed.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM completed;

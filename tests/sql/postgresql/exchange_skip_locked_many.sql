@@ -3,43 +3,43 @@
 -- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.take > dialects.postgresql.PostgreSQL._exchange
 -- Prepared once for each connection.
 WITH completed AS (
-    DELETE FROM jobs
+    DELETE FROM jobs AS jobs
     WHERE jobs.id = ANY(:ids::BIGINT[])
       AND ((jobs.id, jobs.version) IN (
         SELECT wanted.id, wanted.version
         FROM unnest(:ids::BIGINT[], :versions::BIGINT[]) AS wanted(id, version)
-    )) IS true
+    )) IS TRUE
       AND (
         SELECT set_config('lock_timeout', '50ms', true)
     ) IS NOT NULL
     RETURNING jobs.id
 ), candidate AS (
-    SELECT jobs.id AS id, jobs.version AS version, jobs.available_at AS available_at
-    FROM jobs
+    SELECT jobs.id, jobs.version, jobs.available_at
+    FROM jobs AS jobs
     WHERE jobs.queue = :in_queue::VARCHAR
       AND jobs.available_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)
       AND jobs.delete_mark = 0
       AND jobs.priority = :priority_0::INTEGER
       AND jobs.available_at >= :floor_0::BIGINT
       AND (
-        SELECT count(*) AS count_1
+        SELECT count(*)
         FROM completed
     ) >= 0
     ORDER BY jobs.available_at, jobs.id
     LIMIT :limit::INTEGER
     FOR UPDATE SKIP LOCKED
 ), won AS (
-    UPDATE jobs
+    UPDATE jobs AS jobs
     SET due_at = jobs.available_at,
-        available_at = (CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :lease::BIGINT),
-        version = CASE WHEN (jobs.version < 9223372036854775807) THEN jobs.version + 1 ELSE jobs.version END,
-        attempts = CASE WHEN (jobs.attempts < 2147483647) THEN jobs.attempts + 1 ELSE 2147483647 END,
-        unknown_since = CASE WHEN (jobs.claim_token IS NULL) THEN jobs.unknown_since ELSE NULL END,
+        available_at = CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :lease::BIGINT,
+        version = CASE WHEN jobs.version < 9223372036854775807 THEN jobs.version + 1 ELSE jobs.version END,
+        attempts = CASE WHEN jobs.attempts < 2147483647 THEN jobs.attempts + 1 ELSE 2147483647 END,
+        unknown_since = CASE WHEN jobs.claim_token IS NULL THEN jobs.unknown_since ELSE NULL END,
         claim_token = :token::VARCHAR, worker = :by_worker::VARCHAR, progress = NULL, progress_note = NULL
-    WHERE jobs.id = ANY(array((
+    WHERE jobs.id = ANY(ARRAY(
         SELECT candidate.id
         FROM candidate
-    )))
+    ))
       AND (
         SELECT other.priority
         FROM jobs AS other
@@ -51,10 +51,10 @@ WITH completed AS (
     RETURNING jobs.id, jobs.kind, jobs.payload, jobs.headers, jobs.priority, jobs.available_at, jobs.due_at,
         jobs.version, jobs.attempts, jobs.max_attempts, jobs.unique_key, jobs.created_at, jobs.last_error,
         jobs.group_key, jobs.callback_id, (
-        SELECT count(*) AS count_2
+        SELECT count(*)
         FROM candidate
     ) AS tried, (
-        SELECT min(candidate.available_at) AS min_1
+        SELECT min(candidate.available_at)
         FROM candidate
     ) AS head
 )
@@ -63,7 +63,5 @@ SELECT won.id, won.kind, won.payload, won.headers, won.priority, won.available_a
     won.tried, won.head
 FROM won
 UNION ALL
-SELECT completed.id, NULL AS anon_1, NULL AS anon__1, NULL AS anon__2, NULL AS anon__3, NULL AS anon__4,
-    NULL AS anon__5, NULL AS anon__6, NULL AS anon__7, NULL AS anon__8, NULL AS anon__9, NULL AS anon__10,
-    NULL AS anon__11, NULL AS anon__12, NULL AS anon__13, NULL AS anon__14, NULL AS anon__15
+SELECT completed.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM completed;

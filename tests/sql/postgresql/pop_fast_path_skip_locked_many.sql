@@ -3,9 +3,9 @@
 -- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.take
 -- Prepared once for each connection.
 WITH candidate AS (
-    SELECT jobs.id AS id, jobs.version AS version, jobs.available_at AS available_at,
+    SELECT jobs.id, jobs.version, jobs.available_at,
         jobs.group_key IS NOT NULL OR jobs.callback_id IS NOT NULL AS tied
-    FROM jobs
+    FROM jobs AS jobs
     WHERE jobs.queue = :in_queue::VARCHAR
       AND jobs.available_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)
       AND jobs.delete_mark = 0
@@ -15,13 +15,11 @@ WITH candidate AS (
     LIMIT :limit::INTEGER
     FOR UPDATE SKIP LOCKED
 )
-DELETE FROM jobs
-WHERE jobs.attempts < least(jobs.max_attempts, 2147483646)
-  AND jobs.version < 4611686018427387904
-  AND jobs.id = ANY(array((
+DELETE FROM jobs AS jobs
+WHERE jobs.id = ANY(ARRAY(
     SELECT candidate.id
     FROM candidate
-)))
+))
   AND (
     SELECT other.priority
     FROM jobs AS other
@@ -30,20 +28,22 @@ WHERE jobs.attempts < least(jobs.max_attempts, 2147483646)
     ORDER BY other.priority DESC
     LIMIT 1
 ) IS NULL
-  AND NOT (EXISTS(
+  AND jobs.attempts < LEAST(jobs.max_attempts, 2147483646)
+  AND jobs.version < 4611686018427387904
+  AND NOT EXISTS(
     SELECT *
     FROM candidate
     WHERE candidate.tied
-))
+)
 RETURNING jobs.id, jobs.kind, jobs.payload, jobs.headers, jobs.priority,
     CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :lease::BIGINT AS available_at,
     jobs.available_at AS due_at,
-    CASE WHEN (jobs.version < 9223372036854775807) THEN jobs.version + 1 ELSE jobs.version END AS version,
-    CASE WHEN (jobs.attempts < 2147483647) THEN jobs.attempts + 1 ELSE 2147483647 END AS attempts, jobs.max_attempts,
+    CASE WHEN jobs.version < 9223372036854775807 THEN jobs.version + 1 ELSE jobs.version END AS version,
+    CASE WHEN jobs.attempts < 2147483647 THEN jobs.attempts + 1 ELSE 2147483647 END AS attempts, jobs.max_attempts,
     jobs.unique_key, jobs.created_at, jobs.last_error, jobs.group_key, jobs.callback_id, (
-    SELECT count(*) AS count_1
+    SELECT count(*)
     FROM candidate
 ) AS tried, (
-    SELECT min(candidate.available_at) AS min_1
+    SELECT min(candidate.available_at)
     FROM candidate
 ) AS head;

@@ -1,76 +1,64 @@
 -- claim_optimistic_shuffle: optimistic with pick="uniform"
 -- Transaction: none has begun, the statement commits by itself
 -- Sent by: store.lease.claim > dialects.sqlite.SQLite.take
--- Always: delete_mark_1 = 0, param_1 = 1, param_2 = 0, param_3 = 0, random_1 = 1.8446744073709552e+19, param_4 = 0.5,
---   param_5 = 0, param_6 = 1, param_7 = 0, param_8 = 1, param_9 = 0, coalesce_1 = 2147483648, version_1 =
---   9223372036854775807, version_2 = 1, attempts_1 = 2147483647, attempts_2 = 1, param_10 = 2147483647
-INSERT INTO jobs(id, queue, payload)
+INSERT INTO jobs AS jobs(id, queue, payload)
 SELECT candidate.id, '', ''
 FROM (
-    SELECT range_0.id AS id, range_0.version AS version, range_0.priority AS priority,
-        range_0.available_at AS available_at, range_0.head AS head
+    SELECT *
     FROM (
-        SELECT jobs.id AS id, jobs.version AS version, jobs.priority AS priority, jobs.available_at AS available_at, (
+        SELECT jobs.id, jobs.version, jobs.priority, jobs.available_at, (
             SELECT jobs.available_at
-            FROM jobs
+            FROM jobs AS jobs
             WHERE jobs.queue = :in_queue
               AND jobs.available_at <= (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
-              AND jobs.delete_mark = :delete_mark_1
+              AND jobs.delete_mark = 0
               AND jobs.priority = :priority_0
               AND jobs.available_at >= :floor_0
             ORDER BY jobs.available_at, jobs.id
-            LIMIT :param_1
-            OFFSET :param_2
+            LIMIT 1
         ) AS head
-        FROM jobs
+        FROM jobs AS jobs
         WHERE jobs.queue = :in_queue
           AND jobs.available_at <= (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
-          AND jobs.delete_mark = :delete_mark_1
+          AND jobs.delete_mark = 0
           AND jobs.priority = :priority_0
           AND jobs.available_at >= :floor_0
         ORDER BY jobs.available_at, jobs.id
         LIMIT :read
-        OFFSET :param_3
-    ) AS range_0
-    ORDER BY random() / (:random_1 + 0.0) + :param_4
+    ) AS due_0
+    ORDER BY random() / (1.8446744073709552e+19 + 0.0) + 0.5
     LIMIT :limit
-    OFFSET :param_5
 ) AS candidate
 WHERE candidate.priority < coalesce((
-    SELECT min(unseen.priority) AS min_1
+    SELECT min(unseen.priority)
     FROM (
-        SELECT gaps.priority AS priority
+        SELECT gap_0.priority
         FROM (
-            SELECT gap_0.priority AS priority
-            FROM (
-                SELECT jobs.priority AS priority
-                FROM jobs
-                WHERE jobs.queue = :in_queue
-                  AND jobs.priority < :priority_0
-                ORDER BY jobs.priority DESC
-                LIMIT :param_6
-                OFFSET :param_7
-            ) AS gap_0
-            UNION ALL
-            SELECT gap_1.priority AS priority
-            FROM (
-                SELECT jobs.priority AS priority
-                FROM jobs
-                WHERE jobs.queue = :in_queue
-                  AND jobs.priority > :priority_0
-                ORDER BY jobs.priority
-                LIMIT :param_8
-                OFFSET :param_9
-            ) AS gap_1
-        ) AS gaps
+            SELECT jobs.priority
+            FROM jobs AS jobs
+            WHERE jobs.queue = :in_queue
+              AND jobs.priority < :priority_0
+            ORDER BY jobs.priority DESC
+            LIMIT 1
+        ) AS gap_0
+        UNION ALL
+        SELECT gap_1.priority
+        FROM (
+            SELECT jobs.priority
+            FROM jobs AS jobs
+            WHERE jobs.queue = :in_queue
+              AND jobs.priority > :priority_0
+            ORDER BY jobs.priority
+            LIMIT 1
+        ) AS gap_1
     ) AS unseen
-), :coalesce_1)
+), 2147483648)
 ON CONFLICT (id) DO UPDATE
-SET available_at = ((CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) + :lease),
-    due_at = jobs.available_at,
-    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
-    attempts = CASE WHEN (jobs.attempts < :attempts_1) THEN jobs.attempts + :attempts_2 ELSE :param_10 END,
-    claim_token = :token, worker = :by_worker, progress = NULL, progress_note = NULL,
-    unknown_since = CASE WHEN (jobs.claim_token IS NULL) THEN jobs.unknown_since ELSE NULL END
+SET due_at = jobs.available_at,
+    available_at = (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) + :lease,
+    version = CASE WHEN jobs.version < 9223372036854775807 THEN jobs.version + 1 ELSE jobs.version END,
+    attempts = CASE WHEN jobs.attempts < 2147483647 THEN jobs.attempts + 1 ELSE 2147483647 END,
+    unknown_since = CASE WHEN jobs.claim_token IS NULL THEN jobs.unknown_since ELSE NULL END, claim_token = :token,
+    worker = :by_worker, progress = NULL, progress_note = NULL
 RETURNING id, kind, payload, headers, priority, available_at, due_at, version, attempts, max_attempts, unique_key,
     created_at, last_error, group_key, callback_id;

@@ -4,28 +4,22 @@
 --   claim_unless_due_unseen_priorities, claim_skip_locked_unless_due_unseen_priorities
 -- Transaction: none has begun, the statement commits by itself
 -- Sent by: store.lease.claim > dialects.sqlite.SQLite.take
--- Always: param_1 = 1, param_2 = 0, param_3 = 1, param_4 = 0
-SELECT gaps.priority
+SELECT gap_0.priority
 FROM (
-    SELECT gap_0.priority AS priority
-    FROM (
-        SELECT jobs.priority AS priority
-        FROM jobs
-        WHERE jobs.queue = :in_queue
-          AND jobs.priority < :priority_0
-        ORDER BY jobs.priority DESC
-        LIMIT :param_1
-        OFFSET :param_2
-    ) AS gap_0
-    UNION ALL
-    SELECT gap_1.priority AS priority
-    FROM (
-        SELECT jobs.priority AS priority
-        FROM jobs
-        WHERE jobs.queue = :in_queue
-          AND jobs.priority > :priority_0
-        ORDER BY jobs.priority
-        LIMIT :param_3
-        OFFSET :param_4
-    ) AS gap_1
-) AS gaps;
+    SELECT jobs.priority
+    FROM jobs AS jobs
+    WHERE jobs.queue = :in_queue
+      AND jobs.priority < :priority_0
+    ORDER BY jobs.priority DESC
+    LIMIT 1
+) AS gap_0
+UNION ALL
+SELECT gap_1.priority
+FROM (
+    SELECT jobs.priority
+    FROM jobs AS jobs
+    WHERE jobs.queue = :in_queue
+      AND jobs.priority > :priority_0
+    ORDER BY jobs.priority
+    LIMIT 1
+) AS gap_1;
