@@ -26,7 +26,7 @@ from queue_db.store import LowWaterMarks, Transaction
 from queue_db.store.lease import CandidateWindow
 
 #: Most members of the claim seam, and most frames of the package between ``Queue.claim`` and the driver's cursor.
-MEMBERS = 35
+MEMBERS = 37
 FRAMES = 14
 
 #: The objects made for each claim that carry it between functions: two down, two up. (The text of its statements is made once for
