@@ -91,7 +91,7 @@ def _asked(request: ClaimRequest, order: Order, lock: Lock) -> tuple[Shape, dict
         parameters["of_kind"] = request.kind
     if request.now is not None:
         parameters["now"] = request.now
-    own = _filled(request.ranges, _OWN, floor=_NEVER)
+    own = request.ranges if len(request.ranges) in _OWN else _filled(request.ranges, _OWN, floor=_NEVER)
     for place, known in enumerate(own):
         parameters[f"priority_{place}"] = known.priority
         parameters[f"floor_{place}"] = known.floor

@@ -84,11 +84,12 @@ class LowWaterMarks:
             if result.unseen:
                 self._see(result.unseen)
             if now is not None:
-                self._see(result.heads)
+                seen_at = self._clock()
                 looked_at = now - round(seconds * 1_000_000)  # it may have waited for locks since
                 for priority, head in result.heads.items():
+                    self._seen_at[priority] = seen_at
                     floor = min(head, looked_at - SLACK)
-                    if floor != self._floors[priority]:
+                    if floor != self._floors.get(priority):
                         self._floors[priority] = floor
                         self._ranges = None
             if rescanned:

@@ -25,7 +25,7 @@ from queue_db.model import Capability, ClaimRequest, ClaimResult
 from queue_db.store import lease
 from queue_db.store.base import Transaction
 from queue_db.strategies.base import named
-from queue_db.strategies.optimistic import HEAD_EVERY, Pick, Slots, candidate_window, check_chance
+from queue_db.strategies.optimistic import HEAD_EVERY, Slots, candidate_window, check_chance
 
 #: Candidates over which the miss ratio is smoothed.
 MEMORY = 150
@@ -133,8 +133,9 @@ class Adaptive:
         races = Capability.CONCURRENT_WRITERS in tx.store.capabilities
         control = self._controls.get(request.queue) if races else None
         width = 1 if control is None else round(control.window)
-        pick: Pick = "head" if self._turn() % HEAD_EVERY == 0 else "slot"
-        return lease.claim(tx, request, candidate_window(pick, width, request, self.rng, self._slots))
+        if width == 1 or self._turn() % HEAD_EVERY == 0:
+            return lease.claim(tx, request, lease.CandidateWindow(read=request.limit, width=width))
+        return lease.claim(tx, request, candidate_window("slot", width, request, self.rng, self._slots))
 
     def observe(self, result: ClaimResult) -> None:
         """Follow the misses with the window."""
