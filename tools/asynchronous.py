@@ -196,6 +196,15 @@ class Source:
     def functions(self, *, without: Sequence[str]) -> list[ast.FunctionDef]:
         """The public functions and properties but for some, with their overloads."""
         public = [node for node in self.owner.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
+        # What would be overlooked: a verb that is a coroutine already, or that has a second name.
+        for node in self.owner.body:
+            name = (
+                node.name
+                if isinstance(node, ast.AsyncFunctionDef)
+                else isinstance(node, ast.Assign) and ast.unparse(node.targets[0])
+            )
+            if name and not name.startswith("_"):
+                raise TypeError(f"{self.name}.{name}: a verb is a plain function with one name")
         if gone := set(without) - {node.name for node in public}:
             raise TypeError(f"{self.name} has no {', '.join(sorted(gone))}: take it out of tools/asynchronous.py")
         # Overloads of these tell threads and tasks apart.

@@ -40,16 +40,20 @@ def has(table: str, of: str, name: str, schema: str | None) -> bool | None:
 
 
 def refuse_feeds(jobs: str, schema: str | None) -> None:
-    """Refuse to drop messages that somebody may still want.
+    """Let the server refuse to drop messages that somebody may still want."""
+    if op.get_context().dialect.name == "postgresql":  # only PostgreSQL has had the ordering
+        # The server refuses it in plain SQL too, and waits for a transaction that makes such a feed.
+        name = f"delete_the_feeds_with_the_ordering_ticks_of_{jobs}"[:63]
+        op.create_check_constraint(name, f"{jobs}_feeds", "ordering <> 'ticks'", schema=schema)
+        op.drop_constraint(name, f"{jobs}_feeds", schema=schema)
+
+
+def told_feeds(jobs: str, schema: str | None) -> None:
+    """Refuse it with the names of the feeds, where they can be read.
 
     :raises ConfigurationError: a feed has the ordering.
     """
     if context.is_offline_mode():
-        # For the server to refuse, in a statement of plain SQL. Only PostgreSQL has had the ordering.
-        if op.get_context().dialect.name == "postgresql":
-            name = f"delete_the_feeds_with_the_ordering_ticks_of_{jobs}"[:63]
-            op.create_check_constraint(name, f"{jobs}_feeds", "ordering <> 'ticks'", schema=schema)
-            op.drop_constraint(name, f"{jobs}_feeds", schema=schema)
         return
     feeds = sa.table(f"{jobs}_feeds", sa.column("name"), sa.column("ordering"), schema=schema)
     query = sa.select(feeds.c.name).where(feeds.c.ordering == "ticks").order_by(feeds.c.name)
@@ -64,6 +68,7 @@ def refuse_feeds(jobs: str, schema: str | None) -> None:
 
 def upgrade() -> None:
     jobs, schema = names()
+    told_feeds(jobs, schema)
     refuse_feeds(jobs, schema)
     for table in ("ticks", "ticked"):
         op.drop_table(f"{jobs}_{table}", schema=schema, if_exists=True)

@@ -29,6 +29,7 @@ from queue_db.database.database import COUNTED
 from queue_db.database.masking import mask, secrets_in
 from queue_db.model import Counters
 from queue_db.removal import Removal, removal_for
+from queue_db.strategies.adaptive import RACES_WITH_LOCKS
 
 #: The queue of all jobs.
 QUEUE = "race"
@@ -125,7 +126,8 @@ class Product:
             _note(context.notes, start, db.counters)
             # Who came when the others had done all has no window.
             if isinstance(db.strategy, Adaptive) and context.notes.rounds:
-                context.notes.skip_locked = db.strategy.locks(db.store.dialect, db.store.capabilities, self.batch)
+                if db.store.capabilities >= RACES_WITH_LOCKS:
+                    context.notes.skip_locked = db.strategy.locks(db.store.dialect, db.store.capabilities, self.batch)
                 if not context.notes.skip_locked:
                     context.notes.window = float(db.strategy.window(QUEUE) * self.batch)
 
@@ -216,7 +218,9 @@ PRODUCT: tuple[Product, ...] = (
     Product("pessimistic", f"FOR UPDATE, {_HEAD}", _pessimistic),
     Product("skip_locked", f"FOR UPDATE SKIP LOCKED, {_HEAD}", _skip_locked),
     Product("optimistic", "by version, a slot of a window of N batches", _optimistic, float),
-    Product("adaptive", "by version, a slot of a window that follows the misses; SKIP LOCKED where that is faster", _adaptive),
+    Product(
+        "adaptive", "by version, a slot of a window that follows the misses; SKIP LOCKED where it is clearly faster", _adaptive
+    ),
     Product("exchange", "as adaptive, together with the completion of the last jobs", _adaptive, exchanges=True),
     Product("at_most_once", "as adaptive, deleted in the same transaction", _adaptive, at_most_once=True),
 )

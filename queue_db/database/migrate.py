@@ -484,6 +484,10 @@ def include_migration(op: Any, start: str, to: str, *, table: str = "jobs", sche
         _to(connection, tables, to)
 
 
+# The tables that only earlier revisions have, by what follows the name of ``jobs``: they are dropped by a step of ours.
+_FORMER = ("ticked", "ticks")
+
+
 def include_object(table: str = "jobs", schema: str | None = None, *, also: IncludeObject | None = None) -> IncludeObject:
     """For the ``env.py`` of an application in the same database: Alembic's autogenerate leaves the queue's tables alone.
 
@@ -496,7 +500,8 @@ def include_object(table: str = "jobs", schema: str | None = None, *, also: Incl
     :raises ArgumentError: for a name that no table of a queue can have.
     """
     ours = described(table, schema)
-    names = {one.name for one in ours.metadata.tables.values()} | {ours.version}
+    former = {f"{ours.jobs.name}_{name}" for name in _FORMER}
+    names = {one.name for one in ours.metadata.tables.values()} | {ours.version} | former
 
     def include(found: Any, name: str | None, type_: str, reflected: bool, compare_to: Any) -> bool:
         # Alembic asks for no indexes or columns of a table that is left out.

@@ -66,7 +66,8 @@ class ClaimSeam:
     served: ClassVar[bool] = True
     #: Whether the statement of the fast path can delete jobs: those that it claims, or completed ones before.
     deletes_on_claim: ClassVar[bool] = False
-    #: Limits of calls of claim for which SKIP LOCKED was measured to be at least 1.1 × as fast as windows (docs/explanation.md).
+    #: Limits of calls of claim for which SKIP LOCKED pays: around those at which it was measured to be at least 1.1 × as fast as
+    #: windows (docs/explanation.md).
     skip_locked_pays: ClassVar[range] = range(0)
     #: Whether INSERT can return the id of a row. Otherwise the driver knows it, as ``lastrowid``.
     returns_new_id: ClassVar[bool] = True

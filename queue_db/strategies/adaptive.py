@@ -42,7 +42,8 @@ LOWEST_RATIO = 1e-4
 
 _HIGHEST_RATIO = 0.95
 
-_RACES_WITH_LOCKS = frozenset({Capability.CONCURRENT_WRITERS, Capability.SKIP_LOCKED})
+#: Where windows and SKIP LOCKED are both ways to claim.
+RACES_WITH_LOCKS = frozenset({Capability.CONCURRENT_WRITERS, Capability.SKIP_LOCKED})
 
 #: Each further row that a claim takes costs about as much as reading so many more candidates.
 ROW_COST = 300.0
@@ -122,7 +123,7 @@ class Adaptive:
 
     def locks(self, dialect: Dialect, capabilities: frozenset[Capability], limit: int) -> bool:
         """Whether calls of claim that want ``limit`` jobs use SKIP LOCKED, in all their rounds."""
-        return self.skip_locked and limit in dialect.skip_locked_pays and capabilities >= _RACES_WITH_LOCKS
+        return self.skip_locked and limit in dialect.skip_locked_pays and capabilities >= RACES_WITH_LOCKS
 
     def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
         """Take the head with SKIP LOCKED; or a slot of the window, and every sixteenth time the head."""

@@ -112,8 +112,10 @@ def test_a_change_by_hand_is_noticed(tree: Path, change: Change) -> None:
         ("    def few(self, *ids: int) -> int: ...\n", "DeadJobs.few: tools/asynchronous.py does not know these parameters"),
         ("    def few(self) -> set[Queue]: ...\n", r"cannot make set\[AsyncQueue\]"),
         ("    def few(self): ...\n", "an annotation is missing"),
+        ("    async def few(self) -> int: ...\n", "a plain function with one name"),
+        ("    few = count\n", "a plain function with one name"),
     ],
-    ids=["parameters", "return type", "no annotation"],
+    ids=["parameters", "return type", "no annotation", "coroutine", "second name"],
 )
 def test_what_cannot_be_generated_is_refused(tree: Path, change: Change, other: str, why: str) -> None:
     change("dead.py", "    def count(", f"{other}    def count(")

@@ -53,6 +53,12 @@ def shared(empty: QueueDB) -> Iterator[QueueDB]:
 OWN = {("add_table", "orders"), ("remove_table", "old_things"), ("remove_table", "jobs_advertised")}
 
 
+def test_tables_that_a_later_step_of_ours_drops_are_left_to_it(shared: QueueDB) -> None:
+    shared.migrate(revision="0012")
+    assert proposed(shared, include_object=include_object()) == OWN
+    assert ("remove_table", "jobs_ticks") in proposed(shared)
+
+
 def test_only_the_applications_own_tables_are_proposed(shared: QueueDB) -> None:
     shared.migrate()
     run(shared, "CREATE VIEW jobs_seen AS SELECT id, queue FROM jobs")  # views are not looked at
