@@ -373,7 +373,7 @@ class Counters:
     exhausted: int = 0  #: jobs moved to the dead table at a claim because none of their attempts was settled
     trimmed: int = 0  #: messages of feeds that trims have deleted; not those that publishers delete beyond ``keep_rows``
     retried: int = 0  #: transactions run again after a deadlock, a serialization failure or a lost connection
-    statements: int = 0  #: sent by claims and settles on connections of our own, BEGIN and COMMIT too
+    statements: int = 0  #: sent by claims and settles on connections of our own, BEGIN, COMMIT and PREPARE too
     deadlocks: int = 0  #: errors of the database, also of those transactions that were run again …
     serialization_failures: int = 0
     lock_timeouts: int = 0

@@ -176,13 +176,14 @@ class Batcher(Generic[Item, Result]):
                 if entry in self._leaders:
                     self._lead(entry)
             finally:
-                self._inside.discard(caller)
                 if not (entry.left or entry.detached):
                     self._leave(entry)
+                # Last: until it has left, what a signal handler submits would wait for it.
+                self._inside.discard(caller)
         finally:
-            self._inside.discard(caller)
             if not (entry.left or entry.detached):
                 self._leave(entry)
+            self._inside.discard(caller)
         if entry.error is not None:
             raise entry.error
         return cast("Result", entry.result)

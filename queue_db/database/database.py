@@ -303,6 +303,8 @@ class Database:
                 counters = self.counters
                 with self.counting:
                     counters.retried += 1
+                if self.closed:
+                    self.check_open()
                 return once(how, work, arguments, store)
         raise AssertionError("unreachable")  # pragma: no cover
 

@@ -153,11 +153,11 @@ def failed(connection: Connection, text: str, cursor: Any, error: BaseException)
     Others come from signal handlers, Ctrl-C and cancelled tasks, in the middle of a reply or behind it. The transaction cannot
     commit then, and whoever takes the connection back throws it away.
     """
-    if connection.invalidated:
-        return
-    dialect = connection.dialect
+    dialect, broken = connection.dialect, connection.invalidated
     driver: Any = dialect.loaded_dbapi
     if not isinstance(error, driver.Error):
+        if broken:
+            return
         if isinstance(cursor, sqlite3.Cursor):
             # In the middle of its rows a statement holds the file's lock, also in no transaction, as long as the traceback has it.
             cursor.close()
@@ -167,8 +167,8 @@ def failed(connection: Connection, text: str, cursor: Any, error: BaseException)
         elif not isinstance(error, Exception):  # a caller's connection: as SQLAlchemy does
             connection.invalidate()
         return
-    broken = dialect.is_disconnect(error, connection.connection, cursor)
-    if broken:
+    if not broken and dialect.is_disconnect(error, connection.connection, cursor):
+        broken = True
         connection.invalidate(error)
         # The other connections of the pool are probably broken too.
         connection.engine.dispose()

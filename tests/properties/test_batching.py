@@ -288,6 +288,43 @@ def test_a_caller_that_is_interrupted_at_any_moment_leaves_nobody_waiting(which:
     assert interrupted_everywhere(Batcher, which, at_once=at_once) > 5
 
 
+class Submitter(Interrupter):
+    """Submits at that moment, as a signal handler that enqueues."""
+
+    def __init__(self, at: int, batcher: Batcher[Any, Any]) -> None:
+        super().__init__(at)
+        self._batcher = batcher
+
+    def _look(self, frame: Any, event: str, called: Any) -> None:
+        try:
+            super()._look(frame, event, called)
+        except KeyboardInterrupt:
+            sys.setprofile(None)
+            assert self._batcher.submit("handler") == "handler"
+            sys.setprofile(self._look)
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_what_a_signal_handler_submits_at_any_moment_waits_for_nobody(at_once: int) -> None:
+    for at in range(1, 1000):
+        batcher: Batcher[Any, Any] = Batcher(list, callers=Threads(), size=lambda _: (1, 1), at_once=at_once)
+        submitter, answers = Submitter(at, batcher), []
+
+        def submit(batcher: Batcher[Any, Any] = batcher, within: Submitter = submitter, answers: list[Any] = answers) -> None:
+            with within:
+                answers.append(batcher.submit("outer"))
+
+        thread = threading.Thread(target=submit, daemon=True)  # one that waits for ever must not keep the suite from ending
+        thread.start()
+        thread.join(PATIENCE)
+        assert answers == ["outer"], at
+        assert batcher._leaders == set()
+        if submitter.moments < at:
+            assert at > 5
+            return
+    raise AssertionError("still submitted")
+
+
 def test_a_caller_that_is_interrupted_while_it_waits_is_not_run() -> None:
     held = Held()
     held.submit("first")
