@@ -99,7 +99,7 @@ class OnDemand:
         """Begin it, unless it has begun."""
         if not self.begun:
             self.asked = True
-            self._run(self._begins, self._values)
+            self.change(self._begins, self._values)
             self.begun = True
 
     def commit(self) -> None:
@@ -110,20 +110,17 @@ class OnDemand:
         if self.begun:
             if self.interrupted or self.connection.invalidated or self.info.get(TRANSACTION) is not self:
                 raise PendingRollbackError("a statement of this transaction was interrupted, or its connection broke")
-            self._run("COMMIT")
+            self.change("COMMIT", ())
             self.begun = False
 
     def rollback(self) -> None:
         """Roll it back, if it has begun. If that fails the connection is discarded, and the server rolls back."""
         if self.begun and not self.connection.invalidated:
             try:
-                self._run("ROLLBACK")
+                self.change("ROLLBACK", ())
             except DBAPIError:
                 self.connection.invalidate()
         self.begun = False
-
-    def _run(self, statement: str, values: tuple[str, ...] = ()) -> None:
-        self.change(statement, values)
 
     # --- statements in the form of the driver ---------------------------------------------------------------------------
 

@@ -58,16 +58,17 @@ def test_an_alarm_while_begin_is_answered_loses_no_later_enqueue(
     kind: str, queue: Queue, other: QueueDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue.enqueue("k")
-    send = transactions.OnDemand._run
+    send = transactions.OnDemand.change
     sent: list[str] = []
 
-    def run(self: transactions.OnDemand, statement: str, *rest: Any) -> None:
-        send(self, statement, *rest)
+    def change(self: transactions.OnDemand, statement: str, *rest: Any) -> int:
+        touched = send(self, statement, *rest)
         sent.append(statement)
         if len(sent) == 1:
             signal.raise_signal(signal.SIGALRM)
+        return touched
 
-    monkeypatch.setattr(transactions.OnDemand, "_run", run)
+    monkeypatch.setattr(transactions.OnDemand, "change", change)
     with pytest.raises(InterruptError):
         in_a_transaction(queue)
     assert sent[0].startswith("BEGIN")
