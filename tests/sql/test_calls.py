@@ -6,8 +6,10 @@ enqueue and 122 for an exchange, at most 21 deep.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -19,6 +21,8 @@ from queue_db.store import low_water_marks
 
 _T = TypeVar("_T")
 
+ROOT = Path(__file__).parents[2]
+
 #: Verb → database → most calls, and how deep they may be. Only ever lowered.
 MOST: dict[str, dict[str, tuple[int, int]]] = {
     "claim": {"sqlite": (48, 15), "postgresql": (50, 15), "mysql": (56, 14), "mariadb": (56, 14)},
@@ -28,8 +32,10 @@ MOST: dict[str, dict[str, tuple[int, int]]] = {
 }
 
 
-def calls_of(call: Callable[[], _T]) -> tuple[_T, list[tuple[int, str]]]:
+def calls_of(call: Callable[[], _T], files: list[str] | None = None) -> tuple[_T, list[tuple[int, str]]]:
     """The answer of ``call``, and the functions of the package that it called in this thread, each with its depth.
+
+    :param files: gets the file of each.
 
     Comprehensions and generator expressions do not count: later versions of Python have no frame for them.
     """
@@ -46,6 +52,8 @@ def calls_of(call: Callable[[], _T]) -> tuple[_T, list[tuple[int, str]]]:
         if event == "call":
             depth += 1
             calls.append((depth, code.co_qualname))
+            if files is not None:
+                files.append(code.co_filename)
         else:
             depth -= 1
 
@@ -91,3 +99,26 @@ def test_a_warm_verb_calls_few_functions(kind: str, warm: Queue, verb: str) -> N
     calls_most, deep_most = MOST[verb][kind]
     assert number <= calls_most, f"{number} calls, {deep} deep:\n{way}"
     assert deep <= deep_most, f"{number} calls, {deep} deep:\n{way}"
+
+
+_ROW = re.compile(r"\| `(queue_db/[\w/]+\.py)` \| `([\w.]+)` \|")
+
+
+def way_of(verb: str) -> list[tuple[str, str]]:
+    """The functions of a verb in CONTRIBUTING.md: file and name, in their order."""
+    _, _, section = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition(f"## Follow one {verb}\n")
+    return _ROW.findall(section.partition("\n## ")[0])
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+@pytest.mark.parametrize("verb", ["claim", "completion", "enqueue"])
+def test_the_ways_in_contributing_are_those_of_the_code(kind: str, warm: Queue, verb: str) -> None:
+    (job,) = warm.claim()
+    warm.enqueue("work")
+    call: Callable[[], object] = {"claim": warm.claim, "completion": job.complete, "enqueue": lambda: warm.enqueue("work")}[verb]
+    files: list[str] = []
+    _, calls = calls_of(call, files)
+    went = iter([(file.removeprefix(f"{ROOT}/"), name) for file, (_, name) in zip(files, calls, strict=True)])
+    told = way_of(verb)
+    assert len(told) >= 8
+    assert [step for step in told if step not in went] == [], "these do not follow the ones before them"
