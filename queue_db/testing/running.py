@@ -22,9 +22,9 @@ from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason
 from queue_db.outcomes import Dead, checked
 from queue_db.worker import Worker
-from queue_db.worker.execution import within_timeout
-from queue_db.worker.handlers import Handler, Handling, timeout_error
-from queue_db.worker.settling import Done, Unknown, settle
+from queue_db.worker.completer import JobResult, Unknown, settle
+from queue_db.worker.executor import within_timeout
+from queue_db.worker.handlers import Handler, HandlerSpec, timeout_error
 
 if TYPE_CHECKING:
     from queue_db.aio import AsyncQueueDB
@@ -56,7 +56,7 @@ def drain(worker: Worker, *, raises: bool = True) -> list[LeasedJob]:
             raise RuntimeError(f"more than {MOST:,} jobs: does {job!r} enqueue itself?")
         done.append(job)
         handling, outcome, reason, error = _call(worker, job)
-        settle(Done(job, handling, outcome, None, keep=worker.keeps(handling), reason=reason))
+        settle(JobResult(job, handling, outcome, None, keep=worker.keeps(handling), reason=reason))
         if raises and error is not None:
             raise error
     return done
@@ -144,7 +144,7 @@ def _next(worker: Worker) -> LeasedJob | None:
     return None
 
 
-def _call(worker: Worker, job: LeasedJob) -> tuple[Handling | None, Any, DeathReason | None, Exception | None]:
+def _call(worker: Worker, job: LeasedJob) -> tuple[HandlerSpec | None, Any, DeathReason | None, Exception | None]:
     """The handler, its outcome, the reason of a death, and what a test shall see raised."""
     try:
         handling = worker.handlers.of(job)
@@ -161,7 +161,7 @@ def _call(worker: Worker, job: LeasedJob) -> tuple[Handling | None, Any, DeathRe
         return handling, error, None, error
 
 
-def _returned(handling: Handling, function: Handler, job: LeasedJob) -> Any:
+def _returned(handling: HandlerSpec, function: Handler, job: LeasedJob) -> Any:
     """What a handler returns, as a worker calls it.
 
     :raises TimeoutError: its timeout has passed.
