@@ -58,7 +58,6 @@ class Fetcher:
     """The claim loop.
 
     :param in_flight: the jobs in hand.
-    :param take: gets the claimed jobs of a queue, all leased for ``lease`` seconds.
     :param idle: whether no job is in hand and all results are reported.
     :param drained: called when the last slot is free after :meth:`stop`, in the thread whose job ended.
     :param quiet: while it is set, nothing is claimed.
@@ -75,7 +74,6 @@ class Fetcher:
         poll: float,
         retry: tuple[float, float],
         in_flight: InFlight,
-        take: Callable[[str, Sequence[LeasedJob]], None],
         idle: Callable[[], bool],
         drained: Callable[[], None],
         quiet: threading.Event,
@@ -90,7 +88,6 @@ class Fetcher:
         self._lease = lease
         self._at_most_once = at_most_once
         self._in_flight = in_flight
-        self._take = take
         self._idle_now = idle
         self._drained = drained
         self._idle = Idle(poll)
@@ -124,8 +121,12 @@ class Fetcher:
             in_hand=in_flight.in_use,
         )
 
-    def run(self, *, until_empty: bool) -> None:
-        """Claim until :meth:`stop`; with ``until_empty`` also until no job is due or in hand."""
+    def run(self, take: Callable[[str, Sequence[LeasedJob]], None], *, until_empty: bool) -> None:
+        """Claim until :meth:`stop`; with ``until_empty`` also until no job is due or in hand.
+
+        :param take: gets the claimed jobs of a queue.
+        """
+        self._take = take
         self._until_empty = until_empty
         self._db.notifications.add(self.wakeup.set)
         try:
@@ -249,7 +250,7 @@ class Fetcher:
                 self._order.came(queue, most, came)
             won += came
         if won == left and not self._limits.ahead:
-            self._pacing.claimed(time.monotonic() - began, self._slots - left)
+            self._pacing.claimed(time.monotonic() - began, self._slots - left, won)
         if not won and not guarded and not refused:
             # Other workers have claimed all of them.
             self._wait(self._idle.next())

@@ -84,11 +84,11 @@ class FetchPacing:
         self._wake_at = -1
         self._wakes: SimpleQueue[None] = SimpleQueue()
 
-    def claimed(self, seconds: float, before: int) -> None:
-        """A claim has taken so long and filled all slots; ``before`` it so many jobs were in hand."""
+    def claimed(self, seconds: float, before: int, came: int) -> None:
+        """A claim has taken so long and filled all slots by the jobs that ``came``; ``before`` it so many jobs were in hand."""
         self._longest = min(2 * seconds, LONGEST)
         self._before = before
-        self._several = self._in_hand() > before + 1
+        self._several = came > 1
         self.until = time.monotonic() + self._longest if self._short > _MOSTLY else 0.0
 
     def ended(self, seconds: float | None) -> None:

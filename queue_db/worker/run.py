@@ -8,7 +8,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -16,7 +16,7 @@ from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from queue_db.errors import QueueDBError
-from queue_db.leased_job import LeasedJob, claimed_by
+from queue_db.leased_job import claimed_by
 from queue_db.worker.completer import Completer, nothing_to_settle
 from queue_db.worker.events import Results
 from queue_db.worker.executor import Execution
@@ -96,7 +96,6 @@ class Run:
             poll=options.poll,
             retry=RETRY,
             in_flight=self.in_flight,
-            take=self._take,
             idle=lambda: not self.in_flight and not self._completer and not self._feeds.busy,
             drained=lambda: self._commands.put(Ended(self)),
             quiet=worker.quieted,
@@ -317,9 +316,6 @@ class Run:
 
     # --- called by the other threads --------------------------------------------------------------------------------
 
-    def _take(self, queue: str, jobs: Sequence[LeasedJob]) -> None:
-        self._dispatch.take(queue, jobs)
-
     def _check_cancelled(self, ids: Collection[int]) -> None:
         self._execution.lease_check.check_cancelled(ids)
 
@@ -330,7 +326,7 @@ class Run:
                 return
             self._feeds.start(self._thread, self, until_empty=until_empty)
             with claimed_by(self):
-                self._fetcher.run(until_empty=until_empty)
+                self._fetcher.run(self._dispatch.take, until_empty=until_empty)
         finally:
             self._commands.put(Ended(self))
 

@@ -22,7 +22,7 @@ class Hand:
 
     def claim(self, number):
         before, self.number = self.number, self.number + number
-        self.pace.claimed(HOUR, before)
+        self.pace.claimed(HOUR, before, number)
 
     def end(self, seconds):
         self.number -= 1
