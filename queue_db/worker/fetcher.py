@@ -27,8 +27,9 @@ from queue_db.worker.events import Results
 from queue_db.worker.executor import Assignment, Execution
 from queue_db.worker.isolation import PoisonIsolation
 from queue_db.worker.leases import InFlight, Progress
-from queue_db.worker.limits import ConcurrencyLimits, RateLimiter
+from queue_db.worker.limits import RateLimiter
 from queue_db.worker.logs import about, outages_of
+from queue_db.worker.options import Options
 from queue_db.worker.order import FairOrder, FetchPacing
 
 if TYPE_CHECKING:
@@ -67,11 +68,8 @@ class Fetcher:
     def __init__(
         self,
         db: QueueDB,
-        limits: ConcurrencyLimits,
+        options: Options,
         *,
-        lease: float,
-        at_most_once: bool,
-        poll: float,
         retry: tuple[float, float],
         in_flight: InFlight,
         idle: Callable[[], bool],
@@ -80,18 +78,17 @@ class Fetcher:
         cancelled: Callable[[set[int]], None],
     ) -> None:
         self._db = db
-        self._limits = limits
+        self._limits = limits = options.shares
         self._queues = {name: db.queue(name) for name in limits.queues}
         self._slots = limits.slots
         # The fewest free places for which a claim is worth a statement.
         self._fewest = max(1, limits.ahead // 2)
-        self._lease = lease
-        self._at_most_once = at_most_once
+        self._lease, self._at_most_once = options.lease, options.at_most_once
         self._in_flight = in_flight
         self._idle_now = idle
         self._drained = drained
-        self._idle = Idle(poll)
-        self._longest = poll
+        self._idle = Idle(options.poll)
+        self._longest = options.poll
         self._retry = Pause(*retry)
         self._outage = outages_of(db.url).activity()
         self._failed = False  # since the last statement that succeeded
@@ -101,13 +98,11 @@ class Fetcher:
         self._order = FairOrder(list(limits.queues), limits.weights)
         self._strict = limits.weights is None
         self._rank = {queue: rank for rank, queue in enumerate(limits.queues)}
-        self._polled_at = 0.0
-        self._poll_took = 0.0
+        self._polled_at = self._poll_took = 0.0
         self._claimed_since = 0  # jobs since the last poll
         # While the fetcher waits for a slot: the most jobs in hand with which a claim is worth it; otherwise -1.
         self._hungry_at = -1
         self._pacing = FetchPacing(in_flight.slots_in_use)
-        self._until_empty = False
         self.stopping = threading.Event()
         self._stopped = False  # the same, for what is asked after each job
         self._quiet = quiet
@@ -116,7 +111,7 @@ class Fetcher:
         self._limiter = RateLimiter(
             db,
             limits.queues,
-            lease,
+            options.lease,
             most=lambda queue: min(limits.queues[queue], limits.total) + limits.ahead,
             in_hand=in_flight.in_use,
         )
@@ -151,7 +146,7 @@ class Fetcher:
         except QueueDBError as error:
             log.debug("the shares of limited queues could not be returned and expire: %s", error)
 
-    def keep_allowance(self) -> None:
+    def keep_shares(self) -> None:
         """Keep the shares of limited queues, in the fetcher's thread while it does not claim."""
         with suppress(QueueDBError):
             self._limiter.refresh()

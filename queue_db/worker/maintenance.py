@@ -7,7 +7,6 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
 
 from queue_db.concurrency.pauses import Pause
 from queue_db.db import QueueDB
@@ -104,8 +103,7 @@ class Upkeep:
         """Let another thread go on if a task takes long. By one thread, now and then."""
         with self._lock:
             if self._due and self._began is not None and time.monotonic() - self._began >= PATIENCE:
-                with suppress(RuntimeError):  # the process has as many threads as it may have: the tasks wait
-                    self._hand_over()
+                self._hand_over()
 
     def _hand_over(self) -> None:
         turn = object()

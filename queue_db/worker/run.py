@@ -79,6 +79,7 @@ class Run:
         self._at_most_once = options.at_most_once
         self._activities: list[Activity] = []
         self._helpers: list[threading.Thread] = []
+        self._watching = self._activity()
         self._began = time.monotonic()
         # Why it ends.
         self._why = "an error"
@@ -90,10 +91,7 @@ class Run:
         self._completer = self._make_completer()
         self._fetcher = Fetcher(
             worker.db,
-            worker.shares,
-            lease=options.lease,
-            at_most_once=self._at_most_once,
-            poll=options.poll,
+            options,
             retry=RETRY,
             in_flight=self.in_flight,
             idle=lambda: not self.in_flight and not self._completer and not self._feeds.busy,
@@ -110,7 +108,7 @@ class Run:
             self.in_flight,
             busy=lambda: bool(self._completer),
             stopping=self._fetcher.stopping,
-            meanwhile=self._fetcher.keep_allowance,
+            meanwhile=self._fetcher.keep_shares,
             retry=RETRY,
         )
         self._dispatch = Dispatch(
@@ -213,10 +211,7 @@ class Run:
         timeouts_every = self._execution.timeouts_every()
         pause = _COMMANDS if timeouts_every is None else min(_COMMANDS, timeouts_every)
         while not ending or self.in_flight or self._completer or self._feeds.busy:
-            if timeouts_every is not None:
-                self._execution.check_timeouts()
-                self._feeds.check_timeouts()
-            self._upkeep.relieve()
+            self._look_after(timeouts=timeouts_every is not None)
             # No command follows the last report, which takes a moment, or as long as the database does not answer.
             longest = _REPORTED if ending and not self.in_flight else pause
             try:
@@ -236,6 +231,15 @@ class Run:
                     self._quiet(on=on)
                 case Stop():
                     deadline = min(deadline, time.monotonic() + self._stop(command))
+
+    def _look_after(self, *, timeouts: bool) -> None:
+        try:
+            if timeouts:
+                self._execution.check_timeouts()
+                self._feeds.check_timeouts()
+            self._upkeep.relieve()
+        except Exception as error:  # noqa: BLE001 - as many threads run as may run, perhaps; the run must end as it should
+            self._watching.failed_rarely("watching timeouts and periodic tasks", error)
 
     def _stop(self, command: Stop) -> float:
         """Stop claiming; return the grace time, seconds."""
