@@ -79,6 +79,7 @@ class Run:
         self._at_most_once = options.at_most_once
         self._activities: list[Activity] = []
         self._helpers: list[threading.Thread] = []
+        self._releases: list[threading.Thread] = []
         self._watching = self._activity()
         self._began = time.monotonic()
         # Why it ends.
@@ -286,6 +287,8 @@ class Run:
         """Release the jobs that are still in flight, report the last results, end the threads."""
         self._fetching.join(_CLAIM)
         self._left.set()
+        for release in self._releases:
+            release.join()
         self._feeds.end()
         jobs = self._execution.stop()
         if jobs:
@@ -316,7 +319,8 @@ class Run:
     def _release_unstarted(self) -> None:
         """Release the jobs that wait for a slot: other workers need not wait for the handlers before them."""
         if jobs := self._execution.unstarted():
-            self._results.release(jobs)
+            # In a thread of its own: it may wait for the database, and timeouts and the grace time are watched meanwhile.
+            self._releases.append(self._thread("release", self._results.release, jobs))
 
     # --- called by the other threads --------------------------------------------------------------------------------
 
