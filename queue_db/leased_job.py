@@ -262,10 +262,6 @@ class LeasedJob(JobData, Generic[Payload_co]):
         """The row without the payload, for a copy that brings its own."""
         return self._row._replace(payload="", version=self.version, max_attempts=self.max_attempts)
 
-    def leased_for(self, micros: int) -> None:
-        """Set the first length of the lease, from which :attr:`waited` is computed."""
-        self._claimed_at = self._row.available_at - micros
-
     @property
     def waited(self) -> float | None:
         """Seconds from due to claimed, by the database's clock; None if that is not known."""
@@ -436,7 +432,7 @@ def _is_for_tasks(using: object) -> TypeGuard[AsyncConnection | AsyncSession]:
 
 def linked(jobs: Sequence[LeasedJob]) -> dict[int, JobLinks]:
     """The group and the callback, by id, of the jobs that have one; most have neither."""
-    rows = map(_row_of, jobs)
+    rows = map(row_of, jobs)
     return {
         job.id: JobLinks(group_of(job.queue, row.group_key), row.callback_id)
         for job, row in zip(jobs, rows, strict=True)
@@ -444,7 +440,19 @@ def linked(jobs: Sequence[LeasedJob]) -> dict[int, JobLinks]:
     }
 
 
-_row_of: Callable[[LeasedJob], ClaimedRow] = attrgetter("_row")
+row_of: Callable[[LeasedJob], ClaimedRow] = attrgetter("_row")
+"""The row as it was claimed: what a worker reads of each job without a call for each column."""
+
+
+def hand_to_worker(jobs: Sequence[LeasedJob], lease: int, report_to: Callable[[LeasedJob, ProgressReport], Verdict] | None) -> None:
+    """A worker has just claimed these jobs.
+
+    :param lease: the first length of the lease, microseconds, from which :attr:`LeasedJob.waited` is computed.
+    :param report_to: gets the progress that their handlers report; None: each report is a statement.
+    """
+    for job in jobs:
+        job._claimed_at = job._row.available_at - lease  # noqa: SLF001 - of this module
+        job._report_to = report_to  # noqa: SLF001
 
 
 def decode_headers(stored: str | None) -> Mapping[str, Any]:

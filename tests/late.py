@@ -17,11 +17,11 @@ AGES = (
     "queue_db.dialects.prepared.PLAN_AGE",
     "queue_db.feeds.feed._FRESH",
     "queue_db.feeds.publishing._RANK_EVERY",
-    "queue_db.worker.allowance.REFRESH",
+    "queue_db.worker.limits.REFRESH",
     "queue_db.service.identity.REMEMBERED_FOR",
     "queue_db.service.pressure._REMEMBER",
     "queue_db.service.waiting._OBEY_WITHIN",
-    "queue_db.worker.claimer.READ_EVERY",
+    "queue_db.worker.fetcher.READ_EVERY",
 )
 
 

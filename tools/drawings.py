@@ -225,20 +225,20 @@ def fence() -> Drawing:
 
 # The threads of a worker: title, lines, fill.
 THREADS = {
-    "claimer": (
-        "claimer",
+    "fetcher": (
+        "fetcher",
         ["claims for all queues, as many jobs", "as there are free slots", "1 connection; on PostgreSQL", "1 more that listens"],
         BLUE,
     ),
     "functions": ("handler threads", ["call functions: concurrency threads"], GREEN),
     "loop": ("event loop", ["runs async def handlers"], GREEN),
     "processes": ("handler processes", ['for executor="process"'], GREEN),
-    "acknowledger": (
-        "acknowledger",
+    "completer": (
+        "completer",
         ["reports results: collects for 2 ms,", "at most 1000 jobs a statement", "1 connection"],
         BLUE,
     ),
-    "main": ("thread of run()", ["starts and stops the others,", "signals, grace"], GREY),
+    "main": ("thread of run()", ["starts and stops the others,", "signals, timeouts, grace"], GREY),
     "heartbeat": (
         "heartbeat",
         [
@@ -251,21 +251,14 @@ THREADS = {
     ),
     "maintenance": (
         "maintenance",
-        ["writes progress once a second", "and, every 5 s, the worker's", "row in jobs_workers", "1 connection, briefly"],
-        YELLOW,
-    ),
-    "scheduler": ("scheduler", ["enqueues the jobs", "of schedules that are due", "", "1 connection, briefly"], YELLOW),
-    "cleanup": (
-        "cleanup",
         [
-            "deletes expired rows, repairs",
-            "groups, releases the jobs of",
-            "dead processes, writes metrics",
+            "writes progress and the worker's row in jobs_workers, enqueues the jobs of",
+            "schedules, deletes expired rows, repairs groups, releases the jobs of dead",
+            "processes, writes metrics; if a task waits, another thread does the others",
             "1 connection, briefly",
         ],
         YELLOW,
     ),
-    "timeouts": ("timeouts", ["fails jobs whose handler's", "timeout is over"], GREY),
 }
 
 
@@ -278,25 +271,22 @@ def threads() -> Drawing:
     def put(name: str, x: float, y: float, width: float) -> None:
         drawing.box(x, y, width, *THREADS[name])
 
-    put("claimer", 40, 90, 250)
+    put("fetcher", 40, 90, 250)
     put("functions", 385, 60, 250)
     put("loop", 385, 128, 250)
     put("processes", 385, 196, 250)
-    put("acknowledger", 710, 90, 250)
+    put("completer", 710, 90, 250)
     for y in (85, 153, 221):
         drawing.arrow((290, 140), (340, 140), (340, y), (383, y))
         drawing.arrow((635, y), (672, y), (672, 140), (708, 140))
     drawing.text(300, 133, "jobs", size=12)
     drawing.text(640, 78, "outcomes", size=12)
     put("heartbeat", 40, 310, 256)
-    put("maintenance", 314, 310, 204)
-    put("scheduler", 536, 310, 194)
-    put("cleanup", 748, 310, 212)
-    put("timeouts", 710, 210, 250)
+    put("maintenance", 420, 310, 540)
     put("main", 40, 214, 250)
     drawing.rect(20, 490, 960, 48, GREY)
     drawing.text(500, 519, "the database", anchor="middle", bold=True)
-    for x in (168, 416, 633, 854):
+    for x in (168, 690):
         drawing.arrow((x, 414), (x, 488), both=True)
     drawing.arrow((40, 140), (30, 140), (30, 488), both=True)
     drawing.arrow((960, 120), (970, 120), (970, 488), both=True)
@@ -317,8 +307,8 @@ TABLES: dict[str, list[tuple[str, str, str]]] = {
         ("_windows", "a key that stays taken", "enqueue with unique_for; prune"),
     ],
     "Workers": [
-        ("_queues", "pause and limits of a queue", "pause, resume, limit; claimers"),
-        ("_shares", "a worker's part of a limit", "claimers"),
+        ("_queues", "pause and limits of a queue", "pause, resume, limit; workers"),
+        ("_shares", "a worker's part of a limit", "workers"),
         ("_workers", "a running worker", "each worker, every 5 s"),
         ("_schedules", "a schedule and its next slot", "schedules.set, pause …; schedulers"),
         ("_samples", "the newest counts of all queues", "one worker, every 10 s"),

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 from queue_db.concurrency.pauses import Pause
 from queue_db.errors import QueueDBError, StorageError, TransientStorageError
 from queue_db.feeds import Feed
-from queue_db.worker.outages import Activity
+from queue_db.worker.logs import Activity
 from queue_db.worker.signals import available
 
 _T = TypeVar("_T")

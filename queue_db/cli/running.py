@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from queue_db.cli import statuses
 from queue_db.core import process_name
 from queue_db.worker import Summary, Supervisor, Worker
-from queue_db.worker.child_process import PARENT_PIPE, PROCESS_NUMBER
 from queue_db.worker.logs import described
-from queue_db.worker.supervisor import SupervisorLink
+from queue_db.worker.processes import PARENT_PIPE, PROCESS_NUMBER, SupervisorLink
 
 log = logging.getLogger("queue_db.worker")
 

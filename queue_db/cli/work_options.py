@@ -15,7 +15,7 @@ from queue_db.cli.options import CommonOptions
 from queue_db.database.urls import URL_VARIABLE
 from queue_db.errors import ArgumentError
 from queue_db.worker import Program
-from queue_db.worker.child_process import PARENT_PIPE
+from queue_db.worker.processes import PARENT_PIPE
 
 # Headings in --help.
 _HANDLER = "Handler"

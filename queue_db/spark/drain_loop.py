@@ -23,7 +23,7 @@ from queue_db.model import Capability, ClaimRequest, ClaimResult
 from queue_db.spark.target import Target
 from queue_db.store import Transaction, upcoming
 from queue_db.strategies import strategy_for
-from queue_db.worker.allowance import Allowance
+from queue_db.worker.limits import RateLimiter
 
 log = logging.getLogger("queue_db.spark")
 
@@ -76,7 +76,7 @@ class Heartbeat:
     two failures.
     """
 
-    def __init__(self, queue: Queue, jobs: Sequence[LeasedJob], lease: float, allowance: Allowance | None = None) -> None:
+    def __init__(self, queue: Queue, jobs: Sequence[LeasedJob], lease: float, allowance: RateLimiter | None = None) -> None:
         self._queue, self._jobs, self._lease, self._allowance = queue, list(jobs), lease, allowance
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="queue_db-heartbeat", daemon=True)
@@ -180,7 +180,7 @@ class DrainLoop:
             self._batch(allowance, self.limits.batch if self.limits.jobs is None else self.limits.jobs)
         return self.tally
 
-    def _batch(self, allowance: Allowance, room: int) -> bool:
+    def _batch(self, allowance: RateLimiter, room: int) -> bool:
         """Claim up to ``room`` jobs and settle them; False: there were none."""
         jobs = self._claim(allowance, room)
         if not jobs:
@@ -192,17 +192,19 @@ class DrainLoop:
         return True
 
     @contextlib.contextmanager
-    def _allowance(self) -> Iterator[Allowance]:
+    def _allowance(self) -> Iterator[RateLimiter]:
         """The task's share of the queue's rate and concurrency."""
         queue, limits = self.queue, self.limits
-        allowance = Allowance(queue.db, [queue.name], limits.lease, most=lambda _: limits.batch, in_hand=lambda _: self._in_flight)
+        allowance = RateLimiter(
+            queue.db, [queue.name], limits.lease, most=lambda _: limits.batch, in_hand=lambda _: self._in_flight
+        )
         try:
             yield allowance
         finally:
             with contextlib.suppress(QueueDBError):  # a share that is not returned expires
                 allowance.return_all()
 
-    def _claim(self, allowance: Allowance, room: int) -> list[LeasedJob]:
+    def _claim(self, allowance: RateLimiter, room: int) -> list[LeasedJob]:
         queue = self.queue
         allowance.refresh()
         granted = allowance.spend(queue.name, room) if allowance.allows(queue.name) else 0

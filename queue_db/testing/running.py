@@ -22,9 +22,9 @@ from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason
 from queue_db.outcomes import Dead, checked
 from queue_db.worker import Worker
-from queue_db.worker.execution import within_timeout
-from queue_db.worker.handlers import Handler, Handling, timeout_error
-from queue_db.worker.settling import Done, Unknown, settle
+from queue_db.worker.completer import JobResult, Unknown, settle
+from queue_db.worker.executor import within_timeout
+from queue_db.worker.handlers import Handler, HandlerSpec, timeout_error
 
 if TYPE_CHECKING:
     from queue_db.aio import AsyncQueueDB
@@ -55,8 +55,8 @@ def drain(worker: Worker, *, raises: bool = True) -> list[LeasedJob]:
         if len(done) >= MOST:
             raise RuntimeError(f"more than {MOST:,} jobs: does {job!r} enqueue itself?")
         done.append(job)
-        handling, outcome, reason, error = _call(worker, job)
-        settle(Done(job, handling, outcome, None, keep=worker.keeps(handling), reason=reason))
+        spec, outcome, reason, error = _call(worker, job)
+        settle(JobResult(job, spec, outcome, None, keep=worker.keeps(spec), reason=reason))
         if raises and error is not None:
             raise error
     return done
@@ -144,37 +144,37 @@ def _next(worker: Worker) -> LeasedJob | None:
     return None
 
 
-def _call(worker: Worker, job: LeasedJob) -> tuple[Handling | None, Any, DeathReason | None, Exception | None]:
+def _call(worker: Worker, job: LeasedJob) -> tuple[HandlerSpec | None, Any, DeathReason | None, Exception | None]:
     """The handler, its outcome, the reason of a death, and what a test shall see raised."""
     try:
-        handling = worker.handlers.of(job)
+        spec = worker.handlers.of(job)
     except UnknownKindError as error:
         if worker.options.unknown == "wait":
             return None, Unknown(error, worker.options.unknown_grace), None, error
         return None, Dead(f"parked: {error}"), DeathReason.UNKNOWN_KIND, error
     try:
-        handling.read(job)
-        return handling, _returned(handling, handling.wrapped(worker.wrappers), job), None, None
+        spec.read(job)
+        return spec, _returned(spec, spec.wrapped(worker.wrappers), job), None, None
     except Exception as error:  # noqa: BLE001 - it is the job's
         if error is job.misfit:
-            return handling, Dead(f"parked: {error}"), DeathReason.PAYLOAD, error
-        return handling, error, None, error
+            return spec, Dead(f"parked: {error}"), DeathReason.PAYLOAD, error
+        return spec, error, None, error
 
 
-def _returned(handling: Handling, function: Handler, job: LeasedJob) -> Any:
+def _returned(spec: HandlerSpec, function: Handler, job: LeasedJob) -> Any:
     """What a handler returns, as a worker calls it.
 
     :raises TimeoutError: its timeout has passed.
     """
-    if handling.asynchronous:
-        run = partial(asyncio.run, within_timeout(handling, function, job))
+    if spec.asynchronous:
+        run = partial(asyncio.run, within_timeout(spec, function, job))
         return _in_thread(run).result() if _loop_runs() else run()
-    if handling.timeout is None:
+    if spec.timeout is None:
         return checked(function(job))
     returned = _in_thread(partial(function, job))
-    if not wait([returned], handling.timeout).done:
+    if not wait([returned], spec.timeout).done:
         job.lost.set()
-        raise timeout_error(handling)
+        raise timeout_error(spec)
     return checked(returned.result())
 
 

@@ -1,14 +1,29 @@
-"""Events: what happens to the jobs of a worker, one frozen object for each."""
+"""Events: what happens to the jobs of a worker, one frozen object for each; each is counted, logged, and sent to the hooks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
 
+from queue_db import arguments
+from queue_db.errors import StorageError, text_of
 from queue_db.leased_job import LeasedJob
-from queue_db.model import DeathReason
+from queue_db.model import DeathReason, Verdict
+from queue_db.notifications.deaths import Death
+from queue_db.outcomes import Cancel, Dead, Retry, Snooze
+from queue_db.worker.completer import JobResult, LeaseLost, Unknown, is_last, reason_of
+from queue_db.worker.logs import about
+from queue_db.worker.process_main import LostResult
+
+if TYPE_CHECKING:
+    from queue_db.worker.worker import Worker
+
+log = logging.getLogger("queue_db.worker")
 
 
 class EventType(StrEnum):
@@ -40,3 +55,192 @@ class JobEvent:
 
 Hook = Callable[[JobEvent], None]
 """Called with each event, in the worker's threads: it must return soon. What it raises is logged and changes nothing."""
+
+
+@dataclass(slots=True)
+class Summary:
+    """The outcomes of the jobs that a worker has claimed. Each job is counted once."""
+
+    completed: int = 0
+    failed: int = 0  #: the attempt failed, and there will be another one
+    snoozed: int = 0  #: by the handler; or its kind has no handler yet
+    cancelled: int = 0
+    #: Jobs that this worker's attempts sent to the dead table. With ``at_most_once`` no row is written: these jobs were not
+    #: completed and do not come back.
+    dead: int = 0
+    released: int = 0  #: returned unfinished, by the handler or when the worker stopped
+    lost: int = 0  #: the lease was lost, or the result could not be reported: another worker gets the job
+    signal: int | None = None  #: number of the signal that stopped the worker
+    stuck: int = 0  #: slots of handlers that had not returned when ``exit_when_stuck`` stopped the worker
+
+
+# At most once: why a claimed job that did not run is lost when the worker stops.
+_NOT_RUN = Dead("the worker stopped before the job ran, and at most once it does not come back")
+
+_BY_VERB = {
+    "complete": EventType.COMPLETED,
+    "fail": EventType.FAILED,
+    "bury": EventType.DEAD,
+    "snooze": EventType.SNOOZED,
+    "defer": EventType.SNOOZED,
+    "release": EventType.RELEASED,
+    "cancel": EventType.CANCELLED,
+}
+
+
+class Results:
+    """Counts, logs and sends the results of one run, in the thread that has the result.
+
+    :param lock: of the counts.
+    :param claimant: identifies the jobs that this run has claimed.
+    """
+
+    def __init__(self, worker: Worker, lock: threading.Lock, claimant: object) -> None:
+        self._worker = worker
+        self._lock = lock
+        self._claimant = claimant
+        # Handlers that have ended, until their jobs are settled; without hooks nobody asks for them.
+        self._ended: dict[LeasedJob, JobResult] = {}
+
+    def started(self, job: LeasedJob) -> None:
+        """The handler of a job is about to be called."""
+        if self._worker.hooks:
+            self._send(JobEvent(EventType.STARTED, job))
+
+    def ended(self, done: JobResult) -> None:
+        """The handler of a job has ended, and the job will be settled."""
+        self._ended[done.job] = done
+
+    def settled(self, done: JobResult, verdict: Verdict | None) -> None:
+        """The job of a handler that has ended is settled; verdict None: that failed."""
+        job = done.job
+        self._ended.pop(job, None)
+        if job.dead:
+            return  # counted by died()
+        if isinstance(done.outcome, BaseException) and is_last(job) and job.settled_by in {None, "fail"}:
+            log_failure(job, done.outcome, None, done.seconds)  # nothing has logged it, for want of its death
+        event = _event_of(done, verdict)
+        if event is EventType.LOST and verdict is not None:
+            message = "%r: the lease was lost before the handler ended; the result does not count"
+            if isinstance(done.outcome, LeaseLost):
+                message = "%r: the lease is lost; the result of its handler does not count"
+            log.warning(message, job, extra=about(job, event, done.seconds))
+        elif event is not EventType.LOST and log.isEnabledFor(logging.DEBUG):
+            log.debug("%s: %r", event, job, extra=about(job, event, done.seconds))
+        self._count(event)
+        if self._worker.hooks:
+            self._send(JobEvent(event, job, _shown(done), done.seconds))
+
+    def completed(self, done: Sequence[JobResult]) -> None:
+        """These are completed, each by the verb of that name: one count for all of them."""
+        if self._worker.hooks or log.isEnabledFor(logging.DEBUG):
+            for one in done:
+                self.settled(one, Verdict.APPLIED)
+        elif done:
+            self._count(EventType.COMPLETED, len(done))
+
+    def died(self, death: Death) -> None:
+        """A job is dead, by whichever verb; a listener of ``db.deaths``. Only jobs of this run count."""
+        job = death.job
+        if not isinstance(job, LeasedJob) or job.claimant is not self._claimant:
+            return
+        self._count(EventType.DEAD)
+        if self._worker.hooks:
+            done = self._ended.get(job)
+            outcome, seconds = (Dead(death.error), None) if done is None else (_shown(done), done.seconds)
+            self._send(JobEvent(EventType.DEAD, job, outcome, seconds, death.reason))
+
+    def ended_at_most_once(self, done: JobResult) -> None:
+        """The handler of a job has ended, and there is nothing to settle: the job left the queue when it was claimed."""
+        self.ended(done)
+        error = _failure(done.outcome)
+        if error is not None:
+            reason = done.reason or (DeathReason.REJECTED if isinstance(done.outcome, Dead) else DeathReason.FAILED)
+            done.job.dead = True
+            self._worker.db.deaths.record([Death(done.job, reason, error, reason_of(done.outcome))], kept=False)
+        self.settled(done, Verdict.APPLIED)
+
+    def release(self, jobs: list[LeasedJob]) -> None:
+        """Return unfinished jobs to their queues; at most once they are lost."""
+        if self._worker.options.at_most_once:
+            for job in jobs:
+                self.ended_at_most_once(JobResult(job, None, _NOT_RUN, object(), reason=DeathReason.EXHAUSTED))
+            return
+        released = 0
+        for queue in {job.queue for job in jobs}:
+            mine = [job for job in jobs if job.queue == queue]
+            verdicts: list[Verdict] = []
+            try:
+                verdicts = self._worker.db.queue(queue).release_many(mine)
+            except StorageError as error:
+                log.warning("%d jobs could not be released and come back when their leases expire: %s", len(mine), error)
+            for job, verdict in zip_longest(mine, verdicts):
+                self._released(job, verdict)
+                released += bool(verdict)
+        log.info("released %d unfinished jobs", released)
+
+    def _released(self, job: LeasedJob, verdict: Verdict | None) -> None:
+        if verdict is Verdict.LOST and job.settled:
+            # By its handler, which still runs.
+            self.settled(JobResult(job, None, None, object()), verdict)
+            return
+        event = EventType.RELEASED if verdict else EventType.LOST
+        self._count(event)
+        if verdict is Verdict.LOST:
+            log.warning("%r: the lease was lost before the job could be released", job, extra=about(job, event))
+        if self._worker.hooks:
+            self._send(JobEvent(event, job))
+
+    def _count(self, event: EventType, number: int = 1) -> None:
+        name = event.value
+        with self._lock:
+            summary = self._worker.summary
+            setattr(summary, name, getattr(summary, name) + number)
+
+    def _send(self, event: JobEvent) -> None:
+        for hook in self._worker.hooks:
+            try:
+                arguments.done("the hook", hook(event))
+            except BaseException:  # SystemExit too: the thread goes on
+                log.exception("the hook %r failed at %s of %r", hook, event.type, event.job, extra=about(event.job, event.type))
+
+
+def log_failure(job: LeasedJob, error: BaseException, verb: str | None, seconds: float | None) -> None:
+    """Log what a handler has raised; ``verb``: which it had called on its job before."""
+    what = "failed" if verb is None else f"raised after {verb}(), which counts if it was committed"
+    extra = about(job, EventType.FAILED if verb is None else None, seconds)
+    log.warning("%r %s: %s: %s", job, what, type(error).__name__, text_of(error), exc_info=error, extra=extra)
+
+
+def _event_of(done: JobResult, verdict: Verdict | None) -> EventType:
+    """The event of a job that has not died: by the verb that settled it, which its handler may have called."""
+    if verdict is None:
+        return EventType.LOST
+    if done.job.settled_by is not None:
+        return _BY_VERB[done.job.settled_by]
+    # At most once no verb settles the job.
+    if verdict is Verdict.LOST:
+        return EventType.LOST
+    return EventType.CANCELLED if isinstance(done.outcome, Cancel) else EventType.COMPLETED
+
+
+def _shown(done: JobResult) -> object:
+    """The outcome as events show it."""
+    match done.outcome:
+        case Unknown(error):
+            return error
+        case LeaseLost() | LostResult():
+            return None
+    return done.outcome
+
+
+def _failure(outcome: object) -> str | None:
+    """Why a job that cannot come back is lost; None: it was completed or cancelled."""
+    match outcome:
+        case BaseException():
+            return f"{type(outcome).__name__}: {text_of(outcome)}"
+        case Retry(reason) | Dead(reason):
+            return text_of(reason)
+        case Snooze():
+            return "its handler returned Snooze, which at most once cannot be granted"
+    return None

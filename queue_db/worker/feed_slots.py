@@ -19,13 +19,13 @@ from queue_db.model import DeathReason, Verdict
 from queue_db.notifications.deaths import Death
 from queue_db.outcomes import Dead
 from queue_db.verbs.settle import error_text
-from queue_db.worker.execution import Execution
-from queue_db.worker.handlers import Handling
-from queue_db.worker.lookout import Lookout
+from queue_db.worker.completer import JobResult, LeaseLost, Unknown, reason_of
+from queue_db.worker.events import Results
+from queue_db.worker.executor import Execution
+from queue_db.worker.handlers import HandlerSpec
+from queue_db.worker.idle_poller import IdlePoller
+from queue_db.worker.logs import Activity
 from queue_db.worker.messages import MessageSource
-from queue_db.worker.outages import Activity
-from queue_db.worker.results import Results
-from queue_db.worker.settling import Done, LeaseLost, Unknown, reason_of
 from queue_db.worker.span_work import SpanWork
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Slot:
     :param name: feed and cursor.
     """
 
-    def __init__(self, slots: FeedSlots, name: str, lookout: Lookout, activity: Activity) -> None:
+    def __init__(self, slots: FeedSlots, name: str, lookout: IdlePoller, activity: Activity) -> None:
         self._slots = slots
         self._name = name
         self._lookout = lookout
@@ -191,7 +191,9 @@ class FeedSlots:
         self.retry = retry
         self.lease, self.poll, self.size = worker.options.lease, worker.options.poll, worker.options.span
         feeds = worker.options.feeds
-        self._lookouts = {name: Lookout(self.db.core, name.rpartition(":")[0], self.poll, leave=self._inactive) for name in feeds}
+        self._lookouts = {
+            name: IdlePoller(self.db.core, name.rpartition(":")[0], self.poll, leave=self._inactive) for name in feeds
+        }
         self._slots = [Slot(self, name, self._lookouts[name], activity()) for name, slots in feeds.items() for _ in range(slots)]
         self._threads: list[threading.Thread] = []
 
@@ -264,17 +266,17 @@ class FeedSlots:
 
     # --- for the work on a span ---------------------------------------------------------------------------------------
 
-    def handling(self, job: LeasedJob) -> Handling | Done:
+    def handling(self, job: LeasedJob) -> HandlerSpec | JobResult:
         """The handler of a message; without one the outcome: it becomes a job, which waits for a worker that has one."""
         options = self._worker.options
         try:
             return self._worker.handlers.of(job)
         except UnknownKindError as error:
             if options.unknown == "dead":
-                return Done(job, None, Dead(f"parked: {error}"), object(), reason=DeathReason.UNKNOWN_KIND)
-            return Done(job, None, Unknown(error, options.unknown_grace), object())
+                return JobResult(job, None, Dead(f"parked: {error}"), object(), reason=DeathReason.UNKNOWN_KIND)
+            return JobResult(job, None, Unknown(error, options.unknown_grace), object())
 
-    def settled(self, outcomes: Sequence[tuple[Done, str, Failure | None]], verdict: Verdict | None) -> None:
+    def settled(self, outcomes: Sequence[tuple[JobResult, str, Failure | None]], verdict: Verdict | None) -> None:
         """Count and report results of messages, each with its verb and the job that the message becomes."""
         completed = []
         for one, verb, failure in outcomes:
@@ -286,7 +288,7 @@ class FeedSlots:
                 completed.append(one)
         self.results.completed(completed)
 
-    def _settled(self, done: Done, verdict: Verdict | None, *, dead: bool) -> None:
+    def _settled(self, done: JobResult, verdict: Verdict | None, *, dead: bool) -> None:
         if dead and verdict is not None:
             done.job.dead = True
             error = reason_of(done.outcome)
@@ -295,12 +297,12 @@ class FeedSlots:
             self.db.deaths.record([Death(done.job, done.reason or rejected, error_text(error), error)])
         self.results.settled(done, verdict)
 
-    def released(self, done: Done, verdict: Verdict | None) -> None:
+    def released(self, done: JobResult, verdict: Verdict | None) -> None:
         """A message is released whose handler runs, unless the verdict is None; the handler may have settled it."""
         done.job.settled_by = done.job.settled_by or "release"
         self.results.settled(done._replace(outcome=None), Verdict.APPLIED if verdict or done.job.settled else None)
 
-    def lost(self, source: MessageSource, done: Sequence[Done]) -> None:
+    def lost(self, source: MessageSource, done: Sequence[JobResult]) -> None:
         """A span is lost with these results."""
         count = sum(not isinstance(one.outcome, LeaseLost) for one in done)
         log.warning("%r: %r is lost: another worker has it; the results of %d messages do not count", source.name, source, count)

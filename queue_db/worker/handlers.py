@@ -38,7 +38,7 @@ class Stoppable(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Handling:
+class HandlerSpec:
     """The handler of one kind, with its options."""
 
     function: Handler
@@ -65,12 +65,8 @@ class Handling:
 
     @property
     def watched(self) -> bool:
-        """Whether the timeouts thread watches its timeout."""
+        """Whether the worker watches its timeout: a thread cannot be stopped from outside."""
         return self.timeout is not None and not self.asynchronous and self.apart is None
-
-    def exhausted(self, job: LeasedJob) -> bool:
-        """Whether the job has had all its attempts before this one."""
-        return self.max_attempts is not None and job.attempts > self.max_attempts
 
     def read(self, job: LeasedJob) -> None:
         """Replace ``job.payload`` by the object that the schema makes of it.
@@ -89,7 +85,8 @@ class Handlers:
     """The handlers of a worker by kind. None stands for every kind without a handler of its own."""
 
     def __init__(self) -> None:
-        self._by_kind: dict[str | None, Handling] = {}
+        #: None: of kinds without a handler of their own.
+        self.by_kind: dict[str | None, HandlerSpec] = {}
 
     def add(
         self,
@@ -112,7 +109,7 @@ class Handlers:
         of_kind = "other kinds" if kind is None else f"kind {kind!r}"
         if not callable(function):
             raise ArgumentError(f"the handler of {of_kind} is {function!r}: must be a function of one job")
-        if kind in self._by_kind:
+        if kind in self.by_kind:
             raise ArgumentError(f"{of_kind} has a handler already")
         if max_attempts is not None:
             arguments.whole("max_attempts", max_attempts, 1)
@@ -126,19 +123,19 @@ class Handlers:
         asynchronous = arguments.asynchronous(function)
         apart = _apart(of_kind, function, executor, asynchronous)
         arguments.takes(f"the handler of {of_kind}", function, "one job")
-        self._by_kind[kind] = Handling(function, max_attempts, backoff, timeout, schema, keep, asynchronous, apart)
+        self.by_kind[kind] = HandlerSpec(function, max_attempts, backoff, timeout, schema, keep, asynchronous, apart)
 
-    def of(self, job: LeasedJob) -> Handling:
+    def of(self, job: LeasedJob) -> HandlerSpec:
         """The handler of this job, whose ``max_attempts`` precede the job's from now on.
 
         :raises UnknownKindError: there is no handler for its kind.
         """
-        handling = self._by_kind.get(job.kind) or self._by_kind.get(None)
-        if handling is None:
+        spec = self.by_kind.get(job.kind) or self.by_kind.get(None)
+        if spec is None:
             raise UnknownKindError(job.kind, self.kinds())
-        if handling.max_attempts is not None:
-            job.limit_attempts(handling.max_attempts)
-        return handling
+        if spec.max_attempts is not None:
+            job.limit_attempts(spec.max_attempts)
+        return spec
 
     def require(self, names: str) -> None:
         """Check that there are handlers.
@@ -146,7 +143,7 @@ class Handlers:
         :param names: the worker's queues, for the message.
         :raises ConfigurationError: there are none.
         """
-        if not self._by_kind:
+        if not self.by_kind:
             raise ConfigurationError(
                 f"the worker of {names} has no handlers: decorate a function with @worker.handles(kind), or with "
                 "@worker.handles(None) for jobs of every kind, before it runs"
@@ -154,15 +151,15 @@ class Handlers:
 
     def kinds(self) -> list[str]:
         """The kinds that have a handler."""
-        return sorted(kind for kind in self._by_kind if kind is not None)
+        return sorted(kind for kind in self.by_kind if kind is not None)
 
     def shown(self) -> list[str]:
         """The kinds for people; ``*`` stands for all others."""
-        return [*self.kinds(), *(["*"] if None in self._by_kind else [])]
+        return [*self.kinds(), *(["*"] if None in self.by_kind else [])]
 
-    def all(self) -> list[Handling]:
+    def all(self) -> list[HandlerSpec]:
         """All handlers."""
-        return list(self._by_kind.values())
+        return list(self.by_kind.values())
 
 
 def check_runs(what: str, function: Handler | Wrapper) -> None:
@@ -190,9 +187,9 @@ def _apart(of_kind: str, function: Handler, executor: str, asynchronous: bool) -
     return reference_of(function)
 
 
-def timeout_error(handling: Handling) -> TimeoutError:
+def timeout_error(spec: HandlerSpec) -> TimeoutError:
     """The failure of an attempt whose timeout has passed."""
-    return TimeoutError(f"no result after {handling.timeout:g} s")
+    return TimeoutError(f"no result after {spec.timeout:g} s")
 
 
 def _call_around(wrapper: Wrapper, inner: Handler, job: LeasedJob) -> Any:

@@ -1,17 +1,30 @@
-"""The fields of log records about jobs, passed as ``extra`` for formatters that write fields."""
+"""What a worker logs: the fields of records about jobs, the line of its start, and outages.
+
+All threads of a worker fail while the database does not answer. That is logged once, then every minute, and at the end.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
+import threading
+import time
+from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from queue_db import __version__
+from queue_db.errors import QueueDBError, StorageError
 from queue_db.leased_job import LeasedJob
 from queue_db.queue import Queue
 
 if TYPE_CHECKING:
     from queue_db.worker.worker import Worker
+
+log = logging.getLogger("queue_db.worker")
 
 #: The job whose handler runs in this thread or task: its own log lines get the fields of the job.
 current: ContextVar[LeasedJob | None] = ContextVar("queue_db_job", default=None)
@@ -53,3 +66,136 @@ def described(worker: Worker) -> tuple[str, dict[str, Any]]:
         f"{worker.db.url}, queue_db {__version__}, pid {os.getpid()}"
     )
     return text, fields
+
+
+#: Seconds between two log lines about one outage.
+REPEAT = 60.0
+
+
+@dataclass(slots=True)
+class _Outage:
+    since: float
+    logged_at: float
+    #: The activities that have failed and have not succeeded since.
+    failing: set[Activity] = field(default_factory=set)
+
+
+class Outages:
+    """The outages of one database, for all workers of a process.
+
+    :param clock: seconds; for tests.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._outages: dict[object, _Outage] = {}
+        # When a failure of each kind was logged last.
+        self._rare_failures: WeakKeyDictionary[Activity, dict[object, float]] = WeakKeyDictionary()
+
+    def activity(self) -> Activity:
+        """An activity: one thread that may fail."""
+        return Activity(self)
+
+    def failed(self, activity: Activity, what: str, error: BaseException, wait: float, extra: dict[str, Any] | None) -> None:
+        """Log a failure, as :meth:`Activity.failed` describes."""
+        key = _outage_of(activity, error)
+        now = self._clock()
+        with self._lock:
+            outage = self._outages.get(key)
+            first = outage is None
+            if outage is None:
+                outage = self._outages[key] = _Outage(now, now)
+            outage.failing.add(activity)
+            again = now - outage.logged_at >= REPEAT
+            if again:
+                outage.logged_at = now
+        # An error of the database fits in a line; any other is a mistake and needs its traceback.
+        expected = isinstance(error, QueueDBError)
+        level = logging.WARNING if expected else logging.ERROR
+        trace = None if expected else error
+        if first:
+            log.log(level, "%s failed, trying again: %s", what, error, exc_info=trace, extra=extra)
+        elif again:
+            log.log(level, "%s still fails, for %.0f s by now: %s", what, now - outage.since, error, exc_info=trace, extra=extra)
+        else:
+            log.debug("%s failed, trying again in %.1f s: %s", what, wait, error, extra=extra)
+
+    def failed_rarely(self, activity: Activity, what: str, error: BaseException) -> None:
+        """Log a failure of something that runs rarely: it does not belong to an outage, whose end others see earlier."""
+        now = self._clock()
+        kind = _kind_of(error)
+        with self._lock:
+            logged_at = self._rare_failures.setdefault(activity, {})
+            known = _outage_of(activity, error) in self._outages or now - logged_at.get(kind, -REPEAT) < REPEAT
+            if not known:
+                logged_at[kind] = now
+        log.log(logging.DEBUG if known else logging.WARNING, "%s failed: %s", what, error)
+
+    def worked(self, activity: Activity, *, quietly: bool = False) -> None:
+        """Log the end of an outage when no activity fails any more."""
+        now = self._clock()
+        over: list[float] = []
+        with self._lock:
+            for key, outage in list(self._outages.items()):
+                if activity in outage.failing:
+                    outage.failing.remove(activity)
+                    if not outage.failing:
+                        del self._outages[key]
+                        over.append(now - outage.since)
+        if over and not quietly:
+            log.warning("back again after %.0f s", max(over))
+
+
+class Activity:
+    """The failures of one thread, or of one slot for feeds: there the heartbeat, a timeout and the end of the run report too."""
+
+    def __init__(self, outages: Outages | None = None) -> None:
+        self._outages = outages or Outages()
+        self._fails = False
+        self._over = False
+
+    def failed(self, what: str, error: BaseException, wait: float, extra: dict[str, Any] | None = None) -> None:
+        """Log that ``what`` failed, unless this outage has been logged within :data:`REPEAT`, by any activity.
+
+        :param wait: seconds until the next try.
+        """
+        self._outages.failed(self, what, error, wait, extra)
+        # Last: a success of another thread comes before the failure, or ends its outage.
+        self._fails = True
+
+    def failed_rarely(self, what: str, error: BaseException) -> None:
+        """Log that ``what`` failed, unless an outage is logged already, or the same failure was logged within :data:`REPEAT`."""
+        if self._over:
+            log.debug("%s was interrupted by the end of the worker: %s", what, error)
+        else:
+            self._outages.failed_rarely(self, what, error)
+
+    def worked(self) -> None:
+        """A statement succeeded. Called after each: it costs nothing without an outage."""
+        if self._fails:
+            self._fails = False
+            self._outages.worked(self)
+
+    def ended(self) -> None:
+        """The thread ends. What it does rarely may still run: nobody waits for that, and the next worker does it."""
+        self._over = True
+        self._outages.worked(self, quietly=True)
+
+
+def _outage_of(activity: Activity, error: BaseException) -> object:
+    """The key of the outage to which an error belongs: if the server is away, the outage of all activities (None).
+
+    Any other error, such as a lock timeout, concerns this activity and this kind of failure only.
+    """
+    return None if isinstance(error, StorageError) and error.server_away else (activity, _kind_of(error))
+
+
+def _kind_of(error: BaseException) -> object:
+    return type(error), error.sqlstate if isinstance(error, StorageError) else None
+
+
+@lru_cache(maxsize=64)
+def outages_of(url: str) -> Outages:
+    """The outages of this database in this process."""
+    return Outages()

@@ -1,4 +1,4 @@
-"""Periodic tasks of a worker: schedules, pruning, repair. They run on the threads maintenance, cleanup and scheduler."""
+"""Periodic tasks of a worker, and the thread that runs those that may wait for locks: schedules, pruning, repair, its own row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from queue_db.concurrency.pauses import Pause
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
 from queue_db.feeds.retention import trim_all
-from queue_db.worker.outages import Activity
+from queue_db.worker.logs import Activity
 
 log = logging.getLogger("queue_db.worker")
 
@@ -21,6 +21,9 @@ PeriodicTask = Callable[[], float]
 
 # Seconds until the next run of a task that has raised: the other tasks of the thread go on.
 _AFTER_EXCEPTION = 5.0
+
+#: A task that has run for this many seconds waits for something, perhaps a lock: another thread goes on with the other tasks.
+PATIENCE = 0.5
 
 #: Seconds between two ticks of the scheduler: with schedules in the database, and without.
 SCHEDULE_EVERY = (1.0, 5.0)
@@ -50,12 +53,88 @@ def run_periodically(tasks: Sequence[tuple[float, PeriodicTask]], stopped: threa
         task = min(due, key=due.__getitem__)
         if stopped.wait(max(0.0, due[task] - time.monotonic())):
             return
-        try:
-            wait = task()
-        except Exception:
-            log.exception("%r failed", task)
-            wait = _AFTER_EXCEPTION
-        due[task] = time.monotonic() + wait
+        due[task] = time.monotonic() + _run_task(task)
+
+
+def _run_task(task: PeriodicTask) -> float:
+    """Run it; return how many seconds to wait until its next run."""
+    try:
+        return task()
+    except Exception:
+        log.exception("%r failed", task)
+        return _AFTER_EXCEPTION
+
+
+class Upkeep:
+    """Runs periodic tasks that may wait for locks, or for long statements, so that none of them holds up the others for long.
+
+    One thread runs them, one after the other. While one takes longer than :data:`PATIENCE`, :meth:`relieve` starts another thread,
+    which goes on with the others; the thread of the long one ends after it. So there is one thread as long as nothing waits.
+
+    :param tasks: each with the seconds until its first run; one that is due runs before those behind it.
+    :param stopped: set when nothing more is to run.
+    :param start: starts a thread that calls a function with an argument.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[tuple[float, PeriodicTask]],
+        stopped: threading.Event,
+        start: Callable[[Callable[[object], None], object], threading.Thread],
+    ) -> None:
+        now = time.monotonic()
+        # When each task is due that does not run.
+        self._due = {task: now + first for first, task in tasks}
+        self._stopped = stopped
+        self._start = start
+        self._lock = threading.Lock()
+        # The thread that takes the next task; and since when it runs one.
+        self._turn = object()
+        self._began: float | None = None
+        #: Those that were started, the latest last.
+        self.threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Start the thread."""
+        with self._lock:
+            self._hand_over()
+
+    def relieve(self) -> None:
+        """Let another thread go on if a task takes long. By one thread, now and then."""
+        with self._lock:
+            if self._due and self._began is not None and time.monotonic() - self._began >= PATIENCE:
+                self._hand_over()
+
+    def _hand_over(self) -> None:
+        turn = object()
+        thread = self._start(self._run, turn)  # waits for the lock
+        self.threads = [*(one for one in self.threads if one.is_alive()), thread]
+        self._turn, self._began = turn, None
+
+    def _run(self, turn: object) -> None:
+        goes_on = True
+        while goes_on and (task := self._next()) is not None:
+            wait = _run_task(task)
+            with self._lock:
+                self._due[task] = time.monotonic() + wait
+                goes_on = self._turn is turn
+                if goes_on:
+                    self._began = None
+
+    def _next(self) -> PeriodicTask | None:
+        """Wait for the next task; None: nothing more is to run."""
+        while not self._stopped.is_set():
+            with self._lock:
+                task = min(self._due, key=self._due.__getitem__)
+                now = time.monotonic()
+                left = self._due[task] - now
+                if left <= 0:
+                    del self._due[task]
+                    self._began = now
+                    return task
+            # Not longer: a thread that was relieved may put back a task that is due before.
+            self._stopped.wait(min(left, 1.0))
+        return None
 
 
 def enqueue_scheduled(db: QueueDB, retry: tuple[float, float], outage: Activity) -> PeriodicTask:

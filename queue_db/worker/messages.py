@@ -19,8 +19,8 @@ from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.store.feeds.messages import MessageRow
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 from queue_db.verbs.settle import backoff_of
-from queue_db.worker import settling
-from queue_db.worker.settling import Done, Unknown
+from queue_db.worker import completer
+from queue_db.worker.completer import JobResult, Unknown
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -104,11 +104,11 @@ class MessageSource:
         """The message as a job."""
         return LeasedMessage(message.row, self)
 
-    def failure(self, done: Done) -> tuple[str, Failure | None]:
+    def failure(self, done: JobResult) -> tuple[str, Failure | None]:
         """The verb for this outcome, and the job that the message becomes by it; None: it is done."""
         if not isinstance(done.outcome, _NOT_COMPLETED):
             return "complete", None
-        one, verb, detail = settling.name_of_verb(done)
+        one, verb, detail = completer.name_of_verb(done)
         job, message = one.job, self._messages[one.job.id]
         most = job.max_attempts
         match verb:
@@ -117,11 +117,11 @@ class MessageSource:
             case "defer":
                 return verb, Failure(message, None, max_attempts=most)
             case "bury":
-                return verb, Failure(message, settling.reason_of(one.outcome), attempted=True, dead=True, max_attempts=most)
+                return verb, Failure(message, completer.reason_of(one.outcome), attempted=True, dead=True, max_attempts=most)
             case "fail":
-                wait = settling.retry_in(one)
+                wait = completer.retry_in(one)
                 after = backoff_of(self.core, 1, job) if wait is None else arguments.seconds("retry_in", wait)
-                error = settling.reason_of(one.outcome)
+                error = completer.reason_of(one.outcome)
                 return verb, Failure(message, error, after, attempted=True, dead=most <= 1, max_attempts=most)
         return verb, None
 

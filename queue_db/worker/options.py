@@ -10,7 +10,7 @@ from queue_db import arguments
 from queue_db.errors import ArgumentError
 from queue_db.verbs.claim import MAX_CLAIM
 from queue_db.verbs.settle import UNKNOWN_GRACE
-from queue_db.worker.shares import Shares, feed_slots, shares_of
+from queue_db.worker.limits import ConcurrencyLimits, feed_slots, shares_of
 
 UnknownKinds = Literal["wait", "dead"]
 """What may become of jobs of a kind without a handler."""
@@ -72,7 +72,7 @@ class Options:
     #: Most messages that a slot claims at once.
     span: int = 100
     #: What queues, concurrency, prefetch and weights amount to.
-    shares: Shares = field(init=False)
+    shares: ConcurrencyLimits = field(init=False)
 
     def __post_init__(self) -> None:
         for name in ("keep", "dead_for"):

@@ -23,11 +23,10 @@ from typing import Any
 from queue_db.errors import HandlerProcessError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import ProgressReport
-from queue_db.worker.child_process import PROCESS_NUMBER, TERMINATE, PipedProcess
-from queue_db.worker.handlers import Handling, timeout_error
+from queue_db.worker.handlers import HandlerSpec, timeout_error
 from queue_db.worker.logs import about
-from queue_db.worker.process_main import Answer, Call, Logged, LostResult, Raised, Returned
-from queue_db.worker.snapshot import JobSnapshot
+from queue_db.worker.process_main import Answer, Call, JobSnapshot, Logged, LostResult, Raised, Returned
+from queue_db.worker.processes import PROCESS_NUMBER, TERMINATE, PipedProcess
 
 log = logging.getLogger("queue_db.worker")
 
@@ -65,7 +64,7 @@ class ProcessPool:
         self._closed = False
         self._lock = threading.Lock()
 
-    def call(self, handling: Handling, job: LeasedJob) -> Any:
+    def call(self, spec: HandlerSpec, job: LeasedJob) -> Any:
         """Call the handler in a process; return what it returns, and raise what it raises.
 
         :raises HandlerProcessError: the process died, or the job cannot be sent to it.
@@ -73,13 +72,13 @@ class ProcessPool:
         """
         snapshot = JobSnapshot.of(job)
         try:
-            message = pickle.dumps(Call(handling.apart, pickle.dumps(snapshot)))  # type: ignore[arg-type]
+            message = pickle.dumps(Call(spec.apart, pickle.dumps(snapshot)))  # type: ignore[arg-type]
         except Exception as error:
             raise HandlerProcessError(f"the job cannot be sent to a process: {type(error).__name__}: {error}") from error
         while True:
             process = self._borrow(job)
             try:
-                answer = process.call(message, handling, job)
+                answer = process.call(message, spec, job)
             except _ExitedBefore:
                 continue
             except BaseException:
@@ -151,7 +150,7 @@ class _HandlerProcess(PipedProcess):
         self.discarded = False
         log.debug("started process %d for handlers", self.pid)
 
-    def call(self, message: bytes, handling: Handling, job: LeasedJob) -> Returned | Raised:
+    def call(self, message: bytes, spec: HandlerSpec, job: LeasedJob) -> Returned | Raised:
         """Send a call and wait for its answer; after an exception the process has exited."""
         self.send(message)
         until = time.monotonic() + START
@@ -178,10 +177,10 @@ class _HandlerProcess(PipedProcess):
             if answer is None:
                 self.end()
                 if begun:
-                    raise timeout_error(handling)
+                    raise timeout_error(spec)
                 raise HandlerProcessError(f"the process of this handler did not start within {START:g} s")
             begun = True
-            until = math.inf if handling.timeout is None else time.monotonic() + handling.timeout
+            until = math.inf if spec.timeout is None else time.monotonic() + spec.timeout
 
     def _answer(self, until: float) -> Answer | None:
         """The next message; None: none has come until then.

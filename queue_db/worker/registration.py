@@ -20,8 +20,8 @@ from queue_db.database.database import Run
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError, TransientStorageError
 from queue_db.store import worker_registry
+from queue_db.worker.logs import Activity
 from queue_db.worker.maintenance import PeriodicTask
-from queue_db.worker.outages import Activity
 
 log = logging.getLogger("queue_db.worker")
 

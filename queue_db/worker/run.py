@@ -8,28 +8,28 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from queue_db.errors import QueueDBError
-from queue_db.leased_job import LeasedJob, claimed_by
-from queue_db.worker.acknowledger import Acknowledger
-from queue_db.worker.alone import Alone
-from queue_db.worker.claimer import Claimer
-from queue_db.worker.dispatch import Dispatch
-from queue_db.worker.execution import Execution
+from queue_db.leased_job import claimed_by
+from queue_db.worker.completer import Completer, nothing_to_settle
+from queue_db.worker.events import Results
+from queue_db.worker.executor import Execution
 from queue_db.worker.feed_slots import FeedSlots
-from queue_db.worker.heartbeat import Heartbeat
-from queue_db.worker.in_flight import InFlight
-from queue_db.worker.lease_check import CHECK_EVERY
-from queue_db.worker.logs import described
+from queue_db.worker.fetcher import Dispatch, Fetcher
+from queue_db.worker.isolation import PoisonIsolation
+from queue_db.worker.leases import CHECK_EVERY, WRITE_EVERY, Heartbeat, InFlight, Progress
+from queue_db.worker.logs import Activity, described, outages_of
 from queue_db.worker.maintenance import (
     METRICS_EVERY,
     PRUNE_EVERY,
     PeriodicTask,
+    Upkeep,
     enqueue_scheduled,
     prune_dead,
     prune_expired,
@@ -39,10 +39,7 @@ from queue_db.worker.maintenance import (
     take_metrics,
     trim_feeds,
 )
-from queue_db.worker.outages import Activity, outages_of
-from queue_db.worker.progress import WRITE_EVERY, Progress
 from queue_db.worker.registration import Registration, Status, rescue_dead
-from queue_db.worker.results import Results
 from queue_db.worker.signals import Commands, Ended, LogStacks, Quiet, Stop, is_hangup, stacks
 
 if TYPE_CHECKING:
@@ -82,6 +79,8 @@ class Run:
         self._at_most_once = options.at_most_once
         self._activities: list[Activity] = []
         self._helpers: list[threading.Thread] = []
+        self._releases: list[threading.Thread] = []
+        self._watching = self._activity()
         self._began = time.monotonic()
         # Why it ends.
         self._why = "an error"
@@ -90,35 +89,41 @@ class Run:
         self.in_flight = InFlight(worker.shares.queues)
         self._progress = Progress(worker.db.core, self.in_flight)
         self._results = Results(worker, lock, claimant=self)
-        self._acknowledger = Acknowledger(self._results.settled, RETRY, self._activity())
-        self._execution = Execution(worker, self.in_flight, self._results, self._acknowledger, self._slot_freed)
-        self._claimer = Claimer(
+        self._completer = self._make_completer()
+        self._fetcher = Fetcher(
             worker.db,
-            worker.shares,
-            lease=options.lease,
-            at_most_once=self._at_most_once,
-            poll=options.poll,
+            options,
             retry=RETRY,
-            in_hand=self.in_flight.in_use,
-            take=self._take,
-            idle=lambda: not self.in_flight and not self._acknowledger and not self._feeds.busy,
+            in_flight=self.in_flight,
+            idle=lambda: not self.in_flight and not self._completer and not self._feeds.busy,
+            drained=lambda: self._commands.put(Ended(self)),
             quiet=worker.quieted,
-            cancelled=self._execution.lease_check.check_cancelled,
+            cancelled=self._check_cancelled,
         )
+        self._execution = Execution(worker, self.in_flight, self._results, self._completer, self._fetcher.freed)
         self._feeds = FeedSlots(
-            worker, self._results, self._execution, stopping=self._claimer.stopping, retry=RETRY, activity=self._activity
+            worker, self._results, self._execution, stopping=self._fetcher.stopping, retry=RETRY, activity=self._activity
         )
-        alone = Alone(
+        isolation = PoisonIsolation(
             worker.db.core,
             self.in_flight,
-            busy=lambda: bool(self._acknowledger),
-            stopping=self._claimer.stopping,
-            meanwhile=self._claimer.keep_allowance,
+            busy=lambda: bool(self._completer),
+            stopping=self._fetcher.stopping,
+            meanwhile=self._fetcher.keep_shares,
             retry=RETRY,
         )
-        self._dispatch = Dispatch(worker, self.in_flight, self._results, self._execution, self._progress, alone, left=self._left)
+        self._dispatch = Dispatch(
+            worker, self.in_flight, self._results, self._execution, self._progress, isolation, left=self._left
+        )
         served = {**worker.shares.queues, **worker.options.feeds}
         self._registration = Registration(worker.db, served, self._status, self._activity(), RETRY)
+
+    def _make_completer(self) -> Completer:
+        if self._at_most_once:
+            return Completer(
+                lambda done, _: self._results.ended_at_most_once(done), RETRY, self._activity(), plan=nothing_to_settle
+            )
+        return Completer(self._results.settled, RETRY, self._activity(), completed=self._results.completed)
 
     @property
     def stuck(self) -> int:
@@ -128,9 +133,9 @@ class Run:
     # --- start ------------------------------------------------------------------------------------------------------
 
     def start(self, *, until_empty: bool, started: Callable[[], None] | None) -> None:
-        """Start all threads, the claimer last.
+        """Start all threads, the fetcher last.
 
-        :param started: called before the claimer starts.
+        :param started: called before the fetcher starts.
         """
         worker = self._worker
         if until_empty:
@@ -138,7 +143,7 @@ class Run:
         self._log_start()
         worker.db.deaths.add(self._results.died)
         self._execution.start()
-        self._reporting = self._thread("acknowledger", self._acknowledger.run)
+        self._reporting = self._thread("completer", self._completer.run)
         if not self._at_most_once:
             # A thread and a connection of its own: other tasks may wait for locks, longer than a lease.
             beat = Heartbeat(self.in_flight, worker.options.lease, self._execution.lose, self._activity()).beat
@@ -146,34 +151,27 @@ class Run:
             if self._feeds:
                 beats.append((worker.options.lease / 3, self._feeds.beat))
             self._periodic("heartbeat", *beats)
-        # Threads of their own for tasks that may wait for locks: the others must not wait with them.
-        self._periodic("maintenance", *self._maintenance())
-        if worker.options.schedules:
-            self._periodic("scheduler", (0.0, enqueue_scheduled(worker.db, RETRY, self._activity())))
-        self._periodic("cleanup", *self._cleanup())
-        if any(one.watched for one in worker.handlers.all()):
-            self._helpers.append(self._thread("timeouts", self._execution.watch_timeouts, self._ended))
-            if self._feeds:
-                self._periodic("timeouts of feeds", (0.0, self._feeds.check_timeouts))
+        self._upkeep = Upkeep(self._tasks(), self._ended, partial(self._thread, "maintenance"))
+        self._upkeep.start()
         if started is not None:
             started()
-        self._claiming = self._thread("claimer", self._claim, until_empty)
+        self._fetching = self._thread("fetcher", self._claim, until_empty)
 
     def _log_start(self) -> None:
         text, fields = described(self._worker)
         log.info("working on %s", text, extra=fields)
 
-    def _maintenance(self) -> list[tuple[float, PeriodicTask]]:
+    def _tasks(self) -> list[tuple[float, PeriodicTask]]:
+        """What runs now and then and may wait for locks. The first is what the first claim waits for."""
+        db, queues, options = self._worker.db, self._worker.shares.queues, self._worker.options
         tasks: list[tuple[float, PeriodicTask]] = [(0.0, self._registration.report)]
         if not self._at_most_once:
             tasks.append((WRITE_EVERY, self._progress.write))
-        if self._worker.options.exit_when_stuck is not None:
+        if options.exit_when_stuck is not None:
             tasks.append((0.0, self._check_stuck))
-        return tasks
-
-    def _cleanup(self) -> list[tuple[float, PeriodicTask]]:
-        db, queues, options = self._worker.db, self._worker.shares.queues, self._worker.options
-        tasks: list[tuple[float, PeriodicTask]] = [
+        if options.schedules:
+            tasks.append((0.0, enqueue_scheduled(db, RETRY, self._activity())))
+        tasks += [
             (0.0, rescue_dead(self._registration)),
             (PRUNE_EVERY * random.random(), prune_expired(db, self._activity())),
             (METRICS_EVERY * random.random(), take_metrics(db, self._activity())),
@@ -204,12 +202,19 @@ class Run:
     # --- commands ---------------------------------------------------------------------------------------------------
 
     def watch(self) -> None:
-        """Obey commands until the claimer has ended and all results are reported, or the grace time of a stop is over."""
+        """Obey commands until the fetcher has ended and all results are reported, or the grace time of a stop is over.
+
+        Between commands it fails handlers whose timeouts are over, and sees that no periodic task waits for another: this thread
+        itself waits for no lock and no database here.
+        """
         deadline = math.inf
         ending = False
-        while not ending or self.in_flight or self._acknowledger or self._feeds.busy:
+        timeouts_every = self._execution.timeouts_every()
+        pause = _COMMANDS if timeouts_every is None else min(_COMMANDS, timeouts_every)
+        while not ending or self.in_flight or self._completer or self._feeds.busy:
+            self._look_after(timeouts=timeouts_every is not None)
             # No command follows the last report, which takes a moment, or as long as the database does not answer.
-            longest = _REPORTED if ending and not self.in_flight else _COMMANDS
+            longest = _REPORTED if ending and not self.in_flight else pause
             try:
                 command = self._commands.get(timeout=max(0.0, min(longest, deadline - time.monotonic())))
             except Empty:
@@ -228,11 +233,20 @@ class Run:
                 case Stop():
                     deadline = min(deadline, time.monotonic() + self._stop(command))
 
+    def _look_after(self, *, timeouts: bool) -> None:
+        try:
+            if timeouts:
+                self._execution.check_timeouts()
+                self._feeds.check_timeouts()
+            self._upkeep.relieve()
+        except Exception as error:  # noqa: BLE001 - as many threads run as may run, perhaps; the run must end as it should
+            self._watching.failed_rarely("watching timeouts and periodic tasks", error)
+
     def _stop(self, command: Stop) -> float:
         """Stop claiming; return the grace time, seconds."""
-        first = not self._claimer.stopping.is_set()
+        first = not self._fetcher.stopping.is_set()
         # Before the log line: a program that reads it may let the handlers go on.
-        self._claimer.stop()
+        self._fetcher.stop()
         self._registration.decided.set()
         self._feeds.wake()
         grace = self._worker.options.grace if command.grace is None else command.grace
@@ -253,14 +267,14 @@ class Run:
     def _quiet(self, *, on: bool) -> None:
         (self._worker.quiet if on else self._worker.resume)()
         # Service managers send SIGCONT after SIGTERM.
-        if not self._claimer.stopping.is_set():
-            self._claimer.wakeup.set()
+        if not self._fetcher.stopping.is_set():
+            self._fetcher.wakeup.set()
             log.info("quiet: no more claims until SIGCONT" if on else "claiming again")
 
     def _check_stuck(self) -> float:
         """A periodic task: end the run when too many handlers are stuck."""
         stuck, most = self.stuck, self._worker.options.exit_when_stuck
-        if most is not None and stuck >= most and not self._claimer.stopping.is_set():
+        if most is not None and stuck >= most and not self._fetcher.stopping.is_set():
             message = "%d handlers have not returned after their timeouts or lost leases, and exit_when_stuck is %d: stopping"
             log.error(message, stuck, most)
             self._worker.summary.stuck = stuck
@@ -271,18 +285,20 @@ class Run:
 
     def end(self) -> None:
         """Release the jobs that are still in flight, report the last results, end the threads."""
-        self._claiming.join(_CLAIM)
+        self._fetching.join(_CLAIM)
         self._left.set()
+        for release in self._releases:
+            release.join()
         self._feeds.end()
         jobs = self._execution.stop()
         if jobs:
             self._results.release(jobs)
         self._execution.close()
-        self._acknowledger.close()
+        self._completer.close()
         self._reporting.join(_RESULTS)
-        self._claimer.return_shares()
+        self._fetcher.return_shares()
         self._ended.set()
-        for helper in self._helpers:
+        for helper in (*self._helpers, *self._upkeep.threads):
             helper.join(1.0)
         for activity in self._activities:
             activity.ended()
@@ -303,33 +319,29 @@ class Run:
     def _release_unstarted(self) -> None:
         """Release the jobs that wait for a slot: other workers need not wait for the handlers before them."""
         if jobs := self._execution.unstarted():
-            self._results.release(jobs)
+            # In a thread of its own: it may wait for the database, and timeouts and the grace time are watched meanwhile.
+            self._releases.append(self._thread("release", self._results.release, jobs))
 
     # --- called by the other threads --------------------------------------------------------------------------------
 
-    def _take(self, queue: str, jobs: Sequence[LeasedJob]) -> None:
-        self._dispatch.take(queue, jobs)
+    def _check_cancelled(self, ids: Collection[int]) -> None:
+        self._execution.lease_check.check_cancelled(ids)
 
     def _claim(self, until_empty: bool) -> None:
         try:
             self._registration.decided.wait()
-            if self._claimer.stopping.is_set():
+            if self._fetcher.stopping.is_set():
                 return
             self._feeds.start(self._thread, self, until_empty=until_empty)
             with claimed_by(self):
-                self._claimer.run(until_empty=until_empty)
+                self._fetcher.run(self._dispatch.take, until_empty=until_empty)
         finally:
-            self._commands.put(Ended(self))
-
-    def _slot_freed(self, seconds: float | None) -> None:
-        self._claimer.freed(seconds)
-        if self._claimer.stopping.is_set() and not self.in_flight:
             self._commands.put(Ended(self))
 
     def _status(self) -> Status:
         """What the worker's row shows."""
         worker = self._worker
-        state = "stopping" if self._claimer.stopping.is_set() else "quiet" if worker.quieted.is_set() else "working"
+        state = "stopping" if self._fetcher.stopping.is_set() else "quiet" if worker.quieted.is_set() else "working"
         with self._lock:
             counted = {name: number for name, number in asdict(worker.summary).items() if name not in ("signal", "stuck")}
         return Status(state, len(self.in_flight) + self._feeds.in_hand, counted, self.stuck)

@@ -34,7 +34,7 @@ class LogStacks:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The claimer of a run has ended; or after a stop the last handler has."""
+    """The fetcher of a run has ended; or after a stop the last handler has."""
 
     run: object
 

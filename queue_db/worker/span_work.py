@@ -15,11 +15,11 @@ from queue_db.feeds.shared import Failure
 from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason, Verdict
 from queue_db.outcomes import Dead
-from queue_db.worker.handlers import Handling, timeout_error
+from queue_db.worker.completer import JobResult, LeaseLost, PendingJob, is_last
+from queue_db.worker.events import log_failure
+from queue_db.worker.handlers import HandlerSpec, timeout_error
+from queue_db.worker.logs import Activity
 from queue_db.worker.messages import MessageSource
-from queue_db.worker.outages import Activity
-from queue_db.worker.results import log_failure
-from queue_db.worker.settling import Done, LeaseLost, Ticket, is_last
 
 if TYPE_CHECKING:
     from queue_db.worker.feed_slots import FeedSlots
@@ -34,10 +34,10 @@ REPORT_EVERY = 1.0
 REPORT_FOR = 600.0
 
 # A call of a handler: since when, by ``time.monotonic``.
-_Call = tuple[LeasedJob, Handling, float]
+_Call = tuple[LeasedJob, HandlerSpec, float]
 
 # The results of messages are settled together: nothing waits for a single one.
-_TICKET: Ticket = object()
+_TICKET: PendingJob = object()
 
 
 class Released(NamedTuple):
@@ -61,7 +61,7 @@ class SpanWork:
         self._call: _Call | None = None
         self._reported = 0
         #: What became of the messages, by number, in their order.
-        self.results: dict[int, Done] = {}
+        self.results: dict[int, JobResult] = {}
         #: Nothing more is called, settled or extended.
         self.over = False
         self.valid_until = valid_until
@@ -97,7 +97,7 @@ class SpanWork:
         """Call the handler of a message; False: the span was taken away."""
         slots = self._slots
         handling = slots.handling(job)
-        if not isinstance(handling, Handling):
+        if not isinstance(handling, HandlerSpec):
             self.results.setdefault(job.id, handling)
             return True
         self._call = job, handling, now
@@ -107,7 +107,7 @@ class SpanWork:
         outcome, reason = slots.execution.call(job, handling), None
         if outcome is not None and outcome is job.misfit:
             outcome, reason = Dead(f"parked: {outcome}"), DeathReason.PAYLOAD
-        done = Done(job, handling, outcome, _TICKET, time.monotonic() - now, None, reason)
+        done = JobResult(job, handling, outcome, _TICKET, time.monotonic() - now, None, reason)
         if self.results.setdefault(job.id, done) is not done:
             log.warning("%r: the handler ended after its span was lost or released; the result does not count", job)
             return False
@@ -168,7 +168,7 @@ class SpanWork:
     def _decide(self, call: _Call, outcome: object) -> bool:
         """Take the message of a call from its handler, with this result; False: it has one."""
         job, handling, began = call
-        done = Done(job, handling, outcome, _TICKET, time.monotonic() - began)
+        done = JobResult(job, handling, outcome, _TICKET, time.monotonic() - began)
         if self.results.setdefault(job.id, done) is not done:
             return False
         self.abandoned_since = time.monotonic()
@@ -199,7 +199,7 @@ class SpanWork:
         reported = set(islice(list(self.results), self._reported))
         return all(message.seq in self._source.settled or message.seq in reported for message in self._source.span.messages)
 
-    def _unreported(self) -> list[Done]:
+    def _unreported(self) -> list[JobResult]:
         found = list(islice(list(self.results.values()), self._reported, None))
         self._reported += len(found)
         return found
@@ -231,7 +231,7 @@ class SpanWork:
         for one in released:
             slots.released(one, verdict)
 
-    def _settled_before(self, one: Done) -> None:
+    def _settled_before(self, one: JobResult) -> None:
         """A message that its handler has settled: if the handler raised then, that was perhaps rolled back."""
         verb, failure = self._source.failure(one)
         if failure is not None and self._try([], [failure]):

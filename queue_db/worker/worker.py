@@ -19,15 +19,14 @@ from queue_db.database.masking import masked
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.verbs.settle import UNKNOWN_GRACE
-from queue_db.worker.events import Hook
+from queue_db.worker.events import Hook, Summary
 from queue_db.worker.feed_slots import open_cursors, warn_of_failed
-from queue_db.worker.handlers import Executor, Handler, Handlers, Handling, Wrapper, check_runs
+from queue_db.worker.handlers import Executor, Handler, Handlers, HandlerSpec, Wrapper, check_runs
+from queue_db.worker.limits import ConcurrencyLimits
 from queue_db.worker.options import Mode, Options, UnknownKinds, WorkerOptions
+from queue_db.worker.process_main import JobSnapshot
 from queue_db.worker.run import Run
-from queue_db.worker.shares import Shares
 from queue_db.worker.signals import Commands, Quiet, Stop, signals_queued
-from queue_db.worker.snapshot import JobSnapshot
-from queue_db.worker.summary import Summary
 
 _Handler = TypeVar("_Handler", bound=Handler)
 _ProcessHandler = TypeVar("_ProcessHandler", bound=Callable[[JobSnapshot], Any])
@@ -38,9 +37,9 @@ class Worker:
     """Runs the jobs of some queues until it is stopped.
 
     One thread claims for all queues, as many jobs as there are free slots. Handlers run on threads, or if they are ``async def`` on
-    one event loop. One thread reports their results, many jobs in one statement; one extends the leases of all jobs in hand; others
-    enqueue the jobs of schedules and do maintenance. With the connection that listens to notifications, where the database has
-    them, the worker uses five connections.
+    one event loop. One thread reports their results, many jobs in one statement; one extends the leases of all jobs in hand; one
+    enqueues the jobs of schedules and does maintenance, and is relieved while it waits for a lock. With the connection that listens
+    to notifications, where the database has them, the worker uses five connections.
 
     :param queues: a queue's name; a list of names, in order of precedence; or how many jobs of each may be in hand at once. With
         ``feeds`` they may be left out: then those where its messages become jobs.
@@ -236,9 +235,9 @@ class Worker:
 
         return add
 
-    def keeps(self, handling: Handling | None) -> float | None:
+    def keeps(self, spec: HandlerSpec | None) -> float | None:
         """For how long a job that this handler has completed is kept, seconds; None or 0: not at all."""
-        return self.options.keep if handling is None or handling.keep is None else handling.keep
+        return self.options.keep if spec is None or spec.keep is None else spec.keep
 
     def on(self, hook: Hook) -> Hook:
         """Call ``hook`` with each :class:`~queue_db.worker.events.JobEvent`; usable as a decorator."""
@@ -362,7 +361,7 @@ class Worker:
             self.db.queue(queue)  # refuses invalid names
 
     @property
-    def shares(self) -> Shares:
+    def shares(self) -> ConcurrencyLimits:
         """How many jobs of which queue may be in hand."""
         return self.options.shares
 

@@ -13,8 +13,7 @@ from sqlalchemy import event
 
 from queue_db import LeasedJob, Queue, QueueDB, Verdict
 from queue_db.verbs.fenced_change import FencedChange
-from queue_db.worker.heartbeat import Heartbeat
-from queue_db.worker.in_flight import InFlight
+from queue_db.worker.leases import Heartbeat, InFlight
 from tests.patience import PATIENCE
 from tests.races.interleaving import patient
 

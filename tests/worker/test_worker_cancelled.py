@@ -8,10 +8,9 @@ import pytest
 from queue_db import Verdict
 from queue_db.testing import counted_statements
 from queue_db.verbs.fenced_change import Verbs
-from queue_db.worker import Worker, lease_check
+from queue_db.worker import Worker, leases
 from queue_db.worker.events import EventType
-from queue_db.worker.in_flight import InFlight
-from queue_db.worker.lease_check import LeaseCheck
+from queue_db.worker.leases import InFlight, LeaseCheck
 from tests.patience import PATIENCE, wait_for
 from tests.worker.serving import serving
 
@@ -67,7 +66,7 @@ def test_a_handler_that_runs_hears_that_its_job_was_cancelled(queue, open_db, ru
 def never_checks(monkeypatch):
     """Without a notification a worker checks after an hour."""
     monkeypatch.setattr("queue_db.worker.run.CHECK_EVERY", 3600.0)
-    monkeypatch.setattr(lease_check, "VALID_FOR", 7200.0)
+    monkeypatch.setattr(leases, "VALID_FOR", 7200.0)
 
 
 @pytest.mark.usefixtures("never_checks")
@@ -136,13 +135,13 @@ def test_coroutines_that_are_cancelled_before_their_handlers_leave_their_slots(q
         queue.enqueue("n", "blocks the loop")
         assert blocked.wait(PATIENCE)
         if waits:
-            monkeypatch.setattr(lease_check, "VALID_FOR", 0.0)
+            monkeypatch.setattr(leases, "VALID_FOR", 0.0)
             go.set()
         ids = queue.enqueue_many([("n", "never begins")] * 2)
         wait_for(lambda: others.stats().running == 2 + (not waits))
         assert all(others.cancel(job_id) for job_id in ids)
         wait_for(lambda: worker.summary.lost == 2)
-        monkeypatch.setattr(lease_check, "VALID_FOR", 3600.0)
+        monkeypatch.setattr(leases, "VALID_FOR", 3600.0)
         go.set()
         queue.enqueue_many([("n", "meets")] * 3)
         wait_for(lambda: worker.summary.completed == 4)
@@ -256,12 +255,12 @@ class Busy:
 def test_a_job_that_was_not_checked_for_long_waits_for_a_check(queue, checking, monkeypatch):
     """The database did not answer, or the thread that checks was late."""
     in_flight, check, lost = checking
-    monkeypatch.setattr(lease_check, "VALID_FOR", 3600.0)
+    monkeypatch.setattr(leases, "VALID_FOR", 3600.0)
     queue.enqueue_many([("n", None)] * 2)
     jobs = queue.claim(2)
     in_flight.add(queue.name, jobs)
     assert all(map(check.valid, jobs))
-    monkeypatch.setattr(lease_check, "VALID_FOR", 0.0)
+    monkeypatch.setattr(leases, "VALID_FOR", 0.0)
     assert not any(map(check.valid, jobs))
     answers = {}
     threads = [threading.Thread(target=lambda job=job: answers.update({job.id: check.wait_until_valid(job)})) for job in jobs]
@@ -271,7 +270,7 @@ def test_a_job_that_was_not_checked_for_long_waits_for_a_check(queue, checking, 
     assert queue.cancel(jobs[0].id)
     check.check()
     threads[0].join(PATIENCE)
-    monkeypatch.setattr(lease_check, "VALID_FOR", 3600.0)
+    monkeypatch.setattr(leases, "VALID_FOR", 3600.0)
     check.check()
     threads[1].join(PATIENCE)
     assert answers == {jobs[0].id: False, jobs[1].id: True}

@@ -10,7 +10,7 @@ from queue_db.concurrency.pauses import Idle
 from queue_db.store import Transaction, controls
 from queue_db.testing import counted_statements
 from queue_db.worker import Worker
-from queue_db.worker.allowance import Allowance
+from queue_db.worker.limits import RateLimiter
 from tests.patience import HOURS, PATIENCE, wait_for
 from tests.worker.serving import serving
 
@@ -21,7 +21,7 @@ AN_HOUR = 3_600_000_000
 @pytest.fixture
 def heeded(monkeypatch):
     """What is said about queues is asked before each claim."""
-    monkeypatch.setattr("queue_db.worker.allowance.REFRESH", 0.0)
+    monkeypatch.setattr("queue_db.worker.limits.REFRESH", 0.0)
 
 
 def test_controls_are_kept_and_taken_back(queue, open_db):
@@ -98,7 +98,7 @@ def test_until_empty_ends_at_paused_queues_and_not_at_limited_ones(queue, db, na
     assert serving(queue, print).run(until_empty=True).completed == 0
     queue.resume()
     queue.limit(concurrency=1)
-    rival = Allowance(open_db(worker="rival"), [queue.name], 60.0, most=lambda queue: 1, in_hand=lambda queue: 0)
+    rival = RateLimiter(open_db(worker="rival"), [queue.name], 60.0, most=lambda queue: 1, in_hand=lambda queue: 0)
     rival.refresh()
     assert rival.spend(queue.name, 1) == 1
     thread = threading.Thread(target=worker.run, kwargs={"until_empty": True})
@@ -181,9 +181,9 @@ def sent(db, monkeypatch):
 def nothing_but_events(monkeypatch):
     """Whatever waits for time waits for an hour."""
     for name, value in (
-        ("allowance.REFRESH", 3600.0),
-        ("allowance.ASK_AGAIN", (3600.0, 3600.0)),
-        ("claimer._REFUSED", 3600.0),
+        ("limits.REFRESH", 3600.0),
+        ("limits.ASK_AGAIN", (3600.0, 3600.0)),
+        ("fetcher._REFUSED", 3600.0),
     ):
         monkeypatch.setattr(f"queue_db.worker.{name}", value)
     monkeypatch.setattr(Idle, "next", lambda idle: idle._longest)
@@ -223,11 +223,11 @@ def test_a_job_that_ends_at_the_limit_wakes_a_worker_that_waits_for_another_queu
 
 def test_until_empty_ends_while_a_rival_has_the_last_job_and_all_that_the_limit_allows(queue, open_db, sent, monkeypatch):
     """It has asked for a share in vain, and goes on asking: it must see that nothing is left to ask for."""
-    monkeypatch.setattr("queue_db.worker.allowance.ASK_AGAIN", (0.0, 0.0))
+    monkeypatch.setattr("queue_db.worker.limits.ASK_AGAIN", (0.0, 0.0))
     queue.limit(concurrency=1)
     queue.enqueue("n")
     other = open_db(worker="rival")
-    rival = Allowance(other, [queue.name], 60.0, most=lambda queue: 1, in_hand=lambda queue: 0)
+    rival = RateLimiter(other, [queue.name], 60.0, most=lambda queue: 1, in_hand=lambda queue: 0)
     rival.refresh()
     assert rival.spend(queue.name, 1) == 1
     worker = serving(queue, lambda job: None, poll=0.01)
@@ -247,8 +247,8 @@ def test_until_empty_ends_while_a_rival_has_the_last_job_and_all_that_the_limit_
 @pytest.mark.usefixtures("nothing_but_events")
 def test_a_worker_whose_rivals_have_it_all_asks_now_and_then(queue, db, open_db, sent):
     queue.limit(concurrency=3)
-    rival = Allowance(open_db(worker="rival"), [queue.name], 60.0, most=lambda queue: 3, in_hand=lambda queue: 3)
-    mine = Allowance(db, [queue.name], 60.0, most=lambda queue: 9, in_hand=lambda queue: 0)
+    rival = RateLimiter(open_db(worker="rival"), [queue.name], 60.0, most=lambda queue: 3, in_hand=lambda queue: 3)
+    mine = RateLimiter(db, [queue.name], 60.0, most=lambda queue: 9, in_hand=lambda queue: 0)
     for one in (rival, mine):
         one.refresh()
     assert rival.places(queue.name, 9) == 9
@@ -329,17 +329,17 @@ def test_two_workers_that_ask_at_once_do_not_get_more_than_there_is(queue, open_
 
 
 def test_a_share_comes_back_when_a_worker_stops_or_is_rescued(queue, open_db, monkeypatch):
-    monkeypatch.setattr("queue_db.worker.allowance.ASK_AGAIN", (0.0, 0.0))
+    monkeypatch.setattr("queue_db.worker.limits.ASK_AGAIN", (0.0, 0.0))
     queue.limit(concurrency=2)
     queue.enqueue_many([("n", None)] * 4)
     first = open_db()
     serving(first.queue(queue.name), lambda job: None).run(until_empty=True)
     queue.enqueue("n")
     dead = open_db(worker="dead")
-    allowance = Allowance(dead, [queue.name], 60.0, most=lambda queue: 2, in_hand=lambda queue: 0)
-    allowance.refresh()
-    assert allowance.spend(queue.name, 2) == 2, "the worker that stopped has kept its share"
-    alive = Allowance(open_db(worker="alive"), [queue.name], 60.0, most=lambda queue: 2, in_hand=lambda queue: 0)
+    limiter = RateLimiter(dead, [queue.name], 60.0, most=lambda queue: 2, in_hand=lambda queue: 0)
+    limiter.refresh()
+    assert limiter.spend(queue.name, 2) == 2, "the worker that stopped has kept its share"
+    alive = RateLimiter(open_db(worker="alive"), [queue.name], 60.0, most=lambda queue: 2, in_hand=lambda queue: 0)
     alive.refresh()
     assert alive.spend(queue.name, 2) == 0
     first.rescue("dead")
@@ -411,13 +411,13 @@ def test_a_claim_that_fails_uses_nothing_of_the_rate(queue, running, monkeypatch
 
 
 def test_unlimited_queues_cost_one_look_a_second(queue: Queue, db, monkeypatch):
-    monkeypatch.setattr("queue_db.worker.allowance.REFRESH", HOURS)  # the second is not over before the loop is
-    allowance = Allowance(db, [queue.name], 60.0, most=lambda queue: 10, in_hand=lambda queue: 0)
-    allowance.refresh()
+    monkeypatch.setattr("queue_db.worker.limits.REFRESH", HOURS)  # the second is not over before the loop is
+    limiter = RateLimiter(db, [queue.name], 60.0, most=lambda queue: 10, in_hand=lambda queue: 0)
+    limiter.refresh()
     with counted_statements(db.database.engine) as statements:
         for _ in range(100):
-            allowance.refresh()
-            assert allowance.allows(queue.name)
-            assert allowance.spend(queue.name, 10) == 10
-            allowance.refund(queue.name, 3)
+            limiter.refresh()
+            assert limiter.allows(queue.name)
+            assert limiter.spend(queue.name, 10) == 10
+            limiter.refund(queue.name, 3)
     assert statements == []

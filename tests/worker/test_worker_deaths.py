@@ -282,7 +282,7 @@ def test_deaths_in_threads_with_reused_numbers_are_those_of_others(queue, db, na
     thread.start()
     assert begun.wait(PATIENCE)
     worker.stop()
-    wait_for(lambda: not any(one.name.startswith("queue_db claimer") for one in threading.enumerate()))
+    wait_for(lambda: not any(one.name.startswith("queue_db fetcher") for one in threading.enumerate()))
     others = db.queue(f"{name}-others")
     others.enqueue_many([("n", None)] * buried)
 
@@ -315,7 +315,7 @@ def test_a_job_that_the_thread_of_a_handler_buries_is_counted_once(queue, db):
         assert buried.is_set() or job.bury("at last")
 
     def try_to_bury(job):
-        if threading.get_ident() == claimer and not buried.is_set():
+        if threading.get_ident() == fetcher and not buried.is_set():
             assert job.bury("by a thread")
             buried.set()
 
@@ -324,9 +324,9 @@ def test_a_job_that_the_thread_of_a_handler_buries_is_counted_once(queue, db):
     thread = threading.Thread(target=worker.run)
     thread.start()
     assert begun.wait(PATIENCE)
-    (claimer,) = [one.ident for one in threading.enumerate() if one.name == f"queue_db claimer of {queue.name!r}"]
+    (fetcher,) = [one.ident for one in threading.enumerate() if one.name == f"queue_db fetcher of {queue.name!r}"]
     worker.stop()
-    wait_for(lambda: claimer not in [one.ident for one in threading.enumerate()])
+    wait_for(lambda: fetcher not in [one.ident for one in threading.enumerate()])
     go.set()
     thread.join(PATIENCE)
     assert (worker.summary.dead, worker.summary.lost, worker.summary.completed) == (1, 0, 0)

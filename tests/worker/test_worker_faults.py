@@ -129,7 +129,7 @@ def test_while_the_database_is_away_it_asks_ever_more_rarely(kind, queue, runnin
     wait = threading.Event.wait
 
     def counted(event, timeout=None):
-        if timeout is not None and threading.current_thread().name.startswith("queue_db claimer"):
+        if timeout is not None and threading.current_thread().name.startswith("queue_db fetcher"):
             pauses.append(timeout)
         return wait(event, timeout)
 

@@ -10,6 +10,7 @@ from queue_db.backoff import constant
 from queue_db.insights import findings
 from queue_db.instrumentation import prometheus
 from queue_db.worker import Worker
+from queue_db.worker.events import Results
 from tests.patience import PATIENCE, wait_for
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
@@ -82,6 +83,38 @@ def test_the_stop_of_a_run_that_ended_by_itself_does_not_end_the_next_one(queue,
     with worker:
         assert done.wait(PATIENCE)
     assert worker.summary.completed == 1
+
+
+@SQLITE
+def test_timeouts_are_watched_while_a_stop_releases_what_was_claimed_ahead(queue, running, monkeypatch):
+    """The release may wait for the database."""
+    begun, releasing, go = threading.Event(), threading.Event(), threading.Event()
+    release = Results.release
+
+    def wait_and_release(results, jobs):
+        releasing.set()
+        assert go.wait(PATIENCE)
+        release(results, jobs)
+
+    monkeypatch.setattr(Results, "release", wait_and_release)
+    worker = Worker(queue.db, queue.name, concurrency=1, prefetch=4)
+
+    @worker.handles("n", timeout=0.5, backoff=constant(1000))
+    def handler(job):
+        begun.set()
+        assert go.wait(PATIENCE)
+
+    queue.enqueue_many([("n", None)] * 3)
+    with running(worker):
+        try:
+            assert begun.wait(PATIENCE)
+            worker.stop()
+            assert releasing.wait(PATIENCE)
+            wait_for(lambda: worker.summary.failed == 1)
+        finally:
+            go.set()
+    assert (worker.summary.failed, worker.summary.released) == (1, 2)
+    assert queue.stats().available == 2
 
 
 @SQLITE

@@ -11,8 +11,7 @@ from queue_db import State, TransientStorageError
 from queue_db.db import QueueDB
 from queue_db.testing import SettableClock
 from queue_db.verbs.fenced_change import Verbs
-from queue_db.worker.heartbeat import Heartbeat
-from queue_db.worker.in_flight import InFlight
+from queue_db.worker.leases import Heartbeat, InFlight
 from queue_db.worker.maintenance import run_periodically
 from tests.patience import PATIENCE, wait_for
 from tests.worker.serving import serving
@@ -182,7 +181,7 @@ def test_a_handler_that_returns_while_its_job_is_abandoned_frees_its_slot(queue,
 
     in_flight.remove = removed
     assert in_flight.abandon(jobs[0]) == (moment == "after")
-    assert in_flight.in_use(None) == in_flight.in_use(queue.name) == 0
+    assert in_flight.slots_in_use() == in_flight.in_use(queue.name) == 0
 
 
 @contextmanager

@@ -332,7 +332,7 @@ def test_a_settle_that_always_fails_leaves_the_job_to_its_lease(queue, log, monk
         raise StorageError("the disk is on fire")
 
     monkeypatch.setattr(queue, "complete_many", broken)
-    monkeypatch.setattr("queue_db.worker.acknowledger.SETTLE_FOR", 0.0)
+    monkeypatch.setattr("queue_db.worker.completer.SETTLE_FOR", 0.0)
     job_id = queue.enqueue("n")
     summary = serving(queue, lambda job: None).run(until_empty=True)
     assert (summary.completed, summary.lost) == (0, 1)

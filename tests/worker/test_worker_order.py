@@ -7,9 +7,9 @@ import pytest
 
 from queue_db import Capability, Queue, Retry
 from queue_db.testing import SettableClock
-from queue_db.worker import Worker, claimer
-from queue_db.worker.executors import Threads
-from queue_db.worker.turns import Turns
+from queue_db.worker import Worker, fetcher
+from queue_db.worker.executor import Threads
+from queue_db.worker.order import FairOrder
 from tests.patience import PATIENCE, wait_for
 
 LOW = 150
@@ -54,8 +54,8 @@ def frozen(open_db):
 def test_a_job_that_becomes_due_in_a_higher_queue_is_next(frozen, name, how, options, monkeypatch):
     """After the jobs in hand and one claim that is under way; nothing notifies this worker of the job."""
     monkeypatch.setattr("queue_db.store.wakeups.Notifications.due", lambda *_: False)
-    monkeypatch.setattr(claimer, "POLL_EVERY", 3600.0)
-    monkeypatch.setattr(claimer, "POLL_AFTER", 10**9)
+    monkeypatch.setattr(fetcher, "POLL_EVERY", 3600.0)
+    monkeypatch.setattr(fetcher, "POLL_AFTER", 10**9)
     clock, db, other = frozen
     high, low = f"{name}-high", f"{name}-low"
 
@@ -83,8 +83,8 @@ def test_a_job_that_becomes_due_in_a_higher_queue_is_next(frozen, name, how, opt
 @pytest.mark.parametrize("kind", ["sqlite"])
 def test_a_claim_that_does_not_ask_lets_the_lower_queue_go_first(frozen, name, monkeypatch):
     """The control for the test above: it can fail."""
-    monkeypatch.setattr(claimer, "POLL_EVERY", 3600.0)
-    monkeypatch.setattr(claimer, "POLL_AFTER", 10**9)
+    monkeypatch.setattr(fetcher, "POLL_EVERY", 3600.0)
+    monkeypatch.setattr(fetcher, "POLL_AFTER", 10**9)
     monkeypatch.setattr(Queue, "claim_unless", lambda queue, due, *arguments, **options: queue.claim(*arguments, **options))
     _, db, other = frozen
     high, low = f"{name}-high", f"{name}-low"
@@ -164,9 +164,9 @@ def test_weights_are_kept_while_all_queues_are_full(db, name):
 
 def test_a_queue_with_weights_that_was_empty_is_polled_soon(db, open_db, name, monkeypatch):
     monkeypatch.setattr("queue_db.store.wakeups.Notifications.due", lambda *_: False)
-    monkeypatch.setattr(claimer, "POLL_EVERY", 3600.0)
-    monkeypatch.setattr(claimer, "POLL_AFTER", 10)
-    monkeypatch.setattr(claimer, "POLL_REST", 0)
+    monkeypatch.setattr(fetcher, "POLL_EVERY", 3600.0)
+    monkeypatch.setattr(fetcher, "POLL_AFTER", 10)
+    monkeypatch.setattr(fetcher, "POLL_REST", 0)
     high, low = f"{name}-high", f"{name}-low"
     other = open_db()
     seen = Seen(high, lambda: other.queue(high).enqueue("n"))
@@ -180,9 +180,9 @@ def test_a_queue_with_weights_that_was_empty_is_polled_soon(db, open_db, name, m
 def test_a_busy_worker_looks_now_and_then(db, open_db, name, monkeypatch):
     """At what no claim of a lower queue asks: a job of a priority that this process has never met."""
     monkeypatch.setattr("queue_db.store.wakeups.Notifications.due", lambda *_: False)
-    monkeypatch.setattr(claimer, "POLL_EVERY", 3600.0)
-    monkeypatch.setattr(claimer, "POLL_AFTER", 10)
-    monkeypatch.setattr(claimer, "POLL_REST", 0)
+    monkeypatch.setattr(fetcher, "POLL_EVERY", 3600.0)
+    monkeypatch.setattr(fetcher, "POLL_AFTER", 10)
+    monkeypatch.setattr(fetcher, "POLL_REST", 0)
     high, low = f"{name}-high", f"{name}-low"
     other = open_db()
     seen = Seen(high, lambda: other.queue(high).enqueue("n", priority=7))
@@ -210,18 +210,18 @@ def test_a_job_that_nobody_can_claim_does_not_stop_the_lower_queues(db, open_db,
 
 
 def test_turns_are_within_one_job_of_the_weights():
-    turns = Turns(["a", "b"], {"a": 9, "b": 1})
+    turns = FairOrder(["a", "b"], {"a": 9, "b": 1})
     room = {"a": 500, "b": 500}
     taken = Counter()
     for batch in (1, 7, 2, 500, 1, 1, 30):
         taken.update(turns.split(room, batch))
         assert abs(taken["a"] - 0.9 * taken.total()) <= 1
     assert turns.split({"a": 2, "b": 500}, 10) == {"a": 2, "b": 8}
-    assert Turns(["a", "b"], None).split({"b": 3, "a": 2}, 4) == {"a": 2, "b": 3}
+    assert FairOrder(["a", "b"], None).split({"b": 3, "a": 2}, 4) == {"a": 2, "b": 3}
 
 
 def test_a_queue_that_was_empty_has_not_saved_up_its_turns():
-    turns = Turns(["a", "b"], {"a": 1, "b": 1})
+    turns = FairOrder(["a", "b"], {"a": 1, "b": 1})
     for _ in range(1000):
         turns.split({"b": 10}, 1)
     taken = Counter(turns.split({"a": 1000, "b": 1000}, 100))
@@ -229,7 +229,7 @@ def test_a_queue_that_was_empty_has_not_saved_up_its_turns():
 
 
 def test_jobs_that_did_not_come_are_not_counted():
-    turns = Turns(["a", "b"], {"a": 1, "b": 1})
+    turns = FairOrder(["a", "b"], {"a": 1, "b": 1})
     assert turns.split({"a": 10, "b": 10}, 4) == {"a": 2, "b": 2}
     turns.came("a", 2, 0)
     assert turns.split({"a": 10, "b": 10}, 2) == {"a": 2}

@@ -8,7 +8,7 @@ import pytest
 from queue_db import PermanentStorageError, QueueDB, StorageError, TransientStorageError
 from queue_db.monitoring.sampling import Sampling
 from queue_db.worker import Worker
-from queue_db.worker.outages import REPEAT, Activity, Outages
+from queue_db.worker.logs import REPEAT, Activity, Outages
 from queue_db.worker.registration import Registration
 from tests.patience import PATIENCE
 
@@ -171,7 +171,7 @@ def test_a_task_that_outlives_its_worker_warns_of_no_closed_database(own_url, na
         worker = Worker(db, name)
         worker.handles("n")(lambda job: began.wait(PATIENCE))
         assert worker.run(until_empty=True).completed == 1
-        (cleanup,) = [thread for thread in threading.enumerate() if thread.name == f"queue_db cleanup of {name!r}"]
+        (cleanup,) = [thread for thread in threading.enumerate() if thread.name == f"queue_db maintenance of {name!r}"]
     go_on.set()
     cleanup.join(PATIENCE)
     assert not cleanup.is_alive()

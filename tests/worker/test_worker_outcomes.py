@@ -12,10 +12,9 @@ from queue_db.model import DeathReason
 from queue_db.store import Transaction, settle
 from queue_db.testing import SettableClock, drain, inline
 from queue_db.worker import Worker
-from queue_db.worker.acknowledger import Acknowledger
+from queue_db.worker.completer import Completer, JobResult
 from queue_db.worker.events import EventType
 from queue_db.worker.run import RETRY
-from queue_db.worker.settling import Done
 from tests.patience import PATIENCE
 from tests.worker.serving import serving
 
@@ -29,9 +28,11 @@ def acknowledged(jobs, outcomes):
     def settled(done, verdict):
         verdicts[done.job.id] = verdict
 
-    reporting = Acknowledger(settled, RETRY)
+    reporting = Completer(settled, RETRY)
     for job, outcome in zip(jobs, outcomes, strict=True):
-        reporting.put(Done(job, None, outcome, reporting.expect()))
+        pending = object()
+        reporting.pending[pending] = None
+        reporting.put(JobResult(job, None, outcome, pending))
     reporting.close()
     reporting.run()
     assert len(reporting) == 0
@@ -345,9 +346,9 @@ class Archive:
 def test_a_result_that_the_database_refuses_does_not_hold_up_the_others(open_db, name, log, monkeypatch):
     removal = Archive()
     queue = open_db(removal=removal).queue(name)
-    monkeypatch.setattr("queue_db.worker.acknowledger.WITHIN", 0.2)
+    monkeypatch.setattr("queue_db.worker.completer.WITHIN", 0.2)
     monkeypatch.setattr("queue_db.worker.run.RETRY", (0.001, 0.001))
-    monkeypatch.setattr("queue_db.worker.acknowledger.SETTLE_FOR", 1.0)
+    monkeypatch.setattr("queue_db.worker.completer.SETTLE_FOR", 1.0)
     queue.enqueue_many([("n", 1), ("refused", 2), ("n", 3)])
     worker = serving(queue, lambda job: None)
     lost = []

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from queue_db.worker import pace
-from queue_db.worker.executors import Threads
-from queue_db.worker.pace import Pace
+from queue_db.worker import order
+from queue_db.worker.executor import Threads
+from queue_db.worker.order import FetchPacing
 from tests.patience import PATIENCE, wait_for
 
 HOUR = 3600.0
@@ -16,13 +16,13 @@ class Hand:
     """Jobs in hand, as a claimer and its handlers change them."""
 
     def __init__(self, monkeypatch):
-        monkeypatch.setattr(pace, "LONGEST", HOUR)
+        monkeypatch.setattr(order, "LONGEST", HOUR)
         self.number = 0
-        self.pace = Pace(lambda: self.number)
+        self.pace = FetchPacing(lambda: self.number)
 
     def claim(self, number):
         before, self.number = self.number, self.number + number
-        self.pace.claimed(HOUR, before)
+        self.pace.claimed(HOUR, before, number)
 
     def end(self, seconds):
         self.number -= 1

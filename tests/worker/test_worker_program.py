@@ -10,7 +10,7 @@ import pytest
 
 from queue_db import ArgumentError, ConfigurationError, State
 from queue_db.worker import Program
-from queue_db.worker.child_process import ChildProcess
+from queue_db.worker.processes import ChildProcess
 from tests.patience import PATIENCE, wait_for
 from tests.worker.serving import serving
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.parametrize("kind", ["sqlite"])
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that has ended may be late with its last words, and one that is told to end with its end."""
     monkeypatch.setattr("queue_db.worker.program._STDERR_END", PATIENCE)
-    monkeypatch.setattr("queue_db.worker.child_process.TERMINATE", PATIENCE)
+    monkeypatch.setattr("queue_db.worker.processes.TERMINATE", PATIENCE)
 
 
 def shell(command: str, **options: object) -> Program:

@@ -9,8 +9,7 @@ from sqlalchemy.exc import OperationalError
 from queue_db import ArgumentError, Verdict
 from queue_db.testing import counted_statements
 from queue_db.worker import Worker
-from queue_db.worker.in_flight import InFlight
-from queue_db.worker.progress import Progress
+from queue_db.worker.leases import InFlight, Progress
 from tests.patience import PATIENCE, wait_for
 from tests.worker import in_processes
 from tests.worker.in_processes import Meeting

@@ -13,10 +13,10 @@ import pytest
 
 from queue_db import State
 from queue_db.core import names_process
-from queue_db.worker.allowance import Allowance
+from queue_db.worker.limits import RateLimiter
+from queue_db.worker.processes import Supervisor as Supervising
+from queue_db.worker.processes import _Slot, _WorkerProcess
 from queue_db.worker.registration import Registration
-from queue_db.worker.supervisor import Supervisor as Supervising
-from queue_db.worker.supervisor import _Slot, _WorkerProcess
 from tests.patience import PATIENCE, wait_for
 from tests.worker.in_processes import Meeting
 
@@ -124,7 +124,7 @@ def test_one_that_fails_loses_to_a_report_that_was_not_read_yet(first, stopped):
     """Whether all are stopped depends on what the others have reported, and not on who is checked first."""
     code = (
         "import os, sys, time\n"
-        "from queue_db.worker.supervisor import SupervisorLink\n"
+        "from queue_db.worker.processes import SupervisorLink\n"
         "link = SupervisorLink.from_environment(os.environ)\n"
         f"link.report_started('one') if {first!r} == 'started' else link.send(b'nothing')\n"
         "time.sleep(1e6)\n"
@@ -253,10 +253,10 @@ def test_workers_of_one_chosen_name_are_told_apart(open_db, name, monkeypatch):
     rows = []
     for _ in range(2):
         db = open_db(worker="mail")
-        for module in ("registration", "allowance"):
+        for module in ("registration", "limits"):
             monkeypatch.setattr(f"queue_db.worker.{module}._NUMBERS", iter([1]))
         monkeypatch.setattr("queue_db.core._name", f"host:7-{len(rows):08x}")  # another process
-        rows.append((Registration(db, {name: 1}, lambda: ("working", 0, {}))._name, Allowance(db, [name], 60.0, int, int)._name))
+        rows.append((Registration(db, {name: 1}, lambda: ("working", 0, {}))._name, RateLimiter(db, [name], 60.0, int, int)._name))
     assert len({pair[0] for pair in rows}) == len({pair[1] for pair in rows}) == 2
     assert all(row.startswith("mail#") for pair in rows for row in pair)
 

@@ -165,7 +165,7 @@ def test_hooks_cost_no_statement(worker, queue):
     sent = []
 
     def note(_connection, _cursor, statement, *_):
-        if threading.current_thread().name.startswith(("queue_db handler", "queue_db acknowledger")):
+        if threading.current_thread().name.startswith(("queue_db handler", "queue_db completer")):
             sent.append(statement)
 
     event.listen(queue.db.database.engine, "before_cursor_execute", note)

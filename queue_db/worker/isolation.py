@@ -18,7 +18,7 @@ from queue_db.leased_job import LeasedJob
 from queue_db.model import Verdict
 from queue_db.queue import Queue
 from queue_db.store import history
-from queue_db.worker.in_flight import InFlight
+from queue_db.worker.leases import InFlight
 
 log = logging.getLogger("queue_db.worker")
 
@@ -26,8 +26,8 @@ log = logging.getLogger("queue_db.worker")
 _CHECK = 0.02
 
 
-class Alone:
-    """Runs suspects one after the other, from the claimer's thread: nothing is claimed meanwhile.
+class PoisonIsolation:
+    """Runs suspects one after the other, from the fetcher's thread: nothing is claimed meanwhile.
 
     :param busy: whether a result is not reported yet.
     :param stopping: set when no more jobs may begin.
@@ -52,11 +52,11 @@ class Alone:
         self._meanwhile = meanwhile
         self._retry = retry
 
-    def suspects(self, jobs: Sequence[LeasedJob]) -> list[LeasedJob]:
-        """Those of these jobs, of one queue, that must run alone. Their attempts are not counted until they begin."""
-        last = [job for job in jobs if 1 < job.attempts >= job.max_attempts]
-        if not last:
-            return []
+    def suspects(self, last: Sequence[LeasedJob]) -> list[LeasedJob]:
+        """Those of these jobs, of one queue, that must run alone. Their attempts are not counted until they begin.
+
+        :param last: begin their last attempts, which are not their first ones.
+        """
         try:
             failed = self._core.read(history.last_failed, [job.id for job in last])
             found = [job for job in last if failed.get(job.id) != job.attempts - 1]

@@ -12,7 +12,7 @@ from queue_db.feeds.waiting import Waiting
 _Found = TypeVar("_Found")
 
 
-class Lookout:
+class IdlePoller:
     """One idle slot waits for notifications of new messages, and looks after each and from time to time; the others wait for its
     place. The slot that finds something gives it up: the next one looks at once, since there may be more.
 

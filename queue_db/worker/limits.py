@@ -1,18 +1,118 @@
-"""How many jobs a worker may claim from paused and limited queues: read once a second, and before a claim that may exceed it."""
+"""How many jobs of which queue a worker may have in hand, and how many it may claim from paused and limited queues."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 
+from queue_db import arguments
 from queue_db.concurrency.pauses import Pause
 from queue_db.core import ONCE
 from queue_db.db import QueueDB
+from queue_db.errors import ArgumentError
+from queue_db.leased_job import LeasedJob, row_of
 from queue_db.model import Controls
 from queue_db.store import controls
+from queue_db.store.schema import CURSOR_LENGTH, FEED_LENGTH, QUEUE_LENGTH
+from queue_db.verbs.claim import MAX_CLAIM
 from queue_db.worker.registration import own_name
+
+#: Jobs in hand at once where neither ``concurrency`` nor the queues set a number.
+CONCURRENCY = 10
+
+_MOST = 1000
+
+# Without a call of a function of ours: it is asked for each job.
+_PRIORITY: Callable[[LeasedJob], int] = attrgetter("_row.priority")
+
+
+@dataclass(frozen=True, slots=True)
+class ConcurrencyLimits:
+    """How many jobs may be in hand at once.
+
+    :param queues: how many of each queue, in the order of the queues.
+    :param total: how many in all.
+    :param ahead: how many more are claimed before a slot is free for them.
+    :param weights: the share of each queue while all have jobs; None: strictly in order.
+    """
+
+    queues: Mapping[str, int]
+    total: int
+    ahead: int = 0
+    weights: Mapping[str, int] | None = None
+
+    @property
+    def slots(self) -> int:
+        """Jobs in hand at most, those claimed ahead included."""
+        return self.total + self.ahead
+
+    def urgency(self) -> Callable[[LeasedJob], tuple[int, int] | int]:
+        """A key for the jobs in hand; the lowest begins first: by queue and priority, with weights in the order of the claims."""
+        if self.weights is not None:
+            return lambda job: 0
+        if len(self.queues) == 1:
+            return _PRIORITY
+        ranks = {queue: rank for rank, queue in enumerate(self.queues)}
+        return lambda job: (ranks[job.queue], row_of(job).priority)
+
+
+def shares_of(
+    queues: str | Sequence[str] | Mapping[str, int], concurrency: int | None, prefetch: int, weights: Mapping[str, int] | None
+) -> ConcurrencyLimits:
+    """The shares that these options of a worker describe.
+
+    :raises ArgumentError: a value is outside its allowed range.
+    """
+    if concurrency is not None:
+        arguments.whole("concurrency", concurrency, 1, _MOST)
+    arguments.whole("prefetch", prefetch, 0, MAX_CLAIM)
+    if isinstance(queues, Mapping):
+        most = {queue: arguments.whole(f"queues[{queue!r}]", number, 1, _MOST) for queue, number in queues.items()}
+        total = sum(most.values()) if concurrency is None else concurrency
+    else:
+        if not isinstance(queues, str | Sequence):
+            raise ArgumentError(f"queues={queues!r}: must be a queue's name, a list of names, or a mapping from names to numbers")
+        names = [arguments.name("queue", queue, QUEUE_LENGTH) for queue in ([queues] if isinstance(queues, str) else queues)]
+        total = CONCURRENCY if concurrency is None else concurrency
+        most = dict.fromkeys(names, total)
+    if not most:
+        raise ArgumentError("queues is empty: name at least one")
+    if weights is not None:
+        _check_weights(weights, most)
+    return ConcurrencyLimits(most, min(total, _MOST), prefetch, weights)
+
+
+def feed_slots(feeds: Mapping[str, int]) -> dict[str, int]:
+    """How many slots each shared cursor has, by ``feed:cursor``.
+
+    :raises ArgumentError: a value is outside its allowed range.
+    """
+    if not isinstance(feeds, Mapping):
+        raise ArgumentError(f"feeds={arguments.shown(feeds)}: must be a mapping from feed:cursor to a number of slots")
+    for name, number in feeds.items():
+        feed, colon, cursor = name.rpartition(":") if isinstance(name, str) else ("", "", "")
+        if not colon:
+            raise ArgumentError(f"feeds: {arguments.shown(name)} must be feed:cursor, such as orders:mailers")
+        arguments.name("feed", feed, FEED_LENGTH)
+        arguments.name("cursor", cursor, CURSOR_LENGTH)
+        arguments.whole(f"feeds[{name!r}]", number, 1, _MOST)
+    return dict(feeds)
+
+
+def _check_weights(weights: Mapping[str, int], queues: Mapping[str, int]) -> None:
+    if not isinstance(weights, Mapping):
+        raise ArgumentError(f"weights={arguments.shown(weights)}: must be a mapping from queues to numbers")
+    if weights.keys() != queues.keys():
+        raise ArgumentError(
+            f"weights={dict(weights)!r}: must have a weight for each of {', '.join(map(repr, queues))}, and no other"
+        )
+    for queue, weight in weights.items():
+        arguments.whole(f"weights[{queue!r}]", weight, 1)
+
 
 #: Seconds between two reads of the controls of the queues.
 REFRESH = 1.0
@@ -30,8 +130,8 @@ ASK_AGAIN = (0.02, 0.25)
 _NUMBERS = itertools.count(1)
 
 
-class Allowance:
-    """How many jobs one worker may claim. Only the claimer's thread uses it.
+class RateLimiter:
+    """How many jobs one worker may claim. Only the fetcher's thread uses it.
 
     :param lease: seconds for which its jobs are leased.
     :param most: how many jobs of a queue it can have in hand.
@@ -60,15 +160,19 @@ class Allowance:
         self._pauses: dict[str, Pause] = {}
         # When to try queues again that had no free places.
         self._try_again: dict[str, float] = {}
-        self._refresh_at = 0.0
+        #: When :meth:`refresh` reads the controls again, by ``time.monotonic``.
+        self.refresh_at = 0.0
+        #: Whether no queue was paused or limited when that was read last: then the other methods need not be asked.
+        self.unlimited = False
 
     def refresh(self) -> None:
         """Read the controls, unless that was done within a second, and reduce shares to what is used."""
         now = time.monotonic()
-        if now < self._refresh_at:
+        if now < self.refresh_at:
             return
+        self.unlimited = False
         self._controls = self._core.read(controls.read, self._queues)
-        self._refresh_at = now + REFRESH
+        self.refresh_at = now + REFRESH
         self._return_credit()
         for queue, share in list(self._shares.items()):
             used = max(self._in_hand(queue), self._used.pop(queue, 0))
@@ -78,6 +182,9 @@ class Allowance:
                 self._take(queue, used)
             else:
                 self._take(queue, share)
+        self.unlimited = not self._shares and not any(map(_limits, self._controls.values()))
+        if self.unlimited:
+            self._try_again.clear()
 
     def paused(self, queue: str) -> bool:
         """Whether this queue is paused."""
@@ -173,9 +280,13 @@ class Allowance:
     def _take(self, queue: str, wanted: int) -> None:
         share = self._core.write(controls.take_share, queue, self._name, wanted, self._lasts)
         if share is None:
-            self._refresh_at = 0.0  # the limit has been removed
+            self.refresh_at = 0.0  # the limit has been removed
             share = wanted
         self._shares[queue] = share
 
 
 _NONE = Controls()
+
+
+def _limits(of_queue: Controls) -> bool:
+    return of_queue.paused or of_queue.concurrency is not None or of_queue.rate is not None

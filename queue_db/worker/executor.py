@@ -1,0 +1,445 @@
+"""Calls handlers: functions on threads, some of them in processes, coroutines on an event loop. Ends calls early when it must."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from operator import itemgetter
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from queue_db.leased_job import LeasedJob
+from queue_db.model import DeathReason
+from queue_db.outcomes import Dead, checked
+from queue_db.worker.completer import Completer, JobResult, LeaseLost, PendingJob, is_last
+from queue_db.worker.events import EventType, Results, log_failure
+from queue_db.worker.handlers import Handler, HandlerSpec, Stoppable, timeout_error
+from queue_db.worker.leases import InFlight, LeaseCheck
+from queue_db.worker.logs import about, current
+from queue_db.worker.process_pool import ProcessPool
+
+if TYPE_CHECKING:
+    from queue_db.worker.worker import Worker
+
+log = logging.getLogger("queue_db.worker")
+
+# Seconds: the longest pause between two checks of the timeouts of functions.
+_CHECK_TIMEOUTS = 0.5
+
+Assignment = tuple[LeasedJob, HandlerSpec]
+
+Urgency = Callable[[LeasedJob], tuple[int, int] | int]
+"""A key: the job with the lowest begins first."""
+
+
+class Threads:
+    """Calls functions, each on one of ``number`` threads.
+
+    A thread that begins a job wakes the next one if more jobs wait. So functions that return at once run one after the other on one
+    thread, without a handover for each, and those that wait for something run beside each other.
+
+    The threads are daemons: a handler that does not return must not keep the process from ending.
+
+    :param urgency: the order in which waiting jobs begin; equal ones begin in the order in which they came.
+    """
+
+    def __init__(self, number: int, work: Callable[[LeasedJob, HandlerSpec], None], name: str, urgency: Urgency) -> None:
+        self._work = work
+        self._urgency = urgency
+        self._heap: list[tuple[tuple[int, int] | int, int, Assignment]] = []
+        self._numbers = count()
+        # True wakes a thread that has no job, None ends it.
+        self._wakes: SimpleQueue[bool | None] = SimpleQueue()
+        # Whether there is a True in it, or a thread that has just taken it: one at a time is enough.
+        self._waking = False
+        self._lock = threading.Lock()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"queue_db handler {index + 1} of {name}", daemon=True)
+            for index in range(number)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def begin(self, assignments: Sequence[Assignment]) -> None:
+        """Call these as soon as threads are free."""
+        with self._lock:
+            for assignment in assignments:
+                heappush(self._heap, (self._urgency(assignment[0]), next(self._numbers), assignment))
+            if not self._waking and self._heap:
+                self._wake()
+
+    def cancel(self, job: LeasedJob) -> None:
+        """Nothing: a thread cannot be stopped from outside. Its handler may read ``job.lost``."""
+
+    def unstarted(self) -> list[LeasedJob]:
+        """Take back the jobs that no thread has begun."""
+        with self._lock:
+            jobs = [assignment[0] for _, _, assignment in sorted(self._heap, key=itemgetter(0, 1))]
+            self._heap.clear()
+        return jobs
+
+    def close(self) -> None:
+        """Let the threads end when they are free."""
+        for _ in self._threads:
+            self._wakes.put(None)
+
+    def _run(self) -> None:
+        while self._wakes.get():
+            with self._lock:
+                self._waking = False
+            # What comes after this look wakes a thread, perhaps this one.
+            while self._heap and (assignment := self._next()) is not None:
+                self._work(*assignment)
+
+    def _next(self) -> Assignment | None:
+        """The job that begins now; None: no job waits."""
+        with self._lock:
+            heap = self._heap
+            if not heap:
+                return None
+            assignment = heappop(heap)[2]
+            if heap and not self._waking:
+                self._wake()
+            return assignment
+
+    def _wake(self) -> None:
+        """Wake a thread for the jobs that wait. With the lock, and unless one has been woken that has not yet looked."""
+        self._waking = True
+        self._wakes.put(True)
+
+
+class Loop:
+    """Calls coroutines, all on one event loop in a thread of its own.
+
+    :param work: ends the job, also when it is cancelled; raises nothing.
+    :param cancelled_early: ends a job whose coroutine was cancelled before its first step, so that ``work`` did not run.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[LeasedJob, HandlerSpec], Coroutine[Any, Any, None]],
+        cancelled_early: Callable[[LeasedJob], None],
+        name: str,
+    ) -> None:
+        self._work = work
+        self._cancelled_early = cancelled_early
+        self._tasks: dict[LeasedJob, asyncio.Task[Any]] = {}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=f"queue_db event loop of {name}", daemon=True)
+        self._thread.start()
+
+    def begin(self, assignments: Sequence[Assignment]) -> None:
+        """Call these at once."""
+        self._loop.call_soon_threadsafe(self._begin, list(assignments))
+
+    def cancel(self, job: LeasedJob) -> None:
+        """Cancel the coroutine of this job."""
+        self._loop.call_soon_threadsafe(self._cancel, job)
+
+    def call(self, job: LeasedJob, coroutine: Coroutine[Any, Any, object]) -> object:
+        """Run a coroutine and wait for it, in another thread than the loop's; :meth:`cancel` cancels it."""
+        return asyncio.run_coroutine_threadsafe(self._noted(job, coroutine), self._loop).result()
+
+    async def _noted(self, job: LeasedJob, coroutine: Coroutine[Any, Any, object]) -> object:
+        task = self._loop.create_task(coroutine)
+        self._tasks[job] = task
+        try:
+            return await task
+        finally:
+            del self._tasks[job]
+
+    def unstarted(self) -> list[LeasedJob]:
+        """None: no job waits here."""
+        return []
+
+    def close(self) -> None:
+        """Cancel the running coroutines and end the loop."""
+        with suppress(RuntimeError):  # closed before
+            self._loop.call_soon_threadsafe(self._end)
+
+    def _begin(self, assignments: list[Assignment]) -> None:
+        for job, spec in assignments:
+            task = self._loop.create_task(self._work(job, spec))
+            self._tasks[job] = task
+            task.add_done_callback(partial(self._ended, job))
+
+    def _ended(self, job: LeasedJob, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(job, None)
+        if task.cancelled():
+            self._cancelled_early(job)
+
+    def _cancel(self, job: LeasedJob) -> None:
+        task = self._tasks.get(job)
+        if task is not None:
+            task.cancel()
+
+    def _end(self) -> None:
+        for task in list(self._tasks.values()):
+            task.cancel()
+        self._loop.call_soon(self._loop.stop)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            self._loop.close()
+
+
+class Execution:
+    """The handler calls of one run.
+
+    :param slot_freed: called from any thread, when a slot is free again, with the seconds that its handler took if it was called.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        in_flight: InFlight,
+        results: Results,
+        completer: Completer,
+        slot_freed: Callable[[float | None], None],
+    ) -> None:
+        self._worker = worker
+        self._at_most_once = worker.options.at_most_once
+        self._in_flight = in_flight
+        self._results = results
+        self._completer = completer
+        self._pending = completer.pending
+        self._hooks = worker.hooks
+        self._keep = worker.options.keep
+        self._slot_freed = slot_freed
+        self.lease_check = LeaseCheck(worker.db.core, in_flight, self.lose, enabled=not self._at_most_once)
+        # Until when each function may run that has a timeout.
+        self._deadlines: dict[LeasedJob, tuple[float, HandlerSpec]] = {}
+        self._wrapped: dict[HandlerSpec, Handler] = {}
+        self._processes = ProcessPool()
+        self._threads: Threads | None = None
+        self._loop: Loop | None = None
+
+    # --- the thread in Worker.run() and the fetcher's -----------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the threads and the event loop that the handlers need."""
+        worker = self._worker
+        specs = worker.handlers.all()
+        if any(not one.asynchronous for one in specs):
+            self._threads = Threads(worker.shares.total, self._call, worker.names, worker.shares.urgency())
+        if any(one.asynchronous for one in specs):
+            self._loop = Loop(self._await, self._cancelled_early, worker.names)
+
+    def begin(self, assignments: Sequence[Assignment]) -> None:
+        """Call the handlers of these jobs as soon as slots are free."""
+        functions = assignments
+        if self._loop is not None:
+            functions = [one for one in assignments if not one[1].asynchronous]
+            if len(functions) < len(assignments):
+                self._loop.begin([one for one in assignments if one[1].asynchronous])
+        if functions and self._threads is not None:
+            self._threads.begin(functions)
+
+    def unstarted(self) -> list[LeasedJob]:
+        """Take back the jobs that wait for a slot; they are no longer in flight."""
+        return [] if self._threads is None else [job for job in self._threads.unstarted() if self._in_flight.remove(job)]
+
+    def stop(self) -> list[LeasedJob]:
+        """Take the jobs in flight from their handlers and stop these, as far as that is possible; return the jobs."""
+        jobs = [job for job in self._in_flight.jobs() if self._in_flight.abandon(job)]
+        if jobs:
+            for job in jobs:
+                self.cancel(job)
+            for spec in self._worker.handlers.all():
+                function: Any = spec.function
+                if isinstance(function, Stoppable):
+                    function.stop()
+        # Before the jobs are released: their next attempts must not begin while these processes run.
+        self._processes.close()
+        return jobs
+
+    def close(self) -> None:
+        """End the threads and the event loop."""
+        for executor in (self._threads, self._loop):
+            if executor is not None:
+                executor.close()
+
+    # --- handlers' threads ------------------------------------------------------------------------------------------
+
+    def _call(self, job: LeasedJob, spec: HandlerSpec) -> None:
+        outcome: object
+        began: float | None = None
+        try:
+            if not (self.lease_check.valid(job) or self.lease_check.wait_until_valid(job)):
+                self.returned(job)  # its lease was lost while it waited here
+                return
+            if spec.timeout is not None and spec.watched:
+                self._deadlines[job] = (time.monotonic() + spec.timeout, spec)
+            if self._hooks:
+                self._results.started(job)
+            began = time.monotonic()
+            current.set(job)
+            if spec.schema is not None:
+                spec.read(job)
+            outcome = (self._wrapped.get(spec) or self._wrapped_handler(spec))(job)
+            if outcome is not None:
+                outcome = checked(outcome)
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises fails its job only, and the thread goes on
+            outcome = error
+        current.set(None)
+        if spec.timeout is not None:
+            self._deadlines.pop(job, None)
+        self.finish(job, spec, outcome, began)
+
+    async def _await(self, job: LeasedJob, spec: HandlerSpec) -> None:
+        outcome: object
+        began: float | None = None
+        clock: asyncio.Timeout | None = None
+        try:
+            if not self.lease_check.valid(job) and not await asyncio.to_thread(self.lease_check.wait_until_valid, job):
+                self.returned(job)
+                return
+            self._results.started(job)
+            began = time.monotonic()
+            current.set(job)  # of this task
+            spec.read(job)
+            async with asyncio.timeout(spec.timeout) as clock:
+                outcome = checked(await self._wrapped_handler(spec)(job))
+        except TimeoutError as error:
+            outcome = timeout_error(spec) if clock is not None and clock.expired() else error
+        except BaseException as error:  # noqa: BLE001 - CancelledError too: we cancelled it, after its job was abandoned
+            outcome = error
+        self.finish(job, spec, outcome, began)
+
+    def call(self, job: LeasedJob, spec: HandlerSpec) -> object:
+        """Call a handler and wait for it; return its outcome, or what it raised. For messages: they are not in flight."""
+        current.set(job)
+        try:
+            if spec.schema is not None:
+                spec.read(job)
+            function = self._wrapped.get(spec) or self._wrapped_handler(spec)
+            if spec.asynchronous and self._loop is not None:
+                return self._loop.call(job, within_timeout(spec, function, job))
+            return checked(function(job))
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises fails its message only
+            return error
+        finally:
+            current.set(None)
+
+    def _cancelled_early(self, job: LeasedJob) -> None:
+        """A coroutine was cancelled before its first step; if we cancelled it, its job was abandoned before."""
+        self.finish(job, None, asyncio.CancelledError("cancelled before it began"))
+
+    def _wrapped_handler(self, spec: HandlerSpec) -> Handler:
+        """The handler with the wrappers around it."""
+        made = self._wrapped.get(spec)
+        if made is None:
+            function = None if spec.apart is None else partial(self._processes.call, spec)
+            made = spec.wrapped(self._worker.wrappers, function)
+            self._wrapped[spec] = made
+        return made
+
+    # --- the end of a job, in any thread ------------------------------------------------------------------------------
+
+    def finish(
+        self,
+        job: LeasedJob,
+        spec: HandlerSpec | None,
+        outcome: object,
+        began: float | None = None,
+        reason: DeathReason | None = None,
+    ) -> None:
+        """The handler of a job has ended, or was not called; report the outcome, unless the job was abandoned before.
+
+        :param began: when the handler was called, by ``time.monotonic``; None: it was not.
+        :param reason: why the job is dead, if it is and its handler has not decided that.
+        """
+        seconds = job.ran = None if began is None else time.monotonic() - began
+        if outcome is not None and outcome is job.misfit:
+            outcome, reason = Dead(f"parked: {outcome}"), DeathReason.PAYLOAD
+        pending: PendingJob = object()
+        self._pending[pending] = None
+        if self._in_flight.remove(job):
+            keep = self._keep if spec is None or spec.keep is None else spec.keep
+            verb = job.settled_by  # read before the report, which settles the job
+            done = JobResult(job, spec, outcome, pending, seconds, keep, reason)
+            if self._hooks:
+                self._results.ended(done)
+            self._completer.put(done)
+            if isinstance(outcome, BaseException) and (verb is not None or not self._is_last(job)):
+                log_failure(job, outcome, verb, seconds)
+        else:
+            self._pending.pop(pending, None)
+            self._in_flight.returned(job)
+            if began is not None:
+                message = "%r: the handler ended after its job was abandoned; the result does not count"
+                log.warning(message, job, extra=about(job, seconds=seconds))
+        self._slot_freed(seconds)
+
+    def returned(self, job: LeasedJob) -> None:
+        """An abandoned job has left its slot: its handler will not be called."""
+        self._in_flight.returned(job)
+        self._slot_freed(None)
+
+    def lose(self, job: LeasedJob) -> None:
+        """The lease of a job is lost. In the thread that extends leases, or that claims: neither waits for hooks and logs."""
+        self._end_early(job, None, LeaseLost())
+
+    def timeouts_every(self) -> float | None:
+        """Seconds between two checks of timeouts; None: no function has one."""
+        timeouts = [one.timeout / 4 for one in self._worker.handlers.all() if one.timeout is not None and one.watched]
+        return min(_CHECK_TIMEOUTS, *timeouts) if timeouts else None
+
+    def check_timeouts(self) -> None:
+        """Fail the attempts of functions that run longer than their timeouts."""
+        now = time.monotonic()
+        for job, (until, spec) in list(self._deadlines.items()):
+            if now < until or self._deadlines.pop(job, None) is None:
+                continue
+            if self._end_early(job, spec, timeout_error(spec), spec.timeout) and not self._is_last(job):
+                message = "%r: no result after %g s; its thread keeps a slot until it returns"
+                log.warning(message, job, spec.timeout, extra=about(job, EventType.FAILED, spec.timeout))
+
+    def _end_early(self, job: LeasedJob, spec: HandlerSpec | None, outcome: object, seconds: float | None = None) -> bool:
+        """Abandon a job whose handler runs, and report this outcome; False: the job was removed before."""
+        pending: PendingJob = object()
+        self._pending[pending] = None
+        if not self._in_flight.abandon(job):
+            self._pending.pop(pending, None)
+            return False
+        job.ran = seconds
+        self.cancel(job)
+        done = JobResult(job, spec, outcome, pending)
+        if self._hooks:
+            self._results.ended(done)
+        self._completer.put(done)
+        return True
+
+    def _is_last(self, job: LeasedJob) -> bool:
+        return self._at_most_once or is_last(job)
+
+    def cancel(self, job: LeasedJob) -> None:
+        """Let the handler of an abandoned job end, as far as that is possible."""
+        job.lost.set()
+        if self._loop is not None:
+            self._loop.cancel(job)
+        self._processes.cancel(job)
+
+
+async def within_timeout(spec: HandlerSpec, function: Handler, job: LeasedJob) -> object:
+    """Await a coroutine of a handler, no longer than its timeout."""
+    current.set(job)  # of this task
+    clock = asyncio.timeout(spec.timeout)
+    try:
+        async with clock:
+            return checked(await function(job))
+    except TimeoutError as error:
+        if clock.expired():
+            raise timeout_error(spec) from error
+        raise

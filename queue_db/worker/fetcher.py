@@ -1,0 +1,431 @@
+"""The fetcher: one thread claims for all queues of a worker, as many jobs as there are free slots, and waits between claims.
+
+:class:`Dispatch` takes the claimed jobs in the same thread: each gets its handler and begins, runs alone, or is settled without a
+call.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from queue_db.concurrency.pauses import Idle, Pause
+from queue_db.db import QueueDB
+from queue_db.errors import QueueDBError, StorageError, UnknownKindError
+from queue_db.leased_job import LeasedJob, hand_to_worker, row_of
+from queue_db.model import DeathReason
+from queue_db.notifications.wakeup import Wakeup
+from queue_db.outcomes import Dead
+from queue_db.store.wakeups import cancelled_in
+from queue_db.verbs.claim import MAX_CLAIM
+from queue_db.worker.completer import Unknown
+from queue_db.worker.events import Results
+from queue_db.worker.executor import Assignment, Execution
+from queue_db.worker.isolation import PoisonIsolation
+from queue_db.worker.leases import InFlight, Progress
+from queue_db.worker.limits import RateLimiter
+from queue_db.worker.logs import about, outages_of
+from queue_db.worker.options import Options
+from queue_db.worker.order import FairOrder, FetchPacing
+
+if TYPE_CHECKING:
+    from queue_db.worker.handlers import HandlerSpec
+    from queue_db.worker.worker import Worker
+
+log = logging.getLogger("queue_db.worker")
+
+#: While some queues have jobs, the others are polled once in this many seconds, or once in this many jobs, …
+POLL_EVERY = 0.05
+POLL_AFTER = 100
+
+#: … but not before this many times the duration of the last poll has passed: polls take a fortieth of the time at most.
+POLL_REST = 40
+
+#: While there is no wait, notifications of cancelled jobs are read once in this many seconds.
+READ_EVERY = 0.05
+
+# Seconds of the longest wait when all queues with free places are paused or at their limits.
+_REFUSED = 0.05
+
+# The most kinds without handlers that are logged by name.
+_MOST_KINDS = 1000
+
+
+class Fetcher:
+    """The claim loop.
+
+    :param in_flight: the jobs in hand.
+    :param idle: whether no job is in hand and all results are reported.
+    :param drained: called when the last slot is free after :meth:`stop`, in the thread whose job ended.
+    :param quiet: while it is set, nothing is claimed.
+    :param cancelled: gets the ids of cancelled jobs, from notifications.
+    """
+
+    def __init__(
+        self,
+        db: QueueDB,
+        options: Options,
+        *,
+        retry: tuple[float, float],
+        in_flight: InFlight,
+        idle: Callable[[], bool],
+        drained: Callable[[], None],
+        quiet: threading.Event,
+        cancelled: Callable[[set[int]], None],
+    ) -> None:
+        self._db = db
+        self._limits = limits = options.shares
+        self._queues = {name: db.queue(name) for name in limits.queues}
+        self._slots = limits.slots
+        # The fewest free places for which a claim is worth a statement.
+        self._fewest = max(1, limits.ahead // 2)
+        self._lease, self._at_most_once = options.lease, options.at_most_once
+        self._in_flight = in_flight
+        self._idle_now = idle
+        self._drained = drained
+        self._idle = Idle(options.poll)
+        self._longest = options.poll
+        self._retry = Pause(*retry)
+        self._outage = outages_of(db.url).activity()
+        self._failed = False  # since the last statement that succeeded
+        self.wakeup = Wakeup(lambda: db.database.listen(db.notifications.channel), retry)
+        # Queues whose last claim got all that it asked for: the next claim probably gets jobs too.
+        self._promising: set[str] = set()
+        self._order = FairOrder(list(limits.queues), limits.weights)
+        self._strict = limits.weights is None
+        self._rank = {queue: rank for rank, queue in enumerate(limits.queues)}
+        self._polled_at = self._poll_took = 0.0
+        self._claimed_since = 0  # jobs since the last poll
+        # While the fetcher waits for a slot: the most jobs in hand with which a claim is worth it; otherwise -1.
+        self._hungry_at = -1
+        self._pacing = FetchPacing(in_flight.slots_in_use)
+        self.stopping = threading.Event()
+        self._stopped = False  # the same, for what is asked after each job
+        self._quiet = quiet
+        self._cancelled = cancelled
+        self._read_at = 0.0
+        self._limiter = RateLimiter(
+            db,
+            limits.queues,
+            options.lease,
+            most=lambda queue: min(limits.queues[queue], limits.total) + limits.ahead,
+            in_hand=in_flight.in_use,
+        )
+
+    def run(self, take: Callable[[str, Sequence[LeasedJob]], None], *, until_empty: bool) -> None:
+        """Claim until :meth:`stop`; with ``until_empty`` also until no job is due or in hand.
+
+        :param take: gets the claimed jobs of a queue.
+        """
+        self._take = take
+        self._until_empty = until_empty
+        self._db.notifications.add(self.wakeup.set)
+        try:
+            while not self._stopped:
+                try:
+                    if not self._round():
+                        return
+                except Exception as error:  # noqa: BLE001 - logged by the outage, an unexpected one with its traceback
+                    wait = self._retry.next()
+                    self._failed = True
+                    self._outage.failed(f"claiming from {', '.join(map(repr, self._queues))}", error, wait)
+                    self.stopping.wait(wait)
+        finally:
+            self._outage.ended()
+            self._db.notifications.remove(self.wakeup.set)
+            self.wakeup.close()
+
+    def return_shares(self) -> None:
+        """Return the shares of limited queues: no job is in hand."""
+        try:
+            self._limiter.return_all()
+        except QueueDBError as error:
+            log.debug("the shares of limited queues could not be returned and expire: %s", error)
+
+    def keep_shares(self) -> None:
+        """Keep the shares of limited queues, in the fetcher's thread while it does not claim."""
+        with suppress(QueueDBError):
+            self._limiter.refresh()
+
+    def stop(self) -> None:
+        """Stop claiming. From any thread."""
+        self._stopped = True
+        self.stopping.set()
+        self.wakeup.set()
+
+    def freed(self, seconds: float | None) -> None:
+        """A slot is free. From any thread, after each job: it costs little unless the fetcher waits for a slot.
+
+        :param seconds: how long the handler took; None: it was not called.
+        """
+        self._pacing.ended(seconds)
+        if self._hungry_at >= 0:
+            in_use = self._in_flight.slots_in_use()
+            if in_use <= self._hungry_at and self._room(self._slots - in_use):
+                self._hungry_at = -1
+                self.wakeup.set()
+        if self._stopped and not self._in_flight:
+            self._drained()
+
+    # --- one round --------------------------------------------------------------------------------------------------
+
+    def _round(self) -> bool:
+        """Claim, poll or wait, once; False: there is nothing more to do."""
+        if time.monotonic() - self._read_at >= READ_EVERY:
+            self._wait(0.0)
+        if self._pacing.until and self._promising:
+            self._pacing.wait()
+        free = self._slots - self._in_flight.slots_in_use()
+        room = self._room(free)
+        if not room:
+            self._hungry_at = self._slots - self._fewest
+            free = self._slots - self._in_flight.slots_in_use()  # a slot that was freed just before sets no wakeup
+            room = self._room(free)
+            if not room:
+                self._wait(self._longest)
+                return True
+        self._hungry_at = -1
+        if self._stopped:
+            return True  # the slot may be free because a job ended after stop(): that job was the last one
+        if time.monotonic() >= self._limiter.refresh_at:
+            self._limiter.refresh()
+        if not self._limiter.unlimited:
+            room = self._allowed(room)
+        return self._fetch(room, free) if room else self._wait_for_limits()
+
+    def _fetch(self, room: Mapping[str, int], free: int) -> bool:
+        """Claim, or poll; False: there is nothing more to do."""
+        promising = {queue: places for queue, places in room.items() if queue in self._promising}
+        if not promising or (len(promising) < len(room) and self._poll_is_due(room)) or not self._claim_all(promising, room, free):
+            return self._poll_queues(room)
+        return True
+
+    def _wait_for_limits(self) -> bool:
+        """All queues with free places are paused or at their limits; False: there is nothing more to do."""
+        if self._until_empty and self._idle_now() and all(map(self._limiter.paused, self._queues)):
+            return False
+        self._wait(min(self._longest, _REFUSED, self._limiter.wait()))
+        return True
+
+    def _allowed(self, room: Mapping[str, int]) -> dict[str, int]:
+        """What limits leave of the room."""
+        # Set before the limits are read: a job that ends from now on ends the wait.
+        if self._limiter.limited:
+            self._hungry_at = self._slots
+        return {queue: places for queue, most in room.items() if (places := self._limiter.places(queue, most))}
+
+    def _claim_all(self, promising: Mapping[str, int], room: Collection[str], left: int) -> bool:
+        """Claim from each of the ``promising`` queues its part; False: no job came, probably since a higher queue has due jobs.
+
+        :param left: free slots, those for jobs that are claimed ahead included.
+        """
+        won = 0
+        began = time.monotonic()
+        # Higher queues that are not claimed from in this round: they may have got jobs since the last poll.
+        unasked = [queue for queue in room if queue not in promising] if self._strict else []
+        parts = self._order.split(promising, left) if len(promising) > 1 or not self._strict else promising
+        guarded = refused = False
+        for queue, most in parts.items():
+            wanted = min(most, left - won, MAX_CLAIM)
+            allowed = wanted if self._limiter.unlimited or wanted <= 0 else self._limiter.spend(queue, wanted)
+            came = 0
+            if allowed > 0:
+                before = [one for one in unasked if self._rank[one] < self._rank[queue]]
+                guarded = guarded or bool(before)
+                came = self._claim(queue, allowed, before)
+            else:
+                refused = True
+                # Other workers use what the limit allows, and may have claimed the last job: poll before the next claim.
+                self._promising.discard(queue)
+            if not self._strict:
+                self._order.came(queue, most, came)
+            won += came
+        if won == left and not self._limits.ahead:
+            self._pacing.claimed(time.monotonic() - began, self._slots - left, won)
+        if not won and not guarded and not refused:
+            # Other workers have claimed all of them.
+            self._wait(self._idle.next())
+        return won > 0 or not guarded
+
+    def _poll_is_due(self, room: Collection[str]) -> bool:
+        """Whether to poll: queues without jobs may have some now, and they are not all lower than those with jobs."""
+        since = time.monotonic() - self._polled_at
+        if (self._claimed_since < POLL_AFTER and since < POLL_EVERY) or since < POLL_REST * self._poll_took:
+            return False
+        others = [queue for queue in room if queue not in self._promising]
+        if not self._strict:
+            return bool(others)
+        last = max(self._rank[queue] for queue in self._promising if queue in room)
+        return any(self._rank[queue] < last for queue in others)
+
+    def _claim(self, queue: str, wanted: int, before: Collection[str]) -> int:
+        """Claim up to ``wanted`` jobs of a queue while none is due in the queues ``before`` it; return how many came."""
+        source = self._queues[queue]
+        try:
+            if before:
+                jobs = source.claim_unless(before, wanted, self._lease, delete=self._at_most_once)
+            else:
+                jobs = source.claim(wanted, self._lease, delete=self._at_most_once)
+        except BaseException:
+            self._limiter.refund(queue, wanted)
+            raise
+        came = len(jobs)
+        self._claimed_since += came
+        if came < wanted:
+            if self._strict or not jobs:
+                self._promising.discard(queue)
+            self._limiter.refund(queue, wanted - came)
+        if jobs:
+            if self._failed:
+                self._worked()
+            self._idle.worked()
+            self._take(queue, jobs)
+        return came
+
+    def _poll_queues(self, room: Mapping[str, int]) -> bool:
+        """Read which queues have due jobs, and wait if none has."""
+        # Read before the poll: if no job was in hand then, no handler here can have enqueued one since.
+        idle = self._idle_now()
+        began = time.monotonic()
+        waits = self._db.upcoming(room)
+        self._polled_at, self._claimed_since = time.monotonic(), 0
+        self._poll_took = self._polled_at - began
+        if self._failed:
+            self._worked()
+        due = {queue for queue, wait in waits.items() if wait is not None and wait <= 0}
+        if due:
+            self._promising |= due
+            return True
+        # A queue at its limit was not polled: it may have due jobs.
+        if self._until_empty and idle and all(queue in room or self._limiter.paused(queue) for queue in self._queues):
+            return False
+        self._wait(self._until(waits))
+        return True
+
+    def _worked(self) -> None:
+        """A statement succeeded after one that failed."""
+        self._failed = False
+        self._retry.reset()
+        self._outage.worked()
+
+    def _until(self, waits: Mapping[str, float | None]) -> float:
+        """Seconds to wait: until the next job is due, or until the next poll for jobs that are due before it."""
+        return min([self._idle.next(), self._limiter.wait(), *(wait for wait in waits.values() if wait is not None)])
+
+    def _wait(self, seconds: float) -> None:
+        named = self.wakeup.wait(seconds)
+        self._read_at = time.monotonic()
+        if cancelled := cancelled_in(named):
+            self._cancelled(cancelled)
+        self._promising |= named & self._queues.keys()
+
+    def _room(self, free: int) -> dict[str, int]:
+        """How many more jobs may be claimed of each queue, of ``free`` in all; empty until there are enough for a statement."""
+        if self._quiet.is_set():
+            return {}
+        if free < self._fewest:
+            return {}
+        limits = self._limits
+        if len(limits.queues) == 1:
+            return dict.fromkeys(limits.queues, free)
+        room = {queue: min(free, most + limits.ahead - self._in_flight.in_use(queue)) for queue, most in limits.queues.items()}
+        return {queue: places for queue, places in room.items() if places >= self._fewest}
+
+
+class Dispatch:
+    """Takes the jobs that one run claims, in the fetcher's thread.
+
+    :param left: set when the run ends without waiting for the fetcher.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        in_flight: InFlight,
+        results: Results,
+        execution: Execution,
+        progress: Progress,
+        isolation: PoisonIsolation,
+        left: threading.Event,
+    ) -> None:
+        self._worker = worker
+        self._at_most_once = worker.options.at_most_once
+        self._lease = round(worker.options.lease * 1_000_000)
+        self._specs = worker.handlers.by_kind
+        self._in_flight = in_flight
+        self._results = results
+        self._execution = execution
+        # At most once no row is left that could have the progress.
+        self._report = None if self._at_most_once else progress.report
+        self._isolation = isolation
+        self._left = left
+        self._unknown: set[str] = set()
+
+    def take(self, queue: str, jobs: Sequence[LeasedJob]) -> None:
+        """Begin these jobs of a queue."""
+        hand_to_worker(jobs, self._lease, self._report)
+        self._in_flight.add(queue, jobs)
+        if self._left.is_set():
+            # The claim took longer than the stop waited for it.
+            self._results.release([job for job in jobs if self._in_flight.remove(job)])
+            return
+        assignments: list[Assignment] = []
+        last: list[LeasedJob] = []
+        for job in jobs:
+            row = row_of(job)
+            spec = self._specs.get(row.kind) or self._specs.get(None)
+            if spec is None:
+                self._settle_unknown(job)
+                continue
+            if spec.max_attempts is not None:
+                job.limit_attempts(spec.max_attempts)
+                if row.attempts > spec.max_attempts:
+                    self._bury(job, spec)
+                    continue
+            assignments.append((job, spec))
+            if 1 < row.attempts >= (spec.max_attempts or row.max_attempts):
+                last.append(job)
+        if last and not self._at_most_once:
+            self._begin_last(assignments, last)
+        elif assignments:
+            self._execution.begin(assignments)
+
+    def _begin_last(self, assignments: Sequence[Assignment], last: Sequence[LeasedJob]) -> None:
+        """Begin these jobs, of which some have their last attempt: each of those that may have killed a process begins alone."""
+        suspects = self._isolation.suspects(last)
+        self._execution.begin([one for one in assignments if one[0] not in suspects])
+        if suspects:
+            specs = dict(assignments)
+            self._isolation.run(suspects, lambda job: self._execution.begin([(job, specs[job])]), self._drop_suspect)
+
+    def _bury(self, job: LeasedJob, spec: HandlerSpec) -> None:
+        """All its attempts were used up before this one, by the limit of its handler."""
+        reason = f"no verdict after {spec.max_attempts} attempts: each worker vanished or overran its lease"
+        reason += f"; last error: {job.last_error}" if job.last_error else ""
+        self._execution.finish(job, spec, Dead(reason), reason=DeathReason.EXHAUSTED)
+
+    def _settle_unknown(self, job: LeasedJob) -> None:
+        """There is no handler for its kind."""
+        options, error = self._worker.options, UnknownKindError(job.kind, self._worker.handlers.kinds())
+        if options.at_most_once or options.unknown == "dead":
+            self._execution.finish(job, None, Dead(f"parked: {error}"), reason=DeathReason.UNKNOWN_KIND)
+            return
+        if job.kind not in self._unknown and len(self._unknown) < _MOST_KINDS:
+            self._unknown.add(job.kind)
+            message = "%s; its jobs wait for a worker that has one, and are dead after %g s"
+            log.warning(message, error, options.unknown_grace, extra=about(job))
+        self._execution.finish(job, None, Unknown(error, options.unknown_grace))
+
+    def _drop_suspect(self, job: LeasedJob) -> None:
+        """Release a job that waited to run alone and does not begin: its lease is lost, or the worker stops."""
+        if not self._in_flight.remove(job):
+            self._execution.returned(job)
+            return
+        # The release takes an attempt off, and this one has not been counted.
+        with suppress(StorageError):
+            self._worker.db.queue(job.queue).recount([job], by=1)
+        self._results.release([job])

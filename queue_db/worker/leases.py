@@ -1,0 +1,259 @@
+"""The jobs in flight and their leases: these are extended, lost ones are found, and progress is written under them.
+
+Without :class:`LeaseCheck` a job that waits for a free slot would begin after its lease was lost (cancelled, replaced, or returned
+by others), and a handler that runs would learn of the loss at the next heartbeat, a third of a lease later. So the claim tokens of
+the jobs in flight are compared with the database once a second, in one statement by primary key, and at once when a notification
+names a job.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import groupby
+
+from queue_db.concurrency.pauses import Pause
+from queue_db.core import Core
+from queue_db.database.database import Run
+from queue_db.errors import QueueDBError
+from queue_db.leased_job import LeasedJob
+from queue_db.model import ProgressReport, Verdict
+from queue_db.queue import Queue
+from queue_db.store import settle
+from queue_db.verbs import progress
+from queue_db.worker.logs import Activity
+
+log = logging.getLogger("queue_db.worker")
+
+
+class InFlight:
+    """The jobs in flight. The thread that removes a job decides its outcome: its handler, the heartbeat, the timeout, or the stop.
+
+    One thread adds, any thread removes. Each relies on one atomic method of a dict, so there is no lock.
+    """
+
+    def __init__(self, queues: Iterable[str]) -> None:
+        # Keyed by object: after a lost lease one worker may have the same job twice, under two leases.
+        #: When each job was added, by ``time.monotonic``, by queue.
+        self.by_queue: dict[str, dict[LeasedJob, float]] = {queue: {} for queue in queues}
+        # Jobs that were taken from running handlers, which use their slots until they return.
+        self._abandoned: dict[LeasedJob, float] = {}
+        self._every = (*self.by_queue.values(), self._abandoned)
+
+    def add(self, queue: str, jobs: Sequence[LeasedJob]) -> None:
+        """Add claimed jobs."""
+        self.by_queue[queue].update(dict.fromkeys(jobs, time.monotonic()))
+
+    def __contains__(self, job: LeasedJob) -> bool:
+        return job in self.by_queue.get(job.queue, ())
+
+    def remove(self, job: LeasedJob) -> bool:
+        """Remove the job; False: another thread has removed it."""
+        return self.by_queue[job.queue].pop(job, None) is not None
+
+    def abandon(self, job: LeasedJob) -> bool:
+        """:meth:`remove` a job whose handler still runs; :meth:`returned` follows when the handler returns."""
+        # Noted before the removal: a handler that returns in between must find the note and take it away.
+        self._abandoned[job] = time.monotonic()
+        if self.remove(job):
+            return True
+        self._abandoned.pop(job, None)
+        return False
+
+    def returned(self, job: LeasedJob) -> None:
+        """The handler of an abandoned job has returned, or will not be called."""
+        self._abandoned.pop(job, None)
+
+    def stuck(self, longer: float) -> int:
+        """How many handlers have not returned although their jobs were abandoned more than ``longer`` seconds ago."""
+        before = time.monotonic() - longer
+        return sum(1 for since in list(self._abandoned.values()) if since <= before)
+
+    def jobs(self) -> list[LeasedJob]:
+        """The jobs in flight, queue by queue."""
+        return [job for jobs in list(self.by_queue.values()) for job in list(jobs)]
+
+    def slots_in_use(self) -> int:
+        """Slots in use, by jobs in flight and by handlers of abandoned jobs."""
+        return sum(map(len, self._every))  # asked after each job
+
+    def in_use(self, queue: str) -> int:
+        """Slots in use by jobs of one queue."""
+        return len(self.by_queue[queue]) + sum(1 for job in list(self._abandoned) if job.queue == queue)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.by_queue.values()))
+
+
+class Heartbeat:
+    """Extends the leases of all jobs in flight every third of a lease: two beats may fail before a lease expires.
+
+    It waits only for the database: not for locked rows, and not for verbs that handlers call on their jobs. A queue that fails is
+    tried again soon; the other queues are extended all the same.
+
+    :param lost: called with a job in flight whose lease was lost; returns at once.
+    :param outage: logs failures.
+    """
+
+    def __init__(
+        self, in_flight: InFlight, lease: float, lost: Callable[[LeasedJob], None], outage: Activity | None = None
+    ) -> None:
+        self._outage = outage or Activity()
+        self._in_flight = in_flight
+        self._lease = lease
+        self._lost = lost
+        self._retries: dict[Queue, Pause] = {}
+
+    def beat(self) -> float:
+        """Extend once; return how many seconds to wait until the next beat."""
+        wait = self._lease / 3
+        all_well = True
+        for queue, jobs in groupby(self._in_flight.jobs(), key=_queue_of):
+            retry = self._retries.setdefault(queue, Pause(self._lease / 60, self._lease / 6))
+            again = retry.next()
+            try:
+                done = self._extend(queue, list(jobs))
+            except Exception as error:  # noqa: BLE001 - logged by the outage, an unexpected one with its traceback
+                self._outage.failed(f"extending the leases of {queue.name!r}", error, again)
+                done = all_well = False
+            if done:
+                retry.reset()
+            else:
+                wait = min(wait, again)
+        if all_well:
+            self._outage.worked()
+        return wait
+
+    def _extend(self, queue: Queue, jobs: list[LeasedJob]) -> bool:
+        """Extend the leases of one queue; False: some rows are locked, try again soon."""
+        # A verb that runs on a job may wait for a lock in the database. It ends the lease, or fails.
+        batch = [job for job in jobs if not job.verbs]
+        verdicts = queue.extend_unlocked(batch, self._lease)
+        waiting = len(jobs) - len(batch) + verdicts.count(None)
+        for job, verdict in zip(batch, verdicts, strict=True):
+            if verdict is not Verdict.LOST:
+                continue
+            if job.verbs:
+                waiting += 1  # it has perhaps ended the lease, and says so in a moment
+            elif not job.settled:
+                # Otherwise the handler has settled it, or it is no longer in flight since jobs(): no lease was lost.
+                self._lost(job)
+        if waiting:
+            log.debug("%d leases of %r are not extended yet: their rows are locked", waiting, queue.name)
+        return not waiting
+
+
+def _queue_of(job: LeasedJob) -> Queue:
+    source: Queue = job.source  # type: ignore[assignment]
+    return source
+
+
+#: Seconds between two checks of the jobs in flight, and after a check that failed.
+CHECK_EVERY = 1.0
+CHECK_AGAIN = 0.2
+
+#: A job whose lease was last checked longer ago than this, seconds, does not begin: it waits for a check.
+VALID_FOR = 2.0
+
+
+class LeaseCheck:
+    """The lease checks of one worker.
+
+    :param lost: called with a job in flight whose lease is lost; returns at once.
+    :param enabled: False for jobs that are deleted when they are claimed: no other worker can have them.
+    """
+
+    def __init__(self, core: Core, in_flight: InFlight, lost: Callable[[LeasedJob], None], *, enabled: bool) -> None:
+        self._enabled = enabled
+        self._core = core
+        self._in_flight = in_flight
+        self._lost = lost
+        self._checked_at = 0.0
+        self._checked = threading.Condition()
+
+    def check(self) -> float:
+        """Check all jobs in flight; return how many seconds to wait until the next check."""
+        began = time.monotonic()
+        try:
+            self._check(self._in_flight.jobs())
+        except QueueDBError as error:
+            log.debug("could not check the leases of the jobs in flight: %s", error)
+            return CHECK_AGAIN
+        with self._checked:
+            self._checked_at = began
+            self._checked.notify_all()
+        return CHECK_EVERY
+
+    def check_cancelled(self, ids: Collection[int]) -> None:
+        """Check the jobs that a notification has named."""
+        if not self._enabled:
+            return
+        jobs = [job for job in self._in_flight.jobs() if job.id in ids]
+        try:
+            self._check(jobs)
+        except QueueDBError as error:
+            log.debug("could not check the leases of cancelled jobs, the next check finds them: %s", error)
+
+    def valid(self, job: LeasedJob) -> bool:
+        """Whether the job is in flight and was claimed or checked within :data:`VALID_FOR`."""
+        since = self._in_flight.by_queue[job.queue].get(job)
+        if since is None:
+            return False
+        return not self._enabled or time.monotonic() - max(since, self._checked_at) < VALID_FOR
+
+    def wait_until_valid(self, job: LeasedJob) -> bool:
+        """Wait until the job is :meth:`valid`; False: it is no longer in flight."""
+        while job in self._in_flight:
+            if self.valid(job):
+                return True
+            with self._checked:
+                self._checked.wait(CHECK_EVERY)
+        return False
+
+    def _check(self, jobs: Sequence[LeasedJob]) -> None:
+        if not jobs:
+            return
+        tokens = self._core.run(Run(write=False, attempts=1), settle.tokens, [job.id for job in jobs])
+        for job in jobs:
+            # A verb that runs on the job decides its end itself; one that has returned has ended the lease.
+            if tokens.get(job.id) != job.token and not job.verbs and not job.settled:
+                self._lost(job)
+
+
+#: Seconds between two statements.
+WRITE_EVERY = 1.0
+
+
+class Progress:
+    """The last progress of each job, until it is written.
+
+    Any thread reports; one, maintenance, writes. Each relies on one atomic method of a dict, so there is no lock.
+    """
+
+    def __init__(self, core: Core, in_flight: InFlight) -> None:
+        self._core = core
+        self._in_flight = in_flight
+        self._reports: dict[LeasedJob, ProgressReport] = {}
+
+    def report(self, job: LeasedJob, report: ProgressReport) -> Verdict:
+        """Keep the progress of a job, unless it is no longer in flight."""
+        if job not in self._in_flight:
+            return Verdict.LOST
+        self._reports[job] = report
+        return Verdict.APPLIED
+
+    def write(self) -> float:
+        """A periodic task: write what is new, in one statement. What cannot be written now is tried again the next time."""
+        fresh = {job: self._reports.pop(job) for job in list(self._reports)}
+        fresh = {job: report for job, report in fresh.items() if job in self._in_flight}
+        if fresh:
+            try:
+                progress.write(self._core, fresh, attempts=1)
+                log.debug("wrote the progress of %d jobs", len(fresh))
+            except QueueDBError as error:
+                log.debug("the progress of %d jobs could not be written yet: %s", len(fresh), error)
+                for job, report in fresh.items():
+                    self._reports.setdefault(job, report)
+        return WRITE_EVERY
