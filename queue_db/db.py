@@ -6,7 +6,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from sqlalchemy import URL, Connection, Engine
 
@@ -31,6 +31,7 @@ from queue_db.removal import Removal, removal_for
 from queue_db.routes import Routes, Topic
 from queue_db.routes.router import Router
 from queue_db.schedules import Schedules
+from queue_db.slices import load
 from queue_db.store import (
     Store,
     Transaction,
@@ -49,10 +50,12 @@ from queue_db.store.feeds import publishes, spans
 from queue_db.store.schema import FEED_LENGTH, KIND_LENGTH, QUEUE_LENGTH, TOPIC_LENGTH, WORKER_LENGTH, tables
 from queue_db.store.wakeups import Notifications
 from queue_db.strategies import Strategy, strategy_for
-from queue_db.streams import Streams
 from queue_db.tokens import Tokens
 from queue_db.verbs import next_due
 from queue_db.verbs.find_job import find_job
+
+if TYPE_CHECKING:
+    from queue_db.spark.streams.registry import Streams
 
 #: Largest encoded payload, bytes. A job is a message; put files where files belong and enqueue their names.
 MAX_PAYLOAD = 4 * 1024 * 1024
@@ -147,7 +150,7 @@ class QueueDB:
         #: Dead jobs.
         self.dead = DeadJobs(self.core)
         #: Jobs held by Spark streams.
-        self.streams = Streams(self.core)
+        self.streams: Streams = load("spark.streams.registry", "Streams")(self.core)
         #: Jobs enqueued by cron lines or at intervals.
         self.schedules = Schedules(self.core)
         #: The API tokens of the service.

@@ -71,7 +71,7 @@ FILES = {
     "schedules": [Twin("Schedules", "queue_db.schedules")],
     "actions": [Twin("Actions", "queue_db.monitoring.actions")],
     "metrics": [Twin("Metrics", "queue_db.monitoring.metrics")],
-    "streams": [Twin("Streams", "queue_db.streams")],
+    "streams": [Twin("Streams", "queue_db.spark.streams.registry")],
     "tokens": [Twin("Tokens", "queue_db.tokens")],
     "feeds": [Twin("Feed", "queue_db.feeds.feed", without=_OF_FEEDS), Twin("Feeds", "queue_db.feeds.registry")],
     "cursors": [

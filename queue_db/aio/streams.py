@@ -1,4 +1,4 @@
-# Generated from queue_db/streams.py. Do not change it here: `make aio` writes it anew.
+# Generated from queue_db/spark/streams/registry.py. Do not change it here: `make aio` writes it anew.
 """Streams for asyncio."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ import os
 
 from queue_db.aio.bases import Twin
 from queue_db.concurrency.greenlets import run
-from queue_db.streams import Names, Stream, Streams
+from queue_db.spark.streams.registry import Names, Stream, Streams
 
 
 class AsyncStreams(Twin[Streams]):

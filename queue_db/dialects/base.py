@@ -28,7 +28,7 @@ class Dialect(Bulk, Grouping, Failures, Laboratory, Diagnosis, Listing):
     """Everything that differs from one database to the other.
 
     :class:`~queue_db.dialects.seam.ClaimSeam` has what claims, settles and enqueues need. Most dialects override members of it, of
-    :class:`~queue_db.dialects.opening.Opening` and of :class:`Failures` alone. :class:`Bulk` is for Spark and streams,
+    :class:`~queue_db.dialects.opening.Opening` and of :class:`Failures` alone. :class:`Bulk` is for many new jobs at once,
     :class:`Grouping` for groups, :class:`Laboratory` for comparisons, :class:`Diagnosis` for ``queue-db doctor``, :class:`Listing`
     for lists of jobs.
     """

@@ -37,7 +37,6 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from queue_db.dialects import transactions
 from queue_db.dialects.base import ReturningDialect
-from queue_db.dialects.chunks import Unpacked
 from queue_db.dialects.claim_plan import result_of
 from queue_db.dialects.claim_sql import ClaimText, take_existing, unseen_priorities
 from queue_db.dialects.clock import instant, now_us
@@ -285,10 +284,6 @@ class SQLite(ReturningDialect):
         # The only writer gets ids one after the other.
         last = tx.connection.execute(select(func.last_insert_rowid())).scalar_one()
         return list(range(last - len(rows) + 1, last + 1))
-
-    def unpacked(self, chunk: ColumnElement[str], fields: Sequence[str]) -> Unpacked:
-        rows = func.json_each(chunk).table_valued("value", name="given")
-        return Unpacked(rows, {name: func.json_extract(rows.c.value, f"$[{place}]") for place, name in enumerate(fields)})
 
     def code(self, error: DBAPIError) -> str | None:
         code = getattr(error.orig, "sqlite_errorcode", None)

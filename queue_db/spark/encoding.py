@@ -67,7 +67,7 @@ class Encoder:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The fields that these rows have: of jobs those of :data:`queue_db.dialects.chunks.FIELDS`."""
+        """The fields that these rows have: of jobs those of :data:`queue_db.spark.staging.chunks.FIELDS`."""
         return tuple(field for field, _ in self._converters.values())
 
     def chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Sequence[Any]]]:

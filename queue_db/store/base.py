@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, case, literal
+from sqlalchemy import ColumnElement, Connection, Table, case, literal
 from sqlalchemy.util import LRUCache
 
 from queue_db.dialects import Dialect
@@ -29,8 +29,6 @@ class Store:
     #: Who waits for jobs, and for messages of feeds.
     notifications: Notifications = field(kw_only=True, repr=False)
     feed_notifications: FeedNotifications = field(kw_only=True, repr=False)
-    #: Whether many rows are wanted as CSV, where the database writes it.
-    csv: bool = False
     #: The SQL of the claims in use, by shape, with the statements that were made of it.
     claims: LRUCache[Any, ClaimText] = field(default_factory=lambda: LRUCache(32), repr=False)
 
@@ -43,7 +41,7 @@ class Transaction(Sender):
 
     dialect: Dialect
 
-    __slots__ = ("buried", "following", "own", "store", "tables", "woken")
+    __slots__ = ("following", "own", "store", "tables", "woken")
 
     def __init__(self, connection: Connection, store: Store, *, own: bool = True, on_demand: OnDemand | None = None) -> None:
         super().__init__(connection, store.dialect, on_demand)
@@ -51,8 +49,6 @@ class Transaction(Sender):
         self.own = own
         self.store = store
         self.tables = store.tables
-        #: Gets the rows of jobs that a stream's batch buries, by id, for a report after the commit. None: no report.
-        self.buried: dict[int, Row[Any]] | None = None
         #: What is called after its commit.
         self.following: list[Callable[[], None]] = []
         #: What the listeners of this process are told after it → whether other processes were notified of it through the database.

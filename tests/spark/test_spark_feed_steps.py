@@ -18,11 +18,13 @@ from sqlalchemy import delete, func, select
 
 from queue_db import QueueDB
 from queue_db.spark import feed_reader, feed_stream_reader
+from queue_db.spark.feeds.store import ranges
 from queue_db.spark.masked_errors import SparkTaskError
 from queue_db.spark.rows import MESSAGES
 from queue_db.spark.source import QueueDataSource
+from queue_db.spark.tables import spark_tables
 from queue_db.spark.writer import Staged
-from queue_db.store.feeds import ranges, rows
+from queue_db.store.feeds import rows
 from queue_db.testing import SettableClock
 
 Make = Callable[..., Any]
@@ -594,7 +596,7 @@ def much(letter: str) -> list[str]:
 
 
 def count(db: QueueDB, table: str, *where: Callable[[Any], Any]) -> int:
-    one = getattr(db.store.tables, table)
+    one = getattr(spark_tables(db.store.tables), table)
     with db.database.engine.connect() as connection:
         return connection.execute(select(func.count()).select_from(one).where(*(make(one.c) for make in where))).scalar_one()
 

@@ -12,19 +12,8 @@ from queue_db.dialects import Dialect
 from queue_db.errors import TransientStorageError
 from queue_db.model import Capability, ClaimRequest, ClaimResult, Completion, Group, NewJob, ProgressReport, Range
 from queue_db.removal import Delete, DeleteMark, LockThenDelete
-from queue_db.store import (
-    Transaction,
-    callbacks,
-    dependents,
-    groups,
-    history,
-    lease,
-    metrics,
-    progress,
-    reschedule,
-    settle,
-    streams,
-)
+from queue_db.spark.streams import store as streams
+from queue_db.store import Transaction, callbacks, dependents, groups, history, lease, metrics, progress, reschedule, settle
 from queue_db.store.callbacks import Departure
 from queue_db.store.enqueue import OnDuplicate, insert_jobs, load_jobs
 from queue_db.store.feeds import claims, messages, ranking, span_claims, spans

@@ -7,13 +7,16 @@ job. All times are BIGINT microseconds since 1970, UTC, by the database's clock.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from sqlalchemy import MetaData, Table
 
 from queue_db.errors import ArgumentError
-from queue_db.store.schema import feeds, groups, jobs, service, streams, workers
+from queue_db.slices import slices
+from queue_db.store.schema import feeds, groups, jobs, service, workers
 from queue_db.store.schema.columns import (
     APP_LENGTH,
     BLOCKED,
@@ -107,11 +110,6 @@ class Tables:
     metadata: MetaData
     jobs: Table
     dead: Table
-    staged: Table
-    published: Table
-    streams: Table
-    batches: Table
-    held: Table
     queues: Table
     shares: Table
     workers: Table
@@ -124,6 +122,8 @@ class Tables:
     samples: Table
     feeds: FeedTables
     service: ServiceTables
+    #: What each slice has added: :mod:`queue_db.slices`.
+    slices: Mapping[str, Any]
     #: Alembic's table, one for each pair of tables, so that two stores live side by side.
     version: str
 
@@ -158,11 +158,6 @@ def _tables(name: str, schema: str | None) -> Tables:
         metadata,
         jobs.jobs(name, metadata),
         jobs.dead(name, metadata),
-        streams.staged(name, metadata),
-        streams.published(name, metadata),
-        streams.streams(name, metadata),
-        streams.batches(name, metadata),
-        streams.held(name, metadata),
         workers.queues(name, metadata),
         workers.shares(name, metadata),
         workers.workers(name, metadata),
@@ -175,5 +170,6 @@ def _tables(name: str, schema: str | None) -> Tables:
         groups.samples(name, metadata),
         feeds.feed_tables(name, metadata),
         service.service_tables(name, metadata),
+        {slice_name: one.tables(name, metadata) for slice_name, one in slices().items()},
         f"{name}_schema_version",
     )

@@ -16,7 +16,9 @@ from queue_db.core import Core
 from queue_db.database.database import Run
 from queue_db.errors import StreamError
 from queue_db.model import from_micros
-from queue_db.store import Transaction, streams
+from queue_db.spark.streams import store as streams
+from queue_db.spark.streams.deaths import run_batch
+from queue_db.store import Transaction
 from queue_db.store.schema import QUEUE_LENGTH, STREAM_LENGTH
 
 log = logging.getLogger("queue_db.streams")
@@ -85,9 +87,9 @@ class Streams:
         self._core.ready()
         offsets = None if checkpoint is None else committed(Path(checkpoint))
         if offsets is None:
-            completed = self._core.run_batch(Run(), streams.complete_held, name)
+            completed = run_batch(self._core, Run(), streams.complete_held, name)
         else:
-            completed = self._core.run_batch(Run(), streams.complete_committed, name, offsets)
+            completed = run_batch(self._core, Run(), streams.complete_committed, name, offsets)
         if completed is None:
             raise self._unknown(name)
         return completed

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Row, and_, func, insert, select, update
 
 from queue_db.dialects.statements import stays
+from queue_db.spark.tables import spark_tables
 from queue_db.store.base import Transaction
 
 # With fewer pieces it takes more restarts until the job is alone; each piece is a batch, which costs a trigger.
@@ -21,7 +22,8 @@ def give_up(tx: Transaction, stream: str, batch: Row[Any]) -> bool:
     The first piece keeps the number and token of the batch, which a checkpoint may have. The others become new batches after all
     others. Each has one delivery left.
     """
-    held, batches, streams = tx.tables.held, tx.tables.batches, tx.tables.streams
+    ours = spark_tables(tx.tables)
+    held, batches, streams = ours.held, ours.batches, ours.streams
     mine = and_(held.c.stream == batch.stream, held.c.batch == batch.batch)
     this = and_(batches.c.stream == batch.stream, batches.c.batch == batch.batch)
     if batch.size <= 1:

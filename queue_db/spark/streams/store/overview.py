@@ -8,12 +8,14 @@ from typing import Any
 from sqlalchemy import Row, case, func, select
 
 from queue_db.dialects.clock import moment
+from queue_db.spark.tables import spark_tables
 from queue_db.store.base import Transaction
 
 
 def listed(tx: Transaction, queue: str | None = None) -> Sequence[Row[Any]]:
     """All streams by name, with their held jobs and batches, since when (microseconds), and the time as ``now``."""
-    streams, batches = tx.tables.streams, tx.tables.batches
+    ours = spark_tables(tx.tables)
+    streams, batches = ours.streams, ours.batches
     query = (
         select(
             streams,
@@ -35,7 +37,8 @@ def listed(tx: Transaction, queue: str | None = None) -> Sequence[Row[Any]]:
 
 def maybe_written(tx: Transaction, name: str) -> int:
     """Number of held jobs that were delivered to a query, which may have written them."""
-    streams, batches = tx.tables.streams, tx.tables.batches
+    ours = spark_tables(tx.tables)
+    streams, batches = ours.streams, ours.batches
     query = select(func.coalesce(func.sum(batches.c.size), 0)).join(streams, streams.c.id == batches.c.stream)
     return int(tx.connection.execute(query.where(streams.c.name == name, batches.c.deliveries > 0)).scalar_one())
 

@@ -9,9 +9,10 @@ from sqlalchemy import ColumnElement, Row, case, delete, insert, literal, select
 
 from queue_db.dialects.clock import moment
 from queue_db.dialects.statements import stays
+from queue_db.spark.streams.store.held import SAME, keyed_pairs
+from queue_db.spark.streams.store.position import locked
+from queue_db.spark.tables import spark_tables
 from queue_db.store.base import Transaction, next_version
-from queue_db.store.streams.held import SAME, keyed_pairs
-from queue_db.store.streams.position import locked
 
 
 def release(tx: Transaction, name: str) -> int | None:
@@ -22,7 +23,7 @@ def release(tx: Transaction, name: str) -> int | None:
 
 def expired(tx: Transaction) -> list[str]:
     """Names of the streams with held jobs and without a reader for longer than their retention."""
-    streams = tx.tables.streams
+    streams = spark_tables(tx.tables).streams
     late = streams.c.seen_at + streams.c.retention < moment(tx.store.clock is not None)
     query = select(streams.c.name).where(streams.c.allocated > streams.c.acked, late).order_by(streams.c.name)
     return list(tx.connection.execute(query, tx.time()).scalars())
@@ -38,7 +39,8 @@ def release_expired(tx: Transaction, name: str) -> int:
 
 def release_row(tx: Transaction, row: Row[Any]) -> int:
     """Release the stream of a locked row; return the number of jobs."""
-    jobs, held, batches, streams = tx.tables.jobs, tx.tables.held, tx.tables.batches, tx.tables.streams
+    ours = spark_tables(tx.tables)
+    jobs, held, batches, streams = tx.tables.jobs, ours.held, ours.batches, ours.streams
     mine = held.c.stream == row.id
     unworked = case((held.c.attempts > 0, held.c.attempts - 1), else_=0)
     back: dict[str, ColumnElement[Any]] = {name: held.c[name] for name in SAME}

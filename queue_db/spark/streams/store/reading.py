@@ -12,13 +12,15 @@ from sqlalchemy.exc import IntegrityError
 from queue_db.dialects.clock import moment
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import StreamError
+from queue_db.spark.ranges.store import COLUMNS, Rows, rows_of
+from queue_db.spark.streams.deaths import Buried
+from queue_db.spark.streams.store.claim import claim_allowed
+from queue_db.spark.streams.store.completion import complete_up_to
+from queue_db.spark.streams.store.partitions import cut
+from queue_db.spark.streams.store.pieces import give_up
+from queue_db.spark.streams.store.position import Offset, Part, Session, batches_between, check, held_by, locked, mismatch
+from queue_db.spark.tables import spark_tables
 from queue_db.store.base import Transaction
-from queue_db.store.ranges import COLUMNS, Rows, rows_of
-from queue_db.store.streams.claim import claim_allowed
-from queue_db.store.streams.completion import complete_up_to
-from queue_db.store.streams.partitions import cut
-from queue_db.store.streams.pieces import give_up
-from queue_db.store.streams.position import Offset, Part, Session, batches_between, check, held_by, locked, mismatch
 
 
 def open_stream(tx: Transaction, name: str, queue: str, holder: str, retention: int) -> Session:
@@ -26,7 +28,7 @@ def open_stream(tx: Transaction, name: str, queue: str, holder: str, retention: 
 
     :raises StreamError: it reads another queue.
     """
-    streams = tx.tables.streams
+    streams = spark_tables(tx.tables).streams
     row = locked(tx, name)
     if row is None:
         fresh = {"name": name, "queue": queue, "acked_claim": secrets.token_hex(16), "retention": retention, "epoch": 0}
@@ -51,24 +53,35 @@ def initial(tx: Transaction, session: Session) -> Offset:
     return Offset(row.acked, row.acked_claim)
 
 
-def allocate(tx: Transaction, session: Session, start: Offset, *, limit: int, ceiling: int | None, partitions: int) -> Offset:
+def allocate(
+    tx: Transaction,
+    session: Session,
+    start: Offset,
+    *,
+    limit: int,
+    ceiling: int | None,
+    partitions: int,
+    buried: Buried | None = None,
+) -> Offset:
     """The next offset after ``start``: a batch that is claimed already, or a fresh claim of up to ``limit`` due jobs.
 
     Spark calls it when all up to ``start`` is written, so those batches are completed first. Returns ``start`` if nothing is due,
     or if the queue is paused or its rate is used up.
 
     :param ceiling: no job with a higher id is claimed.
+    :param buried: as for :func:`complete`.
     :raises StreamFencedError, CheckpointMismatchError: nothing was changed.
     """
     row = held_by(tx, session)
     check(tx, row, start)
-    complete_up_to(tx, row, start)
+    complete_up_to(tx, row, start, buried)
     if row.allocated > start.batch:
         claim = tx.connection.execute(batches_between(tx.store, row.id, start.batch + 1, start.batch + 1)).one().claim
         return Offset(start.batch + 1, claim)
     batch, claim = start.batch + 1, secrets.token_hex(16)
     taken = claim_allowed(tx, row, batch, claim, limit, ceiling)
-    streams, batches = tx.tables.streams, tx.tables.batches
+    ours = spark_tables(tx.tables)
+    streams, batches = ours.streams, ours.batches
     seen = moment(tx.store.clock is not None)
     if not taken:
         return start
@@ -82,7 +95,7 @@ def allocate(tx: Transaction, session: Session, start: Offset, *, limit: int, ce
 
 def keep_alive(tx: Transaction, session: Session) -> None:
     """Record that the reader still runs, though nothing is due."""
-    streams = tx.tables.streams
+    streams = spark_tables(tx.tables).streams
     mine = and_(streams.c.id == session.stream, streams.c.epoch == session.epoch)
     tx.connection.execute(update(streams).where(mine).values(seen_at=moment(tx.store.clock is not None)), tx.time())
 
@@ -103,7 +116,7 @@ def partition(tx: Transaction, session: Session, start: Offset, end: Offset, *, 
     if len(found) != end.batch - start.batch:
         raise mismatch(row.name, f"batches {start.batch + 1} to {end.batch} are not all there")
     if any(batch.delivered_epoch < session.epoch for batch in found):
-        batches = tx.tables.batches
+        batches = spark_tables(tx.tables).batches
         for batch in found:
             if batch.delivered_epoch < session.epoch:
                 dying = most is not None and batch.deliveries >= most and give_up(tx, row.name, batch)
@@ -118,9 +131,9 @@ def partition(tx: Transaction, session: Session, start: Offset, end: Offset, *, 
     ]
 
 
-def read(tx: Transaction, stream: int, part: Part, *, after: int, limit: int) -> Rows:
-    """Up to ``limit`` held jobs of ``part`` with ids above ``after``, by id: :data:`queue_db.store.ranges.COLUMNS`."""
-    held = tx.tables.held
+def read(tx: Transaction, stream: int, part: Part, *, after: int, limit: int, csv: bool = False) -> Rows:
+    """Up to ``limit`` held jobs of ``part`` with ids above ``after``, by id: :data:`queue_db.spark.ranges.store.COLUMNS`."""
+    held = spark_tables(tx.tables).held
     # Typed: servers take a bare parameter for text.
     attempts = (held.c.attempts + literal(part.again, Integer)).label("attempts") if part.again else held.c.attempts
     query = (
@@ -129,4 +142,4 @@ def read(tx: Transaction, stream: int, part: Part, *, after: int, limit: int) ->
         .order_by(held.c.id)
         .limit(limit)
     )
-    return rows_of(tx, query)
+    return rows_of(tx, query, csv=csv)

@@ -10,11 +10,11 @@ A claimed job leaves the jobs table, so jobs held for days slow no claim down. A
 its row there too, leased without end: its key stays taken, its group waits, its callback counts it.
 """
 
-from queue_db.store.streams.completion import complete, complete_claim, complete_committed, complete_held, mark_dead
-from queue_db.store.streams.overview import backlog, highest_due, listed, maybe_written
-from queue_db.store.streams.position import Offset, Part, Session
-from queue_db.store.streams.reading import allocate, initial, keep_alive, open_stream, partition, read
-from queue_db.store.streams.releases import expired, release, release_expired
+from queue_db.spark.streams.store.completion import complete, complete_claim, complete_committed, complete_held, mark_dead
+from queue_db.spark.streams.store.overview import backlog, highest_due, listed, maybe_written
+from queue_db.spark.streams.store.position import Offset, Part, Session
+from queue_db.spark.streams.store.reading import allocate, initial, keep_alive, open_stream, partition, read
+from queue_db.spark.streams.store.releases import expired, release, release_expired
 
 __all__ = [
     "Offset",

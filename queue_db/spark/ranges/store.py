@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, func, select
 
+from queue_db.spark.dialects import SparkDialect
 from queue_db.store.base import Store, Transaction
 
 #: The columns of a job for readers, in this order.
@@ -90,8 +91,12 @@ def jobs(
     limit: int,
     columns: Sequence[str] = COLUMNS,
     conditions: Sequence[Condition] = (),
+    csv: bool = False,
 ) -> Rows:
-    """Up to ``limit`` live jobs of ``queue`` with ids above ``after`` and up to ``high``, by id."""
+    """Up to ``limit`` live jobs of ``queue`` with ids above ``after`` and up to ``high``, by id.
+
+    :param csv: rather as CSV, if the database writes it: faster for many rows.
+    """
     table = tx.tables.jobs
     query = (
         select(*(table.c[name] for name in columns))
@@ -101,7 +106,7 @@ def jobs(
         .order_by(table.c.id)
         .limit(limit)
     )
-    return rows_of(tx, tx.dialect.by_id(query, table))
+    return rows_of(tx, tx.dialect.by_id(query, table), csv=csv)
 
 
 def jobs_of(
@@ -111,6 +116,7 @@ def jobs_of(
     *,
     columns: Sequence[str] = COLUMNS,
     conditions: Sequence[Condition] = (),
+    csv: bool = False,
 ) -> Rows:
     """Those of the jobs with these ids that are live ones of ``queue``, by id."""
     table = tx.tables.jobs
@@ -120,12 +126,12 @@ def jobs_of(
         .where(*_compared(tx.store, conditions))
         .order_by(table.c.id)
     )
-    return rows_of(tx, tx.dialect.by_id(query, table))
+    return rows_of(tx, tx.dialect.by_id(query, table), csv=csv)
 
 
-def rows_of(tx: Transaction, query: Select[Any]) -> Rows:
-    """The rows of ``query``; as CSV if the store's reader prefers that, and the database writes it."""
-    text = tx.dialect.as_csv(tx, query) if tx.store.csv else None
+def rows_of(tx: Transaction, query: Select[Any], *, csv: bool) -> Rows:
+    """The rows of ``query``; as CSV if the reader prefers that, and the database writes it."""
+    text = SparkDialect.of(tx.dialect).as_csv(tx, query) if csv else None
     return tx.connection.execute(query).all() if text is None else text
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, text
 
 from queue_db.dialects.clock import now_us
+from queue_db.store.schema import Tables
 from queue_db.store.schema.columns import (
     APP_LENGTH,
     BIG_ID,
@@ -19,9 +22,37 @@ from queue_db.store.schema.columns import (
 )
 
 
-def staged(name: str, metadata: MetaData) -> Table:
+@dataclass(frozen=True, slots=True)
+class SparkTables:
+    """What Spark adds to the tables of a queue store."""
+
+    staged: Table
+    published: Table
+    streams: Table
+    batches: Table
+    held: Table
+
+
+def spark_tables(tables: Tables) -> SparkTables:
+    """Those beside these tables."""
+    found: SparkTables = tables.slices["spark"]
+    return found
+
+
+def described(name: str, metadata: MetaData) -> SparkTables:
+    """Add them to ``metadata``."""
+    return SparkTables(
+        _staged(name, metadata),
+        _published(name, metadata),
+        _streams(name, metadata),
+        _batches(name, metadata),
+        _held(name, metadata),
+    )
+
+
+def _staged(name: str, metadata: MetaData) -> Table:
     """Chunks of jobs that a task has staged and that are not published yet: JSON, so that a million jobs are a thousand rows."""
-    # Found by the attempt, whose high bits are the time it began (store/staging.py), so also by age:
+    # Found by the attempt, whose high bits are the time it began (staging/store.py), so also by age:
     #   INSERT INTO jobs SELECT … FROM jobs_staged … WHERE attempt IN (…);  DELETE FROM jobs_staged WHERE attempt < ?
     # PostgreSQL does not log it: after a crash it is empty, and a publication that lacks rows is refused.
     return Table(
@@ -35,7 +66,7 @@ def staged(name: str, metadata: MetaData) -> Table:
     )
 
 
-def published(name: str, metadata: MetaData) -> Table:
+def _published(name: str, metadata: MetaData) -> Table:
     """The ledger of publications: the same ``(app, version)`` is published into a queue once."""
     table = Table(
         f"{name}_published",
@@ -55,7 +86,7 @@ def published(name: str, metadata: MetaData) -> Table:
     return table
 
 
-def streams(name: str, metadata: MetaData) -> Table:
+def _streams(name: str, metadata: MetaData) -> Table:
     """Streams: their queue, their position, and the epoch that fences off old readers."""
     return Table(
         f"{name}_streams",
@@ -80,7 +111,7 @@ def streams(name: str, metadata: MetaData) -> Table:
     )
 
 
-def batches(name: str, metadata: MetaData) -> Table:
+def _batches(name: str, metadata: MetaData) -> Table:
     """Claimed batches of streams that are not completed."""
     return Table(
         f"{name}_batches",
@@ -103,7 +134,7 @@ def batches(name: str, metadata: MetaData) -> Table:
     )
 
 
-def held(name: str, metadata: MetaData) -> Table:
+def _held(name: str, metadata: MetaData) -> Table:
     """Jobs that a stream has claimed, out of the way of all other claims."""
     # Read by ranges of ids:
     #   SELECT … FROM jobs_held WHERE stream = ? AND batch = ? AND id BETWEEN ? AND ?

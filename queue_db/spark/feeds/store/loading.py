@@ -1,7 +1,7 @@
 """Loads of messages: what tasks have staged becomes messages of a feed, all or none, and once.
 
-The protocol is that of :mod:`queue_db.store.staging`, with the same ledger and the same chunks. The messages are published by the
-feed's own ordering, in one transaction.
+The protocol is that of :mod:`queue_db.spark.staging.store`, with the same ledger and the same chunks. The messages
+are published by the feed's own ordering, in one transaction.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any, ClassVar
 
 from queue_db.errors import FeedError
-from queue_db.store import staging
+from queue_db.spark.staging import store as staging
 from queue_db.store.base import Transaction
 from queue_db.store.feeds.messages import NewMessage, timed
 from queue_db.store.feeds.orderings import ORDERINGS
@@ -56,7 +56,7 @@ def publish(
     :param parts: the attempts, and small chunks that were not staged, in the order of their messages.
     :param attempts: attempt → number of its chunks.
     :param messages: in all parts.
-    :raises StagingError: as :func:`queue_db.store.staging.publish`.
+    :raises StagingError: as :func:`queue_db.spark.staging.store.publish`.
     :raises FeedError: the feed was deleted.
     """
     if not staging.enter(tx, load, messages):

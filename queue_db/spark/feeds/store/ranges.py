@@ -9,10 +9,10 @@ from typing import NamedTuple
 from sqlalchemy import select
 
 from queue_db.dialects.clock import moment
+from queue_db.spark.ranges.store import Rows, rows_of
 from queue_db.store.base import Transaction
 from queue_db.store.feeds import rows
 from queue_db.store.feeds.rows import FeedRow
-from queue_db.store.ranges import Rows, rows_of
 
 
 class Range(NamedTuple):
@@ -44,6 +44,7 @@ def page(
     limit: int,
     columns: Sequence[str],
     kinds: Sequence[str] | None = None,
+    csv: bool = False,
 ) -> tuple[FeedRow | None, Rows]:
     """Up to ``limit`` messages with numbers above ``after`` and up to ``high``, by number; and the feed, None if it was deleted."""
     messages = tx.tables.feeds.messages
@@ -52,7 +53,7 @@ def page(
     if kinds is not None:
         query = query.where(messages.c.kind.in_(kinds))
     # In this order: if messages are trimmed between the two statements, the row shows it.
-    found = rows_of(tx, query)
+    found = rows_of(tx, query, csv=csv)
     return rows.by_id(tx, feed), found
 
 

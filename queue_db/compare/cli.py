@@ -13,9 +13,9 @@ import typer
 
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
-from queue_db.cli.comparison_progress import show_progress
 from queue_db.cli.lasting import Interrupts
 from queue_db.cli.loading import import_module
+from queue_db.compare.progress import show_progress
 from queue_db.database.urls import URL_VARIABLE
 from queue_db.errors import ArgumentError, ConfigurationError, QueueDBError
 

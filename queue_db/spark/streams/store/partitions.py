@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Integer, Row, and_, cast, func, select
 
 from queue_db.dialects.statements import stays
+from queue_db.spark.tables import spark_tables
 from queue_db.store.base import Transaction
 
 # Jobs below this many are not worth a partition of their own.
@@ -22,7 +23,7 @@ def cut(tx: Transaction, stream: int, batch: int, partitions: int) -> tuple[list
 
     Returns the ranges, the number of jobs with a row in the jobs table too, and the creation time of the oldest.
     """
-    held = tx.tables.held
+    held = spark_tables(tx.tables).held
     mine = and_(held.c.stream == stream, held.c.batch == batch)
     low, high = tx.connection.execute(select(func.min(held.c.id), func.max(held.c.id)).where(mine)).one()
     keyed = cast(stays(held), Integer).label("keyed")

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from sqlalchemy import URL
 
-from queue_db.dialects import jdbc
 from queue_db.errors import ArgumentError
+from queue_db.spark.dialects import jdbc
 
 
 def settings(url: URL, driver: str | None) -> tuple[str, str, dict[str, str]]:

@@ -6,14 +6,15 @@ from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Row, literal, select
 
-from queue_db.dialects.bulk import Move
 from queue_db.dialects.clock import moment
 from queue_db.dialects.statements import stays
 from queue_db.model import MOST_CLAIMED_VERSION
+from queue_db.spark.dialects import Move, SparkDialect
+from queue_db.spark.streams.store.held import SAME
+from queue_db.spark.tables import spark_tables
 from queue_db.store import controls
 from queue_db.store.base import Transaction, next_attempt, next_version
 from queue_db.store.schema import NEVER
-from queue_db.store.streams.held import SAME
 
 
 def claim_allowed(tx: Transaction, row: Row[Any], batch: int, claim: str, limit: int, ceiling: int | None) -> int:
@@ -32,7 +33,8 @@ def claim_allowed(tx: Transaction, row: Row[Any], batch: int, claim: str, limit:
 
 def _claim(tx: Transaction, row: Row[Any], batch: int, claim: str, limit: int, ceiling: int | None) -> int:
     """Move up to ``limit`` due jobs to the held ones; return how many."""
-    jobs, held, streams = tx.tables.jobs, tx.tables.held, tx.tables.streams
+    ours = spark_tables(tx.tables)
+    jobs, held, streams = tx.tables.jobs, ours.held, ours.streams
     callbacks = tx.tables.callbacks
     # Each from an index of its own. Most queues have no such jobs.
     tied = [
@@ -66,4 +68,4 @@ def _claim(tx: Transaction, row: Row[Any], batch: int, claim: str, limit: int, c
     }
     skip = tx.connection.execute(others).first() is not None
     move = Move(jobs, held, due, limit, values, reserved if keyed else None, skip)
-    return tx.dialect.move_to_held(tx, move, tx.time())
+    return SparkDialect.of(tx.dialect).move_to_held(tx, move, tx.time())

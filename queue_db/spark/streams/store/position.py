@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Row, select
 
 from queue_db.errors import CheckpointMismatchError, StreamFencedError
+from queue_db.spark.tables import spark_tables
 from queue_db.store.base import Store, Transaction
 
 
@@ -43,7 +44,7 @@ class Session:
 
 def locked(tx: Transaction, name: str) -> Row[Any] | None:
     """The row of a stream, locked until the transaction ends; None: no such stream."""
-    streams = tx.tables.streams
+    streams = spark_tables(tx.tables).streams
     return tx.connection.execute(tx.dialect.lock_rows(select(streams).where(streams.c.name == name), skip=False)).first()
 
 
@@ -65,7 +66,7 @@ def held_by(tx: Transaction, session: Session) -> Row[Any]:
 
 def batches_between(store: Store, stream: int, low: int, high: int) -> Any:
     """Select the batches from ``low`` to ``high``."""
-    batches = store.tables.batches
+    batches = spark_tables(store.tables).batches
     return select(batches).where(batches.c.stream == stream, batches.c.batch.between(low, high)).order_by(batches.c.batch)
 
 

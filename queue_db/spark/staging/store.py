@@ -19,11 +19,13 @@ from typing import Any, ClassVar, Protocol
 from sqlalchemy import ColumnElement, and_, delete, func, insert, literal, select, update
 from sqlalchemy.exc import IntegrityError
 
-from queue_db.dialects.chunks import FIELDS, jobs_of, unpack, whole
 from queue_db.dialects.clock import due_time, moment
 from queue_db.dialects.tabbed import Value
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import StagingError
+from queue_db.spark.dialects import SparkDialect
+from queue_db.spark.staging.chunks import FIELDS, jobs_of, unpack, whole
+from queue_db.spark.tables import spark_tables
 from queue_db.store.base import Store, Transaction
 from queue_db.store.enqueue import OnDuplicate, after, insert_jobs
 from queue_db.store.schema import DEFAULT_KIND, DEFAULT_MAX_ATTEMPTS
@@ -81,7 +83,7 @@ class Load:
     queue: str
     app: str
     version: int
-    #: Fields that the chunks have, of :data:`queue_db.dialects.chunks.FIELDS`.
+    #: Fields that the chunks have, of :data:`queue_db.spark.staging.chunks.FIELDS`.
     fields: tuple[str, ...]
     #: What a job has that its chunk does not say.
     defaults: Mapping[str, Any]
@@ -111,7 +113,7 @@ def new_attempt(tx: Transaction) -> int:
 
 def chunks_of(tx: Transaction, attempt: int, fields: Sequence[str]) -> Iterator[dict[str, Sequence[Any]]]:
     """Field → values, of each chunk of an attempt, in their order."""
-    staged = tx.tables.staged
+    staged = spark_tables(tx.tables).staged
     places = tx.connection.execute(select(staged.c.place).where(staged.c.attempt == attempt).order_by(staged.c.place))
     for place in places.scalars().all():
         chunk = select(staged.c.chunk).where(staged.c.attempt == attempt, staged.c.place == place)
@@ -123,7 +125,7 @@ def stage(tx: Transaction, attempt: int, chunks: Iterable[tuple[int, str]]) -> t
     places = staged_jobs = 0
     for jobs, chunk in chunks:
         row: dict[str, Sequence[Value]] = {"attempt": (attempt,), "place": (places,), "size": (jobs,), "chunk": (chunk,)}
-        tx.dialect.append(tx, tx.tables.staged, row)
+        SparkDialect.of(tx.dialect).append(tx, spark_tables(tx.tables).staged, row)
         places += 1
         staged_jobs += jobs
     return places, staged_jobs
@@ -131,7 +133,7 @@ def stage(tx: Transaction, attempt: int, chunks: Iterable[tuple[int, str]]) -> t
 
 def ledger(tx: Transaction, app: str, version: int, queue: str) -> Published | None:
     """What was published into ``queue`` as ``(app, version)``; None if nothing was."""
-    published = tx.tables.published
+    published = spark_tables(tx.tables).published
     query = select(published.c.size, published.c.skipped).where(_entry(tx.store, app, version, queue))
     row = tx.connection.execute(query).first()
     return None if row is None else Published(row.size, row.skipped)
@@ -142,7 +144,7 @@ def publish(tx: Transaction, load: Load, attempts: Mapping[int, int], jobs: int,
 
     :param attempts: attempt → number of its chunks.
     :param jobs: in all of them, and in those that are ``brought``.
-    :param brought: small chunks that were not staged but come along (:func:`queue_db.dialects.chunks.small`).
+    :param brought: small chunks that were not staged but come along (:func:`queue_db.spark.staging.chunks.small`).
     :raises StagingError: chunks are missing: swept, discarded, or lost with an unlogged table; or what was published as
         ``(app, version)`` into this queue had another number of jobs. Nothing was published.
     """
@@ -155,7 +157,7 @@ def publish(tx: Transaction, load: Load, attempts: Mapping[int, int], jobs: int,
     take_away(tx, load, attempts, found, jobs)
     skipped = found - added
     if skipped:
-        published = tx.tables.published
+        published = spark_tables(tx.tables).published
         mine = update(published).where(_entry(tx.store, load.app, load.version, load.queue))
         tx.connection.execute(mine.values(size=added, skipped=skipped))
     return Published(added, skipped)
@@ -167,7 +169,7 @@ def enter(tx: Transaction, load: Entry, rows: int) -> bool:
     :param rows: how many are to be published.
     :raises StagingError: what was published as this entry had another number of rows.
     """
-    published = tx.tables.published
+    published = spark_tables(tx.tables).published
     entry = {"app": load.app, "version": load.version, "queue": load.queue, "size": rows, "kept": int(load.kept)}
     try:
         # Waits here for a concurrent publication of the same load.
@@ -216,7 +218,9 @@ def load_at_once(tx: Transaction, load: Load, columns: Mapping[str, Sequence[Any
         given["available_at"] = [max(now + after, not_before) for after, not_before in zip(delays, moments, strict=True)]
     else:
         same["available_at"] = now
-    tx.dialect.append(tx, tx.tables.jobs, given, {name: value for name, value in same.items() if value is not None})
+    SparkDialect.of(tx.dialect).append(
+        tx, tx.tables.jobs, given, {name: value for name, value in same.items() if value is not None}
+    )
     return len(columns["payload"])
 
 
@@ -249,7 +253,8 @@ def discard(tx: Transaction, attempts: Collection[int]) -> int:
 
 def sweep(tx: Transaction, age: float, limit: int) -> int:
     """Delete up to ``limit`` chunks and ledger entries older than ``age`` (seconds) that are no longer needed."""
-    staged, published = tx.tables.staged, tx.tables.published
+    ours = spark_tables(tx.tables)
+    staged, published = ours.staged, ours.published
     oldest = (tx.read_clock() - int(age * 1_000_000)) // 1000 << _RANDOM_BITS
     late = select(staged.c.attempt, staged.c.place).where(staged.c.attempt < oldest).order_by(staged.c.attempt).limit(limit)
     gone = 0
@@ -266,22 +271,22 @@ def sweep(tx: Transaction, age: float, limit: int) -> int:
 
 def forget_versions(tx: Transaction, app: str, below: int) -> None:
     """Remove the ledger's entries of ``app`` with versions below ``below``, which cannot be published again."""
-    published = tx.tables.published
+    published = spark_tables(tx.tables).published
     tx.connection.execute(delete(published).where(published.c.app == app, published.c.version < below))
 
 
 def _entry(store: Store, app: str, version: int, queue: str) -> ColumnElement[bool]:
     """The row of the ledger: the same load into another queue has its own."""
-    published = store.tables.published
+    published = spark_tables(store.tables).published
     return and_(published.c.app == app, published.c.version == version, published.c.queue == queue)
 
 
 def _copy(tx: Transaction, load: Load, attempts: Sequence[int]) -> tuple[int, int]:
     """Make jobs of what the attempts have staged; how many were found, and how many of these were added."""
-    staged = tx.tables.staged
+    staged = spark_tables(tx.tables).staged
     found = added = 0
     for some in _parts(attempts, _ATTEMPTS):
-        unpacked = None if "unique_key" in load.fields else tx.dialect.unpacked(staged.c.chunk, load.fields)
+        unpacked = None if "unique_key" in load.fields else SparkDialect.of(tx.dialect).unpacked(staged.c.chunk, load.fields)
         if unpacked is not None:
             inserted = _insert(tx, load, unpacked.fields, unpacked.rows, staged, some)
             found, added = found + inserted, added + inserted
@@ -340,7 +345,7 @@ def gathered(chunks: Iterable[bytes], fields: Sequence[str]) -> Iterator[dict[st
 
 
 def _delete(tx: Transaction, attempts: Sequence[int]) -> int:
-    staged = tx.tables.staged
+    staged = spark_tables(tx.tables).staged
     # In order, so that a publication and a discard of the same attempts wait for each other in one direction only.
     return sum(
         tx.connection.execute(delete(staged).where(staged.c.attempt.in_(some))).rowcount
