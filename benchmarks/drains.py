@@ -16,6 +16,7 @@ from sqlalchemy import insert, literal, select, update
 
 from benchmarks.peers.sql_files import SqlQueue, Take
 from queue_db import QueueDB
+from queue_db.feeds.tables import feed_tables
 from queue_db.worker import Worker
 
 FEED, CURSOR = "race", "consumers"
@@ -181,7 +182,7 @@ def fill_feed(db: QueueDB, size: int) -> None:
     feed = db.feed(FEED)
     feed.shared(CURSOR)
     feed.publish_many([("job", None)] * min(_CHUNK, size))
-    tables, row = db.store.tables.feeds, feed.row(fresh=True)
+    tables, row = feed_tables(db.store.tables), feed.row(fresh=True)
     messages, feeds = tables.messages, tables.feeds
     # The rest as copies, with the next numbers: as publishers insert them, but faster.
     for start in range(_CHUNK, size, _CHUNK):

@@ -27,7 +27,7 @@ from queue_db.notifications.loop import LoopListening
 from queue_db.removal import Removal
 from queue_db.store import LowWaterMarks, Store, Transaction, probing
 from queue_db.store.schema import Tables
-from queue_db.store.wakeups import FeedNotifications, Notifications
+from queue_db.store.wakeups import Notifications
 from queue_db.strategies import Strategy
 
 if TYPE_CHECKING:
@@ -86,7 +86,6 @@ class Core:
             database.capabilities,
             clock,
             notifications=Notifications(database.dialect, tables),
-            feed_notifications=FeedNotifications(database.dialect, tables),
         )
         self.strategy = strategy
         self.removal = removal
@@ -100,7 +99,6 @@ class Core:
         #: Where the claims of each queue start.
         self.marks: Named[LowWaterMarks] = Named(lambda _: LowWaterMarks())
         self.notifications = self.store.notifications
-        self.feed_notifications = self.store.feed_notifications
         #: Where the tasks of an event loop wait for the database's notifications.
         self.loop_listening = LoopListening(database.listen_on_loop)
         #: Counts of what the verbs did in this process, by queue, until they are written to the metrics.

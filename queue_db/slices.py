@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from queue_db.store.base import Store, Transaction
 
 #: The slices, in the order in which they are asked.
-NAMES = ("spark",)
+NAMES = ("feeds", "routes", "spark")
 
 
 class Holder(Protocol):
@@ -51,6 +51,12 @@ class Slice:
     tables: Callable[[str, MetaData], Any]
     #: Where it has jobs.
     holder: Holder | None = None
+    #: Deletes up to ``limit`` rows that have expired; ``QueueDB.prune`` calls it until there are no more.
+    prune: Callable[..., int] | None = None
+    #: Releases what a dead worker has leased of it; ``QueueDB.rescue`` calls it.
+    rescue: Callable[[Transaction, str], int] | None = None
+    #: How many messages the readers of each feed are behind, for monitors: feed, reader, messages.
+    behind: Callable[[Transaction], list[tuple[str, str, int]]] | None = None
 
 
 @lru_cache(maxsize=1)

@@ -73,14 +73,14 @@ FILES = {
     "metrics": [Twin("Metrics", "queue_db.monitoring.metrics")],
     "streams": [Twin("Streams", "queue_db.spark.streams.registry")],
     "tokens": [Twin("Tokens", "queue_db.tokens")],
-    "feeds": [Twin("Feed", "queue_db.feeds.feed", without=_OF_FEEDS), Twin("Feeds", "queue_db.feeds.registry")],
+    "feeds": [Twin("Feed", "queue_db.feeds.feed", without=_OF_FEEDS), Twin("Feeds", "queue_db.feeds.registry", without=["named"])],
     "cursors": [
-        Twin("Cursor", "queue_db.feeds.cursor", "bases.CursorTwin", attributes=["skipped"], without=["pages", "transfer"]),
+        Twin("Cursor", "queue_db.feeds.cursor", "feed_bases.CursorTwin", attributes=["skipped"], without=["pages", "transfer"]),
         Twin("SharedCursor", "queue_db.feeds.shared", attributes=["skipped"], without=["job", "feed_id"]),
-        Twin("Span", "queue_db.feeds.shared", "bases.SpanTwin", without=["extend_unlocked", "settle"]),
+        Twin("Span", "queue_db.feeds.shared", "feed_bases.SpanTwin", without=["extend_unlocked", "settle"]),
     ],
-    "message_claims": [Twin("MessageClaim", "queue_db.feeds.claims", "bases.MessageClaimTwin", attributes=["expires_at"])],
-    "routes": [Twin("Topic", "queue_db.routes.topic"), Twin("Routes", "queue_db.routes.registry")],
+    "message_claims": [Twin("MessageClaim", "queue_db.feeds.claims", "feed_bases.MessageClaimTwin", attributes=["expires_at"])],
+    "routes": [Twin("Topic", "queue_db.routes.topic"), Twin("Routes", "queue_db.routes.registry", without=["topic"])],
 }
 
 #: Verbs that wait for nothing.

@@ -49,8 +49,8 @@ def queue_db(
 _COMMANDS = (
     *("cli.migrate", "cli.doctor", "cli.maintenance", "cli.actions", "compare.cli", "service.cli", "cli.tokens"),
     *("cli.enqueue", "cli.inspection", "cli.removal", "cli.dead", "cli.failures", "cli.finished"),
-    *("cli.control", "cli.schedules", "cli.feeds", "cli.cursors", "cli.claims", "cli.routes", "spark.cli"),
-    *("cli.work", "cli.top", "cli.metrics", "cli.alive", "cli.routes:topics"),
+    *("cli.control", "cli.schedules", "feeds.cli.feeds", "feeds.cli.cursors", "feeds.cli.claims", "routes.cli", "spark.cli"),
+    *("cli.work", "cli.top", "cli.metrics", "cli.alive", "routes.cli:topics"),
 )
 
 for _place in _COMMANDS:

@@ -7,14 +7,9 @@ from typing import ClassVar
 
 from sqlalchemy import Table
 
-from queue_db.dialects import numbering
-from queue_db.dialects.numbering import NumberedMove
 from queue_db.dialects.opening import Opening
 from queue_db.dialects.seam import ClaimSeam, Rows
 from queue_db.dialects.transactions import Sender
-
-# Messages moved in one statement.
-_IDS = 500
 
 
 class Bulk(ClaimSeam, Opening):
@@ -24,25 +19,6 @@ class Bulk(ClaimSeam, Opening):
     loaded_at_once: ClassVar[int] = 1000
     #: The same if all jobs are in memory, so that it can read them while the database loads; 0: it does not work so.
     loaded_from_memory: ClassVar[int] = 0
-
-    def move_numbered(self, tx: Sender, move: NumberedMove, *, feed: int, first: int, most: int, largest: int) -> int:
-        """Move the first rows of a feed, in a transaction that has begun; return how many.
-
-        :param first: the number of the first.
-        :param most: rows.
-        :param largest: of their payloads together, unless it is one row; in the unit in which the database measures a text.
-        """
-        found = tx.fetch(numbering.waiting(move.inbox), {"of_feed": feed, "most": most})
-        # Ids, not the same condition twice: others may commit rows with lower ids between two statements.
-        ids = numbering.first_few(found, largest)
-        for start in range(0, len(ids), _IDS):
-            self.move_ids(tx, move, ids[start : start + _IDS], first + start)
-        return len(ids)
-
-    def move_ids(self, tx: Sender, move: NumberedMove, ids: Sequence[int], first: int) -> None:
-        """Move the rows with these ids, in their order, without a wait for other rows."""
-        tx.execute(numbering.copy(move), {"of_ids": ids, "first": first})
-        tx.execute(numbering.removal(move), {"of_ids": ids})
 
     def load_new(
         self, tx: Sender, jobs: Table, chunks: Iterable[Rows], number: int, now: int | None, *, ids: bool

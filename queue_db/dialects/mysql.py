@@ -31,12 +31,11 @@ from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
-from queue_db.dialects import asynchronous, direct, grouping, numbering
+from queue_db.dialects import asynchronous, direct, grouping
 from queue_db.dialects.base import Dialect
 from queue_db.dialects.clock import instant, now_us
 from queue_db.dialects.grouping import Member
 from queue_db.dialects.mysql_diagnosis import MySQLDiagnosis
-from queue_db.dialects.numbering import NumberedMove
 from queue_db.dialects.seam import Rows, Statement
 from queue_db.dialects.statements import Columns, Pairs, insert_into, matching, new, wanted
 from queue_db.dialects.texts import column_text, length
@@ -285,12 +284,6 @@ class MySQL(MySQLDiagnosis, Dialect):
                     "the new jobs have other ids than the server has announced", statement_name="insert_new"
                 )
         return list(ids)
-
-    def move_ids(self, tx: Sender, move: NumberedMove, ids: Sequence[int], first: int) -> None:
-        array = json.dumps(ids)
-        tx.execute(numbering.copy_given(move), {"of_ids": array, "first": first})
-        table = tx.connection.dialect.identifier_preparer.format_table(move.inbox)
-        tx.execute(numbering.removal_given(table), {"of_ids": array})
 
     def code(self, error: DBAPIError) -> str | None:
         args = getattr(error.orig, "args", ())

@@ -23,26 +23,20 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.exc import DBAPIError
 
-from queue_db.dialects import direct, numbering
+from queue_db.dialects import direct
 from queue_db.dialects.bulk import Bulk
 from queue_db.dialects.clock import now_us
 from queue_db.dialects.loading import COLUMNS, Lines
-from queue_db.dialects.numbering import NumberedMove
 from queue_db.dialects.seam import Rows
 from queue_db.dialects.transactions import Sender
 from queue_db.errors import PermanentStorageError
 
 
 class PostgreSQLBulk(Bulk):
-    """COPY, and one statement that moves rows."""
+    """COPY."""
 
     loaded_at_once: ClassVar[int] = 10_000
     loaded_from_memory: ClassVar[int] = 100_000
-
-    def move_numbered(self, tx: Sender, move: NumberedMove, *, feed: int, first: int, most: int, largest: int) -> int:
-        values = {"of_feed": feed, "first": first, "most": most, "largest": largest}
-        ((moved,),) = tx.fetch(numbering.in_one_statement(move), values)
-        return int(moved)
 
     def load_new(
         self, tx: Sender, jobs: Table, chunks: Iterable[Rows], number: int, now: int | None, *, ids: bool

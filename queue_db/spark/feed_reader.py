@@ -19,13 +19,13 @@ from queue_db import QueueDB
 from queue_db.errors import ArgumentError, FeedError, PositionError, TrimmedError
 from queue_db.feeds import numbering
 from queue_db.feeds.position import Position, belongs, check
+from queue_db.feeds.store import rows
+from queue_db.feeds.store.rows import FeedRow
 from queue_db.spark.feeds.store import ranges
 from queue_db.spark.masked_errors import masked_errors, masks_errors
 from queue_db.spark.options import Settings
 from queue_db.spark.rows import FIRST_ROWS, MOST_ROWS, MessageShape, fitting
 from queue_db.spark.target import REPEATABLE_READ, Target
-from queue_db.store.feeds import rows
-from queue_db.store.feeds.rows import FeedRow
 
 log = logging.getLogger("queue_db.spark")
 

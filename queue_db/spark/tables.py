@@ -9,17 +9,19 @@ from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Tab
 from queue_db.dialects.clock import now_us
 from queue_db.store.schema import Tables
 from queue_db.store.schema.columns import (
-    APP_LENGTH,
     BIG_ID,
     KEY_LENGTH,
     KIND_LENGTH,
     LONG_TEXT,
     MYSQL,
     QUEUE_LENGTH,
-    STREAM_LENGTH,
     TOKEN_LENGTH,
     WORKER_LENGTH,
 )
+
+#: Longest texts, in characters, of the columns that are compared or indexed.
+APP_LENGTH = 200
+STREAM_LENGTH = 100
 
 
 @dataclass(frozen=True, slots=True)

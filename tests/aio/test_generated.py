@@ -14,7 +14,7 @@ from tools import asynchronous
 from tools.asynchronous import FILES, ROOT, TWINS, different, for_tasks, main, twinned
 
 #: The files in queue_db/aio that are written by hand.
-BY_HAND = {"__init__", "bases", "opening"}
+BY_HAND = {"feed_bases", "__init__", "bases", "opening"}
 
 Change = Callable[[str, str, str], None]
 

@@ -15,7 +15,7 @@ from sqlalchemy.exc import ProgrammingError
 from queue_db import Queue, QueueDB, StorageError, store
 
 #: Packages of slices with a store of their own.
-OF_SLICES = ("spark.streams",)
+OF_SLICES = ("feeds", "spark.streams")
 
 
 def functions_of_the_store() -> set[str]:

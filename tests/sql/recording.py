@@ -22,7 +22,7 @@ from queue_db.dialects import Dialect, dialect_for, direct, prepared
 from queue_db.dialects.transactions import PooledConnection, own
 from queue_db.store import Store
 from queue_db.store.schema import tables
-from queue_db.store.wakeups import FeedNotifications, Notifications
+from queue_db.store.wakeups import Notifications
 from tests.sql.layout import fingerprint
 
 #: Name of the folder → URL, and the server that the statements are written for.
@@ -340,7 +340,6 @@ def place(name: str) -> Place:
         dialect.capabilities(sql),
         # By a clock on which each is due.
         notifications=Notifications(dialect, ours, clock=count().__next__),
-        feed_notifications=FeedNotifications(dialect, ours),
     )
     made.append(Place(name, engine, store))
     return made[0]

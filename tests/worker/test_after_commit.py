@@ -14,6 +14,7 @@ from sqlalchemy import text
 
 from queue_db import DuplicateJobError, Queue, QueueDB, StorageError, TransientStorageError, Verdict
 from queue_db.database.database import Run
+from queue_db.feeds.notifications import notifications_of
 from queue_db.spark.streams.deaths import Buried, run_batch
 from queue_db.store import Transaction, settle
 
@@ -331,6 +332,6 @@ def test_a_route_wakes_workers_before_feeds_are_numbered(db: QueueDB, name: str)
         assert db.routes.subscribe(name, route, form="exact")
     calls: list[str] = []
     db.notifications.add(calls.append)
-    db.core.feed_notifications.add(calls.append)
+    notifications_of(db.store).add(calls.append)
     assert db.topic(name).publish("mail") == 2
     assert calls == [f"{name}-work", f"{name}-out"]

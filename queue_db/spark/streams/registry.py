@@ -18,8 +18,9 @@ from queue_db.errors import StreamError
 from queue_db.model import from_micros
 from queue_db.spark.streams import store as streams
 from queue_db.spark.streams.deaths import run_batch
+from queue_db.spark.tables import STREAM_LENGTH
 from queue_db.store import Transaction
-from queue_db.store.schema import QUEUE_LENGTH, STREAM_LENGTH
+from queue_db.store.schema import QUEUE_LENGTH
 
 log = logging.getLogger("queue_db.streams")
 

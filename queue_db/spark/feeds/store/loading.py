@@ -12,11 +12,11 @@ from itertools import groupby
 from typing import Any, ClassVar
 
 from queue_db.errors import FeedError
+from queue_db.feeds.store.messages import NewMessage, timed
+from queue_db.feeds.store.orderings import ORDERINGS
+from queue_db.feeds.store.rows import FeedRow
 from queue_db.spark.staging import store as staging
 from queue_db.store.base import Transaction
-from queue_db.store.feeds.messages import NewMessage, timed
-from queue_db.store.feeds.orderings import ORDERINGS
-from queue_db.store.feeds.rows import FeedRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class MessageLoad:
     feed: FeedRow
     app: str
     version: int
-    #: Fields that the chunks have, of :class:`queue_db.store.feeds.messages.NewMessage`.
+    #: Fields that the chunks have, of :class:`queue_db.feeds.store.messages.NewMessage`.
     fields: tuple[str, ...]
     kind: str  #: of the messages that have none
     #: Whether the same (app, version) may come again to this feed, however late.

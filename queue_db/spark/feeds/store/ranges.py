@@ -9,10 +9,11 @@ from typing import NamedTuple
 from sqlalchemy import select
 
 from queue_db.dialects.clock import moment
+from queue_db.feeds.store import rows
+from queue_db.feeds.store.rows import FeedRow
+from queue_db.feeds.tables import feed_tables
 from queue_db.spark.ranges.store import Rows, rows_of
 from queue_db.store.base import Transaction
-from queue_db.store.feeds import rows
-from queue_db.store.feeds.rows import FeedRow
 
 
 class Range(NamedTuple):
@@ -47,7 +48,7 @@ def page(
     csv: bool = False,
 ) -> tuple[FeedRow | None, Rows]:
     """Up to ``limit`` messages with numbers above ``after`` and up to ``high``, by number; and the feed, None if it was deleted."""
-    messages = tx.tables.feeds.messages
+    messages = feed_tables(tx.tables).messages
     among = (messages.c.feed == feed, messages.c.seq > after, messages.c.seq <= high)
     query = select(*(messages.c[name] for name in columns)).where(*among).order_by(messages.c.seq).limit(limit)
     if kinds is not None:
@@ -59,7 +60,7 @@ def page(
 
 def age(tx: Transaction, feed: FeedRow, after: int) -> int | None:
     """Microseconds since the first message with a number above ``after`` was inserted; None: there is none."""
-    messages = tx.tables.feeds.messages
+    messages = feed_tables(tx.tables).messages
     waited = moment(tx.store.clock is not None) - messages.c.created_at
     query = select(waited).where(messages.c.feed == feed.id, messages.c.seq > after).order_by(messages.c.seq).limit(1)
     found: int | None = tx.connection.execute(query, tx.time()).scalar()
@@ -71,7 +72,7 @@ def since(tx: Transaction, feed: FeedRow, at: int) -> int | None:
 
     Messages after it may be older, since numbers follow the order of commits. All before it are read.
     """
-    messages = tx.tables.feeds.messages
+    messages = feed_tables(tx.tables).messages
     there = (messages.c.feed == feed.id, messages.c.seq >= feed.first_seq, messages.c.seq < feed.next_seq)
     query = select(messages.c.seq).where(*there, messages.c.created_at >= at).order_by(messages.c.seq).limit(1)
     found: int | None = tx.connection.execute(query).scalar()

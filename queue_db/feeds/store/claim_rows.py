@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from sqlalchemy import delete, func, insert, or_, select
 
 from queue_db.dialects.clock import moment
+from queue_db.feeds.tables import feed_tables
 from queue_db.model import Capability
 from queue_db.store.base import Store, Transaction
 
 
 def add(tx: Transaction, feed: int, low: int, high: int) -> None:
     """Let the messages with these numbers, which this transaction has inserted, be claimed."""
-    claims, messages = tx.tables.feeds.claims, tx.tables.feeds.messages
+    claims, messages = feed_tables(tx.tables).claims, feed_tables(tx.tables).messages
     new = select(
         messages.c.feed,
         messages.c.seq,
@@ -28,13 +29,13 @@ def add(tx: Transaction, feed: int, low: int, high: int) -> None:
 
 def remove(tx: Transaction, feed: int, seqs: Sequence[int]) -> None:
     """Delete messages whose rows in ``claims`` the caller has locked, and these rows."""
-    for table in (tx.tables.feeds.claims, tx.tables.feeds.messages):
+    for table in (feed_tables(tx.tables).claims, feed_tables(tx.tables).messages):
         tx.connection.execute(delete(table).where(table.c.feed == feed, table.c.seq.in_(seqs)))
 
 
 def expire(tx: Transaction, feed: int, limit: int) -> int:
     """Delete up to ``limit`` messages whose lifetime is over; return how many."""
-    claims = tx.tables.feeds.claims
+    claims = feed_tables(tx.tables).claims
     over = claims.c.expires_at <= moment(tx.store.clock is not None)
     query = select(claims.c.seq).where(claims.c.feed == feed, over).order_by(claims.c.expires_at).limit(limit)
     seqs = list(tx.connection.execute(query, tx.time()).scalars())
@@ -50,13 +51,13 @@ def expire(tx: Transaction, feed: int, limit: int) -> int:
 
 def lowest(tx: Transaction, feed: int) -> int | None:
     """The number of the first message that is there; None: there is none."""
-    claims = tx.tables.feeds.claims
+    claims = feed_tables(tx.tables).claims
     return tx.connection.execute(select(func.min(claims.c.seq)).where(claims.c.feed == feed)).scalar()
 
 
 def slowest(tx: Transaction, feed: int) -> int | None:
     """The number before the first message that is claimed or delayed now: retention waits for it. None: none is."""
-    claims = tx.tables.feeds.claims
+    claims = feed_tables(tx.tables).claims
     live = claims.c.until > moment(tx.store.clock is not None)
     query = select(func.min(claims.c.seq)).where(claims.c.feed == feed, live)
     first = tx.connection.execute(query, tx.time()).scalar()
@@ -69,7 +70,7 @@ def hold(tx: Transaction, feed: int, end: int, least: int) -> tuple[list[int], i
     They end before the first one that another transaction has locked, and before the first one that is claimed or delayed now, but
     for that not before ``least``. Nobody waits here: the caller holds the feed, and another transaction may be a caller's.
     """
-    claims, now = tx.tables.feeds.claims, moment(tx.store.clock is not None)
+    claims, now = feed_tables(tx.tables).claims, moment(tx.store.clock is not None)
     below = (claims.c.feed == feed, claims.c.seq < end)
     query = select(claims.c.seq, claims.c.until, now.label("now")).where(*below).order_by(claims.c.seq)
     skip = _skips(tx.store)
@@ -89,7 +90,7 @@ def _skips(store: Store) -> bool:
 
 def hidden(tx: Transaction, feed: int, low: int, high: int) -> set[int]:
     """Of the numbers from ``low`` to ``high`` those of messages that are claimed, delayed or expired now."""
-    claims, now = tx.tables.feeds.claims, moment(tx.store.clock is not None)
+    claims, now = feed_tables(tx.tables).claims, moment(tx.store.clock is not None)
     query = select(claims.c.seq).where(claims.c.feed == feed, claims.c.seq >= low, claims.c.seq <= high)
     closed = or_(claims.c.until > now, claims.c.expires_at <= now)
     return set(tx.connection.execute(query.where(closed), tx.time()).scalars())

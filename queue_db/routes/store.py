@@ -35,9 +35,11 @@ from queue_db.dialects.clock import moment
 from queue_db.dialects.texts import text_parameter
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import TransientStorageError
+from queue_db.feeds.store.rows import FeedRow
+from queue_db.feeds.tables import feed_tables
+from queue_db.routes.tables import RouteTables, route_tables
 from queue_db.store.base import Store, Transaction
-from queue_db.store.feeds.rows import FeedRow
-from queue_db.store.schema import TOPIC_LENGTH, FeedTables
+from queue_db.store.schema import TOPIC_LENGTH
 
 #: Ends the stored action of a definition with a condition.
 CONDITIONAL = "?"
@@ -123,7 +125,7 @@ _SHA = WalkRow._fields.index("sha") + 1
 
 def define(tx: Transaction, new: DefinitionRow) -> int:
     """The id of the definition with this content; it is inserted if there is none."""
-    definitions = tx.tables.feeds.definitions
+    definitions = route_tables(tx.tables).definitions
     tx.begin()
     found = find(tx, new.sha)
     if found is None:
@@ -140,14 +142,14 @@ def define(tx: Transaction, new: DefinitionRow) -> int:
 
 def find(tx: Transaction, sha: str) -> int | None:
     """The id of the definition with this SHA-256."""
-    definitions = tx.tables.feeds.definitions
+    definitions = route_tables(tx.tables).definitions
     found: int | None = tx.connection.execute(select(definitions.c.id).where(definitions.c.sha == sha)).scalar()
     return found
 
 
 def beginning_with(tx: Transaction, digits: str) -> list[DefinitionRow]:
     """Up to two definitions whose SHA-256 begins with these digits."""
-    definitions = tx.tables.feeds.definitions
+    definitions = route_tables(tx.tables).definitions
     columns = [definitions.c[name] for name in DefinitionRow._fields]
     query = (
         select(*columns).where(definitions.c.sha >= digits, definitions.c.sha < f"{digits}g").order_by(definitions.c.sha).limit(2)
@@ -157,7 +159,7 @@ def beginning_with(tx: Transaction, digits: str) -> list[DefinitionRow]:
 
 def definitions(tx: Transaction) -> list[Row[Any]]:
     """All definitions, by id."""
-    table = tx.tables.feeds.definitions
+    table = route_tables(tx.tables).definitions
     return list(tx.connection.execute(select(table).order_by(table.c.id)))
 
 
@@ -166,7 +168,7 @@ def definitions(tx: Transaction) -> list[Row[Any]]:
 
 def point(tx: Transaction, name: str, definition: int, *, create: bool) -> bool:
     """Point a route at a definition; False: there is no such route, and ``create`` is not set."""
-    routes = tx.tables.feeds.routes
+    routes = route_tables(tx.tables).routes
     now = moment(tx.store.clock is not None)
     values = {"definition": definition, "version": routes.c.version + 1, "changed_at": now}
     if tx.connection.execute(update(routes).where(routes.c.name == name).values(values), tx.time()).rowcount:
@@ -178,14 +180,14 @@ def point(tx: Transaction, name: str, definition: int, *, create: bool) -> bool:
 
 def pause(tx: Transaction, name: str, paused: int) -> bool:
     """Pause a route, or let it go on; False: there is none."""
-    routes = tx.tables.feeds.routes
+    routes = route_tables(tx.tables).routes
     values = {"paused": paused, "changed_at": moment(tx.store.clock is not None)}
     return bool(tx.connection.execute(update(routes).where(routes.c.name == name).values(values), tx.time()).rowcount)
 
 
 def remove(tx: Transaction, name: str) -> bool:
     """Delete a route with its subscriptions; False: there is none."""
-    tables = tx.tables.feeds
+    tables = route_tables(tx.tables)
     tx.begin()
     there = _locked(tx, name)
     tx.connection.execute(delete(tables.subscriptions).where(tables.subscriptions.c.route == name))
@@ -195,7 +197,7 @@ def remove(tx: Transaction, name: str) -> bool:
 
 def every(tx: Transaction) -> list[Row[Any]]:
     """All routes by name, with their definitions, and the count if they count."""
-    tables = tx.tables.feeds
+    tables = route_tables(tx.tables)
     routes, definitions = tables.routes, tables.definitions
     total = select(func.sum(tables.counts.c.messages)).where(tables.counts.c.name == definitions.c.target)
     by_key = select(func.sum(tables.keyed_counts.c.messages)).where(tables.keyed_counts.c.name == definitions.c.target)
@@ -214,7 +216,7 @@ def every(tx: Transaction) -> list[Row[Any]]:
 
 
 def _locked(tx: Transaction, name: str) -> bool:
-    routes = tx.tables.feeds.routes
+    routes = route_tables(tx.tables).routes
     query = tx.dialect.lock_rows(select(routes.c.name).where(routes.c.name == name), skip=False)
     return tx.connection.execute(query).first() is not None
 
@@ -224,7 +226,7 @@ def _locked(tx: Transaction, name: str) -> bool:
 
 def subscribe(tx: Transaction, route: str, values: Mapping[str, str]) -> bool | None:
     """Subscribe a route; False: it has this subscription already. None: there is no such route."""
-    subscriptions = tx.tables.feeds.subscriptions
+    subscriptions = route_tables(tx.tables).subscriptions
     tx.begin()
     if not _locked(tx, route):
         return None
@@ -236,18 +238,18 @@ def subscribe(tx: Transaction, route: str, values: Mapping[str, str]) -> bool | 
 
 def unsubscribe(tx: Transaction, route: str, values: Mapping[str, str]) -> bool:
     """Delete a subscription; False: there is none."""
-    subscriptions = tx.tables.feeds.subscriptions
+    subscriptions = route_tables(tx.tables).subscriptions
     return bool(tx.connection.execute(delete(subscriptions).where(*_same(tx.store, route, values))).rowcount)
 
 
 def subscribed(tx: Transaction) -> list[Row[Any]]:
     """``route, form, pattern`` of all subscriptions, in this order."""
-    columns = [tx.tables.feeds.subscriptions.c[name] for name in ("route", "form", "pattern")]
+    columns = [route_tables(tx.tables).subscriptions.c[name] for name in ("route", "form", "pattern")]
     return list(tx.connection.execute(select(*columns).order_by(*columns)))
 
 
 def _same(store: Store, route: str, values: Mapping[str, str]) -> list[Any]:
-    subscriptions = store.tables.feeds.subscriptions
+    subscriptions = route_tables(store.tables).subscriptions
     same = [subscriptions.c[name] == values[name] for name in ("form", "pattern")]
     return [*same, subscriptions.c.route == route]
 
@@ -261,14 +263,14 @@ def walk(tx: Transaction, topic: str, hops: int) -> list[WalkRow]:
     Some do not match: the caller decides by their patterns, and follows the forwards again. One statement reads all, so a route
     that is pointed at another definition at the same time is read either before or after that.
     """
-    found = tx.fetch(_walk(tx.tables.feeds), {"topic": topic, "hops": hops})
+    found = tx.fetch(_walk(route_tables(tx.tables), feed_tables(tx.tables).feeds), {"topic": topic, "hops": hops})
     feeds = [None if row[_PLAIN] is None else FeedRow(*row[_PLAIN:]) for row in found]
     return [WalkRow._make((*row[:_SHA], *meaning(*row[_SHA:_PLAIN]), feed)) for row, feed in zip(found, feeds, strict=True)]
 
 
 @lru_cache(maxsize=64)
-def _walk(tables: FeedTables) -> Select[Any]:
-    subscriptions, routes, definitions, feeds = tables.subscriptions, tables.routes, tables.definitions, tables.feeds
+def _walk(tables: RouteTables, feeds: Table) -> Select[Any]:
+    subscriptions, routes, definitions = tables.subscriptions, tables.routes, tables.definitions
 
     def may_match(topic: Any) -> tuple[Any, Any]:
         # The first condition is for the index, and true for all that are not exact.
@@ -306,8 +308,8 @@ def _walk(tables: FeedTables) -> Select[Any]:
 
 def named(tx: Transaction, route: str) -> WalkRow | None:
     """A route as if a topic with its name led to it; None: there is none."""
-    tables = tx.tables.feeds
-    routes, definitions, feeds = tables.routes, tables.definitions, tables.feeds
+    ours, feeds = route_tables(tx.tables), feed_tables(tx.tables).feeds
+    routes, definitions = ours.routes, ours.definitions
     query = (
         select(
             *(routes.c[name] for name in ("name", "version", "paused")),
@@ -331,13 +333,13 @@ def named(tx: Transaction, route: str) -> WalkRow | None:
 
 def count(tx: Transaction, name: str, messages: int) -> None:
     """Add to a counter, in one of its rows."""
-    counts = tx.tables.feeds.counts
+    counts = route_tables(tx.tables).counts
     _add(tx.connection, counts, {"name": name, "slot": random.randrange(_SLOTS)}, messages)
 
 
 def count_keys(tx: Transaction, name: str, messages: Mapping[str, int]) -> None:
     """Add to keys of a counter, in one row of each, in the order of the keys."""
-    counts = tx.tables.feeds.keyed_counts
+    counts = route_tables(tx.tables).keyed_counts
     keys = sorted(messages)
     for first in range(0, len(keys), _KEYS):
         slots = {key: random.randrange(_SLOTS) for key in keys[first : first + _KEYS]}
@@ -369,7 +371,7 @@ def _add(connection: Connection, counts: Table, place: Mapping[str, Any], messag
 
 def top(tx: Transaction, name: str, limit: int) -> list[tuple[str, int]]:
     """The keys of a counter that have counted most."""
-    counts = tx.tables.feeds.keyed_counts
+    counts = route_tables(tx.tables).keyed_counts
     total = func.sum(counts.c.messages)
     query = select(counts.c.counted_key, total).where(counts.c.name == name).group_by(counts.c.counted_key)
     rows = tx.connection.execute(query.order_by(total.desc(), counts.c.counted_key).limit(limit))
@@ -378,7 +380,7 @@ def top(tx: Transaction, name: str, limit: int) -> list[tuple[str, int]]:
 
 def reset(tx: Transaction, name: str, key: str | None) -> bool:
     """Delete the rows of a counter, or of one of its keys; False: there are none."""
-    tables = tx.tables.feeds
+    tables = route_tables(tx.tables)
     tx.begin()
     if key is not None:
         one = tables.keyed_counts.c.name == name, tables.keyed_counts.c.counted_key == key

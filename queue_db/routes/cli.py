@@ -12,7 +12,10 @@ import typer
 from queue_db import arguments
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
-from queue_db.cli.feeds import (
+from queue_db.cli.options import CommonOptions, YesOption, decoded
+from queue_db.cli.recording import record
+from queue_db.errors import ArgumentError
+from queue_db.feeds.cli.feeds import (
     ClientOption,
     FeedArgument,
     FollowOption,
@@ -25,9 +28,6 @@ from queue_db.cli.feeds import (
     PayloadArgument,
     existing,
 )
-from queue_db.cli.options import CommonOptions, YesOption, decoded
-from queue_db.cli.recording import record
-from queue_db.errors import ArgumentError
 from queue_db.model import PatternForm
 from queue_db.routes import Step
 from queue_db.routes.conditions import EXAMPLE

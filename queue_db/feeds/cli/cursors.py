@@ -9,9 +9,9 @@ import typer
 
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
-from queue_db.cli.feeds import FeedArgument, existing, position_of
 from queue_db.cli.options import CommonOptions
 from queue_db.cli.recording import record
+from queue_db.feeds.cli.feeds import FeedArgument, existing, position_of
 
 CursorArgument = Annotated[str, typer.Argument(metavar="CURSOR", help="Name of the cursor.")]
 

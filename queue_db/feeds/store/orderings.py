@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from queue_db.feeds.store import messages, ranking
+from queue_db.feeds.store.messages import First, NewMessage
+from queue_db.feeds.store.rows import FeedRow
 from queue_db.store.base import Transaction
-from queue_db.store.feeds import messages, ranking
-from queue_db.store.feeds.messages import First, NewMessage
-from queue_db.store.feeds.rows import FeedRow
 
 
 class Ordering(Protocol):

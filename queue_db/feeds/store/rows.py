@@ -27,6 +27,7 @@ from queue_db.dialects import Dialect
 from queue_db.dialects.clock import moment
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import TransientStorageError
+from queue_db.feeds.tables import feed_tables
 from queue_db.store.base import Transaction
 
 # Most messages of an inbox that are counted, and most feeds in one statement that counts them.
@@ -62,13 +63,13 @@ def _by(feeds: Table, column: str) -> Select[Any]:
 
 def find(tx: Transaction, name: str) -> FeedRow | None:
     """The feed with this name."""
-    found = tx.fetch(_by(tx.tables.feeds.feeds, "name"), {"of": name})
+    found = tx.fetch(_by(feed_tables(tx.tables).feeds, "name"), {"of": name})
     return FeedRow(*found[0]) if found else None
 
 
 def by_id(tx: Transaction, feed: int) -> FeedRow | None:
     """The feed with this id; None: it was deleted."""
-    found = tx.fetch(_by(tx.tables.feeds.feeds, "id"), {"of": feed})
+    found = tx.fetch(_by(feed_tables(tx.tables).feeds, "id"), {"of": feed})
     return FeedRow(*found[0]) if found else None
 
 
@@ -81,7 +82,7 @@ def create(tx: Transaction, name: str, values: Mapping[str, Any]) -> FeedRow:
     new = {"name": name, "created_at": moment(tx.store.clock is not None), **values}
     try:
         with savepoint(tx.connection):
-            tx.connection.execute(insert(tx.tables.feeds.feeds).values(new), tx.time())
+            tx.connection.execute(insert(feed_tables(tx.tables).feeds).values(new), tx.time())
     except IntegrityError:
         pass  # another transaction has created it; a read of the latest rows shows it, also in an old snapshot
     row = _latest(tx, name)
@@ -94,7 +95,7 @@ def create(tx: Transaction, name: str, values: Mapping[str, Any]) -> FeedRow:
 
 def _latest(tx: Transaction, name: str) -> FeedRow | None:
     """The row of a feed as it is now, also in an old snapshot."""
-    feeds = tx.tables.feeds.feeds
+    feeds = feed_tables(tx.tables).feeds
     query = select(*(feeds.c[column] for column in FeedRow._fields)).where(feeds.c.name == name)
     row = tx.connection.execute(tx.dialect.pin_rows(query)).first()
     return None if row is None else FeedRow(*row)
@@ -110,14 +111,14 @@ def pin(tx: Transaction, feed: FeedRow) -> None:
 
     :raises LookupError: the feed was deleted.
     """
-    found = tx.fetch(_pin(tx.tables.feeds.feeds, tx.dialect), {"name": feed.name})
+    found = tx.fetch(_pin(feed_tables(tx.tables).feeds, tx.dialect), {"name": feed.name})
     if [tuple(row) for row in found] != [(feed.id,)]:
         raise LookupError(feed.id)
 
 
 def locked(tx: Transaction, feed: int, *, skip: bool = False) -> FeedRow | None:
     """The row of a feed, locked until the transaction ends against all but :func:`pin`; ``skip``: None if another one has."""
-    feeds = tx.tables.feeds.feeds
+    feeds = feed_tables(tx.tables).feeds
     query = select(*(feeds.c[column] for column in FeedRow._fields)).where(feeds.c.id == feed)
     row = tx.connection.execute(tx.dialect.lock_rows(query, skip=skip, pinned=True)).first()
     return None if row is None else FeedRow(*row)
@@ -127,7 +128,7 @@ def by_name(
     tx: Transaction, names: Sequence[str] | None = None, after: str | None = None, limit: int | None = None
 ) -> list[FeedRow]:
     """These feeds, or all, by name; ``limit``: the first so many after the name ``after``."""
-    feeds = tx.tables.feeds.feeds
+    feeds = feed_tables(tx.tables).feeds
     query = select(*(feeds.c[name] for name in FeedRow._fields)).order_by(feeds.c.name).limit(limit)
     if names is not None:
         query = query.where(feeds.c.name.in_(names))
@@ -138,7 +139,7 @@ def by_name(
 
 def counted(tx: Transaction, names: Sequence[str] | None, after: str | None, limit: int | None) -> list[tuple[FeedRow, int, int]]:
     """:func:`by_name`, each with how many messages have a number, and how many have none, counted up to 10,000."""
-    claims = tx.tables.feeds.claims
+    claims = feed_tables(tx.tables).claims
     found = by_name(tx, names, after, limit)
     # What was deleted under a claim has left gaps.
     query = select(claims.c.feed, func.count().label("messages")).group_by(claims.c.feed)
@@ -152,7 +153,7 @@ def counted(tx: Transaction, names: Sequence[str] | None, after: str | None, lim
 
 def waiting(tx: Transaction, feeds: Sequence[int]) -> dict[int, int]:
     """How many messages of each feed have no number, counted up to 10,000."""
-    inbox = tx.tables.feeds.inbox
+    inbox = feed_tables(tx.tables).inbox
     found: dict[int, int] = {}
     for first in range(0, len(feeds), _COUNTED_AT_ONCE):
         # Each in a query of its own: only a LIMIT bounds what a count reads.
@@ -171,7 +172,7 @@ def change(tx: Transaction, feed: int, values: Mapping[str, Any], check: Callabl
 
     :param check: called with the row as it will be; what it raises is raised, and nothing is changed.
     """
-    feeds = tx.tables.feeds.feeds
+    feeds = feed_tables(tx.tables).feeds
     tx.begin()
     query = select(*(feeds.c[column] for column in FeedRow._fields)).where(feeds.c.id == feed)
     row = tx.connection.execute(tx.dialect.lock_rows(query, skip=False, pinned=True)).first()
@@ -187,10 +188,10 @@ def restored(tx: Transaction) -> int:
     Positions handed out before are refused, and cursors have no holder.
     """
     tx.begin()
-    feeds, cursors = tx.tables.feeds.feeds, tx.tables.feeds.cursors
+    feeds, cursors = feed_tables(tx.tables).feeds, feed_tables(tx.tables).cursors
     raised = tx.connection.execute(update(feeds).values(epoch=feeds.c.epoch + 1)).rowcount
     tx.connection.execute(update(cursors).values(version=cursors.c.version + _UNSEEN, holder=None, until=0))
-    spans = tx.tables.feeds.spans
+    spans = feed_tables(tx.tables).spans
     tx.connection.execute(update(spans).values(version=spans.c.version + _UNSEEN, worker=None, until=0))
     return raised
 
@@ -202,7 +203,7 @@ def purge(tx: Transaction, name: str) -> int | None:
     row = locked(tx, found.id) if found is not None else None
     if row is None:
         return None
-    tables = tx.tables.feeds
+    tables = feed_tables(tx.tables)
     # Claims before messages, as whoever settles a claim.
     _empty(tx, row.id, (tables.claims, tables.inbox, tables.messages))
     values: dict[str, ColumnElement[Any]] = {"epoch": tables.feeds.c.epoch + 1, "first_seq": tables.feeds.c.next_seq}
@@ -220,7 +221,7 @@ def remove(tx: Transaction, name: str) -> bool:
     Waits for open transactions that have published to it: a message that they insert meanwhile would stay in the inbox for good.
     """
     tx.begin()
-    tables = tx.tables.feeds
+    tables = feed_tables(tx.tables)
     # By name and for a deletion: this lock waits for those who have pinned the row.
     query = select(tables.feeds.c.id).where(tables.feeds.c.name == name)
     feed = tx.connection.execute(tx.dialect.lock_rows(query, skip=False)).scalar()

@@ -12,7 +12,11 @@ from sqlalchemy.exc import IntegrityError
 from queue_db.dialects.clock import moment
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import IdempotencyKeyError, TransientStorageError
+from queue_db.feeds.tables import feed_tables
 from queue_db.store.base import Transaction
+
+#: Microseconds for which a repeated publish with an idempotency key is known.
+KEYS_KEPT = 86_400 * 1_000_000
 
 
 class Keyed(NamedTuple):
@@ -29,7 +33,7 @@ def once(tx: Transaction, keyed: Keyed, publish: Callable[[], Any]) -> Any:
 
     :raises IdempotencyKeyError: the key was used for other messages.
     """
-    publishes = tx.tables.feeds.publishes
+    publishes = feed_tables(tx.tables).publishes
     tx.begin()
     mine = publishes.c.digest == keyed.digest
     new = {"digest": keyed.digest, "request": keyed.request, "answer": "", "created_at": moment(tx.store.clock is not None)}
@@ -50,10 +54,10 @@ def once(tx: Transaction, keyed: Keyed, publish: Callable[[], Any]) -> Any:
     return answer
 
 
-def prune(tx: Transaction, age: int, limit: int) -> int:
-    """Forget up to ``limit`` keys that are older than ``age`` microseconds; return how many."""
-    publishes = tx.tables.feeds.publishes
-    old = publishes.c.created_at < tx.read_clock() - age
+def prune(tx: Transaction, *, limit: int) -> int:
+    """Forget up to ``limit`` keys that are older than :data:`KEYS_KEPT`; return how many."""
+    publishes = feed_tables(tx.tables).publishes
+    old = publishes.c.created_at < tx.read_clock() - KEYS_KEPT
     digests = list(tx.connection.execute(select(publishes.c.digest).where(old).limit(limit)).scalars())
     if not digests:
         return 0

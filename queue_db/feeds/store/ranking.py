@@ -12,11 +12,12 @@ from typing import Any
 
 from sqlalchemy import Select, Table, bindparam, func, select, update
 
-from queue_db.dialects.numbering import NumberedMove
+from queue_db.feeds.dialects import FeedDialect, NumberedMove
+from queue_db.feeds.store.messages import Extent, NewMessage, insert_rows, keep
+from queue_db.feeds.store.rows import FeedRow, pin
+from queue_db.feeds.tables import feed_tables
 from queue_db.model import Capability
 from queue_db.store.base import Transaction
-from queue_db.store.feeds.messages import Extent, NewMessage, insert_rows, keep
-from queue_db.store.feeds.rows import FeedRow, pin
 
 #: Most messages ranked in one transaction.
 RANKED_AT_ONCE = 1000
@@ -35,7 +36,7 @@ def append(tx: Transaction, feed: FeedRow, messages: Sequence[NewMessage]) -> No
     """
     tx.begin()
     pin(tx, feed)
-    insert_rows(tx, tx.tables.feeds.inbox, [{"feed": feed.id, **message._asdict()} for message in messages])
+    insert_rows(tx, feed_tables(tx.tables).inbox, [{"feed": feed.id, **message._asdict()} for message in messages])
 
 
 @lru_cache(maxsize=64)
@@ -50,7 +51,7 @@ def _waiting(inbox: Table) -> Select[Any]:
 
 def last_waiting(tx: Transaction, feed: int, upto: int | None = None) -> int | None:
     """The highest id in the inbox, of those up to ``upto``; None: nothing waits."""
-    inbox = tx.tables.feeds.inbox
+    inbox = feed_tables(tx.tables).inbox
     query = select(func.max(inbox.c.id)).where(inbox.c.feed == feed)
     return tx.connection.execute(query if upto is None else query.where(inbox.c.id <= upto)).scalar()
 
@@ -60,7 +61,7 @@ def rank(tx: Transaction, feed: int) -> int:
 
     0 if another transaction is ranking them.
     """
-    tables = tx.tables.feeds
+    tables = feed_tables(tx.tables)
     if not tx.fetch(_waiting(tables.inbox), {"feed": feed}):
         return 0
     tx.begin()
@@ -69,7 +70,7 @@ def rank(tx: Transaction, feed: int) -> int:
     row = tx.connection.execute(tx.dialect.lock_rows(query.where(tables.feeds.c.id == feed), skip=skip, pinned=True)).first()
     if row is None:
         return 0
-    moved = tx.dialect.move_numbered(
+    moved = FeedDialect.of(tx.dialect).move_numbered(
         tx,
         _move(tables.inbox, tables.messages),
         feed=feed,

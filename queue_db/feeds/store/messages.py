@@ -23,9 +23,10 @@ from sqlalchemy import (
 
 from queue_db.dialects.clock import moment
 from queue_db.errors import ArgumentError
+from queue_db.feeds.store import claim_rows, spans
+from queue_db.feeds.store.rows import FeedRow, by_id, locked
+from queue_db.feeds.tables import feed_tables
 from queue_db.store.base import Transaction
-from queue_db.store.feeds import claim_rows, spans
-from queue_db.store.feeds.rows import FeedRow, by_id, locked
 
 #: Most messages that one call of :func:`trim` deletes: a range costs little for each message, and the transaction much.
 TRIMMED_AT_ONCE = 10_000
@@ -124,7 +125,7 @@ def append(tx: Transaction, feed: int, messages: Sequence[NewMessage]) -> First:
 
     :raises LookupError: the feed was deleted.
     """
-    tables = tx.tables.feeds
+    tables = feed_tables(tx.tables)
     tx.begin()
     if not tx.execute(_take_numbers(tables.feeds), {"feed": feed, "count": len(messages)}):
         raise LookupError(feed)
@@ -147,12 +148,12 @@ def _page(messages: Table) -> Select[Any]:
 def read(tx: Transaction, feed: FeedRow, after: int, limit: int) -> list[MessageRow]:
     """Up to ``limit`` messages with numbers above ``after``, by number."""
     values = {"feed": feed.id, "after": after, "limit": limit}
-    return [MessageRow(*row) for row in tx.fetch(_page(tx.tables.feeds.messages), values)]
+    return [MessageRow(*row) for row in tx.fetch(_page(feed_tables(tx.tables).messages), values)]
 
 
 def numbers_by_uid(tx: Transaction, feed: FeedRow, uids: Collection[int], after: int, high: int) -> dict[int, int]:
     """The numbers of the messages with these ``uids``, among those with numbers above ``after`` and up to ``high``."""
-    messages = tx.tables.feeds.messages
+    messages = feed_tables(tx.tables).messages
     among = (messages.c.feed == feed.id, messages.c.seq > after, messages.c.seq <= high)
     query = select(messages.c.uid, messages.c.seq).where(*among, messages.c.uid.in_(sorted(uids)))
     return {row.uid: row.seq for row in tx.connection.execute(query)}
@@ -210,7 +211,7 @@ def _outdated(tx: Transaction, row: FeedRow, first: int) -> int:
     if row.keep_for is not None and end < limit:
         # Numbers follow the order of commits, not of creation: the first message that is young enough ends the cut.
         values = {"feed": row.id, "first": row.first_seq, "end": limit, "keep_for": row.keep_for, **tx.time()}
-        query = _aged(tx.tables.feeds.messages, tx.store.clock is not None)
+        query = _aged(feed_tables(tx.tables).messages, tx.store.clock is not None)
         ((young, last),) = tx.fetch(query, values)
         end = max(end, young if young is not None else (last or row.first_seq - 1) + 1)
     return min(end, limit)
@@ -218,7 +219,7 @@ def _outdated(tx: Transaction, row: FeedRow, first: int) -> int:
 
 def _read_by_all(tx: Transaction, feed: int, next_seq: int, keep_unread: int, end: int) -> int:
     """``end``, lowered so that of the messages that a cursor has not acknowledged the last ``keep_unread`` stay."""
-    slowest = spans.slowest(tx.connection, tx.tables.feeds, feed) if keep_unread else None
+    slowest = spans.slowest(tx.connection, feed_tables(tx.tables), feed) if keep_unread else None
     return end if slowest is None else min(end, max(slowest + 1, next_seq - keep_unread))
 
 
@@ -244,7 +245,7 @@ def cut(tx: Transaction, feed: int, extent: Extent, end: int) -> int:
     Of those that are claimed or delayed, or that a cursor has not acknowledged, the last ``keep_unread`` stay. The caller holds
     the feed's row.
     """
-    feeds, messages = tx.tables.feeds.feeds, tx.tables.feeds.messages
+    feeds, messages = feed_tables(tx.tables).feeds, feed_tables(tx.tables).messages
     least = extent.next_seq - extent.keep_unread
     end = _read_by_all(tx, feed, extent.next_seq, extent.keep_unread, end)
     if extent.max_attempts is not None:

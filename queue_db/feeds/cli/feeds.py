@@ -13,7 +13,7 @@ import typer
 
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
-from queue_db.cli.lasting import Interrupts, Terminated, held_here, lasting
+from queue_db.cli.lasting import Interrupts, Terminated, lasting
 from queue_db.cli.logs import log_to_stderr
 from queue_db.cli.options import CommonOptions, YesOption, decoded
 from queue_db.cli.recording import record
@@ -435,3 +435,8 @@ def position_of(feed: Feed, text: str | None) -> str | None:
         except ArgumentError as error:
             raise ArgumentError(f"{error}, start, or end") from None
     return text
+
+
+def held_here(feed: Feed, cursor: str) -> bool:
+    """Whether this process holds the cursor: its last hold could not be ended because the database was away."""
+    return any(info.name == cursor and info.holder == feed.core.worker for info in feed.cursors())

@@ -32,10 +32,10 @@ from sqlalchemy.exc import IntegrityError
 
 from queue_db.dialects.clock import moment
 from queue_db.dialects.transactions import savepoint
+from queue_db.feeds.store.message_jobs import MessageJob, add
+from queue_db.feeds.tables import FeedTables, feed_tables
 from queue_db.model import Capability
 from queue_db.store.base import Transaction
-from queue_db.store.feeds.message_jobs import MessageJob, add
-from queue_db.store.schema.feeds import FeedTables
 
 # Jobs inserted at once when a span becomes jobs.
 _CHUNK = 1000
@@ -62,7 +62,7 @@ class SpanRow(NamedTuple):
 
 def create(tx: Transaction, feed: int, name: str, start: int) -> bool:
     """Create a shared cursor whose first message is the one after ``start``, if there is none; False: it is not shared."""
-    cursors = tx.tables.feeds.cursors
+    cursors = feed_tables(tx.tables).cursors
     tx.begin()
     mine = and_(cursors.c.feed == feed, cursors.c.name == name)
     row = tx.connection.execute(select(cursors.c.handed).where(mine)).first()
@@ -88,7 +88,7 @@ def _delete(spans: Table) -> Delete:
 
 def complete(tx: Transaction, span: int, version: int) -> bool:
     """All messages of the span are done; False: another consumer has it, or it is gone."""
-    return bool(tx.execute(_delete(tx.tables.feeds.spans), {"span": span, "held": version}))
+    return bool(tx.execute(_delete(feed_tables(tx.tables).spans), {"span": span, "held": version}))
 
 
 def settle(
@@ -110,7 +110,7 @@ def settle(
         if not complete(tx, span, version):
             raise SpanLostError
         return []
-    spans = tx.tables.feeds.spans
+    spans = feed_tables(tx.tables).spans
     tx.begin()
     # First: it locks stripes.
     ids = _add(tx, jobs)
@@ -140,7 +140,7 @@ def split(tx: Transaction, span: SpanRow, jobs: Sequence[MessageJob]) -> list[in
 
     :raises SpanLostError: it was taken over, extended or completed meanwhile, or a transaction settles messages of it.
     """
-    spans = tx.tables.feeds.spans
+    spans = feed_tables(tx.tables).spans
     tx.begin()
     ids = _add(tx, jobs)
     expired = and_(
@@ -181,7 +181,7 @@ def extend(tx: Transaction, span: int, version: int, lease: int) -> bool:
 
     The version stays: whoever takes over an expired span checks that it still is.
     """
-    statement = _extend(tx.tables.feeds.spans, tx.store.clock is not None)
+    statement = _extend(feed_tables(tx.tables).spans, tx.store.clock is not None)
     values = {"span": span, "held": version, "lease": lease, **tx.time()}
     return bool(tx.execute(statement, values))
 
@@ -193,7 +193,7 @@ def extend_unlocked(tx: Transaction, span: int, version: int, lease: int) -> boo
     """
     if Capability.SKIP_LOCKED not in tx.store.capabilities:
         return extend(tx, span, version, lease)
-    spans = tx.tables.feeds.spans
+    spans = feed_tables(tx.tables).spans
     tx.begin()
     mine = select(spans.c.id).where(spans.c.id == span, spans.c.version == version)
     if tx.connection.execute(tx.dialect.lock_rows(mine, skip=True)).first() is not None:
@@ -203,7 +203,7 @@ def extend_unlocked(tx: Transaction, span: int, version: int, lease: int) -> boo
 
 def release(tx: Transaction, span: int, version: int) -> bool:
     """Any consumer may claim the span now; the claim that ends here is no attempt. False: another one has it, or it is gone."""
-    spans = tx.tables.feeds.spans
+    spans = feed_tables(tx.tables).spans
     values = {
         "version": spans.c.version + 1,
         "attempts": case((spans.c.attempts > 0, spans.c.attempts - 1), else_=0),
@@ -216,7 +216,7 @@ def release(tx: Transaction, span: int, version: int) -> bool:
 
 def rescue(tx: Transaction, worker: str) -> int:
     """Any consumer may claim the spans of a dead ``worker`` now; return how many. Their attempts count. Reads all spans."""
-    spans, settable = tx.tables.feeds.spans, tx.store.clock is not None
+    spans, settable = feed_tables(tx.tables).spans, tx.store.clock is not None
     tx.begin()
     held = select(spans.c.id, spans.c.version).where(spans.c.worker == worker, spans.c.until > moment(settable))
     released = 0
@@ -231,7 +231,7 @@ def rescue(tx: Transaction, worker: str) -> int:
 
 def every(tx: Transaction, feed: int, name: str) -> list[Row[Any]]:
     """The open spans of a shared cursor, by number, with the time."""
-    spans = tx.tables.feeds.spans
+    spans = feed_tables(tx.tables).spans
     query = select(spans, moment(tx.store.clock is not None).label("now"))
     mine = query.where(spans.c.feed == feed, spans.c.cursor_name == name)
     return list(tx.connection.execute(mine.order_by(spans.c.low), tx.time()))

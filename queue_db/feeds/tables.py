@@ -7,22 +7,24 @@ from dataclasses import dataclass
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, text
 
 from queue_db.dialects.clock import now_us
-from queue_db.store.schema import routes
+from queue_db.store.schema import Tables
 from queue_db.store.schema.columns import (
     BIG_ID,
-    CLIENT_LENGTH,
     CURSOR_LENGTH,
     FEED_LENGTH,
-    FEED_TOKEN_LENGTH,
     KEY_LENGTH,
     KIND_LENGTH,
     LONG_TEXT,
     MYSQL,
-    ORDERING_LENGTH,
     SHA_LENGTH,
     TOKEN_LENGTH,
     WORKER_LENGTH,
 )
+
+#: Longest texts, in characters, of the columns that are compared or indexed.
+ORDERING_LENGTH = 20
+FEED_TOKEN_LENGTH = 8
+CLIENT_LENGTH = 100
 
 # Each row is inserted, moved and deleted: vacuum after a fixed number of dead rows.
 POSTGRESQL_INBOX = {
@@ -41,16 +43,17 @@ class FeedTables:
     messages: Table
     cursors: Table
     spans: Table
-    definitions: Table
-    routes: Table
-    subscriptions: Table
-    counts: Table
-    keyed_counts: Table
     claims: Table
     publishes: Table
 
 
-def feed_tables(name: str, metadata: MetaData) -> FeedTables:
+def feed_tables(tables: Tables) -> FeedTables:
+    """Those beside these tables."""
+    found: FeedTables = tables.slices["feeds"]
+    return found
+
+
+def described(name: str, metadata: MetaData) -> FeedTables:
     """The tables ``name_feeds``, ``name_inbox`` …"""
     return FeedTables(
         _feeds(name, metadata),
@@ -58,11 +61,6 @@ def feed_tables(name: str, metadata: MetaData) -> FeedTables:
         _messages(name, metadata),
         _cursors(name, metadata),
         _spans(name, metadata),
-        routes.definitions(name, metadata),
-        routes.routes(name, metadata),
-        routes.subscriptions(name, metadata),
-        routes.counts(name, metadata),
-        routes.keyed_counts(name, metadata),
         _claims(name, metadata),
         _publishes(name, metadata),
     )

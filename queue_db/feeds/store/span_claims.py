@@ -43,12 +43,12 @@ from sqlalchemy import (
 from queue_db.dialects import Dialect
 from queue_db.dialects.clock import moment
 from queue_db.dialects.durability import commits_early
+from queue_db.feeds.store.messages import MessageRow
+from queue_db.feeds.store.rows import FeedRow
+from queue_db.feeds.store.spans import SpanRow
+from queue_db.feeds.tables import FeedTables, feed_tables
 from queue_db.model import Capability
 from queue_db.store.base import Transaction, next_attempt
-from queue_db.store.feeds.messages import MessageRow
-from queue_db.store.feeds.rows import FeedRow
-from queue_db.store.feeds.spans import SpanRow
-from queue_db.store.schema.feeds import FeedTables
 
 
 class SpanRequest(NamedTuple):
@@ -129,7 +129,7 @@ def _look(tables: FeedTables, settable: bool) -> Select[Any]:
 
 def look(tx: Transaction, feed: FeedRow, name: str) -> Look | None:
     """What there is to claim; None: there is no such cursor."""
-    query = _look(tx.tables.feeds, tx.store.clock is not None)
+    query = _look(feed_tables(tx.tables), tx.store.clock is not None)
     found = tx.fetch(query, {"of": feed.id, "called": name, **tx.time()})
     return _looked(found[0]) if found else None
 
@@ -152,7 +152,7 @@ def claim(tx: Transaction, feed: FeedRow, name: str, want: SpanRequest) -> SpanC
     Other claims of this cursor wait here until the commit.
     """
     if tx.dialect.changes_in_with:
-        statement = _claim(tx.dialect, tx.tables.feeds, tx.store.clock is not None)
+        statement = _claim(tx.dialect, feed_tables(tx.tables), tx.store.clock is not None)
         values = {"of": feed.id, "called": name, **tx.time(), **want._asdict()}
         found = tx.fetch(statement, values)
         return _claimed(found) if found else None
@@ -271,7 +271,7 @@ def _insert(spans: Table, settable: bool) -> Insert:
 
 def _hand_out(tx: Transaction, feed: int, name: str, seen: Look, want: SpanRequest) -> SpanClaim:
     """The statements of :func:`_claim` one after the other, without the messages."""
-    tables = tx.tables.feeds
+    tables = feed_tables(tx.tables)
     cursors, spans, settable = tables.cursors, tables.spans, tx.store.clock is not None
     tx.begin()
     mine = {"of": feed, "called": name}
@@ -321,7 +321,7 @@ def take_over(tx: Transaction, feed: int, name: str, worker: str, lease: int, ma
     """Claim the span whose lease has ended first, for ``lease`` microseconds; False beside it: it was claimed ``max_attempts``
     times, and stays as it is. None: there is none, but for those that other transactions change or settle messages of now.
     """
-    spans, settable = tx.tables.feeds.spans, tx.store.clock is not None
+    spans, settable = feed_tables(tx.tables).spans, tx.store.clock is not None
     tx.begin()
     skip = Capability.SKIP_LOCKED in tx.store.capabilities
     first = _lock_expired(tx.dialect, spans, settable, skip)

@@ -10,9 +10,10 @@ from sqlalchemy.exc import IntegrityError
 
 from queue_db.dialects.clock import moment
 from queue_db.dialects.transactions import savepoint
+from queue_db.feeds.store import rows, spans
+from queue_db.feeds.store.rows import FeedRow, moved_to
+from queue_db.feeds.tables import feed_tables
 from queue_db.store.base import Store, Transaction
-from queue_db.store.feeds import rows, spans
-from queue_db.store.feeds.rows import FeedRow, moved_to
 
 
 def take(tx: Transaction, feed: int, name: str, *, holder: str, lease: int, start: int, force: bool) -> tuple[Row[Any], bool]:
@@ -20,7 +21,7 @@ def take(tx: Transaction, feed: int, name: str, *, holder: str, lease: int, star
 
     Return its row, and whether it was taken: False: another holder has it, or it is shared.
     """
-    cursors = tx.tables.feeds.cursors
+    cursors = feed_tables(tx.tables).cursors
     tx.begin()
     row = _locked(tx, feed, name)
     if row is None:
@@ -42,12 +43,12 @@ def take(tx: Transaction, feed: int, name: str, *, holder: str, lease: int, star
 
 def find(tx: Transaction, feed: int, name: str) -> Row[Any] | None:
     """The row of a cursor; None: there is no such cursor."""
-    return tx.connection.execute(select(tx.tables.feeds.cursors).where(_is(tx.store, feed, name))).one_or_none()
+    return tx.connection.execute(select(feed_tables(tx.tables).cursors).where(_is(tx.store, feed, name))).one_or_none()
 
 
 def acknowledge(tx: Transaction, feed: int, name: str, version: int, seq: int, lease: int) -> bool:
     """Move the cursor to ``seq``, never back, and extend the hold; False: another holder has opened it, or it is gone."""
-    cursors = tx.tables.feeds.cursors
+    cursors = feed_tables(tx.tables).cursors
     now = moment(tx.store.clock is not None)
     values = {
         "acked": case((cursors.c.acked < seq, seq), else_=cursors.c.acked),
@@ -65,14 +66,14 @@ def extend(tx: Transaction, feed: int, name: str, version: int, lease: int) -> b
 
 def release(tx: Transaction, feed: int, name: str, version: int) -> bool:
     """End the hold; the position stays."""
-    cursors = tx.tables.feeds.cursors
+    cursors = feed_tables(tx.tables).cursors
     mine = and_(_is(tx.store, feed, name), cursors.c.version == version)
     return bool(tx.connection.execute(update(cursors).where(mine).values(version=version + 1, holder=None, until=0)).rowcount)
 
 
 def seek(tx: Transaction, feed: int, name: str, seq: int) -> bool:
     """Move a cursor to ``seq``, forwards or back; its holder is fenced off. False: there is no such cursor."""
-    tables = tx.tables.feeds
+    tables = feed_tables(tx.tables)
     tx.begin()
     values = moved_to(tables.cursors, seq)
     if not tx.connection.execute(update(tables.cursors).where(_is(tx.store, feed, name)).values(values)).rowcount:
@@ -83,7 +84,7 @@ def seek(tx: Transaction, feed: int, name: str, seq: int) -> bool:
 
 def remove(tx: Transaction, feed: int, name: str) -> bool:
     """Delete a cursor; False: there is none."""
-    tables = tx.tables.feeds
+    tables = feed_tables(tx.tables)
     tx.begin()
     if not tx.connection.execute(delete(tables.cursors).where(_is(tx.store, feed, name))).rowcount:
         return False
@@ -93,7 +94,7 @@ def remove(tx: Transaction, feed: int, name: str) -> bool:
 
 def named(tx: Transaction, name: str) -> tuple[list[Row[Any]], list[FeedRow]]:
     """The cursors of one name in all feeds, locked, and then their feeds as they are."""
-    cursors, feeds = tx.tables.feeds.cursors, tx.tables.feeds.feeds
+    cursors, feeds = feed_tables(tx.tables).cursors, feed_tables(tx.tables).feeds
     tx.begin()
     query = select(cursors.c.feed, cursors.c.handed).where(cursors.c.name == name).order_by(cursors.c.feed)
     found = list(tx.connection.execute(tx.dialect.lock_rows(query, skip=False)))
@@ -107,7 +108,7 @@ def move(tx: Transaction, name: str, seqs: Mapping[int, int]) -> None:
 
     :param seqs: feed → number.
     """
-    cursors = tx.tables.feeds.cursors
+    cursors = feed_tables(tx.tables).cursors
     to = case({feed: literal(seq, BigInteger) for feed, seq in seqs.items()}, value=cursors.c.feed)
     values = {"acked": case((cursors.c.acked < to, to), else_=cursors.c.acked), "seen_at": moment(tx.store.clock is not None)}
     mine = update(cursors).where(cursors.c.name == name, cursors.c.feed.in_(list(seqs)))
@@ -116,14 +117,14 @@ def move(tx: Transaction, name: str, seqs: Mapping[int, int]) -> None:
 
 def feeds(tx: Transaction, some: Sequence[int] | None, name: str | None = None) -> Sequence[int]:
     """Those of some feeds, or of all, that have cursors of one name or of any."""
-    cursors, feeds = tx.tables.feeds.cursors, tx.tables.feeds.feeds
+    cursors, feeds = feed_tables(tx.tables).cursors, feed_tables(tx.tables).feeds
     query = select(feeds.c.id).join(cursors, cursors.c.feed == feeds.c.id).distinct()
     return tx.connection.execute(query.where(*_these(tx.store, some, name))).scalars().all()
 
 
 def every(tx: Transaction, some: Sequence[int] | None, name: str | None = None) -> list[Row[Any]]:
     """The cursors of some feeds or of all, of one name or of all, by feed and name, with the feed's columns and the time."""
-    cursors, feeds, spans = tx.tables.feeds.cursors, tx.tables.feeds.feeds, tx.tables.feeds.spans
+    cursors, feeds, spans = feed_tables(tx.tables).cursors, feed_tables(tx.tables).feeds, feed_tables(tx.tables).spans
     mine = and_(spans.c.feed == cursors.c.feed, spans.c.cursor_name == cursors.c.name)
     lowest = select(func.min(spans.c.low)).where(mine).scalar_subquery()
     query = select(
@@ -143,18 +144,18 @@ def every(tx: Transaction, some: Sequence[int] | None, name: str | None = None) 
 
 
 def _locked(tx: Transaction, feed: int, name: str) -> Row[Any] | None:
-    query = select(tx.tables.feeds.cursors).where(_is(tx.store, feed, name))
+    query = select(feed_tables(tx.tables).cursors).where(_is(tx.store, feed, name))
     return tx.connection.execute(tx.dialect.lock_rows(query, skip=False)).first()
 
 
 def _these(store: Store, some: Sequence[int] | None, name: str | None) -> list[ColumnElement[bool]]:
-    cursors = store.tables.feeds.cursors
+    cursors = feed_tables(store.tables).cursors
     found: list[ColumnElement[bool]] = [] if some is None else [cursors.c.feed.in_(some)]
     return found if name is None else [*found, cursors.c.name == name]
 
 
 def _is(store: Store, feed: int, name: str) -> Any:
-    cursors = store.tables.feeds.cursors
+    cursors = feed_tables(store.tables).cursors
     return and_(cursors.c.feed == feed, cursors.c.name == name)
 
 
@@ -163,3 +164,9 @@ def with_waiting(tx: Transaction, some: Sequence[int] | None, name: str | None =
     # In this order: what gets its number in between is counted twice, and not left out.
     waiting = rows.waiting(tx, feeds(tx, some, name))
     return [row for row in every(tx, some, name) if row.feed in waiting], waiting
+
+
+def behind(tx: Transaction) -> list[tuple[str, str, int]]:
+    """Feed, cursor, and how many messages the cursor is behind, of all cursors."""
+    found, waiting = with_waiting(tx, None)
+    return [(row.feed_name, row.name, row.next_seq - 1 - row.position + waiting[row.feed]) for row in found]

@@ -2,27 +2,60 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, text
 
 from queue_db.dialects.clock import now_us
+from queue_db.store.schema import Tables
 from queue_db.store.schema.columns import (
-    ACTION_LENGTH,
     BIG_ID,
-    COUNTED_KEY_LENGTH,
-    COUNTER_LENGTH,
-    FORM_LENGTH,
     KIND_LENGTH,
-    LIKE_LENGTH,
     LONG_TEXT,
     MYSQL,
-    PATTERN_LENGTH,
-    ROUTE_LENGTH,
     SHA_LENGTH,
     TOPIC_LENGTH,
 )
 
+#: Longest texts, in characters, of the columns that are compared or indexed.
+PATTERN_LENGTH = 200
+LIKE_LENGTH = 2 * PATTERN_LENGTH  # each character of a pattern may need an escape
+FORM_LENGTH = 10
+ROUTE_LENGTH = 100
+ACTION_LENGTH = 10
+COUNTER_LENGTH = 100
+COUNTED_KEY_LENGTH = 255
 
-def definitions(name: str, metadata: MetaData) -> Table:
+
+@dataclass(frozen=True, slots=True)
+class RouteTables:
+    """The tables of routes in one store."""
+
+    definitions: Table
+    routes: Table
+    subscriptions: Table
+    counts: Table
+    keyed_counts: Table
+
+
+def route_tables(tables: Tables) -> RouteTables:
+    """Those beside these tables."""
+    found: RouteTables = tables.slices["routes"]
+    return found
+
+
+def described(name: str, metadata: MetaData) -> RouteTables:
+    """The tables ``name_definitions``, ``name_routes`` …"""
+    return RouteTables(
+        _definitions(name, metadata),
+        _routes(name, metadata),
+        _subscriptions(name, metadata),
+        _counts(name, metadata),
+        _keyed_counts(name, metadata),
+    )
+
+
+def _definitions(name: str, metadata: MetaData) -> Table:
     """What a route does with a message. A row never changes."""
     table = Table(
         f"{name}_definitions",
@@ -43,7 +76,7 @@ def definitions(name: str, metadata: MetaData) -> Table:
     return table
 
 
-def routes(name: str, metadata: MetaData) -> Table:
+def _routes(name: str, metadata: MetaData) -> Table:
     """A name that stands for a definition; it can be pointed at another one at any time."""
     return Table(
         f"{name}_routes",
@@ -58,7 +91,7 @@ def routes(name: str, metadata: MetaData) -> Table:
     )
 
 
-def subscriptions(name: str, metadata: MetaData) -> Table:
+def _subscriptions(name: str, metadata: MetaData) -> Table:
     """Which topics lead to a route."""
     table = Table(
         f"{name}_subscriptions",
@@ -79,7 +112,7 @@ def subscriptions(name: str, metadata: MetaData) -> Table:
     return table
 
 
-def counts(name: str, metadata: MetaData) -> Table:
+def _counts(name: str, metadata: MetaData) -> Table:
     """Counted messages. A counter has several rows, so that publishers seldom wait for each other."""
     return Table(
         f"{name}_counts",
@@ -91,7 +124,7 @@ def counts(name: str, metadata: MetaData) -> Table:
     )
 
 
-def keyed_counts(name: str, metadata: MetaData) -> Table:
+def _keyed_counts(name: str, metadata: MetaData) -> Table:
     """Messages counted by key, such as their topic. A key has several rows, as a counter has."""
     # SELECT counted_key, sum(messages) FROM jobs_keyed_counts WHERE name = ? GROUP BY counted_key
     return Table(

@@ -9,10 +9,10 @@ import typer
 
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
-from queue_db.cli.feeds import FeedArgument, existing, message_record, print_messages
 from queue_db.cli.options import CommonOptions
 from queue_db.errors import ArgumentError
 from queue_db.feeds import MessageClaim
+from queue_db.feeds.cli.feeds import FeedArgument, existing, message_record, print_messages
 
 ClaimArgument = Annotated[str, typer.Argument(metavar="CLAIM", help="Id of the claim, as claim and list print it.")]
 MessagesOption = Annotated[int, typer.Option("--limit", "-n", metavar="N", help="At most N messages, up to 1000.")]

@@ -13,13 +13,14 @@ from sqlalchemy import ColumnElement, Row, Select, Table, and_, case, func, or_,
 
 from queue_db.dialects.clock import moment
 from queue_db.errors import ClaimExpiredError, MessageClaimedError, MessageNotClaimedError, UnknownClaimError
+from queue_db.feeds.store import message_jobs
+from queue_db.feeds.store.claim_rows import remove
+from queue_db.feeds.store.message_jobs import MessageJob
+from queue_db.feeds.store.messages import MessageRow
+from queue_db.feeds.store.rows import FeedRow, by_id
+from queue_db.feeds.tables import feed_tables
 from queue_db.model import Capability
 from queue_db.store.base import Store, Transaction
-from queue_db.store.feeds import message_jobs
-from queue_db.store.feeds.claim_rows import remove
-from queue_db.store.feeds.message_jobs import MessageJob
-from queue_db.store.feeds.messages import MessageRow
-from queue_db.store.feeds.rows import FeedRow, by_id
 
 
 class Terms(NamedTuple):
@@ -240,7 +241,7 @@ def count(tx: Transaction, feed: int) -> Counts:
 
 
 def _claims(store: Store) -> Table:
-    return store.tables.feeds.claims
+    return feed_tables(store.tables).claims
 
 
 def _locked(tx: Transaction, feed: int, seqs: Sequence[int]) -> Sequence[Row[Any]]:
@@ -289,6 +290,6 @@ def _epoch(tx: Transaction, feed: FeedRow) -> int:
 def _messages(tx: Transaction, feed: int, seqs: Sequence[int]) -> list[MessageRow]:
     if not seqs:
         return []
-    messages = tx.tables.feeds.messages
+    messages = feed_tables(tx.tables).messages
     found = select(*(messages.c[name] for name in MessageRow._fields)).where(messages.c.feed == feed, messages.c.seq.in_(seqs))
     return [MessageRow(*row) for row in tx.connection.execute(found.order_by(messages.c.seq))]
