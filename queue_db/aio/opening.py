@@ -24,7 +24,7 @@ from queue_db.slices import load
 
 if TYPE_CHECKING:
     from queue_db.aio.db import AsyncQueueDB
-    from queue_db.aio.feeds import AsyncFeed
+    from queue_db.feeds.aio.feeds import AsyncFeed
 
 
 class InGreenlets(QueueDB):
@@ -68,7 +68,7 @@ class Opening:
         """Begin without queues and feeds: those of a database that was closed lead nowhere."""
         whole = cast("AsyncQueueDB", self)
         self._queues: Named[AsyncQueue] = Named(lambda name: AsyncQueue(whole, self._db.queue(name)))
-        self._feeds: Named[AsyncFeed] = Named(lambda name: load("aio.feeds", "AsyncFeed")(self._db.feed(name)))
+        self._feeds: Named[AsyncFeed] = Named(lambda name: load("feeds.aio.feeds", "AsyncFeed")(self._db.feed(name)))
 
     async def open(self) -> Self:
         """Connect and check the server; return this object.

@@ -8,8 +8,8 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
-from queue_db.aio.feed_bases import MessageClaimTwin
 from queue_db.concurrency.greenlets import joined, run
+from queue_db.feeds.aio.bases import MessageClaimTwin
 from queue_db.feeds.message import Message
 
 

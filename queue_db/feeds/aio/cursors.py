@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Generator, Iterable
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from queue_db.aio.bases import Twin
-from queue_db.aio.feed_bases import CursorTwin, SpanTwin
 from queue_db.concurrency.greenlets import joined, run
+from queue_db.feeds.aio.bases import CursorTwin, SpanTwin
 from queue_db.feeds.message import Message, SpanInfo
 from queue_db.feeds.shared import SharedCursor
 from queue_db.feeds.waiting import LONGEST_LOOK

@@ -9,9 +9,9 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from queue_db.aio.bases import Twin
-from queue_db.aio.cursors import AsyncCursor, AsyncSharedCursor
-from queue_db.aio.message_claims import AsyncMessageClaim
 from queue_db.concurrency.greenlets import joined, run
+from queue_db.feeds.aio.cursors import AsyncCursor, AsyncSharedCursor
+from queue_db.feeds.aio.message_claims import AsyncMessageClaim
 from queue_db.feeds.feed import Feed
 from queue_db.feeds.message import ClaimInfo, CursorInfo, FeedInfo, FeedStats, Message, Page, SpanInfo
 from queue_db.feeds.registry import Feeds, Infos, Verdicts
