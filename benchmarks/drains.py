@@ -16,6 +16,7 @@ from sqlalchemy import insert, literal, select, update
 
 from benchmarks.peers.sql_files import SqlQueue, Take
 from queue_db import QueueDB
+from queue_db.compare.dialects import Laboratory
 from queue_db.feeds.tables import feed_tables
 from queue_db.worker import Worker
 
@@ -171,7 +172,7 @@ def opened(url: str, table: str) -> QueueDB:
 def analyze(db: QueueDB, table: Any) -> None:
     """Let the planner know what is in ``table``."""
     with db.database.engine.connect() as connection:
-        db.database.dialect.analyze(connection, table)
+        Laboratory.of(db.database.dialect).analyze(connection, table)
         connection.commit()
 
 

@@ -9,7 +9,6 @@ from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from itertools import chain
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, ClassVar
 
 from sqlalchemy import (
@@ -76,7 +75,6 @@ class MySQL(MySQLDiagnosis, Dialect):
     async_options: ClassVar[Mapping[str, str | None]] = dict.fromkeys(("ssl_disabled", "read_timeout", "write_timeout"))
     autocommits: ClassVar[bool] = True
     returns_new_id: ClassVar[bool] = False  # MariaDB could; without, it is one statement for both
-    shows_unflushed: ClassVar[bool] = True
     # InnoDB's rows are stored in this order, and read in it by the primary key, whether by ranges or from end to end.
     updates_in_order: ClassVar[bool] = True
     minimum: ClassVar[tuple[int, ...]] = (8, 0, 13)
@@ -129,25 +127,6 @@ class MySQL(MySQLDiagnosis, Dialect):
         )
         units = {"innodb_lock_wait_timeout": " s", "innodb_buffer_pool_size": " bytes", "max_allowed_packet": " bytes"}
         return {str(name): f"{value}{units.get(name, '')}" for name, value in connection.execute(query)}
-
-    def process(self, connection: Connection) -> int | None:
-        path = Path(str(connection.execute(text("SELECT @@pid_file")).scalar_one()))
-        if not path.is_absolute():
-            path = Path(str(connection.execute(text("SELECT @@datadir")).scalar_one())) / path
-        try:
-            return int(path.read_text())
-        except (OSError, ValueError):
-            return None  # on another machine, or not for our eyes
-
-    def make_scratch_schema(self, connection: Connection, name: str) -> None:
-        quoted = connection.dialect.identifier_preparer.quote(name)
-        connection.exec_driver_sql(f"CREATE DATABASE {quoted} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
-
-    def drop_scratch_schema(self, connection: Connection, name: str) -> None:
-        connection.exec_driver_sql(f"DROP DATABASE IF EXISTS {connection.dialect.identifier_preparer.quote(name)}")
-
-    def analyze(self, connection: Connection, table: Table) -> None:
-        connection.exec_driver_sql(f"ANALYZE TABLE {connection.dialect.identifier_preparer.format_table(table)}").all()
 
     def engine_options(self, url: URL) -> dict[str, Any]:
         # PyMySQL has no read timeout by default and would wait without end for a stopped server.

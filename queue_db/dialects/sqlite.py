@@ -93,21 +93,6 @@ class SQLite(ReturningDialect):
         units = {"journal_mode": "", "synchronous": "", "busy_timeout": " ms", "page_size": " bytes"}
         return {name: f"{connection.exec_driver_sql(f'PRAGMA {name}').scalar()}{unit}" for name, unit in units.items()}
 
-    def scratch_schema(self, url: URL, name: str) -> tuple[URL, str | None]:
-        # A file beside the user's, on the same disk.
-        place = Path(url.database or "").absolute().parent if url.database not in (None, "", ":memory:") else Path.cwd()
-        return url.set(database=str(place / f"{name}.db")), None
-
-    def make_scratch_schema(self, connection: Connection, name: str) -> None:
-        """Nothing to do: the file makes itself."""
-
-    def drop_scratch_schema(self, connection: Connection, name: str) -> None:
-        file = Path(connection.engine.url.database or "")
-        connection.close()
-        connection.engine.dispose()
-        for suffix in ("", "-wal", "-shm", "-journal"):
-            file.with_name(file.name + suffix).unlink(missing_ok=True)
-
     def engine_options(self, url: URL) -> dict[str, Any]:
         # The driver would leave out what it does not know, with a warning that few see.
         if unknown := set() if "uri" in url.query else set(url.query) - _OPTIONS:

@@ -42,7 +42,7 @@ from sqlalchemy import (
 
 from queue_db.dialects import Dialect
 from queue_db.dialects.clock import moment
-from queue_db.dialects.durability import commits_early
+from queue_db.feeds.dialects.durability import commits_early
 from queue_db.feeds.store.messages import MessageRow
 from queue_db.feeds.store.rows import FeedRow
 from queue_db.feeds.store.spans import SpanRow
