@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import URL, ColumnElement, Engine, Select, Table, and_, delete, insert, select, update
+from sqlalchemy import URL, ColumnElement, Engine, Select, Table, and_, delete, insert, or_, select, update
 
 from queue_db.dialects.companion import Companion
-from queue_db.dialects.statements import stays
+from queue_db.dialects.statements import tied
 from queue_db.dialects.tabbed import Value
 from queue_db.dialects.transactions import Sender
 from queue_db.errors import UnsupportedError
@@ -17,6 +17,14 @@ from queue_db.spark.staging.chunks import Unpacked
 
 # Jobs with unique keys in one statement.
 _PAIRS = 1000
+
+
+def stays(table: Table) -> ColumnElement[bool]:
+    """Jobs whose row stays in ``jobs`` while a stream holds them: those with a unique key, a group or a callback.
+
+    :param table: ``jobs`` or ``held``.
+    """
+    return or_(table.c.unique_key.is_not(None), tied(table))
 
 
 @dataclass(frozen=True, slots=True)

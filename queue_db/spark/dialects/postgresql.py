@@ -30,11 +30,10 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from queue_db.dialects import direct
 from queue_db.dialects.postgresql_bulk import check_loaded, copy_in
-from queue_db.dialects.statements import stays
 from queue_db.dialects.tabbed import Value, written
 from queue_db.dialects.transactions import Sender
 from queue_db.spark.dialects import jdbc
-from queue_db.spark.dialects.base import Move, SparkDialect
+from queue_db.spark.dialects.base import Move, SparkDialect, stays
 from queue_db.spark.staging.chunks import FIELDS, Unpacked
 
 # What libpq's options are called in JDBC; the driver speaks UTF-8, and keeps connections alive as the system does.

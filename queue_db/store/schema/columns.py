@@ -32,7 +32,7 @@ TARGET_LENGTH = 250
 DEFAULT_KIND = "default"
 DEFAULT_MAX_ATTEMPTS = 25
 
-#: The due time of a job that keeps its row while a stream holds it. The year 9998 never comes, can be displayed, and no user delays
+#: The due time of a job that keeps its row while a slice holds it. The year 9998 never comes, can be displayed, and no user delays
 #: a job to just this microsecond.
 NEVER = 253_355_317_443_020_109
 

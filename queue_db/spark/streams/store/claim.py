@@ -7,9 +7,9 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Row, literal, select
 
 from queue_db.dialects.clock import moment
-from queue_db.dialects.statements import stays
 from queue_db.model import MOST_CLAIMED_VERSION
 from queue_db.spark.dialects import Move, SparkDialect
+from queue_db.spark.dialects.base import stays
 from queue_db.spark.streams.store.held import SAME
 from queue_db.spark.tables import spark_tables
 from queue_db.store import controls

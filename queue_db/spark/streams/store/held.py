@@ -7,7 +7,8 @@ from itertools import islice
 
 from sqlalchemy import ColumnElement, select
 
-from queue_db.dialects.statements import Pairs, stays
+from queue_db.dialects.statements import Pairs
+from queue_db.spark.dialects.base import stays
 from queue_db.spark.tables import spark_tables
 from queue_db.store.base import Transaction
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Integer, Row, and_, cast, func, select
 
-from queue_db.dialects.statements import stays
+from queue_db.spark.dialects.base import stays
 from queue_db.spark.tables import spark_tables
 from queue_db.store.base import Transaction
 

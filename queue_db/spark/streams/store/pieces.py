@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Row, and_, func, insert, select, update
 
-from queue_db.dialects.statements import stays
+from queue_db.spark.dialects.base import stays
 from queue_db.spark.tables import spark_tables
 from queue_db.store.base import Transaction
 

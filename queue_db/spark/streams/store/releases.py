@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, case, delete, insert, literal, select, update
 
 from queue_db.dialects.clock import moment
-from queue_db.dialects.statements import stays
+from queue_db.spark.dialects.base import stays
 from queue_db.spark.streams.store.held import SAME, keyed_pairs
 from queue_db.spark.streams.store.position import locked
 from queue_db.spark.tables import spark_tables
