@@ -16,6 +16,8 @@ from sqlalchemy import insert, literal, select, update
 
 from benchmarks.peers.sql_files import SqlQueue, Take
 from queue_db import QueueDB
+from queue_db.compare.dialects import Laboratory
+from queue_db.feeds.tables import feed_tables
 from queue_db.worker import Worker
 
 FEED, CURSOR = "race", "consumers"
@@ -170,7 +172,7 @@ def opened(url: str, table: str) -> QueueDB:
 def analyze(db: QueueDB, table: Any) -> None:
     """Let the planner know what is in ``table``."""
     with db.database.engine.connect() as connection:
-        db.database.dialect.analyze(connection, table)
+        Laboratory.of(db.database.dialect).analyze(connection, table)
         connection.commit()
 
 
@@ -181,7 +183,7 @@ def fill_feed(db: QueueDB, size: int) -> None:
     feed = db.feed(FEED)
     feed.shared(CURSOR)
     feed.publish_many([("job", None)] * min(_CHUNK, size))
-    tables, row = db.store.tables.feeds, feed.row(fresh=True)
+    tables, row = feed_tables(db.store.tables), feed.row(fresh=True)
     messages, feeds = tables.messages, tables.feeds
     # The rest as copies, with the next numbers: as publishers insert them, but faster.
     for start in range(_CHUNK, size, _CHUNK):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import text
 
 from queue_db import QueueDB
-from queue_db.store.feeds.orderings import ORDERINGS, Ordering
+from queue_db.feeds.store.orderings import ORDERINGS, Ordering
 
 
 class Drained(NamedTuple):

@@ -29,10 +29,11 @@ from queue_db import QueueDB, TransientStorageError
 from queue_db.compare import feed_controls
 from queue_db.compare.feed_controls import BareInsert
 from queue_db.feeds import Feed
+from queue_db.feeds.store.messages import First, NewMessage
+from queue_db.feeds.store.orderings import ORDERINGS
+from queue_db.feeds.store.rows import FeedRow
+from queue_db.feeds.tables import feed_tables
 from queue_db.store import Transaction
-from queue_db.store.feeds.messages import First, NewMessage
-from queue_db.store.feeds.orderings import ORDERINGS
-from queue_db.store.feeds.rows import FeedRow
 
 # --- orderings to compare with ----------------------------------------------------------------------------------------
 
@@ -45,7 +46,7 @@ class Naive:
     coalesces = False
 
     def append(self, tx: Transaction, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
-        tables, first = tx.tables.feeds, None
+        tables, first = feed_tables(tx.tables), None
         for message in new:
             row = {"feed": feed.id, **message._asdict()}
             (seq,) = tx.connection.execute(insert(tables.inbox).values(row)).inserted_primary_key or (0,)
@@ -69,7 +70,7 @@ def new_feed(url: str, ordering: str) -> Iterator[str]:
     with QueueDB(url) as db:
         db.feeds.set(name, ordering=ordering, keep_for=0)
         if ordering == "naive":
-            feeds = db.store.tables.feeds.feeds
+            feeds = feed_tables(db.store.tables).feeds
             with db.database.begin() as connection:
                 connection.execute(update(feeds).where(feeds.c.name == name).values(next_seq=2**40))
     try:

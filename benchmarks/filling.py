@@ -7,6 +7,7 @@ from collections.abc import Callable
 from sqlalchemy import Table, text
 
 from queue_db import QueueDB
+from queue_db.compare.dialects import Laboratory
 from queue_db.compare.engines import autocommitting
 from queue_db.dialects.clock import now_us
 
@@ -59,5 +60,5 @@ def tidy(db: QueueDB, table: Table | None = None) -> None:
             connection.exec_driver_sql(f"VACUUM (ANALYZE) {table}")
         return
     with db.database.engine.connect() as connection:
-        db.database.dialect.analyze(connection, table)
+        Laboratory.of(db.database.dialect).analyze(connection, table)
         connection.commit()

@@ -19,6 +19,7 @@ from sqlalchemy import delete, insert
 
 from queue_db import QueueDB
 from queue_db.routes.patterns import pattern
+from queue_db.routes.tables import route_tables
 from queue_db.testing.statements import counted_statements
 
 _MANY = 1000
@@ -31,14 +32,19 @@ def prefix(db: QueueDB) -> Iterator[str]:
     try:
         yield name
     finally:
-        tables = db.store.tables
+        tables = route_tables(db.store.tables)
         for feed in db.feeds.list():
             if feed.name.startswith(name):
                 db.feeds.delete(feed.name)
         with db.database.begin() as connection:
             for column in (
-                *(tables.jobs.c.queue, tables.feeds.subscriptions.c.route, tables.feeds.routes.c.name, tables.feeds.counts.c.name),
-                tables.feeds.definitions.c.target,
+                *(
+                    db.store.tables.jobs.c.queue,
+                    tables.subscriptions.c.route,
+                    tables.routes.c.name,
+                    tables.counts.c.name,
+                ),
+                tables.definitions.c.target,
             ):
                 connection.execute(delete(column.table).where(column.like(f"{name}%")))
 
@@ -51,7 +57,7 @@ def _fill(db: QueueDB, route: str, form: str, texts: Sequence[str]) -> None:
     ]
     with db.database.begin() as connection:
         for first in range(0, len(rows), _MANY):
-            connection.execute(insert(db.store.tables.feeds.subscriptions), rows[first : first + _MANY])
+            connection.execute(insert(route_tables(db.store.tables).subscriptions), rows[first : first + _MANY])
 
 
 def _measure(db: QueueDB, topic: str, repeat: int, acting: int) -> tuple[int, float, float]:

@@ -23,6 +23,7 @@ from rich.table import Table
 
 from benchmarks.running import add_options, own_tables, parsed, run, say
 from queue_db import QueueDB
+from queue_db.compare.dialects import Laboratory
 
 _EPILOG = """\
 how it measures:
@@ -172,7 +173,7 @@ def _row(url: str, table: str, db: QueueDB, scene: Scene, scale: float, package:
     options = ({"group": f"g{number % scene.groups}"} if scene.groups else {} for number in range(jobs))
     queue.enqueue_many(("job", None, given) for given in options)
     with db.database.engine.connect() as connection:
-        db.database.dialect.analyze(connection, db.store.tables.jobs)
+        Laboratory.of(db.database.dialect).analyze(connection, db.store.tables.jobs)
         connection.commit()
     began = time.monotonic()
     wishes = {name: getattr(scene, name) for name in ("work", "mode", "concurrency", "prefetch", "executor", "before")}

@@ -1,5 +1,7 @@
 """A job queue in the SQL database you already have."""
 
+from typing import TYPE_CHECKING, Any
+
 from queue_db.db import QueueDB
 from queue_db.errors import (
     ArgumentError,
@@ -37,7 +39,6 @@ from queue_db.errors import (
     UnknownKindError,
     UnsupportedError,
 )
-from queue_db.feeds import Cursor, Feed, Message, MessageClaim, SharedCursor, Span
 from queue_db.leased_job import LeasedJob
 from queue_db.model import (
     Batch,
@@ -60,8 +61,12 @@ from queue_db.monitoring.failures import FailureGroup
 from queue_db.monitoring.metrics import QueueMetrics
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.queue import Queue
-from queue_db.routes import Topic
+from queue_db.slices import load
 from queue_db.strategies import Adaptive, Optimistic, Pessimistic, SkipLocked, Strategy
+
+if TYPE_CHECKING:
+    from queue_db.feeds import Cursor, Feed, Message, MessageClaim, SharedCursor, Span
+    from queue_db.routes import Topic
 
 __version__ = "0.1.0"
 
@@ -138,3 +143,16 @@ __all__ = [
     "WorkerInfo",
     "__version__",
 ]
+
+
+# Found when they are first used: the queue does not import its slices.
+_OF_SLICES = {
+    **dict.fromkeys(("Cursor", "Feed", "Message", "MessageClaim", "SharedCursor", "Span"), "feeds"),
+    "Topic": "routes",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _OF_SLICES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return load(_OF_SLICES[name], name)

@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakSet
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.pool import Pool
 
@@ -27,7 +27,7 @@ from queue_db.notifications.loop import LoopListening
 from queue_db.removal import Removal
 from queue_db.store import LowWaterMarks, Store, Transaction, probing
 from queue_db.store.schema import Tables
-from queue_db.store.wakeups import FeedNotifications, Notifications
+from queue_db.store.wakeups import Notifications
 from queue_db.strategies import Strategy
 
 if TYPE_CHECKING:
@@ -86,7 +86,6 @@ class Core:
             database.capabilities,
             clock,
             notifications=Notifications(database.dialect, tables),
-            feed_notifications=FeedNotifications(database.dialect, tables),
         )
         self.strategy = strategy
         self.removal = removal
@@ -100,7 +99,6 @@ class Core:
         #: Where the claims of each queue start.
         self.marks: Named[LowWaterMarks] = Named(lambda _: LowWaterMarks())
         self.notifications = self.store.notifications
-        self.feed_notifications = self.store.feed_notifications
         #: Where the tasks of an event loop wait for the database's notifications.
         self.loop_listening = LoopListening(database.listen_on_loop)
         #: Counts of what the verbs did in this process, by queue, until they are written to the metrics.
@@ -206,24 +204,6 @@ class Core:
         work: Callable[..., _T] = partial(function, **kwargs) if kwargs else function
         return self.database.commit(how, work, args, self.store)
 
-    def run_batch(
-        self, how: Run, function: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs
-    ) -> _T:
-        """:meth:`run` for a function that buries the jobs of a stream: their deaths are reported."""
-        # One for all attempts: one whose COMMIT was not answered may have buried jobs, and the next finds its batch completed.
-        buried: dict[int, Row[Any]] = {}
-
-        def report(tx: Transaction) -> _T:
-            tx.buried = buried
-            return function(tx, *args, **kwargs)
-
-        answer, tx = self.commit(how._replace(name=how.name or name_of(function)), report)
-        try:
-            self.deaths.record_batch(buried.values())
-        finally:
-            tx.follow()
-        return answer
-
     def now(self) -> int:
         """Microseconds since 1970, by the clock that counts."""
         return self.read(_clock)
@@ -279,15 +259,19 @@ def _clock(tx: Transaction) -> int:
 
 
 def name_of(function: Callable[..., object]) -> str:
-    """How errors name ``function``: with its module if it belongs to the store (``groups.repair``), otherwise alone (``claim``)."""
+    """How errors name ``function``: with its room if it belongs to a store (``groups.repair``), otherwise alone (``claim``).
+
+    A room is a module of the queue's store, or a package with a store of its own.
+    """
     return _name_in(function.__module__, function.__name__)
 
 
 @lru_cache(maxsize=1024)
 def _name_in(module: str, function: str) -> str:
-    _, _, room = module.partition("queue_db.store.")
+    owner, store, modules = f"{module}.".partition(".store.")
+    room = modules.partition(".")[0] if owner == "queue_db" else owner.rpartition(".")[2]
     name = function.strip("_")
-    return f"{room.partition('.')[0]}.{name}" if room else name
+    return f"{room}.{name}" if store and room else name
 
 
 # --- the name of this process ---------------------------------------------------------------------------------------

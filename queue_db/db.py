@@ -6,7 +6,8 @@ import json
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from sqlalchemy import URL, Connection, Engine
 
@@ -18,8 +19,6 @@ from queue_db.database import migrate
 from queue_db.database.database import Database
 from queue_db.dead import DeadJobs
 from queue_db.errors import JobDeadError, JobNotFinishedError, JobNotFoundError
-from queue_db.feeds import Feed, Feeds
-from queue_db.feeds.publishing import KEYS_KEPT
 from queue_db.model import Batch, Counters, Finished, Job, JobError, State, Verdict, WorkerInfo, from_micros
 from queue_db.monitoring import failures
 from queue_db.monitoring.actions import KEPT as ACTIONS_KEPT
@@ -28,9 +27,8 @@ from queue_db.monitoring.failures import FailureGroup
 from queue_db.monitoring.metrics import Metrics
 from queue_db.queue import Queue
 from queue_db.removal import Removal, removal_for
-from queue_db.routes import Routes, Topic
-from queue_db.routes.router import Router
 from queue_db.schedules import Schedules
+from queue_db.slices import load, slices
 from queue_db.store import (
     Store,
     Transaction,
@@ -45,14 +43,17 @@ from queue_db.store import (
     windows,
     worker_registry,
 )
-from queue_db.store.feeds import publishes, spans
-from queue_db.store.schema import FEED_LENGTH, KIND_LENGTH, QUEUE_LENGTH, TOPIC_LENGTH, WORKER_LENGTH, tables
+from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH, WORKER_LENGTH, tables
 from queue_db.store.wakeups import Notifications
 from queue_db.strategies import Strategy, strategy_for
-from queue_db.streams import Streams
 from queue_db.tokens import Tokens
 from queue_db.verbs import next_due
 from queue_db.verbs.find_job import find_job
+
+if TYPE_CHECKING:
+    from queue_db.feeds import Feed, Feeds
+    from queue_db.routes import Routes, Topic
+    from queue_db.spark.streams.registry import Streams
 
 #: Largest encoded payload, bytes. A job is a message; put files where files belong and enqueue their names.
 MAX_PAYLOAD = 4 * 1024 * 1024
@@ -147,7 +148,7 @@ class QueueDB:
         #: Dead jobs.
         self.dead = DeadJobs(self.core)
         #: Jobs held by Spark streams.
-        self.streams = Streams(self.core)
+        self.streams: Streams = load("spark.streams.registry", "Streams")(self.core)
         #: Jobs enqueued by cron lines or at intervals.
         self.schedules = Schedules(self.core)
         #: The API tokens of the service.
@@ -156,12 +157,10 @@ class QueueDB:
         self.actions = Actions(self.core)
         #: The numbers of each queue, now and over time.
         self.metrics = Metrics(self.core)
-        self._feeds: Named[Feed] = Named(lambda name: Feed(self.core, name))
         #: The feeds of the database.
-        self.feeds = Feeds(self.core, self._feeds)
-        self._router = Router(self.core, self.feed)
+        self.feeds: Feeds = load("feeds.registry", "Feeds")(self.core)
         #: The routes of the database.
-        self.routes = Routes(self.core, self._router)
+        self.routes: Routes = load("routes.registry", "Routes")(self.core, self.feed)
         self._queues: Named[Queue] = Named(lambda name: Queue(self.core, name, self))
         self._swept_everywhere = False
 
@@ -255,12 +254,11 @@ class QueueDB:
 
     def feed(self, name: str) -> Feed:
         """The feed with this name; it need not be created first. The same object for the same name."""
-        return self._feeds[arguments.name("feed", name, FEED_LENGTH)]
+        return self.feeds.named(name)
 
     def topic(self, name: str) -> Topic:
         """The topic with this name, to publish to; :attr:`routes` decides where its messages go."""
-        arguments.name("topic", name, TOPIC_LENGTH)
-        return Topic(self._router, name)
+        return self.routes.topic(name)
 
     def queues(self) -> list[str]:
         """Names of the queues that have live or dead jobs."""
@@ -302,7 +300,9 @@ class QueueDB:
         Without this they return when their leases end. The attempts count. If the worker is alive after all, it loses its leases.
         """
         arguments.name("worker", worker, WORKER_LENGTH)
-        return self.core.write(_rescue, worker) + self.core.write(spans.rescue, worker)
+        return self.core.write(_rescue, worker) + sum(
+            self.core.write(one.rescue, worker) for one in slices().values() if one.rescue is not None
+        )
 
     def workers(self) -> list[WorkerInfo]:
         """The registered workers with a heartbeat within the last hour, by name."""
@@ -435,7 +435,7 @@ class QueueDB:
             + _in_batches(lambda: self.core.write(history.prune_errors, age=age, limit=sweep.BATCH))
             + _in_batches(lambda: self.core.write(windows.prune, limit=sweep.BATCH))
             + _in_batches(lambda: self.core.write(actions.prune, age=round(ACTIONS_KEPT * 1e6), limit=sweep.BATCH))
-            + _in_batches(lambda: self.core.write(publishes.prune, age=KEYS_KEPT, limit=sweep.BATCH))
+            + sum(_in_batches(partial(self.core.write, one.prune, limit=sweep.BATCH)) for one in slices().values() if one.prune)
         )
 
     def sweep(self, limit: int | None = None) -> int:

@@ -1,7 +1,7 @@
-"""Writes queue_db/aio from the signatures and docstrings of the synchronous classes.
+"""Writes the classes for asyncio from the signatures and docstrings of the synchronous classes.
 
 ``python -m tools.asynchronous write`` writes the files; ``check`` compares them with what it would write. What signatures do not
-say is in ``queue_db/aio/bases.py`` and ``opening.py``, by hand.
+say is in ``queue_db/aio/bases.py``, ``queue_db/feeds/aio/bases.py`` and ``queue_db/aio/opening.py``, by hand.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Twin(NamedTuple):
     name: str
     module: str
     #: The hand-written base of the twin.
-    base: str = "bases.Twin"
+    base: str = "aio.bases.Twin"
     #: Whether the twin has the docstring of that base; the parameters that it does not tell are told as in the synchronous class.
     words: bool = False
     #: Where the twin has the synchronous object.
@@ -47,40 +47,47 @@ _OF_QUEUES = ["claim_unless", "transaction_on_loop", "progress_of", "extend_unlo
 _OF_JOBS = ["report_progress_to", "limit_attempts", "limited", "understood", "lost", "waited", "snapshot_row"]
 _OF_FEEDS = ["row", "forget", "message", "rank_once", "existing", "known", "after_publish"]
 
-#: The files in ``queue_db/aio``, and the classes of each.
+#: The files in ``queue_db`` as modules, and the classes of each. Those of a slice stand in its package.
 FILES = {
-    "db": [
+    "aio.db": [
         Twin(
-            *("QueueDB", "queue_db.db", "opening.Opening"),
+            *("QueueDB", "queue_db.db", "aio.opening.Opening"),
             words=True,
             behind="_db",
             attributes=_PARTS,
             without=["ready", "store"],
         )
     ],
-    "queue": [Twin("Queue", "queue_db.queue", "bases.QueueTwin", words=True, without=_OF_QUEUES)],
-    "leased": [
+    "aio.queue": [Twin("Queue", "queue_db.queue", "aio.bases.QueueTwin", words=True, without=_OF_QUEUES)],
+    "aio.leased": [
         Twin(
-            *("LeasedJob", "queue_db.leased_job", "bases.LeasedJobTwin[Payload_co]"),
+            *("LeasedJob", "queue_db.leased_job", "aio.bases.LeasedJobTwin[Payload_co]"),
             behind="leased",
             attributes=["version"],
             without=_OF_JOBS,
         )
     ],
-    "dead": [Twin("DeadJobs", "queue_db.dead")],
-    "schedules": [Twin("Schedules", "queue_db.schedules")],
-    "actions": [Twin("Actions", "queue_db.monitoring.actions")],
-    "metrics": [Twin("Metrics", "queue_db.monitoring.metrics")],
-    "streams": [Twin("Streams", "queue_db.streams")],
-    "tokens": [Twin("Tokens", "queue_db.tokens")],
-    "feeds": [Twin("Feed", "queue_db.feeds.feed", without=_OF_FEEDS), Twin("Feeds", "queue_db.feeds.registry")],
-    "cursors": [
-        Twin("Cursor", "queue_db.feeds.cursor", "bases.CursorTwin", attributes=["skipped"], without=["pages", "transfer"]),
-        Twin("SharedCursor", "queue_db.feeds.shared", attributes=["skipped"], without=["job", "feed_id"]),
-        Twin("Span", "queue_db.feeds.shared", "bases.SpanTwin", without=["extend_unlocked", "settle"]),
+    "aio.dead": [Twin("DeadJobs", "queue_db.dead")],
+    "aio.schedules": [Twin("Schedules", "queue_db.schedules")],
+    "aio.actions": [Twin("Actions", "queue_db.monitoring.actions")],
+    "aio.metrics": [Twin("Metrics", "queue_db.monitoring.metrics")],
+    "spark.streams.aio": [Twin("Streams", "queue_db.spark.streams.registry")],
+    "aio.tokens": [Twin("Tokens", "queue_db.tokens")],
+    "feeds.aio.feeds": [
+        Twin("Feed", "queue_db.feeds.feed", without=_OF_FEEDS),
+        Twin("Feeds", "queue_db.feeds.registry", without=["named"]),
     ],
-    "message_claims": [Twin("MessageClaim", "queue_db.feeds.claims", "bases.MessageClaimTwin", attributes=["expires_at"])],
-    "routes": [Twin("Topic", "queue_db.routes.topic"), Twin("Routes", "queue_db.routes.registry")],
+    "feeds.aio.cursors": [
+        Twin(
+            "Cursor", "queue_db.feeds.cursor", "feeds.aio.bases.CursorTwin", attributes=["skipped"], without=["pages", "transfer"]
+        ),
+        Twin("SharedCursor", "queue_db.feeds.shared", attributes=["skipped"], without=["job", "feed_id"]),
+        Twin("Span", "queue_db.feeds.shared", "feeds.aio.bases.SpanTwin", without=["extend_unlocked", "settle"]),
+    ],
+    "feeds.aio.message_claims": [
+        Twin("MessageClaim", "queue_db.feeds.claims", "feeds.aio.bases.MessageClaimTwin", attributes=["expires_at"])
+    ],
+    "routes.aio": [Twin("Topic", "queue_db.routes.topic"), Twin("Routes", "queue_db.routes.registry", without=["topic"])],
 }
 
 #: Verbs that wait for nothing.
@@ -117,7 +124,7 @@ MADE = {"AsyncLeasedJob": "AsyncLeasedJob({}, self)"}
 
 #: Name in the generated code → its module.
 MODULES = {
-    **{twin.twin: f"queue_db.aio.{file}" for file, twins in FILES.items() for twin in twins},
+    **{twin.twin: f"queue_db.{file}" for file, twins in FILES.items() for twin in twins},
     **dict.fromkeys(("AsyncConnection", "AsyncEngine", "AsyncSession"), "sqlalchemy.ext.asyncio"),
     **dict.fromkeys(("joined", "opened", "run", "within"), "queue_db.concurrency.greenlets"),
     **dict.fromkeys(("AsyncIterator", "Generator"), "collections.abc"),
@@ -270,8 +277,8 @@ def class_words(twin: Twin, source: Source, root: Path) -> str:
         # Parameters of a constructor that is not this one's.
         without = field.sub("", words).removesuffix('"""').rstrip()
         return f'{without}\n    """' if "\n" in without else f'{without}"""'
-    module, _, name = twin.base.partition(".")
-    base = Source(root, f"queue_db.aio.{module}", name)
+    module, _, name = twin.base.rpartition(".")
+    base = Source(root, f"queue_db.{module}", name)
     own = base.docstring(base.owner)
     told = {found[1] for found in field.finditer(own)}
     more = "".join(found[0] for found in field.finditer(words) if found[1] not in told)
@@ -343,7 +350,7 @@ ITERATION = """\
 
 
 def file_for_tasks(file: str, root: Path = ROOT) -> str:
-    """What stands in a file of ``queue_db/aio``."""
+    """What stands in a file."""
     twins = [(twin, Source(root, twin.module, twin.name)) for twin in FILES[file]]
     classes = [class_for_tasks(twin, source, root) for twin, source in twins]
     imports = {line for (twin, source), text in zip(twins, classes, strict=True) for line in imports_of(twin, text, source)}
@@ -352,13 +359,35 @@ def file_for_tasks(file: str, root: Path = ROOT) -> str:
         f"# Generated from {origins}. Do not change it here: `make aio` writes it anew.",
         f'"""{", ".join(twin.name for twin, _ in twins)} for asyncio."""\n',
         "from __future__ import annotations\n",
-        *(line for line in sorted(imports) if not line.startswith(f"from queue_db.aio.{file} ")),
+        *(line for line in sorted(imports) if not line.startswith(f"from queue_db.{file} ")),
     ]
     text = "\n\n\n".join(["\n".join(head), *classes])
+    if file.startswith("aio."):
+        text = without_slices(text)
     for command in (["check", "--select", "I", "--fix"], ["format"]):
-        ruff = [sys.executable, "-m", "ruff", *command, "--quiet", "--stdin-filename", f"queue_db/aio/{file}.py", "-"]
+        ruff = [sys.executable, "-m", "ruff", *command, "--quiet", "--stdin-filename", f"queue_db/{file.replace('.', '/')}.py", "-"]
         text = subprocess.run(ruff, input=text, capture_output=True, text=True, check=True, cwd=ROOT).stdout
     return text
+
+
+def without_slices(text: str) -> str:
+    """The text of a file of the queue, which finds the classes of slices when they are used, by their names."""
+    imports = re.findall(r"^from queue_db\.(?!aio\.)(\S+) import (Async\w+)\n", text, re.MULTILINE)
+    if not imports:
+        return text
+    for module, name in imports:
+        text = text.replace(f"from queue_db.{module} import {name}\n", "", 1)
+        text = re.sub(
+            rf"^( +)return {name}\((.*)\)$",
+            rf'\1twin: {name} = load("{module}", "{name}")(\2)\n\1return twin',
+            text,
+            flags=re.MULTILINE,
+        )
+    types = "".join(f"    from queue_db.{module} import {name}\n" for module, name in imports)
+    before, line, after = text.partition("from __future__ import annotations\n")
+    first = after.index("\n\n\nclass ")
+    found = f"from typing import TYPE_CHECKING\nfrom queue_db.slices import load\n{after[:first]}\n\nif TYPE_CHECKING:\n{types}"
+    return before + line + "\n" + found + after[first:]
 
 
 def imports_of(twin: Twin, text: str, source: Source) -> Iterator[str]:
@@ -367,15 +396,15 @@ def imports_of(twin: Twin, text: str, source: Source) -> Iterator[str]:
     used = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
     local = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
     local |= {each.arg for each in ast.walk(tree) if isinstance(each, ast.arg)} | {"self"}
-    module, _, base = twin.base.partition("[")[0].partition(".")
-    modules = {**MODULES, base: f"queue_db.aio.{module}"}
+    module, _, base = twin.base.partition("[")[0].rpartition(".")
+    modules = {**MODULES, base: f"queue_db.{module}"}
     for name in used - local - set(vars(builtins)):
         yield f"from {modules[name]} import {name}" if name in modules else source.import_of(name)
 
 
 def different(root: Path = ROOT) -> dict[Path, str]:
     """The files that are not as they would be written: what would stand in each."""
-    fresh = {root / "queue_db" / "aio" / f"{file}.py": file_for_tasks(file, root) for file in FILES}
+    fresh = {root / "queue_db" / f"{file.replace('.', '/')}.py": file_for_tasks(file, root) for file in FILES}
     return {path: text for path, text in fresh.items() if not path.exists() or path.read_text(encoding="utf-8") != text}
 
 

@@ -9,7 +9,8 @@ from sqlalchemy import update
 
 from queue_db import LeasedJob, QueueDB
 from queue_db.model import RetainedResult
-from queue_db.store import Transaction, streams, worker_registry
+from queue_db.spark.streams import store as streams
+from queue_db.store import Transaction, worker_registry
 
 #: Names, kinds and payloads may be anything.
 ODD = "a/b <i>50%</i>"

@@ -13,6 +13,7 @@ from benchmarks.filling import CHUNK, numbers
 from benchmarks.layouts.statements import fill
 from benchmarks.layouts.tables import LAYOUTS, Layout
 from queue_db import QueueDB
+from queue_db.compare.dialects import Laboratory
 from queue_db.compare.engines import autocommitting
 from queue_db.compare.machine import server_clock
 
@@ -94,7 +95,7 @@ def maintain(db: QueueDB, layout: Layout) -> None:
         return
     with db.database.engine.connect() as connection:
         for table in layout.tables:
-            db.database.dialect.analyze(connection, table)
+            Laboratory.of(db.database.dialect).analyze(connection, table)
 
 
 @contextmanager

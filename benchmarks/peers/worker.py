@@ -11,6 +11,7 @@ from typing import Any
 from benchmarks.peers.common import PATIENCE, POLL_INTERVAL, Peer, take_over_work
 from queue_db import QueueDB
 from queue_db.compare.contestant import Target, WorkerContext
+from queue_db.compare.dialects import Laboratory
 
 _QUEUE = "race"
 
@@ -45,7 +46,7 @@ class OwnWorker(Peer):
             db.migrate()
             db.queue(_QUEUE).enqueue_many(("job", number) for number in range(jobs))
             with db.database.engine.connect() as connection:
-                db.database.dialect.analyze(connection, db.store.tables.jobs)
+                Laboratory.of(db.database.dialect).analyze(connection, db.store.tables.jobs)
                 connection.commit()
 
     def work(self, target: Target, context: WorkerContext) -> None:

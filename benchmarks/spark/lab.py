@@ -26,6 +26,7 @@ from queue_db import QueueDB
 from queue_db.compare.engines import autocommitting
 from queue_db.compare.machine import server_clock
 from queue_db.dialects.clock import now_us
+from queue_db.feeds.tables import feed_tables
 
 ROOT = Path(__file__).parents[2]
 QUEUE = "bench"
@@ -354,7 +355,7 @@ class Tables:
         self.empty()
         self.db.feeds.delete(QUEUE)
         self.db.feeds.set(QUEUE, ordering="counter", keep_for=0)
-        tables = self.db.store.tables.feeds
+        tables = feed_tables(self.db.store.tables)
         ((feed,),) = self.ask(f"SELECT id FROM {tables.feeds.fullname} WHERE name = '{QUEUE}'")  # noqa: S608
         self._generate(messages, f"{self.messages} (feed, seq, kind, payload)", f"{feed}, {{number}} + 1, 'default', {{value}}")
         with self.db.database.engine.begin() as connection:
@@ -365,7 +366,7 @@ class Tables:
     @property
     def messages(self) -> str:
         """Name of the table of messages in SQL."""
-        return self.db.store.tables.feeds.messages.fullname
+        return feed_tables(self.db.store.tables).messages.fullname
 
     def _generate(self, rows: int, into: str, values: str) -> None:
         """Let the server insert rows.

@@ -76,11 +76,12 @@ def load_data(url: str, table: str, jobs: int, folder: str) -> Spent:
     from sqlalchemy import make_url
 
     from queue_db.dialects import dialect_for
+    from queue_db.spark.dialects import SparkDialect
 
     file = Path(folder) / "load.tsv"
     file.write_text("".join(f"{QUEUE}\t{payload(number)}\n" for number in range(jobs)))
     parsed = make_url(url)
-    options = dialect_for(parsed.get_backend_name()).short_lived_options(parsed, local_infile=True)
+    options = SparkDialect.of(dialect_for(parsed.get_backend_name())).short_lived_options(parsed, local_infile=True)
     options.setdefault("connect_args", {})["local_infile"] = True
     from sqlalchemy import NullPool, create_engine
 

@@ -4,6 +4,7 @@ Each verb runs its synchronous namesake in a SQLAlchemy greenlet; wherever the n
 """
 
 import importlib
+from typing import TYPE_CHECKING, Any
 
 from queue_db.errors import ConfigurationError
 
@@ -16,18 +17,21 @@ except ImportError:
     ) from None
 
 from queue_db.aio.actions import AsyncActions
-from queue_db.aio.cursors import AsyncCursor, AsyncSharedCursor, AsyncSpan
 from queue_db.aio.db import AsyncQueueDB
 from queue_db.aio.dead import AsyncDeadJobs
-from queue_db.aio.feeds import AsyncFeed, AsyncFeeds
 from queue_db.aio.leased import AsyncLeasedJob
-from queue_db.aio.message_claims import AsyncMessageClaim
 from queue_db.aio.metrics import AsyncMetrics
 from queue_db.aio.queue import AsyncQueue
-from queue_db.aio.routes import AsyncRoutes, AsyncTopic
 from queue_db.aio.schedules import AsyncSchedules
-from queue_db.aio.streams import AsyncStreams
 from queue_db.aio.tokens import AsyncTokens
+from queue_db.slices import load
+
+if TYPE_CHECKING:
+    from queue_db.feeds.aio.cursors import AsyncCursor, AsyncSharedCursor, AsyncSpan
+    from queue_db.feeds.aio.feeds import AsyncFeed, AsyncFeeds
+    from queue_db.feeds.aio.message_claims import AsyncMessageClaim
+    from queue_db.routes.aio import AsyncRoutes, AsyncTopic
+    from queue_db.spark.streams.aio import AsyncStreams
 
 __all__ = [
     "AsyncActions",
@@ -48,3 +52,22 @@ __all__ = [
     "AsyncTokens",
     "AsyncTopic",
 ]
+
+# Found when they are first used: the queue does not import its slices.
+_OF_SLICES = {
+    "AsyncCursor": "feeds.aio.cursors",
+    "AsyncFeed": "feeds.aio.feeds",
+    "AsyncFeeds": "feeds.aio.feeds",
+    "AsyncMessageClaim": "feeds.aio.message_claims",
+    "AsyncRoutes": "routes.aio",
+    "AsyncSharedCursor": "feeds.aio.cursors",
+    "AsyncSpan": "feeds.aio.cursors",
+    "AsyncStreams": "spark.streams.aio",
+    "AsyncTopic": "routes.aio",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _OF_SLICES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return load(_OF_SLICES[name], name)

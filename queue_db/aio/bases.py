@@ -6,10 +6,8 @@ The classes of this package are generated from the synchronous ones (see CONTRIB
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from queue_db.concurrency.greenlets import run
-from queue_db.feeds import Cursor, MessageClaim, Span
 from queue_db.leased_job import JobData, LeasedJob, Payload_co
 from queue_db.queue import Queue
 
@@ -54,37 +52,6 @@ class LeasedJobTwin(JobData, Generic[Payload_co]):
         self.token = leased.token
         #: The name that the claim gave; None: that of this process.
         self.worker = leased.worker
-
-
-class CursorTwin(Twin[Cursor]):
-    """A cursor for ``async with``."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
-        await run(self._sync.__exit__, kind, error, trace)
-
-
-class SpanTwin(Twin[Span]):
-    """The data of a claimed span."""
-
-    def __init__(self, span: Span) -> None:
-        super().__init__(span)
-        self.messages = span.messages
-        self.id = span.id
-        self.version = span.version
-        self.attempts = span.attempts
-
-
-class MessageClaimTwin(Twin[MessageClaim]):
-    """The data of a claim on messages."""
-
-    def __init__(self, claim: MessageClaim) -> None:
-        super().__init__(claim)
-        self.id = claim.id
-        self.messages = claim.messages
-        self.attempts = claim.attempts
 
 
 def settled(jobs: Any) -> Any:

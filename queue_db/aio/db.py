@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import URL
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -12,13 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from queue_db import backoff
 from queue_db.aio.actions import AsyncActions
 from queue_db.aio.dead import AsyncDeadJobs
-from queue_db.aio.feeds import AsyncFeed, AsyncFeeds
 from queue_db.aio.metrics import AsyncMetrics
 from queue_db.aio.opening import Opening
 from queue_db.aio.queue import AsyncQueue
-from queue_db.aio.routes import AsyncRoutes, AsyncTopic
 from queue_db.aio.schedules import AsyncSchedules
-from queue_db.aio.streams import AsyncStreams
 from queue_db.aio.tokens import AsyncTokens
 from queue_db.codecs import Codec, Schema
 from queue_db.concurrency.greenlets import opened, run
@@ -26,8 +23,14 @@ from queue_db.db import ERRORS_KEPT, MAX_PAYLOAD
 from queue_db.model import Batch, Counters, Finished, Job, JobError, State, Verdict, WorkerInfo
 from queue_db.monitoring.failures import FailureGroup
 from queue_db.removal import Removal
+from queue_db.slices import load
 from queue_db.store.wakeups import Notifications
 from queue_db.strategies import Strategy
+
+if TYPE_CHECKING:
+    from queue_db.feeds.aio.feeds import AsyncFeed, AsyncFeeds
+    from queue_db.routes.aio import AsyncRoutes, AsyncTopic
+    from queue_db.spark.streams.aio import AsyncStreams
 
 
 class AsyncQueueDB(Opening):
@@ -111,12 +114,14 @@ class AsyncQueueDB(Opening):
     @property
     def feeds(self) -> AsyncFeeds:
         """The feeds of the database."""
-        return AsyncFeeds(self._db.feeds)
+        twin: AsyncFeeds = load("feeds.aio.feeds", "AsyncFeeds")(self._db.feeds)
+        return twin
 
     @property
     def routes(self) -> AsyncRoutes:
         """The routes of the database."""
-        return AsyncRoutes(self._db.routes)
+        twin: AsyncRoutes = load("routes.aio", "AsyncRoutes")(self._db.routes)
+        return twin
 
     @property
     def tokens(self) -> AsyncTokens:
@@ -126,7 +131,8 @@ class AsyncQueueDB(Opening):
     @property
     def streams(self) -> AsyncStreams:
         """Jobs held by Spark streams."""
-        return AsyncStreams(self._db.streams)
+        twin: AsyncStreams = load("spark.streams.aio", "AsyncStreams")(self._db.streams)
+        return twin
 
     @property
     def notifications(self) -> Notifications:
@@ -204,7 +210,8 @@ class AsyncQueueDB(Opening):
     def topic(self, name: str) -> AsyncTopic:
         """The topic with this name, to publish to; :attr:`routes` decides where its messages go."""
         found = self._db.topic(name)
-        return AsyncTopic(found)
+        twin: AsyncTopic = load("routes.aio", "AsyncTopic")(found)
+        return twin
 
     async def queues(self) -> list[str]:
         """Names of the queues that have live or dead jobs."""

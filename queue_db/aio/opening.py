@@ -12,7 +12,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import StaticPool
 
 from queue_db import backoff
-from queue_db.aio.feeds import AsyncFeed
 from queue_db.aio.queue import AsyncQueue
 from queue_db.concurrency.greenlets import run
 from queue_db.concurrency.named import Named
@@ -21,9 +20,11 @@ from queue_db.database.database import Database
 from queue_db.database.urls import wrong_sort
 from queue_db.db import QueueDB
 from queue_db.errors import ConfigurationError
+from queue_db.slices import load
 
 if TYPE_CHECKING:
     from queue_db.aio.db import AsyncQueueDB
+    from queue_db.feeds.aio.feeds import AsyncFeed
 
 
 class InGreenlets(QueueDB):
@@ -67,7 +68,7 @@ class Opening:
         """Begin without queues and feeds: those of a database that was closed lead nowhere."""
         whole = cast("AsyncQueueDB", self)
         self._queues: Named[AsyncQueue] = Named(lambda name: AsyncQueue(whole, self._db.queue(name)))
-        self._feeds: Named[AsyncFeed] = Named(lambda name: AsyncFeed(self._db.feed(name)))
+        self._feeds: Named[AsyncFeed] = Named(lambda name: load("feeds.aio.feeds", "AsyncFeed")(self._db.feed(name)))
 
     async def open(self) -> Self:
         """Connect and check the server; return this object.

@@ -7,34 +7,9 @@ from typing import Annotated
 import typer
 
 from queue_db import __version__
-from queue_db.cli import (
-    actions,
-    alive,
-    claims,
-    compare,
-    control,
-    cursors,
-    dead,
-    doctor,
-    enqueue,
-    failures,
-    feeds,
-    finished,
-    inspection,
-    maintenance,
-    metrics,
-    migrate,
-    removal,
-    routes,
-    schedules,
-    serve,
-    streams,
-    tokens,
-    top,
-    work,
-)
 from queue_db.cli.commands import unwrapped
 from queue_db.cli.statuses import MEANINGS
+from queue_db.slices import load
 
 _ABOUT = """A job queue in the SQL database that you already have.
 
@@ -70,11 +45,15 @@ def queue_db(
     """Options without a command."""
 
 
-for _module in (
-    *(migrate, doctor, maintenance, actions, compare, serve, tokens),
-    *(enqueue, inspection, removal, dead, failures, finished),
-    *(control, schedules, feeds, cursors, claims, routes, streams),
-    *(work, top, metrics, alive),
-):
-    app.add_typer(_module.app, rich_help_panel=_module.app.rich_help_panel)
-app.add_typer(routes.topics, rich_help_panel=routes.topics.rich_help_panel)
+#: The commands in the order of the help, by module. Those of a slice stand in its package.
+_COMMANDS = (
+    *("cli.migrate", "cli.doctor", "cli.maintenance", "cli.actions", "compare.cli", "service.cli", "cli.tokens"),
+    *("cli.enqueue", "cli.inspection", "cli.removal", "cli.dead", "cli.failures", "cli.finished"),
+    *("cli.control", "cli.schedules", "feeds.cli.feeds", "feeds.cli.cursors", "feeds.cli.claims", "routes.cli", "spark.cli"),
+    *("cli.work", "cli.top", "cli.metrics", "cli.alive", "routes.cli:topics"),
+)
+
+for _place in _COMMANDS:
+    _module, _, _name = _place.partition(":")
+    _commands = load(_module, _name or "app")
+    app.add_typer(_commands, rich_help_panel=_commands.rich_help_panel)

@@ -11,7 +11,6 @@ from typing import Any, Self, TypeVar
 
 from queue_db.concurrency.pauses import Pause
 from queue_db.errors import QueueDBError, StorageError, TransientStorageError
-from queue_db.feeds import Feed
 from queue_db.worker.logs import Activity
 from queue_db.worker.signals import available
 
@@ -121,8 +120,3 @@ class Interrupts:
     def _restore(self) -> None:
         while self._before:
             signal.signal(*self._before.popitem())
-
-
-def held_here(feed: Feed, cursor: str) -> bool:
-    """Whether this process holds the cursor: its last hold could not be ended because the database was away."""
-    return any(info.name == cursor and info.holder == feed.core.worker for info in feed.cursors())

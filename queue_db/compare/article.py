@@ -22,6 +22,7 @@ from sqlalchemy.exc import DBAPIError
 from queue_db.compare.article_steps import Claim, Optimistic, Pessimistic, Removal
 from queue_db.compare.article_table import QUEUE, Session, jobs_table
 from queue_db.compare.contestant import Target, WorkerContext
+from queue_db.compare.dialects import Laboratory
 from queue_db.compare.engines import autocommitting
 from queue_db.dialects import dialect_for
 
@@ -89,7 +90,7 @@ class Article:
                 numbers = range(start, min(start + _FILL, jobs))
                 connection.execute(insert(table), [row | {"payload": str(number)} for number in numbers])
             connection.exec_driver_sql("COMMIT")
-            dialect_for(engine.dialect.name).analyze(connection, table)
+            Laboratory.of(dialect_for(engine.dialect.name)).analyze(connection, table)
 
     def work(self, target: Target, context: WorkerContext) -> None:
         """Claim and remove single jobs."""

@@ -14,6 +14,7 @@ from sqlalchemy import bindparam, delete, select, update
 from sqlalchemy.exc import DBAPIError
 
 from queue_db.compare.article_table import Session
+from queue_db.compare.dialects import Laboratory
 from queue_db.compare.history import Race
 
 Pick = Literal["head", "uniform", "geometric"]
@@ -86,7 +87,7 @@ class Optimistic(Claim):
     def claimer(self, session: Session) -> Callable[[], Any]:
         """Read the window and try to take one job of it."""
         jobs, notes, width = session.jobs, session.context, self.window(session.workers)
-        unflushed = session.dialect.shows_unflushed
+        unflushed = Laboratory.of(session.dialect).shows_unflushed
         query = session.due()
         mine = [jobs.c.id == bindparam("of")]
         if self.checked:

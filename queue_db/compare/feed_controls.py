@@ -7,11 +7,12 @@ from contextlib import contextmanager
 
 from sqlalchemy import select, update
 
+from queue_db.feeds.store import messages
+from queue_db.feeds.store.messages import First, NewMessage
+from queue_db.feeds.store.orderings import ORDERINGS, Ordering
+from queue_db.feeds.store.rows import FeedRow
+from queue_db.feeds.tables import feed_tables
 from queue_db.store import Transaction
-from queue_db.store.feeds import messages
-from queue_db.store.feeds.messages import First, NewMessage
-from queue_db.store.feeds.orderings import ORDERINGS, Ordering
-from queue_db.store.feeds.rows import FeedRow
 
 
 class CompareAndSet:
@@ -23,7 +24,7 @@ class CompareAndSet:
 
     def append(self, tx: Transaction, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
         """Read, try, and read again until it succeeds."""
-        feeds = tx.tables.feeds.feeds
+        feeds = feed_tables(tx.tables).feeds
         tx.begin()
         while True:
             read = select(feeds.c.next_seq, feeds.c.epoch).where(feeds.c.id == feed.id)
@@ -32,7 +33,7 @@ class CompareAndSet:
             if tx.connection.execute(mine.values(next_seq=first + len(new))).rowcount:
                 break
         rows = [{"feed": feed.id, "seq": seq, **message._asdict()} for seq, message in enumerate(new, first)]
-        messages.insert_rows(tx, tx.tables.feeds.messages, rows)
+        messages.insert_rows(tx, feed_tables(tx.tables).messages, rows)
         return First(first, epoch)
 
     def rank(self, tx: Transaction, feed: int) -> int:
@@ -50,7 +51,7 @@ class BareInsert:
     def append(self, tx: Transaction, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
         """Insert the rows."""
         rows = [{"feed": feed.id, **message._asdict()} for message in new]
-        messages.insert_rows(tx, tx.tables.feeds.inbox, rows)
+        messages.insert_rows(tx, feed_tables(tx.tables).inbox, rows)
         return None
 
     def rank(self, tx: Transaction, feed: int) -> int:

@@ -11,6 +11,7 @@ import psutil
 from sqlalchemy import Engine, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
+from queue_db.compare.dialects import Laboratory
 from queue_db.dialects import Dialect
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1", "")
@@ -41,7 +42,7 @@ def server_clock(engine: Engine, dialect: Dialect) -> Callable[[], float | None]
         return None
     with engine.connect() as connection:
         try:
-            pid = dialect.process(connection)
+            pid = Laboratory.of(dialect).process(connection)
         except SQLAlchemyError:
             return None  # the user lacks the right to read it
         if pid is None:

@@ -23,6 +23,7 @@ from queue_db import (
     Verdict,
 )
 from queue_db.compare.contestant import Target, WorkerContext
+from queue_db.compare.dialects import Laboratory
 from queue_db.compare.engines import autocommitting
 from queue_db.compare.history import Notes
 from queue_db.database.database import COUNTED
@@ -94,7 +95,7 @@ class Product:
             db.migrate()
             db.queue(QUEUE).enqueue_many(("job", number) for number in range(jobs))
             with db.database.engine.connect() as connection:
-                db.database.dialect.analyze(connection, db.store.tables.jobs)
+                Laboratory.of(db.database.dialect).analyze(connection, db.store.tables.jobs)
                 connection.commit()
 
     def work(self, target: Target, context: WorkerContext) -> None:

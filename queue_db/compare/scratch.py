@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from sqlalchemy.exc import SQLAlchemyError
 
 from queue_db.compare.contestant import Target
+from queue_db.compare.dialects import Laboratory
 from queue_db.compare.engines import autocommitting
 from queue_db.compare.plan import Plan
 from queue_db.compare.results import Bench
@@ -31,16 +32,16 @@ def scratch_target(url: str, plan: Plan) -> Iterator[tuple[Target, Bench]]:
     :raises ConfigurationError: the user lacks the right to create a schema.
     """
     name = PREFIX + secrets.token_hex(4)
-    dialect = dialect_for(parse_url(url).get_backend_name())
+    laboratory = Laboratory.of(dialect_for(parse_url(url).get_backend_name()))
     # On SQLite this is a file beside the user's, which is not opened.
-    home, schema = dialect.scratch_schema(parse_url(url), name)
+    home, schema = laboratory.scratch_schema(parse_url(url), name)
     address = home.render_as_string(hide_password=False)
     created = False
     try:
         with contextlib.closing(Database(address)) as database:
             with autocommitting(address) as engine, engine.connect() as connection:
                 try:
-                    dialect.make_scratch_schema(connection, name)
+                    laboratory.make_scratch_schema(connection, name)
                 except SQLAlchemyError as error:
                     raise ConfigurationError(
                         f"the comparison needs a schema of its own and may not create one in {database.url}: {_reason(error)}. "
@@ -56,7 +57,7 @@ def scratch_target(url: str, plan: Plan) -> Iterator[tuple[Target, Bench]]:
         # A signal may have arrived between the creation and the assignment of ``created``.
         errors = contextlib.nullcontext() if created else contextlib.suppress(SQLAlchemyError)
         with errors, autocommitting(address) as engine, engine.connect() as connection:
-            dialect.drop_scratch_schema(connection, name)
+            laboratory.drop_scratch_schema(connection, name)
 
 
 def _reason(error: BaseException) -> str:

@@ -15,7 +15,6 @@ from queue_db.dialects.bulk import Bulk
 from queue_db.dialects.diagnosis import Diagnosis
 from queue_db.dialects.failures import Failures
 from queue_db.dialects.grouping import Grouping
-from queue_db.dialects.lab import Laboratory
 from queue_db.dialects.listing import Listing
 from queue_db.dialects.statements import Pairs, delete_returning, wanted
 from queue_db.dialects.transactions import Sender
@@ -24,13 +23,13 @@ from queue_db.errors import ConfigurationError
 _REGISTRY: dict[str, type[Dialect]] = {}
 
 
-class Dialect(Bulk, Grouping, Failures, Laboratory, Diagnosis, Listing):
+class Dialect(Bulk, Grouping, Failures, Diagnosis, Listing):
     """Everything that differs from one database to the other.
 
     :class:`~queue_db.dialects.seam.ClaimSeam` has what claims, settles and enqueues need. Most dialects override members of it, of
-    :class:`~queue_db.dialects.opening.Opening` and of :class:`Failures` alone. :class:`Bulk` is for Spark and streams,
-    :class:`Grouping` for groups, :class:`Laboratory` for comparisons, :class:`Diagnosis` for ``queue-db doctor``, :class:`Listing`
-    for lists of jobs.
+    :class:`~queue_db.dialects.opening.Opening` and of :class:`Failures` alone. :class:`Bulk` is for many new jobs at once,
+    :class:`Grouping` for groups, :class:`Diagnosis` for ``queue-db doctor``, :class:`Listing` for lists of jobs. What a slice needs
+    is in a :class:`~queue_db.dialects.companion.Companion`.
     """
 
     def __init_subclass__(cls, **kw: Any) -> None:

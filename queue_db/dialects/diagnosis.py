@@ -32,6 +32,10 @@ class Diagnosis:
     #: What to do where the database takes no changes.
     when_read_only: ClassVar[str] = "connect to a server that takes changes"
 
+    def facts(self, connection: Connection, jobs: Table) -> dict[str, str]:
+        """Settings of the server and of the table that matter for performance."""
+        return {}
+
     def grantee(self, connection: Connection) -> str:
         """The user of this connection, as a GRANT names it. Default: there are no users."""
         return "…"

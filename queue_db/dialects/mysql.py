@@ -4,33 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from itertools import chain
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, ClassVar
 
 from sqlalchemy import (
     URL,
-    BigInteger,
     ColumnElement,
     Connection,
     Engine,
-    Integer,
     Select,
-    String,
     Table,
-    Text,
     Update,
     bindparam,
-    column,
     delete,
     event,
     func,
-    literal_column,
     select,
     text,
 )
@@ -38,19 +30,16 @@ from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
-from queue_db.dialects import asynchronous, direct, grouping, mysql_jdbc, numbering
+from queue_db.dialects import asynchronous, direct, grouping
 from queue_db.dialects.base import Dialect
-from queue_db.dialects.chunks import FIELDS, Unpacked
 from queue_db.dialects.clock import instant, now_us
 from queue_db.dialects.grouping import Member
 from queue_db.dialects.mysql_diagnosis import MySQLDiagnosis
-from queue_db.dialects.numbering import NumberedMove
 from queue_db.dialects.seam import Rows, Statement
 from queue_db.dialects.statements import Columns, Pairs, insert_into, matching, new, wanted
-from queue_db.dialects.tabbed import Value, written
 from queue_db.dialects.texts import column_text, length
 from queue_db.dialects.transactions import Sender, savepoint
-from queue_db.errors import PermanentStorageError, TransientStorageError
+from queue_db.errors import TransientStorageError
 from queue_db.model import Capability, Fault
 
 
@@ -86,7 +75,6 @@ class MySQL(MySQLDiagnosis, Dialect):
     async_options: ClassVar[Mapping[str, str | None]] = dict.fromkeys(("ssl_disabled", "read_timeout", "write_timeout"))
     autocommits: ClassVar[bool] = True
     returns_new_id: ClassVar[bool] = False  # MariaDB could; without, it is one statement for both
-    shows_unflushed: ClassVar[bool] = True
     # InnoDB's rows are stored in this order, and read in it by the primary key, whether by ranges or from end to end.
     updates_in_order: ClassVar[bool] = True
     minimum: ClassVar[tuple[int, ...]] = (8, 0, 13)
@@ -119,16 +107,16 @@ class MySQL(MySQLDiagnosis, Dialect):
 
     def capabilities(self, sql: SQLAlchemyDialect) -> frozenset[Capability]:
         known = {Capability.SKIP_LOCKED, Capability.ROW_LOCKS, Capability.CONCURRENT_WRITERS}
-        if _is_mariadb(sql):
+        if is_mariadb(sql):
             known.add(Capability.DELETE_RETURNING)
         return frozenset(known)
 
     def server(self, sql: SQLAlchemyDialect) -> str:
         version = ".".join(str(part) for part in (sql.server_version_info or ())[:3])
-        return f"{'MariaDB' if _is_mariadb(sql) else self.title} {version}"
+        return f"{'MariaDB' if is_mariadb(sql) else self.title} {version}"
 
     def minimum_for(self, sql: SQLAlchemyDialect) -> tuple[int, ...]:
-        return (10, 6) if _is_mariadb(sql) else self.minimum
+        return (10, 6) if is_mariadb(sql) else self.minimum
 
     def facts(self, connection: Connection, jobs: Table) -> dict[str, str]:
         # Not every server has all of them.
@@ -140,25 +128,6 @@ class MySQL(MySQLDiagnosis, Dialect):
         units = {"innodb_lock_wait_timeout": " s", "innodb_buffer_pool_size": " bytes", "max_allowed_packet": " bytes"}
         return {str(name): f"{value}{units.get(name, '')}" for name, value in connection.execute(query)}
 
-    def process(self, connection: Connection) -> int | None:
-        path = Path(str(connection.execute(text("SELECT @@pid_file")).scalar_one()))
-        if not path.is_absolute():
-            path = Path(str(connection.execute(text("SELECT @@datadir")).scalar_one())) / path
-        try:
-            return int(path.read_text())
-        except (OSError, ValueError):
-            return None  # on another machine, or not for our eyes
-
-    def make_scratch_schema(self, connection: Connection, name: str) -> None:
-        quoted = connection.dialect.identifier_preparer.quote(name)
-        connection.exec_driver_sql(f"CREATE DATABASE {quoted} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
-
-    def drop_scratch_schema(self, connection: Connection, name: str) -> None:
-        connection.exec_driver_sql(f"DROP DATABASE IF EXISTS {connection.dialect.identifier_preparer.quote(name)}")
-
-    def analyze(self, connection: Connection, table: Table) -> None:
-        connection.exec_driver_sql(f"ANALYZE TABLE {connection.dialect.identifier_preparer.format_table(table)}").all()
-
     def engine_options(self, url: URL) -> dict[str, Any]:
         # PyMySQL has no read timeout by default and would wait without end for a stopped server.
         waits = {
@@ -166,32 +135,22 @@ class MySQL(MySQLDiagnosis, Dialect):
             "read_timeout": asynchronous.GONE_AFTER,
             "write_timeout": asynchronous.GONE_AFTER,
             "charset": "utf8mb4",
-            "init_command": _lock_waits(10),
+            "init_command": lock_waits(10),
         }
         unknown = _LACKING.get(url.get_driver_name(), ())
         return {"connect_args": {name: value for name, value in waits.items() if name not in url.query and name not in unknown}}
-
-    def short_lived_options(self, url: URL, *, local_infile: bool = False) -> dict[str, Any]:
-        # A publication of millions of jobs is one statement, and a second publication of the same load waits for it.
-        longer = {"read_timeout": _LONG, "write_timeout": _LONG, "init_command": _lock_waits(60)}
-        arguments = self.engine_options(url)["connect_args"] | {"program_name": "queue_db spark"}
-        arguments |= {name: value for name, value in longer.items() if name not in url.query}
-        return {"connect_args": arguments | ({"local_infile": True} if local_infile else {})}
 
     @contextmanager
     def long_statements(self, connection: Connection) -> Iterator[None]:
         driver: Any = connection.connection.driver_connection
         limits = {name: getattr(driver, name) for name in ("_read_timeout", "_write_timeout") if getattr(driver, name, None)}
         for name, seconds in limits.items():
-            setattr(driver, name, max(seconds, _LONG))
+            setattr(driver, name, max(seconds, LONG))
         try:
             yield
         finally:
             for name, seconds in limits.items():
                 setattr(driver, name, seconds)
-
-    def jdbc(self, url: URL, driver: str | None) -> tuple[str, str, dict[str, str]]:
-        return mysql_jdbc.settings(url, driver)
 
     def database_of(self, connection: Connection) -> str | None:
         found: str | None = connection.execute(select(func.database())).scalar_one()
@@ -222,12 +181,12 @@ class MySQL(MySQLDiagnosis, Dialect):
         # While the table is small they would rather read all of it. That waits for rows that others have locked, and two workers
         # with different jobs wait for each other in a circle.
         if isinstance(statement, Select):
-            return statement.with_hint(jobs, _FORCE)
-        return statement.with_hint(_FORCE) if isinstance(statement, Update) else statement
+            return statement.with_hint(jobs, FORCE)
+        return statement.with_hint(FORCE) if isinstance(statement, Update) else statement
 
     def delete_returning(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:
         sql = tx.connection.dialect
-        returns = _is_mariadb(sql) and (len(pairs) == 1 or (sql.server_version_info or ()) >= _HINTS_IN_DELETE)
+        returns = is_mariadb(sql) and (len(pairs) == 1 or (sql.server_version_info or ()) >= _HINTS_IN_DELETE)
         if len(pairs) > 1 and not returns:
             tx.begin()
             pairs = self.hold(tx, jobs, pairs)
@@ -236,10 +195,10 @@ class MySQL(MySQLDiagnosis, Dialect):
         # In id order, so that two settles cannot wait for each other in a circle.
         values = wanted(sorted(pairs))
         if returns:
-            gone = tx.fetch(_delete(jobs, _FORCE, one=len(pairs) == 1, returns=True), values)
+            gone = tx.fetch(_delete(jobs, FORCE, one=len(pairs) == 1, returns=True), values)
             return {job_id for (job_id,) in gone}
         # Where a DELETE takes no hint, the form for several tables does.
-        several = _delete(jobs, f"USING {sql.identifier_preparer.format_table(jobs)} {_FORCE}", one=len(pairs) == 1, returns=False)
+        several = _delete(jobs, f"USING {sql.identifier_preparer.format_table(jobs)} {FORCE}", one=len(pairs) == 1, returns=False)
         return {job_id for job_id, _ in pairs} if tx.execute(several, values) else set()
 
     def by_claim(self, rows: Select[Any], jobs: Table) -> Select[Any]:
@@ -248,7 +207,7 @@ class MySQL(MySQLDiagnosis, Dialect):
 
     def first_in_groups(self, tx: Sender, jobs: Table, queue: str, keys: Sequence[str], most: int, *, locks: bool) -> list[Member]:
         sql = tx.connection.dialect
-        ordered = (sql.server_version_info or ()) >= (_ORDERED_MARIADB if _is_mariadb(sql) else _ORDERED_MYSQL)
+        ordered = (sql.server_version_info or ()) >= (_ORDERED_MARIADB if is_mariadb(sql) else _ORDERED_MYSQL)
         if most > 1 or locks or len(keys) == 1 or not ordered:
             return super().first_in_groups(tx, jobs, queue, keys, most, locks=locks)
         # To read and plan a query for each group costs five times as much.
@@ -260,22 +219,11 @@ class MySQL(MySQLDiagnosis, Dialect):
         # The same, for a queue with few keyed jobs.
         return super().by_group(rows, jobs, key, above).with_hint(jobs, f"FORCE INDEX ({jobs.name}_group)")
 
-    def delete_held(self, tx: Sender, jobs: Table, held: Table, which: ColumnElement[bool]) -> None:
-        # As in by_id: a small table would be read from end to end, and wait for what others have locked. SQLAlchemy has no place
-        # for the hint in this form of DELETE.
-        table, other = map(tx.connection.dialect.identifier_preparer.format_table, (jobs, held))
-        found: Any = which.compile(dialect=tx.connection.dialect)
-        order = found.positiontup
-        tx.connection.exec_driver_sql(
-            f"DELETE {table} FROM {other} STRAIGHT_JOIN {table} {_FORCE} ON {table}.id = {other}.id WHERE {found}",
-            dict(found.params) if order is None else tuple(found.params[name] for name in order),
-        )
-
     def bulk_load(self, tx: Sender, jobs: Table, rows: Rows, now: int | None) -> list[int]:
         ids: list[int] = []
         columns, values = self.dated(tx, rows, now)
         parts = _parts(values)
-        insert_part = self._insert_returning if _is_mariadb(tx.connection.dialect) else self._insert_and_read
+        insert_part = self._insert_returning if is_mariadb(tx.connection.dialect) else self._insert_and_read
         # A part with a key that another transaction inserted meanwhile must undo the parts before it too.
         with savepoint(tx.connection) if len(parts) > 1 else nullcontext():
             for part in parts:
@@ -316,60 +264,6 @@ class MySQL(MySQLDiagnosis, Dialect):
                 )
         return list(ids)
 
-    def move_ids(self, tx: Sender, move: NumberedMove, ids: Sequence[int], first: int) -> None:
-        array = json.dumps(ids)
-        tx.execute(numbering.copy_given(move), {"of_ids": array, "first": first})
-        table = tx.connection.dialect.identifier_preparer.format_table(move.inbox)
-        tx.execute(numbering.removal_given(table), {"of_ids": array})
-
-    def append(
-        self, tx: Sender, table: Table, columns: Mapping[str, Sequence[Value]], same: Mapping[str, Value] | None = None
-    ) -> None:
-        if not _takes_files(tx.connection):
-            super().append(tx, table, columns, same)
-            return
-        # The driver takes several times as long to write texts into a statement as to send a file.
-        preparer = tx.connection.dialect.identifier_preparer
-        into = f"{preparer.format_table(table)} CHARACTER SET utf8mb4 {_TABBED} ({', '.join(map(preparer.quote, columns))})"
-        if same:
-            into += f" SET {', '.join(f'{preparer.quote(name)} = %s' for name in same)}"
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", newline="", suffix=".tsv") as file:
-            file.write(written(columns, {}))
-            file.flush()
-            values = (file.name, *(same or {}).values())
-            loaded = tx.connection.exec_driver_sql(f"LOAD DATA LOCAL INFILE %s INTO TABLE {into}", values).rowcount
-        expected = len(next(iter(columns.values())))
-        if loaded != expected:
-            # Sent by a client, rows that the server does not like are left out without an error.
-            raise PermanentStorageError(f"{loaded} of {expected} rows were loaded into {table.name}", statement_name="LOAD DATA")
-
-    def as_csv(self, tx: Sender, query: Select[Any]) -> bytes | None:
-        # All rows as one value: the driver takes a thirtieth of the time that many small ones take it.
-        texts = [func.ifnull(_quoted(item) if isinstance(item.type, String) else item, "") for item in query.selected_columns]
-        lines = query.with_only_columns(func.concat_ws(",", *texts).label("line")).subquery("lines")
-        joined = select(func.aggregate_strings(lines.c.line, "\n"), func.sum(func.length(lines.c.line)), func.count())
-        longest = f"group_concat_max_len={_LONGEST_TEXT}"
-        mariadb = _is_mariadb(tx.connection.dialect)
-        hinted = joined if mariadb else joined.prefix_with(f"/*+ SET_VAR({longest}) */")
-        sql: Any = hinted.compile(dialect=tx.connection.dialect, compile_kwargs={"render_postcompile": True})
-        order = sql.positiontup
-        values = dict(sql.params) if order is None else tuple(sql.params[name] for name in order)
-        answer = tx.connection.exec_driver_sql(f"SET STATEMENT {longest} FOR {sql}" if mariadb else str(sql), values).one()
-        text, length, count = answer
-        if not count:
-            return b""
-        rows: bytes | None = None if text is None else text.encode()
-        # What does not fit into one packet is cut off, or not there at all.
-        return None if rows is None or len(rows) != int(length) + count - 1 else rows + b"\n"
-
-    def unpacked(self, chunk: ColumnElement[str], fields: Sequence[str]) -> Unpacked:
-        types = {Integer: "INT", BigInteger: "BIGINT", Text: "LONGTEXT"}
-        parts = ", ".join(f"{name} {types[type(FIELDS[name])]} PATH '$[{place}]'" for place, name in enumerate(fields))
-        rows = func.json_table(chunk, literal_column(f"'$[*]' COLUMNS ({parts})")).table_valued(
-            *(column(name, FIELDS[name]) for name in fields), name="given"
-        )
-        return Unpacked(rows, {name: rows.c[name] for name in fields})
-
     def code(self, error: DBAPIError) -> str | None:
         args = getattr(error.orig, "args", ())
         if not args or not isinstance(args[0], int):
@@ -383,7 +277,7 @@ class MySQL(MySQLDiagnosis, Dialect):
 
 
 # Seconds for a statement of minutes.
-_LONG = 1800
+LONG = 1800
 
 # Errors of COMMIT and of a statement that pass on the error number of a storage engine, which is only in their texts.
 _NUMBERED = frozenset({1180, 1030})
@@ -393,29 +287,7 @@ _NUMBER = re.compile(r"\d+")
 _LACKING: Mapping[str, tuple[str, ...]] = {"aiomysql": ("read_timeout", "write_timeout"), "asyncmy": ("write_timeout",)}
 
 
-# Written out, since a server whose sql_mode is NO_BACKSLASH_ESCAPES has other defaults.
-_TABBED = "FIELDS TERMINATED BY 0x09 ESCAPED BY 0x5C LINES TERMINATED BY 0x0A"
-
-
-# Bytes; the limit of the session is a thousand or a million.
-_LONGEST_TEXT = 1 << 26
-
-
-def _quoted(item: ColumnElement[Any]) -> ColumnElement[str]:
-    return func.concat('"', func.replace(item, '"', '""'), '"')
-
-
-def _takes_files(connection: Connection) -> bool:
-    """Whether this connection was opened with ``local_infile``, and the server allows it."""
-    takes: bool | None = connection.info.get("queue_db.local_infile")
-    if takes is None:
-        offers = bool(getattr(connection.connection.driver_connection, "_local_infile", False))
-        takes = offers and bool(connection.execute(text("SELECT @@local_infile")).scalar_one())
-        connection.info["queue_db.local_infile"] = takes
-    return takes
-
-
-_FORCE = "FORCE INDEX (PRIMARY)"
+FORCE = "FORCE INDEX (PRIMARY)"
 
 # SERVER_STATUS_IN_TRANS: in each reply that is not an error.
 _IN_TRANSACTION = 1
@@ -471,17 +343,18 @@ def _inserted(jobs: Table) -> Any:
     found = select(func.count().label("inserted"), func.max(jobs.c.id).label("last_inserted")).where(
         jobs.c.id >= bindparam("first"), jobs.c.created_at == bindparam("at")
     )
-    return found.with_hint(jobs, _FORCE)
+    return found.with_hint(jobs, FORCE)
 
 
 @lru_cache(maxsize=64)
 def _among(jobs: Table) -> Any:
     """Those of ``of_ids`` that were inserted ``at`` this time."""
     found = select(jobs.c.id).where(jobs.c.id.in_(bindparam("of_ids", expanding=True)), jobs.c.created_at == bindparam("at"))
-    return found.with_hint(jobs, _FORCE)
+    return found.with_hint(jobs, FORCE)
 
 
-def _lock_waits(seconds: int) -> str:
+def lock_waits(seconds: int) -> str:
+    """The statement that limits the waits of a session for locks."""
     # The defaults are 50 s for a row, longer than most leases, and a year (MariaDB: a day) for a table: the server would keep an
     # ALTER TABLE waiting after its client has gone, and each statement of the others behind it.
     return f"SET SESSION innodb_lock_wait_timeout = {seconds}, SESSION lock_wait_timeout = {seconds}"
@@ -492,5 +365,6 @@ def _read_committed(connection: Any, _: Any) -> None:
         cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
 
-def _is_mariadb(sql: SQLAlchemyDialect) -> bool:
+def is_mariadb(sql: SQLAlchemyDialect) -> bool:
+    """Whether the server is MariaDB."""
     return bool(getattr(sql, "is_mariadb", False))

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 from sqlalchemy import URL, Connection, Table, func, select, text
 
 from queue_db.dialects import asynchronous, pooled
-from queue_db.dialects.lab import Laboratory
 from queue_db.dialects.opening import Opening
 
 # asyncpg prepares all statements and keeps them with the connection, so each execution gets a plan of its own: a generic plan made
@@ -26,7 +25,7 @@ _ASYNCPG: dict[str, Any] = {
 }
 
 
-class PostgreSQLOpening(Opening, Laboratory):
+class PostgreSQLOpening(Opening):
     """Engines that fail within seconds when the network does, at READ COMMITTED."""
 
     async_options: ClassVar[Mapping[str, str | None]] = {
@@ -52,13 +51,6 @@ class PostgreSQLOpening(Opening, Laboratory):
             if name in ("fillfactor", "autovacuum_vacuum_threshold"):
                 facts[f"{name} of {jobs.name}"] = f"{value} %" if name == "fillfactor" else f"{value} rows"
         return dict(sorted(facts.items()))
-
-    def process(self, connection: Connection) -> int | None:
-        # This connection's own; its parent is the postmaster.
-        return int(connection.execute(select(func.pg_backend_pid())).scalar_one())
-
-    def analyze(self, connection: Connection, table: Table) -> None:
-        connection.exec_driver_sql(f"ANALYZE {connection.dialect.identifier_preparer.format_table(table)}")
 
     def database_of(self, connection: Connection) -> str | None:
         return str(connection.execute(select(func.current_database())).scalar_one())

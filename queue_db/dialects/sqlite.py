@@ -37,7 +37,6 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from queue_db.dialects import transactions
 from queue_db.dialects.base import ReturningDialect
-from queue_db.dialects.chunks import Unpacked
 from queue_db.dialects.claim_plan import result_of
 from queue_db.dialects.claim_sql import ClaimText, take_existing, unseen_priorities
 from queue_db.dialects.clock import instant, now_us
@@ -93,21 +92,6 @@ class SQLite(ReturningDialect):
     def facts(self, connection: Connection, jobs: Table) -> dict[str, str]:
         units = {"journal_mode": "", "synchronous": "", "busy_timeout": " ms", "page_size": " bytes"}
         return {name: f"{connection.exec_driver_sql(f'PRAGMA {name}').scalar()}{unit}" for name, unit in units.items()}
-
-    def scratch_schema(self, url: URL, name: str) -> tuple[URL, str | None]:
-        # A file beside the user's, on the same disk.
-        place = Path(url.database or "").absolute().parent if url.database not in (None, "", ":memory:") else Path.cwd()
-        return url.set(database=str(place / f"{name}.db")), None
-
-    def make_scratch_schema(self, connection: Connection, name: str) -> None:
-        """Nothing to do: the file makes itself."""
-
-    def drop_scratch_schema(self, connection: Connection, name: str) -> None:
-        file = Path(connection.engine.url.database or "")
-        connection.close()
-        connection.engine.dispose()
-        for suffix in ("", "-wal", "-shm", "-journal"):
-            file.with_name(file.name + suffix).unlink(missing_ok=True)
 
     def engine_options(self, url: URL) -> dict[str, Any]:
         # The driver would leave out what it does not know, with a warning that few see.
@@ -285,10 +269,6 @@ class SQLite(ReturningDialect):
         # The only writer gets ids one after the other.
         last = tx.connection.execute(select(func.last_insert_rowid())).scalar_one()
         return list(range(last - len(rows) + 1, last + 1))
-
-    def unpacked(self, chunk: ColumnElement[str], fields: Sequence[str]) -> Unpacked:
-        rows = func.json_each(chunk).table_valued("value", name="given")
-        return Unpacked(rows, {name: func.json_extract(rows.c.value, f"$[{place}]") for place, name in enumerate(fields)})
 
     def code(self, error: DBAPIError) -> str | None:
         code = getattr(error.orig, "sqlite_errorcode", None)

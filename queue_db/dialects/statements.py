@@ -59,14 +59,6 @@ def tied(table: Table) -> ColumnElement[bool]:
     return or_(table.c.group_key.is_not(None), table.c.callback_id.is_not(None))
 
 
-def stays(table: Table) -> ColumnElement[bool]:
-    """Jobs whose row stays in ``jobs`` while a stream holds them: those with a unique key, a group or a callback.
-
-    :param table: ``jobs`` or ``held``.
-    """
-    return or_(table.c.unique_key.is_not(None), tied(table))
-
-
 @lru_cache(maxsize=64)
 def insert_one(jobs: Table, columns: Columns, *, settable: bool, returns: bool = True) -> Any:
     """Insert a job with these columns; ``returns``: and return its id. Its parameters are among :data:`ONE_NEW`.

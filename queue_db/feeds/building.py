@@ -11,9 +11,10 @@ from typing import Any
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.errors import ArgumentError
-from queue_db.store.feeds.messages import NewMessage
-from queue_db.store.feeds.publishes import Keyed
-from queue_db.store.schema import CLIENT_LENGTH, KEY_LENGTH
+from queue_db.feeds.store.messages import NewMessage
+from queue_db.feeds.store.publishes import Keyed
+from queue_db.feeds.tables import CLIENT_LENGTH
+from queue_db.store.schema import KEY_LENGTH
 from queue_db.verbs.new_jobs import JobBuilder
 
 #: Most messages of one page, and of one chunk of ``publish_many``.

@@ -18,14 +18,14 @@ from queue_db.feeds.building import MOST
 from queue_db.feeds.forwarding import JobTemplate
 from queue_db.feeds.message import ClaimInfo, FeedStats, Message
 from queue_db.feeds.position import Position, Unnumbered, belongs
+from queue_db.feeds.store import claims
+from queue_db.feeds.store.claims import Claimed, Terms
+from queue_db.feeds.store.message_jobs import MessageJob
+from queue_db.feeds.store.messages import MessageRow
+from queue_db.feeds.store.orderings import ORDERINGS
+from queue_db.feeds.store.rows import FeedRow
 from queue_db.model import Capability, from_micros
 from queue_db.store.base import Transaction
-from queue_db.store.feeds import claims
-from queue_db.store.feeds.claims import Claimed, Terms
-from queue_db.store.feeds.message_jobs import MessageJob
-from queue_db.store.feeds.messages import MessageRow
-from queue_db.store.feeds.orderings import ORDERINGS
-from queue_db.store.feeds.rows import FeedRow
 from queue_db.store.schema import TOKEN_LENGTH
 
 if TYPE_CHECKING:

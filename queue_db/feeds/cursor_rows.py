@@ -9,10 +9,10 @@ from queue_db.database.database import Run
 from queue_db.errors import FeedError
 from queue_db.feeds.message import CursorInfo, Message, SpanInfo
 from queue_db.feeds.position import Position, not_ahead
+from queue_db.feeds.store import cursors, span_claims, spans
+from queue_db.feeds.store.rows import FeedRow
 from queue_db.model import Verdict, from_micros
 from queue_db.store import Transaction
-from queue_db.store.feeds import cursors, span_claims, spans
-from queue_db.store.feeds.rows import FeedRow
 
 
 def infos(core: Core, feeds: Sequence[int] | None, name: str | None = None) -> list[CursorInfo]:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from queue_db.codecs import Codec, described
 from queue_db.errors import PayloadError
 from queue_db.feeds.position import Position
+from queue_db.feeds.store.messages import MessageRow
 from queue_db.model import from_micros
-from queue_db.store.feeds.messages import MessageRow
 
 
 class Origin(NamedTuple):

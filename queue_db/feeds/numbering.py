@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from queue_db.concurrency.pauses import Pause
 from queue_db.errors import StorageError, TransientStorageError
 from queue_db.feeds.position import Unnumbered, belongs
-from queue_db.store.feeds import messages, ranking
-from queue_db.store.feeds.rows import FeedRow
+from queue_db.feeds.store import messages, ranking
+from queue_db.feeds.store.rows import FeedRow
 
 if TYPE_CHECKING:
     from queue_db.feeds.feed import Feed

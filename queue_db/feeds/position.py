@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 
 from queue_db import arguments
 from queue_db.errors import ArgumentError, PositionError, TrimmedError
-from queue_db.store.feeds.rows import FeedRow
+from queue_db.feeds.store.rows import FeedRow
 
 # Where a reader can start again, in Python and over HTTP.
 _ENDS = "feed.start() or feed.end()"

@@ -16,14 +16,15 @@ from queue_db.database.database import Run
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import FeedError, StorageError, TransientStorageError
 from queue_db.feeds.building import MessageBuilder
+from queue_db.feeds.notifications import notifications_of, wake_readers
 from queue_db.feeds.position import Position, Unnumbered
 from queue_db.feeds.retention import trim_once
 from queue_db.feeds.settings import defaults, ordering_of
+from queue_db.feeds.store import messages, publishes, rows
+from queue_db.feeds.store.messages import First, NewMessage
+from queue_db.feeds.store.publishes import Keyed
+from queue_db.feeds.store.rows import FeedRow
 from queue_db.store import Transaction
-from queue_db.store.feeds import messages, publishes, rows
-from queue_db.store.feeds.messages import First, NewMessage
-from queue_db.store.feeds.publishes import Keyed
-from queue_db.store.feeds.rows import FeedRow
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -38,8 +39,6 @@ _NOTIFY = Run("notify", attempts=1, direct=True)
 # A second run with the same key publishes nothing.
 _KEYED = Run(name="publish", repeatable=True)
 
-#: Microseconds for which a repeated publish with an idempotency key is known.
-KEYS_KEPT = 86_400 * 1_000_000
 
 # How many feeds of one name a publisher tries that are deleted before it publishes to them.
 _NAMESAKES = 5
@@ -101,7 +100,7 @@ class Publisher:
         if time.monotonic() >= self._forget_at:
             self._forget_at = time.monotonic() + _TRIM_EVERY
             try:
-                self._feed.core.write(publishes.prune, KEYS_KEPT, messages.TRIMMED_AT_ONCE)
+                self._feed.core.write(publishes.prune, limit=messages.TRIMMED_AT_ONCE)
             except StorageError as error:  # what was published is committed
                 log.warning("feed %r: old idempotency keys were not deleted; a later publish does it: %s", self._feed.name, error)
         return ids
@@ -131,7 +130,7 @@ class Publisher:
             except LookupError:
                 self._feed.forget()
                 continue
-            tx.wake_readers(self._feed.name)
+            wake_readers(tx, self._feed.name)
             return row, first
         raise TransientStorageError(
             f"feed {self._feed.name!r} was deleted after this transaction had begun, and its isolation level still shows it: "
@@ -140,7 +139,7 @@ class Publisher:
 
     def after_publish(self, row: FeedRow | None = None) -> None:
         """Notify readers; number and trim now and then. The messages are committed: an error is logged and not raised."""
-        notifications = self._feed.core.feed_notifications
+        notifications = notifications_of(self._feed.core.store)
         try:
             row = row or self._feed.row()
             now = time.monotonic()
@@ -150,7 +149,7 @@ class Publisher:
             if notifications.due(self._feed.name):
                 # Not in the publisher's transaction: PostgreSQL commits those that notify one after the other, and this one need
                 # not wait for the disk.
-                self._feed.core.run(_NOTIFY, _wake_readers, self._feed.name)
+                self._feed.core.run(_NOTIFY, wake_readers, self._feed.name)
             if now >= self._trim_at:
                 self._trim_at = now + _TRIM_EVERY
                 if trim_once(self._feed.core, row) >= messages.at_once(row):
@@ -186,7 +185,3 @@ def _publish(tx: Transaction, row: FeedRow, new: Sequence[NewMessage]) -> First 
             f"{nothing}db.feeds.set(…, claims=True)", wire=f'{nothing}PUT /api/v1/feeds/{{feed}} with "claims": true makes one'
         )
     return ordering_of(row).append(tx, row, messages.timed(row, new))
-
-
-def _wake_readers(tx: Transaction, name: str) -> None:
-    tx.wake_readers(name)

@@ -14,9 +14,9 @@ from queue_db.feeds.feed import Feed
 from queue_db.feeds.message import CursorInfo, FeedInfo, Message
 from queue_db.feeds.position import Position
 from queue_db.feeds.settings import defaults
+from queue_db.feeds.store import rows
+from queue_db.feeds.store.orderings import ORDERINGS
 from queue_db.model import FeedOrdering, Verdict, from_micros
-from queue_db.store.feeds import rows
-from queue_db.store.feeds.orderings import ORDERINGS
 from queue_db.store.schema import CURSOR_LENGTH, FEED_LENGTH
 
 _MOST_ROWS = 2**53
@@ -32,9 +32,13 @@ Verdicts = list[Verdict]
 class Feeds:
     """The feeds of one database. They are created by their first use; :meth:`set` creates one with other settings."""
 
-    def __init__(self, core: Core, known: Named[Feed]) -> None:
+    def __init__(self, core: Core) -> None:
         self._core = core
-        self._known = known
+        self._known: Named[Feed] = Named(lambda name: Feed(core, name))
+
+    def named(self, name: str) -> Feed:
+        """``db.feed(name)``."""
+        return self._known[arguments.name("feed", name, FEED_LENGTH)]
 
     def list(self, feeds: Sequence[str] | None = None, *, after: str | None = None, limit: int | None = None) -> list[FeedInfo]:
         """The feeds by name, of these or of all.

@@ -7,11 +7,11 @@ import logging
 from queue_db.core import ONCE, Core
 from queue_db.database.database import Run
 from queue_db.errors import StorageError
+from queue_db.feeds.store import messages, rows
+from queue_db.feeds.store.orderings import ORDERINGS
+from queue_db.feeds.store.ranking import RANKED_AT_ONCE
+from queue_db.feeds.store.rows import FeedRow
 from queue_db.model import Capability
-from queue_db.store.feeds import messages, rows
-from queue_db.store.feeds.orderings import ORDERINGS
-from queue_db.store.feeds.ranking import RANKED_AT_ONCE
-from queue_db.store.feeds.rows import FeedRow
 
 log = logging.getLogger("queue_db.feeds")
 

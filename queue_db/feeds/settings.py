@@ -7,8 +7,8 @@ from typing import Any
 
 from queue_db.core import Core
 from queue_db.errors import FeedError
-from queue_db.store.feeds.orderings import ORDERINGS, Ordering
-from queue_db.store.feeds.rows import FeedRow
+from queue_db.feeds.store.orderings import ORDERINGS, Ordering
+from queue_db.feeds.store.rows import FeedRow
 
 #: Retention of a feed whose settings were never set: a week.
 KEEP_FOR = 7 * 86_400 * 1_000_000

@@ -18,14 +18,14 @@ from queue_db.feeds import numbering
 from queue_db.feeds.forwarding import JobTemplate
 from queue_db.feeds.message import Message, Origin, SpanInfo
 from queue_db.feeds.position import Position
+from queue_db.feeds.store import messages, span_claims, spans
+from queue_db.feeds.store.message_jobs import MessageJob
+from queue_db.feeds.store.messages import MessageRow
+from queue_db.feeds.store.rows import FeedRow
+from queue_db.feeds.store.span_claims import Look, SpanRequest
+from queue_db.feeds.store.spans import SpanLockedError, SpanLostError, SpanRow
 from queue_db.model import Verdict
 from queue_db.store.base import Transaction
-from queue_db.store.feeds import messages, span_claims, spans
-from queue_db.store.feeds.message_jobs import MessageJob
-from queue_db.store.feeds.messages import MessageRow
-from queue_db.store.feeds.rows import FeedRow
-from queue_db.store.feeds.span_claims import Look, SpanRequest
-from queue_db.store.feeds.spans import SpanLockedError, SpanLostError, SpanRow
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 from queue_db.verbs.claim import MAX_CLAIM
 from queue_db.verbs.settle import backoff_of, error_text, failure_row

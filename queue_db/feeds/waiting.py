@@ -8,6 +8,7 @@ from typing import Self
 
 from queue_db.concurrency.pauses import Pause
 from queue_db.core import Core
+from queue_db.feeds.notifications import notifications_of
 from queue_db.notifications.loop import LoopWakeup
 from queue_db.notifications.wakeup import Wakeup
 
@@ -42,7 +43,7 @@ class Waiting:
         seconds = min(most, self._pause.next())
         if self._wakeup is None:
             self._wakeup = self._new_wakeup()
-            self._core.feed_notifications.add(self._published)
+            notifications_of(self._core.store).add(self._published)
         until = monotonic() + seconds
         while True:
             # Without a name it is the end of the wait, or it has begun to listen and what came before is unknown.
@@ -60,7 +61,7 @@ class Waiting:
             wakeup.set()
 
     def _new_wakeup(self) -> Wakeup | LoopWakeup:
-        channel = self._core.feed_notifications.channel_of(self._feed)
+        channel = notifications_of(self._core.store).channel_of(self._feed)
         if self._core.database.asynchronous:
             return LoopWakeup(self._core.loop_listening, channel)
         return Wakeup(lambda: self._core.database.listen(channel), _RETRY)
@@ -73,7 +74,7 @@ class Waiting:
     def close(self) -> None:
         """Close the connection."""
         if self._wakeup is not None:
-            self._core.feed_notifications.remove(self._published)
+            notifications_of(self._core.store).remove(self._published)
             self._wakeup.close()
             self._wakeup = None
 

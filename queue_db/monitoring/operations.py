@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from queue_db.core import Core
+from queue_db.slices import slices
 from queue_db.store import controls, insights, worker_registry
-from queue_db.store.feeds import cursors
 
 #: Seconds after which an occurrence of a schedule is late.
 LATE = 60.0
@@ -56,8 +56,7 @@ def look(core: Core) -> Operations:
         elif row.state == "working":
             alive.update(json.loads(row.queues).keys())
     late = core.read(insights.late_schedules, round(LATE * 1e6))
-    rows, waiting = core.read(cursors.with_waiting, None)
-    behind = [(row.feed_name, row.name, row.next_seq - 1 - row.position + waiting[row.feed]) for row in rows]
+    behind = [reader for one in slices().values() if one.behind is not None for reader in core.read(one.behind)]
     return Operations(
         workers=dict(alive),
         silent=silent,

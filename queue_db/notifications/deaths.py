@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row
-
 from queue_db import arguments
 from queue_db.database.database import Database
 from queue_db.leased_job import LeasedJob
@@ -24,8 +22,8 @@ _MAX_ERROR = 500
 
 
 @dataclass(frozen=True, slots=True)
-class StreamedJob:
-    """A job that died in a batch of a stream."""
+class UnleasedJob:
+    """A job that died without a lease: a slice held it."""
 
     id: int
     queue: str
@@ -38,7 +36,7 @@ class StreamedJob:
 class Death:
     """A job that is dead now."""
 
-    job: LeasedJob | StreamedJob
+    job: LeasedJob | UnleasedJob
     reason: DeathReason
     #: The error text that the dead table shows.
     error: str
@@ -105,13 +103,6 @@ class Deaths:
                     arguments.done("the listener", listener(death))
                 except Exception:
                     log.exception("the listener %r failed at the death of %r", listener, job)
-
-    def record_batch(self, rows: Iterable[Row[Any]]) -> None:
-        """:meth:`record` for jobs that a stream's batch has buried."""
-        self.record(
-            Death(StreamedJob(row.id, row.queue, row.kind, row.attempts, row.max_attempts), DeathReason.REJECTED, row.last_error)
-            for row in rows
-        )
 
     def _fields(self, death: Death, *, kept: bool) -> dict[str, Any]:
         job = death.job

@@ -166,7 +166,7 @@ class LoopWakeup:
     def set(self, name: str | None = None) -> None:
         """End the wait, or the next one.
 
-        :param name: of a queue that has a new job, a cancelled job, or a feed that has a new message; the wait returns it.
+        :param name: of what there is news of: a queue that has a new job, or a cancelled job; the wait returns it.
         """
         if name is not None:
             self._names.append(name)

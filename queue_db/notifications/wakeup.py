@@ -43,7 +43,7 @@ class Wakeup:
     def set(self, name: str | None = None) -> None:
         """End the wait, or the next one.
 
-        :param name: of a queue that has a new job, a cancelled job, or a feed that has a new message; :meth:`wait` returns it.
+        :param name: of what there is news of: a queue that has a new job, or a cancelled job; :meth:`wait` returns it.
         """
         if name is not None:
             self._names.append(name)

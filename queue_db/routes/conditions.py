@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from queue_db import arguments
 from queue_db.errors import ArgumentError, ConfigurationError
-from queue_db.store.feeds.messages import NewMessage
-from queue_db.store.schema import COUNTED_KEY_LENGTH
+from queue_db.feeds.store.messages import NewMessage
+from queue_db.routes.tables import COUNTED_KEY_LENGTH
 
 #: Longest condition, in characters.
 CONDITION_LENGTH = 2000

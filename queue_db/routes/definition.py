@@ -13,8 +13,9 @@ from queue_db import arguments
 from queue_db.errors import ArgumentError
 from queue_db.feeds.forwarding import JobTemplate
 from queue_db.routes import conditions
-from queue_db.store.routes import CONDITIONAL, COUNT_BY, DefinitionRow
-from queue_db.store.schema import COUNTER_LENGTH, FEED_LENGTH, TOPIC_LENGTH
+from queue_db.routes.store import CONDITIONAL, COUNT_BY, DefinitionRow
+from queue_db.routes.tables import COUNTER_LENGTH
+from queue_db.store.schema import FEED_LENGTH, TOPIC_LENGTH
 
 ACTIONS = ("feed", "enqueue", "forward", "webhook", "count", "drop")
 

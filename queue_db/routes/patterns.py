@@ -12,7 +12,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from queue_db import arguments
-from queue_db.store.schema import PATTERN_LENGTH, TOPIC_LENGTH
+from queue_db.routes.tables import PATTERN_LENGTH
+from queue_db.store.schema import TOPIC_LENGTH
 
 #: The character before ``%``, ``_`` and itself in a LIKE pattern that stands for the character alone.
 ESCAPE = "!"

@@ -13,7 +13,7 @@ from typing import Any
 
 from queue_db.routes.conditions import ConditionError, counted_key, holds, options_of
 from queue_db.routes.patterns import matches
-from queue_db.store.routes import HOPS, WalkRow
+from queue_db.routes.store import HOPS, WalkRow
 
 #: Why a step does not act.
 LOOP, HOP_LIMIT, PAUSED, AGAIN, CONDITION, ERROR = "loop", "hops", "paused", "again", "condition", "error"

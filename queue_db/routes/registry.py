@@ -17,21 +17,22 @@ from queue_db import arguments
 from queue_db.codecs import JSONCodec
 from queue_db.core import Core
 from queue_db.errors import ArgumentError, RouteError
-from queue_db.feeds import Message
+from queue_db.feeds import Feed, Message
 from queue_db.feeds.building import MOST
 from queue_db.feeds.settings import defaults
+from queue_db.feeds.store import rows
+from queue_db.feeds.store.messages import NewMessage
 from queue_db.model import OnTrimmed, PatternForm, from_micros
 from queue_db.routes import patterns
+from queue_db.routes import store as routes
 from queue_db.routes.conditions import content, options_of
 from queue_db.routes.definition import Definition, group_of, new
 from queue_db.routes.plan import Dry, plan
 from queue_db.routes.router import Item, Router
+from queue_db.routes.store import DefinitionRow
+from queue_db.routes.tables import COUNTED_KEY_LENGTH, COUNTER_LENGTH, ROUTE_LENGTH
 from queue_db.routes.topic import Topic
-from queue_db.store import routes
-from queue_db.store.feeds import rows
-from queue_db.store.feeds.messages import NewMessage
-from queue_db.store.routes import DefinitionRow
-from queue_db.store.schema import COUNTED_KEY_LENGTH, COUNTER_LENGTH, ROUTE_LENGTH, TOPIC_LENGTH
+from queue_db.store.schema import TOPIC_LENGTH
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -69,9 +70,13 @@ Counted = list[tuple[str, int]]
 class Routes:
     """The routes of one database. A route is a name for a definition; patterns subscribe it to topics."""
 
-    def __init__(self, core: Core, router: Router) -> None:
+    def __init__(self, core: Core, feed: Callable[[str], Feed]) -> None:
         self._core = core
-        self._router = router
+        self._router = Router(core, feed)
+
+    def topic(self, name: str) -> Topic:
+        """``db.topic(name)``."""
+        return Topic(self._router, arguments.name("topic", name, TOPIC_LENGTH))
 
     def define(
         self,

@@ -21,18 +21,20 @@ from queue_db.errors import RouteError, TransientStorageError, UnsupportedError
 from queue_db.feeds import Feed
 from queue_db.feeds.building import MATCHED
 from queue_db.feeds.forwarding import JobTemplate
+from queue_db.feeds.notifications import wake_readers
 from queue_db.feeds.settings import defaults, ordering_of
+from queue_db.feeds.store import rows
+from queue_db.feeds.store.messages import NewMessage, timed
+from queue_db.feeds.store.rows import FeedRow
 from queue_db.model import NewJob
+from queue_db.routes import store as routes
 from queue_db.routes.conditions import content_of, options_of
 from queue_db.routes.definition import WEBHOOK, WEBHOOKS, group_of
 from queue_db.routes.patterns import HEADERS
 from queue_db.routes.plan import ERROR, HOP_LIMIT, LOOP, Plan, Step, plan
-from queue_db.store import Transaction, enqueue, routes
+from queue_db.routes.store import WalkRow
+from queue_db.store import Transaction, enqueue
 from queue_db.store.enqueue import OnDuplicate
-from queue_db.store.feeds import rows
-from queue_db.store.feeds.messages import NewMessage, timed
-from queue_db.store.feeds.rows import FeedRow
-from queue_db.store.routes import WalkRow
 from queue_db.verbs.new_jobs import CHUNK
 
 log = logging.getLogger("queue_db.routes")
@@ -137,7 +139,7 @@ class Router:
         done.feeds = set(effects.feeds)
         if not tx.own:
             # Of our own after the commit: PostgreSQL commits transactions that notify one after the other.
-            tx.wake_readers(*sorted(done.feeds)[:_ATTENDED])
+            wake_readers(tx, *sorted(done.feeds)[:_ATTENDED])
         return done
 
     def _walk(self, tx: Transaction, topic: str, hops: int, only: str | None) -> tuple[Sequence[WalkRow], bool, bool]:

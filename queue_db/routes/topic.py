@@ -11,10 +11,10 @@ from queue_db import arguments
 from queue_db.database.database import Run
 from queue_db.dialects.transactions import savepoint
 from queue_db.feeds.building import MessageBuilder
+from queue_db.feeds.store import publishes
+from queue_db.feeds.store.publishes import Keyed
 from queue_db.routes.router import Admit, Done, Item, Router
 from queue_db.store import Transaction
-from queue_db.store.feeds import publishes
-from queue_db.store.feeds.publishes import Keyed
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session

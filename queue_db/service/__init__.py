@@ -4,8 +4,23 @@ Only this package imports the web framework. Its endpoints are plain functions, 
 verbs that a program calls; only what waits (a long poll, a live page) is asynchronous.
 """
 
-from queue_db.service.app import service
-from queue_db.service.incidents import Incident, IncidentType
-from queue_db.service.settings import Settings
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from queue_db.service.app import service
+    from queue_db.service.incidents import Incident, IncidentType
+    from queue_db.service.settings import Settings
+
+# Imported when they are first used: the command ``queue-db serve`` stands in this package, and its help needs no web framework.
+_MODULES = {"Incident": "incidents", "IncidentType": "incidents", "Settings": "settings", "service": "app"}
 
 __all__ = ["Incident", "IncidentType", "Settings", "service"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

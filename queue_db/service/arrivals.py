@@ -12,6 +12,7 @@ from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
 from queue_db.errors import QueueDBError
+from queue_db.feeds.notifications import notifications_of
 from queue_db.service.requests import Service, of
 
 log = logging.getLogger("queue_db.service")
@@ -80,7 +81,7 @@ class Arrivals:
         def on_publish(_feed: str) -> None:
             loop.call_soon_threadsafe(published.set)
 
-        notifications = self._db.core.feed_notifications
+        notifications = notifications_of(self._db.core.store)
         notifications.add(on_publish)
         try:
             while self._waiters:

@@ -12,11 +12,12 @@ from queue_db.db import QueueDB
 from queue_db.errors import PayloadError
 from queue_db.feeds import Feed, Message, MessageClaim
 from queue_db.feeds.claims import MOST_CLAIMED
+from queue_db.feeds.tables import CLIENT_LENGTH
 from queue_db.service.identity import Identity
 from queue_db.service.refusals import missing
 from queue_db.service.shapes import LONGEST_LEASE, clean, shown
 from queue_db.service.times import Time
-from queue_db.store.schema import CLIENT_LENGTH, FEED_LENGTH, KEY_LENGTH, KIND_LENGTH
+from queue_db.store.schema import FEED_LENGTH, KEY_LENGTH, KIND_LENGTH
 
 #: Most messages of one request.
 MOST = 1000

@@ -6,17 +6,38 @@
 - :func:`dead_letter` sends jobs of a stream to the dead table; :func:`jdbc_options` is for Spark's own JDBC source.
 
 Needs ``pip install "queue-db[spark]"`` on the driver. The guarantees under failures, and why they hold, are in ``docs/spark.md``.
-To follow one write, read ``writer``; one streaming read, ``stream_reader``; one drain, ``draining``.
+To follow one write, read ``writer``; one streaming read, ``stream_reader``; one drain, ``draining``. ``streams`` (``db.streams``),
+``tables`` and ``cli`` run without pyspark.
 """
 
-from queue_db.spark.code_bundle import register
-from queue_db.spark.commit_listener import complete_on_commit
-from queue_db.spark.dead_lettering import dead_letter
-from queue_db.spark.draining import Drained, drain, drain_to
-from queue_db.spark.enqueuing import enqueue
-from queue_db.spark.jdbc import jdbc_options
-from queue_db.spark.results import read_results
-from queue_db.spark.source import QueueDataSource
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from queue_db.spark.code_bundle import register
+    from queue_db.spark.commit_listener import complete_on_commit
+    from queue_db.spark.dead_lettering import dead_letter
+    from queue_db.spark.draining import Drained, drain, drain_to
+    from queue_db.spark.enqueuing import enqueue
+    from queue_db.spark.jdbc import jdbc_options
+    from queue_db.spark.results import read_results
+    from queue_db.spark.source import QueueDataSource
+
+# Imported when they are first used: these need pyspark.
+_MODULES = {
+    "Drained": "draining",
+    "QueueDataSource": "source",
+    "complete_on_commit": "commit_listener",
+    "dead_letter": "dead_lettering",
+    "drain": "draining",
+    "drain_to": "draining",
+    "enqueue": "enqueuing",
+    "jdbc_options": "jdbc",
+    "read_results": "results",
+    "register": "code_bundle",
+}
 
 __all__ = [
     "Drained",
@@ -30,3 +51,9 @@ __all__ = [
     "read_results",
     "register",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

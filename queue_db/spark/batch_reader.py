@@ -17,9 +17,9 @@ from pyspark.sql.types import StructType
 from queue_db import QueueDB
 from queue_db.spark.masked_errors import masked_errors, masks_errors
 from queue_db.spark.options import Settings
+from queue_db.spark.ranges import store as ranges
 from queue_db.spark.rows import FIRST_ROWS, MOST_ROWS, RowShape, fitting
 from queue_db.spark.target import Target
-from queue_db.store import ranges
 
 # Jobs below this number are not worth a partition of their own.
 _WORTH = MOST_ROWS // 5
@@ -41,7 +41,7 @@ class BatchReader(DataSourceReader):
         self._queue: str = settings["queue"]
         self._partitions: int = settings["partitions"]
         self._shape = RowShape(schema)
-        self._query: dict[str, Any] = {"columns": self._shape.stored, "conditions": settings["filter"]}
+        self._query: dict[str, Any] = {"columns": self._shape.stored, "conditions": settings["filter"], "csv": True}
 
     @masks_errors
     def partitions(self) -> list[InputPartition]:
@@ -56,7 +56,7 @@ class BatchReader(DataSourceReader):
     def _read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         part: ranges.Range = partition.part
         if part.jobs:
-            with self.target.open(csv=True) as db:
+            with self.target.open() as db:
                 yield from self._read_range(db, part) if part.dense else self._read_ids(db, part)
 
     def _read_range(self, db: QueueDB, part: ranges.Range) -> Iterator[pa.RecordBatch]:

@@ -15,9 +15,10 @@ from pyspark.sql.streaming.listener import (
 from sqlalchemy import URL
 
 from queue_db.spark.masked_errors import described
+from queue_db.spark.streams import store as streams
+from queue_db.spark.streams.deaths import run_batch
+from queue_db.spark.streams.registry import offsets_in
 from queue_db.spark.target import REPEATABLE, Target, target_of
-from queue_db.store import streams
-from queue_db.streams import offsets_in
 
 log = logging.getLogger("queue_db.spark")
 
@@ -49,7 +50,7 @@ class CommitListener(StreamingQueryListener):
         try:
             with self._target.open() as db:
                 for offset in new:
-                    db.core.run_batch(REPEATABLE, streams.complete_claim, offset)
+                    run_batch(db.core, REPEATABLE, streams.complete_claim, offset)
             self._completed[str(progress.runId)] = committed
         except Exception as error:  # noqa: BLE001 - the query completes it with its next claim, or at its next start
             problem = described(error, self._target.url)

@@ -14,8 +14,8 @@ from queue_db.errors import ArgumentError, StreamError
 from queue_db.spark import python_workers
 from queue_db.spark.code_bundle import bundled
 from queue_db.spark.masked_errors import masked_errors
+from queue_db.spark.streams import store as streams
 from queue_db.spark.target import REPEATABLE, Target, target_of
-from queue_db.store import streams
 from queue_db.verbs.settle import MAX_ERROR
 
 

@@ -20,9 +20,10 @@ from queue_db import arguments
 from queue_db.codecs import JSONCodec
 from queue_db.db import MAX_PAYLOAD
 from queue_db.errors import ArgumentError, PayloadError
+from queue_db.feeds.tables import CLIENT_LENGTH
 from queue_db.spark.columns import COLUMNS, Columns
 from queue_db.spark.json_texts import json_texts, parsed
-from queue_db.store.schema import CLIENT_LENGTH, KEY_LENGTH, KIND_LENGTH
+from queue_db.store.schema import KEY_LENGTH, KIND_LENGTH
 
 #: Jobs and characters of one chunk at most; a single job may be longer.
 CHUNK_JOBS = 5000
@@ -67,7 +68,7 @@ class Encoder:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The fields that these rows have: of jobs those of :data:`queue_db.dialects.chunks.FIELDS`."""
+        """The fields that these rows have: of jobs those of :data:`queue_db.spark.staging.chunks.FIELDS`."""
         return tuple(field for field, _ in self._converters.values())
 
     def chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Sequence[Any]]]:

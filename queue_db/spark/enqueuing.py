@@ -15,9 +15,9 @@ from queue_db import arguments
 from queue_db.errors import ArgumentError, StorageError
 from queue_db.spark.code_bundle import register
 from queue_db.spark.masked_errors import described
+from queue_db.spark.staging import store as staging
 from queue_db.spark.target import Target, target_of
 from queue_db.spark.writer import UNNAMED
-from queue_db.store import staging
 from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH
 
 log = logging.getLogger("queue_db.spark")

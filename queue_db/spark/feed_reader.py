@@ -19,12 +19,13 @@ from queue_db import QueueDB
 from queue_db.errors import ArgumentError, FeedError, PositionError, TrimmedError
 from queue_db.feeds import numbering
 from queue_db.feeds.position import Position, belongs, check
+from queue_db.feeds.store import rows
+from queue_db.feeds.store.rows import FeedRow
+from queue_db.spark.feeds.store import ranges
 from queue_db.spark.masked_errors import masked_errors, masks_errors
 from queue_db.spark.options import Settings
 from queue_db.spark.rows import FIRST_ROWS, MOST_ROWS, MessageShape, fitting
 from queue_db.spark.target import REPEATABLE_READ, Target
-from queue_db.store.feeds import ranges, rows
-from queue_db.store.feeds.rows import FeedRow
 
 log = logging.getLogger("queue_db.spark")
 
@@ -143,7 +144,7 @@ class FeedRead:
         same = {"feed": self.name, "epoch": f"{partition.token}.{partition.epoch}"}
         after, high, size, found = partition.part.low - 1, partition.part.high, FIRST_ROWS, 0
         row: FeedRow | None = None
-        with self.target.open(csv=True) as db:
+        with self.target.open() as db:
             while after < high:
                 row, read = db.core.run(
                     REPEATABLE_READ,
@@ -154,6 +155,7 @@ class FeedRead:
                     limit=size,
                     columns=self._shape.stored,
                     kinds=self._kinds,
+                    csv=True,
                 )
                 if not read:
                     found += self._missing(row, partition, after, high)

@@ -26,13 +26,14 @@ from queue_db import QueueDB
 from queue_db.core import process_name
 from queue_db.errors import ArgumentError, CheckpointMismatchError, FeedError, LeaseLostError
 from queue_db.feeds.position import Position
+from queue_db.feeds.store import cursors, rows
+from queue_db.feeds.store.rows import FeedRow
 from queue_db.spark.feed_reader import FeedRead
+from queue_db.spark.feeds.store import ranges
 from queue_db.spark.masked_errors import masked_errors, masks_errors
 from queue_db.spark.options import Settings
 from queue_db.spark.target import REPEATABLE, REPEATABLE_READ, DriverDatabase, Target
 from queue_db.store import Transaction
-from queue_db.store.feeds import cursors, ranges, rows
-from queue_db.store.feeds.rows import FeedRow
 
 # Seconds, with jitter. Spark asks again 10 ms after an empty answer, and each answer is a few statements.
 _IDLE = 0.1

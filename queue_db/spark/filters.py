@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from queue_db import arguments
 from queue_db.errors import ArgumentError
 from queue_db.model import to_micros
-from queue_db.store.ranges import Condition
+from queue_db.spark.ranges.store import Condition
 from queue_db.store.schema import KIND_LENGTH
 
 # Column of a DataFrame that is read → column of the jobs table, and the type of its values.

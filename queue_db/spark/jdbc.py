@@ -9,6 +9,7 @@ from sqlalchemy import URL
 from queue_db.database.masking import MASK, is_secret
 from queue_db.database.urls import parse_url
 from queue_db.dialects import dialect_for
+from queue_db.spark.dialects import SparkDialect
 
 # Rows in a written batch, and rows that are read at a time. Spark's defaults are 1000, and 0: the driver's, which is the whole
 # table.
@@ -51,7 +52,7 @@ def jdbc_options(url: str | URL, *, driver: str | None = None) -> JDBC:
     :raises ConfigurationError: text that is not a URL, or an unknown scheme; UnsupportedError for SQLite.
     """
     parsed = parse_url(url)
-    address, name, properties = dialect_for(parsed.get_backend_name()).jdbc(parsed, driver)
+    address, name, properties = SparkDialect.of(dialect_for(parsed.get_backend_name())).jdbc(parsed, driver)
     account = {"user": parsed.username, "password": parsed.password}
     given = {key: str(value) for key, value in account.items() if value is not None}
     return JDBC(address, name, {**given, "driver": name, **_ROWS, **properties})

@@ -10,7 +10,7 @@ from queue_db import arguments
 from queue_db.errors import ArgumentError
 from queue_db.feeds.position import Position
 from queue_db.model import to_micros
-from queue_db.store.schema import APP_LENGTH
+from queue_db.spark.tables import APP_LENGTH
 
 # Days; a hundred years.
 _LONGEST = 36_500

@@ -11,7 +11,8 @@ from typing import Any
 from queue_db.errors import ConfigurationError
 from queue_db.spark.filters import conditions
 from queue_db.spark.option_values import app, days, flag, name_of, names, one_of, position, text, time, whole
-from queue_db.store.schema import CURSOR_LENGTH, FEED_LENGTH, KIND_LENGTH, QUEUE_LENGTH, STREAM_LENGTH
+from queue_db.spark.tables import STREAM_LENGTH
+from queue_db.store.schema import CURSOR_LENGTH, FEED_LENGTH, KIND_LENGTH, QUEUE_LENGTH
 
 
 class Use(Flag):

@@ -14,7 +14,7 @@ from pyspark.sql.types import DataType, IntegerType, LongType, StringType, Struc
 from pyspark.sql.variant_utils import VariantUtils
 
 from queue_db.errors import ConfigurationError
-from queue_db.store import ranges
+from queue_db.spark.ranges import store as ranges
 
 #: The columns of a DataFrame of jobs.
 SCHEMA = StructType(

@@ -8,7 +8,7 @@
 4. *Complete* (``commit``, or the next claim): Spark has noted that the batch is written, and its jobs are deleted.
 
 Every step can be repeated, whatever the outcome of the first time. Opening a stream fences off the query that had it before. The
-SQL and the protocol are in :mod:`queue_db.store.streams`.
+SQL and the protocol are in :mod:`queue_db.spark.streams.store`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from queue_db.core import process_name
 from queue_db.errors import CheckpointMismatchError, StreamError
 from queue_db.spark.masked_errors import masked_errors, masks_errors
 from queue_db.spark.options import Settings
+from queue_db.spark.ranges.store import COLUMNS
 from queue_db.spark.rows import FIRST_ROWS, RowShape, fitting
+from queue_db.spark.streams import store as streams
+from queue_db.spark.streams.deaths import run_batch
 from queue_db.spark.target import REPEATABLE, REPEATABLE_READ, DriverDatabase, Target
-from queue_db.store import streams
-from queue_db.store.ranges import COLUMNS
 
 # Seconds, with jitter. Spark asks again 10 ms after an empty answer, and each answer is a transaction.
 _IDLE = 0.1
@@ -104,7 +105,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         session = self._opened(db)
         # Repeated, it hands out the claim that it finds.
         end = _to_spark(
-            db.core.run_batch(
+            run_batch(
+                db.core,
                 REPEATABLE,
                 streams.allocate,
                 session,
@@ -144,7 +146,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         db = self._db()
         session = self._opened(db)
-        db.core.run_batch(REPEATABLE, streams.complete, session, _from_spark(end))
+        run_batch(db.core, REPEATABLE, streams.complete, session, _from_spark(end))
 
     # --- in a task ------------------------------------------------------------------------------------------------------
 
@@ -157,9 +159,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return  # Spark's task of a batch without partitions
         part: streams.Part = partition.part
         after, found, size = part.low - 1, 0, FIRST_ROWS
-        with self.target.open(csv=True) as db:
+        with self.target.open() as db:
             while True:
-                rows = db.core.run(REPEATABLE_READ, streams.read, partition.stream, part, after=after, limit=size)
+                rows = db.core.run(REPEATABLE_READ, streams.read, partition.stream, part, after=after, limit=size, csv=True)
                 if not rows:
                     break
                 batch, ids = self._shape.batch(rows, {"queue": self._queue}, COLUMNS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from queue_db.database.masking import masked
 from queue_db.database.urls import parse_url
 from queue_db.dialects import dialect_for
 from queue_db.errors import ConfigurationError
+from queue_db.spark.dialects import SparkDialect
 
 #: Runs of functions that may be repeated, whatever the outcome of the first time.
 REPEATABLE = Run(repeatable=True)
@@ -37,20 +38,17 @@ class Target:
         return f"<{masked(self.url)} table={self.table!r}>"
 
     @contextmanager
-    def open(self, *, csv: bool = False, **settings: Any) -> Iterator[QueueDB]:
+    def open(self, **settings: Any) -> Iterator[QueueDB]:
         """The database for this block, over one connection that is closed at its end.
 
-        :param csv: read rows as CSV where the database can write it; faster for many rows.
         :param settings: keyword arguments of :class:`queue_db.QueueDB`.
         """
-        dialect = dialect_for(self.url.get_backend_name())
+        dialect = SparkDialect.of(dialect_for(self.url.get_backend_name()))
         options = dialect.short_lived_options(self.url, local_infile=self.local_infile)
         engine = create_engine(self.url, poolclass=QueuePool, pool_size=1, max_overflow=0, hide_parameters=True, **options)
         dialect.limit_waits(engine)
         try:
             with QueueDB(engine, table=self.table, schema=self.schema, **settings) as db:
-                if csv:
-                    db.core.store = replace(db.store, csv=True)
                 yield db
         finally:
             engine.dispose()

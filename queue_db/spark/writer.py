@@ -8,7 +8,7 @@
 4. *Clean up*: old chunks and ledger rows are deleted. This does not decide whether the write succeeded.
 
 An attempt that Spark repeats, that ends late or that dies is in no message: it is never published, and its chunks are deleted
-after a day. The SQL is in :mod:`queue_db.store.staging`, that of feeds in :mod:`queue_db.store.feeds.loading`.
+after a day. The SQL is in :mod:`queue_db.spark.staging.store`, that of feeds in :mod:`queue_db.spark.feeds.store.loading`.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ from pyspark.sql.types import StructType
 
 from queue_db import QueueDB
 from queue_db.core import ONCE, name_of
-from queue_db.dialects.chunks import pack, small
 from queue_db.errors import ConfigurationError, DuplicateJobError
 from queue_db.spark.columns import COLUMNS, MESSAGE_COLUMNS, Columns, check_columns
 from queue_db.spark.encoding import Encoder, here
+from queue_db.spark.feeds.store import loading
 from queue_db.spark.masked_errors import described, masks_errors
 from queue_db.spark.options import Settings
+from queue_db.spark.staging import store as staging
+from queue_db.spark.staging.chunks import pack, small
+from queue_db.spark.staging.store import Entry
 from queue_db.spark.target import REPEATABLE, Target
-from queue_db.store import Transaction, enqueue, staging
+from queue_db.store import Transaction, enqueue
 from queue_db.store.enqueue import OnDuplicate
-from queue_db.store.feeds import loading
-from queue_db.store.staging import Entry
 
 _T = TypeVar("_T")
 

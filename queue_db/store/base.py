@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, case, literal
+from sqlalchemy import ColumnElement, Connection, Table, case, literal
 from sqlalchemy.util import LRUCache
 
 from queue_db.dialects import Dialect
@@ -14,7 +14,7 @@ from queue_db.dialects.claim_sql import ClaimText, Shape
 from queue_db.dialects.transactions import OnDemand, Sender
 from queue_db.model import MOST_ATTEMPTS, MOST_VERSION, Capability, Notice
 from queue_db.store.schema import Tables
-from queue_db.store.wakeups import CANCELLED, FeedNotifications, Notifications
+from queue_db.store.wakeups import CANCELLED, Notifications
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,11 +26,10 @@ class Store:
     capabilities: frozenset[Capability]
     #: Microseconds since 1970, for tests that set the time; None: the database's clock.
     clock: Callable[[], int] | None = None
-    #: Who waits for jobs, and for messages of feeds.
+    #: Who waits for jobs.
     notifications: Notifications = field(kw_only=True, repr=False)
-    feed_notifications: FeedNotifications = field(kw_only=True, repr=False)
-    #: Whether many rows are wanted as CSV, where the database writes it.
-    csv: bool = False
+    #: What slices keep for a store, by their names.
+    beside: dict[str, Any] = field(default_factory=dict, repr=False)
     #: The SQL of the claims in use, by shape, with the statements that were made of it.
     claims: LRUCache[Any, ClaimText] = field(default_factory=lambda: LRUCache(32), repr=False)
 
@@ -43,7 +42,7 @@ class Transaction(Sender):
 
     dialect: Dialect
 
-    __slots__ = ("buried", "following", "own", "store", "tables", "woken")
+    __slots__ = ("following", "own", "store", "tables", "woken")
 
     def __init__(self, connection: Connection, store: Store, *, own: bool = True, on_demand: OnDemand | None = None) -> None:
         super().__init__(connection, store.dialect, on_demand)
@@ -51,8 +50,6 @@ class Transaction(Sender):
         self.own = own
         self.store = store
         self.tables = store.tables
-        #: Gets the rows of jobs that a stream's batch buries, by id, for a report after the commit. None: no report.
-        self.buried: dict[int, Row[Any]] | None = None
         #: What is called after its commit.
         self.following: list[Callable[[], None]] = []
         #: What the listeners of this process are told after it → whether other processes were notified of it through the database.
@@ -103,11 +100,6 @@ class Transaction(Sender):
         if self.dialect.notifies:
             self.dialect.notify(self, self.store.notifications.channel, text)
         self.woken[text] = False
-
-    def wake_readers(self, *feeds: str) -> None:
-        """Its commit wakes those who wait for messages of these feeds in other processes."""
-        for feed in feeds:
-            self.store.feed_notifications.notify(self, feed)
 
     def follow(self) -> None:
         """Do what follows its commit. The last step of a verb: it may run anything, wait for that, and raise what that raises."""

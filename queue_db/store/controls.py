@@ -14,6 +14,7 @@ from sqlalchemy import delete, func, insert, literal, or_, select, update
 
 from queue_db.dialects.clock import moment
 from queue_db.model import Controls
+from queue_db.slices import holders
 from queue_db.store.base import Transaction
 
 _SECOND = 1_000_000
@@ -68,10 +69,11 @@ def change(tx: Transaction, queue: str, values: dict[str, int | None]) -> bool:
 
 
 def used(tx: Transaction, queue: str) -> bool:
-    """Whether this queue has anything: a job that is live, dead, or finished and kept, a stream, or a schedule."""
+    """Whether this queue has anything: a job that is live, dead, held, or finished and kept, or a schedule."""
     tables = tx.tables
-    some = (table.c.queue == queue for table in (tables.jobs, tables.dead, tables.finished, tables.streams, tables.schedules))
-    return any(tx.connection.execute(select(literal(1)).where(one).limit(1)).first() for one in some)
+    some = (table.c.queue == queue for table in (tables.jobs, tables.dead, tables.finished, tables.schedules))
+    found = any(tx.connection.execute(select(literal(1)).where(one).limit(1)).first() for one in some)
+    return found or any(holder.knows(tx, queue) for holder in holders())
 
 
 def take_share(tx: Transaction, queue: str, worker: str, wanted: int, lasts: int) -> int | None:

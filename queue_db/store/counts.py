@@ -25,6 +25,7 @@ from sqlalchemy import (
 
 from queue_db.dialects.clock import moment
 from queue_db.model import KindStats, QueueStats
+from queue_db.slices import holders
 from queue_db.store.base import Transaction
 from queue_db.store.schema import BLOCKED, MARKED, NEVER
 
@@ -74,7 +75,7 @@ def stats(tx: Transaction, queue: str, most: int | None = None) -> QueueStats:
         dead=total("dead"),
         oldest_available_age=max(ages) / 1_000_000 if ages else None,
         by_kind=dict(sorted(by_kind.items())),
-        held=_held(tx, queue),
+        held=sum(holder.count(tx, queue) for holder in holders()),
         blocked=total("blocked"),
         progress=sum(row.progress or 0.0 for row in live) / progressing if progressing else None,
         capped=tuple(sorted(capped)),
@@ -83,10 +84,9 @@ def stats(tx: Transaction, queue: str, most: int | None = None) -> QueueStats:
 
 
 def queues(tx: Transaction) -> list[str]:
-    """Names of the queues that have live or dead jobs, or jobs that a stream holds."""
-    jobs, dead, streams = tx.tables.jobs, tx.tables.dead, tx.tables.streams
-    held = tx.connection.execute(select(streams.c.queue).where(streams.c.allocated > streams.c.acked)).scalars()
-    return sorted({*_names(tx, jobs), *_names(tx, dead), *held})
+    """Names of the queues that have live or dead jobs, or jobs that a slice holds."""
+    held = [name for holder in holders() for name in holder.queues(tx)]
+    return sorted({*_names(tx, tx.tables.jobs), *_names(tx, tx.tables.dead), *held})
 
 
 def overdue(tx: Transaction, micros: int, limit: int, most: int) -> list[tuple[str, int, int]]:
@@ -161,15 +161,8 @@ def _dead(tx: Transaction, queue: str, most: int | None) -> dict[str, int]:
     return {row.kind: int(row.dead) for row in tx.connection.execute(of_kind)}
 
 
-def _held(tx: Transaction, queue: str) -> int:
-    """The number of jobs that streams hold."""
-    streams, batches = tx.tables.streams, tx.tables.batches
-    of_queue = select(func.coalesce(func.sum(batches.c.size), 0)).join_from(batches, streams, batches.c.stream == streams.c.id)
-    return int(tx.connection.execute(of_queue.where(streams.c.queue == queue)).scalar_one())
-
-
 def _by_kind(rows: FromClause, now: ColumnElement[int]) -> Select[Any]:
-    """Counts of the jobs among ``rows`` by kind. Those that a stream holds are counted with the stream."""
+    """Counts of the jobs among ``rows`` by kind. Held ones are counted where they are held."""
     at, token, progress = rows.c.available_at, rows.c.claim_token, rows.c.progress
     live = rows.c.delete_mark == 0
     due = and_(live, at <= now)

@@ -13,7 +13,6 @@ from sqlalchemy import (
     Integer,
     Row,
     Select,
-    String,
     Table,
     func,
     literal,
@@ -25,8 +24,9 @@ from sqlalchemy import (
 
 from queue_db.dialects.clock import moment
 from queue_db.model import State
+from queue_db.slices import holders
 from queue_db.store.base import Store, Transaction
-from queue_db.store.schema import BLOCKED, NEVER
+from queue_db.store.schema import BLOCKED
 
 # The columns of a job, wherever it stands.
 _SHOWN = (
@@ -48,7 +48,7 @@ class _Table(IntEnum):
 
 
 def find(tx: Transaction, queue: str | None, job_id: int) -> tuple[Row[Any], State] | None:
-    """The row and state of one job, live, dead or held by a stream, of ``queue`` or of any.
+    """The row and state of one job, live, dead or held by a slice, of ``queue`` or of any.
 
     One statement, which sees one moment: a job that is moved from one table to another meanwhile stands in one of them.
     """
@@ -79,38 +79,24 @@ def _state_at(row: Row[Any]) -> State:
     return State.COMPLETED
 
 
-def _places(store: Store, queue: str | None, job_id: int, names: Sequence[str]) -> tuple[Select[Any], Select[Any], Select[Any]]:
+def _places(store: Store, queue: str | None, job_id: int, names: Sequence[str]) -> list[Select[Any]]:
     """The rows of one job that has not left, wherever it stands."""
     jobs, dead = store.tables.jobs, store.tables.dead
     live = _shown(_Table.LIVE, store, {column.name: column for column in jobs.c}, names)
     live = live.where(jobs.c.id == job_id, *_in(jobs, queue), jobs.c.delete_mark == 0)
     died = _shown(_Table.DEAD, store, {column.name: column for column in dead.c}, names)
     died = died.where(dead.c.id == job_id, *_in(dead, queue))
-    return live, died, _held(store, queue, job_id, names)
+
+    def shown(columns: Mapping[str, ColumnElement[Any]]) -> Select[Any]:
+        return _shown(_Table.HELD, store, columns, names)
+
+    return [live, died, *(holder.job(store, queue, job_id, shown) for holder in holders())]
 
 
 def _shown(place: _Table, store: Store, columns: Mapping[str, ColumnElement[Any]], names: Sequence[str]) -> Select[Any]:
     """One of these places, with these columns; the types are those of the first one."""
     shown = [columns[name].label(name) if name in columns else null().label(name) for name in names]
     return select(literal(int(place), Integer).label("place"), moment(store.clock is not None).label("read_at"), *shown)
-
-
-def _held(store: Store, queue: str | None, job_id: int, names: Sequence[str]) -> Select[Any]:
-    """The job of that id that a stream holds, as one that it holds and that has a unique key stands in the jobs table."""
-    streams, batches, held = store.tables.streams, store.tables.batches, store.tables.held
-    columns: dict[str, ColumnElement[Any]] = {column.name: column for column in held.c}
-    columns |= {
-        "queue": streams.c.queue,
-        "available_at": literal(NEVER, BigInteger),
-        "worker": literal("stream ", String).concat(streams.c.name),
-    }
-    return (
-        _shown(_Table.HELD, store, columns, names)
-        # Batch by batch, each by the primary key of the held jobs.
-        .join_from(batches, held, (held.c.stream == batches.c.stream) & (held.c.batch == batches.c.batch) & (held.c.id == job_id))
-        .join(streams, streams.c.id == batches.c.stream)
-        .where(*_in(streams, queue))
-    )
 
 
 def _in(table: Table, queue: str | None) -> list[ColumnElement[bool]]:

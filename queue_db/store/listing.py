@@ -57,7 +57,7 @@ class Wanted:
             return False
         if self.state is State.DEAD:
             return True
-        # Those that a stream holds are in none of the states.
+        # Those that a slice holds are in none of the states.
         return row.delete_mark == 0 and row.available_at != NEVER and state_of(row.available_at, row.claim_token, now) is self.state
 
 

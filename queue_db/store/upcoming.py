@@ -50,7 +50,7 @@ class Outlook:
 def anything_left(tx: Transaction, queue: str, within: int, kind: str | None = None) -> bool:
     """Whether ``queue`` has a job that is leased, or due at most ``within`` microseconds from now.
 
-    A job that waits for others of its group does not count, since one of these does; nor one that a stream holds.
+    A job that waits for others of its group does not count, since one of these does; nor one that a slice holds.
 
     :param kind: only jobs of this kind.
     """

@@ -1,5 +1,4 @@
-"""Notifications that wake waiting workers: of new jobs in a queue, and of a running job that was cancelled. And those that wake
-waiting readers: of new messages of a feed.
+"""Notifications that wake waiting workers: of new jobs in a queue, and of a running job that was cancelled.
 
 Those of this process are called directly, others are notified through the database.
 
@@ -9,21 +8,16 @@ transactions one after the other, and one notification per job would cost more t
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterable
 
 from sqlalchemy import Connection
 
 from queue_db.dialects import Dialect
-from queue_db.dialects.transactions import Sender
 from queue_db.store.schema import Tables
 
 #: Seconds between two notifications of one queue through the database. A worker that was just woken polls more often than this.
 EVERY = 0.02
-
-#: … and of one feed. A reader that was just woken looks again after 10 ms, and then after twice as long each time.
-EVERY_OF_FEED = 0.1
 
 #: Begins the notification of a cancelled job, before its id. No queue name contains this character.
 CANCELLED = "\x18"
@@ -51,6 +45,7 @@ _MOST = 10_000
 class Notifications:
     """Notifies the workers of one set of tables, from one process."""
 
+    #: Seconds between two notifications of one name through the database.
     every = EVERY
 
     def __init__(self, dialect: Dialect, tables: Tables, clock: Callable[[], float] = time.monotonic) -> None:
@@ -105,19 +100,3 @@ class Notifications:
     def remove(self, listener: Listener) -> None:
         """Call it no more."""
         self._listeners = tuple(one for one in self._listeners if one != listener)
-
-
-class FeedNotifications(Notifications):
-    """Notifies the readers of feeds. Each feed has a channel of its own: who listens to one is not woken by the others."""
-
-    every = EVERY_OF_FEED
-
-    def notify(self, tx: Sender, feed: str) -> None:
-        """Its commit notifies those who wait, whenever the last one was: a caller's transaction may commit much later."""
-        if self._dialect.notifies:
-            self._dialect.notify(tx, self.channel_of(feed), feed)
-
-    def channel_of(self, feed: str) -> str:
-        """The database's channel for notifications of one feed; any name fits into its 63 characters."""
-        table = self._tables.feeds.feeds.fullname
-        return f"queue_db.feed.{hashlib.sha256(f'{table} {feed}'.encode()).hexdigest()[:32]}"

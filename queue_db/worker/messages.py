@@ -13,10 +13,10 @@ from queue_db import arguments
 from queue_db.db import QueueDB
 from queue_db.feeds import Message, Span
 from queue_db.feeds.shared import Failure
+from queue_db.feeds.store.messages import MessageRow
 from queue_db.leased_job import LeasedJob, claimant
 from queue_db.model import ClaimedRow, ProgressReport, Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
-from queue_db.store.feeds.messages import MessageRow
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 from queue_db.verbs.settle import backoff_of
 from queue_db.worker import completer

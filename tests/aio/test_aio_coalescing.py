@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from queue_db.aio import AsyncQueueDB
-from queue_db.aio.feeds import AsyncFeed
+from queue_db.feeds.aio.feeds import AsyncFeed
 from tests.aio.gate import Gate
 from tests.patience import PATIENCE
 

@@ -13,8 +13,8 @@ import queue_db.aio
 from tools import asynchronous
 from tools.asynchronous import FILES, ROOT, TWINS, different, for_tasks, main, twinned
 
-#: The files in queue_db/aio that are written by hand.
-BY_HAND = {"__init__", "bases", "opening"}
+#: The files of ``aio`` that are written by hand.
+BY_HAND = {"aio.__init__", "aio.bases", "aio.opening", "feeds.aio.__init__", "feeds.aio.bases"}
 
 Change = Callable[[str, str, str], None]
 
@@ -46,7 +46,7 @@ def change(tree: Path) -> Change:
 def one_file(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Generates ``dead.py`` alone where a test changes something: that takes a second less for each other file."""
     if "tree" in request.fixturenames:
-        monkeypatch.setattr(asynchronous, "FILES", {"dead": FILES["dead"]})
+        monkeypatch.setattr(asynchronous, "FILES", {"aio.dead": FILES["aio.dead"]})
 
 
 def test_the_files_are_up_to_date() -> None:
@@ -59,9 +59,11 @@ def test_nothing_changes_where_nothing_was_changed(tree: Path) -> None:
 
 
 def test_each_file_says_whether_it_is_generated() -> None:
-    for path in (ROOT / "queue_db" / "aio").glob("*.py"):
-        assert (path.stem in FILES) is not (path.stem in BY_HAND), path.name
-        assert path.read_text().startswith("# Generated from queue_db/") is (path.stem in FILES), path.name
+    package = ROOT / "queue_db"
+    for path in [*package.glob("**/aio/*.py"), *package.glob("**/aio.py")]:
+        module = ".".join(path.relative_to(package).with_suffix("").parts)
+        assert (module in FILES) is not (module in BY_HAND), module
+        assert path.read_text().startswith("# Generated from queue_db/") is (module in FILES), module
 
 
 def test_each_generated_class_is_public() -> None:
@@ -124,7 +126,7 @@ def test_what_cannot_be_generated_is_refused(tree: Path, change: Change, other: 
 
 
 def test_what_a_class_does_not_have_cannot_be_left_out(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asynchronous, "FILES", {"dead": [FILES["dead"][0]._replace(without=["exhume"])]})
+    monkeypatch.setattr(asynchronous, "FILES", {"aio.dead": [FILES["aio.dead"][0]._replace(without=["exhume"])]})
     with pytest.raises(TypeError, match="DeadJobs has no exhume: take it out"):
         different(tree)
 

@@ -21,6 +21,7 @@ from queue_db.dialects import listening
 from queue_db.dialects.listening import AsyncpgListener
 from queue_db.errors import ConfigurationError, TransientStorageError
 from queue_db.feeds import waiting
+from queue_db.feeds.notifications import notifications_of
 from queue_db.notifications.loop import LoopWakeup
 from tests.patience import HOURS, PATIENCE, UntilWoken
 
@@ -172,7 +173,7 @@ async def test_without_the_notification_a_task_waits(
     with monkeypatch.context() as patch:
         patch.setattr(type(db.store.dialect), "notifies", False)
         db.feed(name).publish("n", "unheard")
-    channel = db.core.feed_notifications.channel_of(name)
+    channel = notifications_of(db.store).channel_of(name)
     with db.database.begin() as connection:
         connection.execute(text("SELECT pg_notify(:channel, 'another feed')"), {"channel": channel})
     await waits.until(2)
@@ -216,7 +217,7 @@ async def test_a_cancelled_task_leaves_no_connection(adb: AsyncQueueDB, db: Queu
         assert await readers[1] == "here"
     await ended(adb)
     assert await listeners(db) == 0
-    assert adb._db.core.feed_notifications._listeners == ()
+    assert notifications_of(adb._db.store)._listeners == ()
 
 
 @POSTGRESQL
@@ -258,7 +259,7 @@ async def test_a_thread_wakes_a_task(adb: AsyncQueueDB) -> None:
 @POSTGRESQL
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 async def test_a_fork_leaves_the_connections_to_its_parent(adb: AsyncQueueDB, db: QueueDB, name: str) -> None:
-    shared, channels = adb._db.core.loop_listening, [adb._db.core.feed_notifications.channel_of(f"{name}-{at}") for at in range(3)]
+    shared, channels = adb._db.core.loop_listening, [notifications_of(adb._db.store).channel_of(f"{name}-{at}") for at in range(3)]
     wakeup = LoopWakeup(shared, channels[0])
     await wakeup.arrived(HOURS)
     pooled = await session(adb)

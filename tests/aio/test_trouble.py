@@ -13,7 +13,7 @@ from sqlalchemy import text
 from queue_db import PermanentStorageError, QueueDB, State, StorageError, TransientStorageError, Verdict
 from queue_db.aio import AsyncLeasedJob, AsyncQueue, AsyncQueueDB
 from queue_db.concurrency.greenlets import run
-from queue_db.store.feeds import cursors
+from queue_db.feeds.store import cursors
 from tests.aio.loop import for_asyncio
 from tests.faults.once import Once
 from tests.faults.test_contention import Rival

@@ -12,7 +12,8 @@ from sqlalchemy import delete, make_url
 from queue_db import QueueDB
 from queue_db.cli import recording
 from queue_db.model import RetainedResult
-from queue_db.store import Transaction, streams
+from queue_db.spark.streams import store as streams
+from queue_db.store import Transaction
 from queue_db.store.schema import TOKEN_NAME_LENGTH
 from tests.cli.test_cli_reference import COMMANDS
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks import feeds
-from queue_db.store.feeds.orderings import ORDERINGS
+from queue_db.feeds.store.orderings import ORDERINGS
 
 
 @pytest.fixture(autouse=True)

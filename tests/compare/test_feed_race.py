@@ -14,10 +14,10 @@ from queue_db.compare.feed_controls import CONTROLS, CompareAndSet, registered
 from queue_db.compare.laboratory import compare
 from queue_db.compare.plan import Plan
 from queue_db.compare.results import Comparison
+from queue_db.feeds.store.messages import First, NewMessage
+from queue_db.feeds.store.orderings import ORDERINGS
+from queue_db.feeds.store.rows import FeedRow
 from queue_db.store import Transaction
-from queue_db.store.feeds.messages import First, NewMessage
-from queue_db.store.feeds.orderings import ORDERINGS
-from queue_db.store.feeds.rows import FeedRow
 
 
 class Loses(CompareAndSet):

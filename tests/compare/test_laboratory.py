@@ -14,9 +14,9 @@ import pytest
 from sqlalchemy import NullPool, create_engine, make_url
 
 from queue_db import ArgumentError, ConfigurationError, QueueDB
-from queue_db.compare import laboratory
 from queue_db.compare.article import ARTICLE, Article
 from queue_db.compare.contestant import Target, WorkerContext
+from queue_db.compare.dialects import Laboratory
 from queue_db.compare.engines import autocommitting
 from queue_db.compare.laboratory import compare, contestants, short_name
 from queue_db.compare.plan import NoProgress, Plan
@@ -25,6 +25,7 @@ from queue_db.compare.protocol import Protocol
 from queue_db.compare.results import Comparison, Row, Run
 from queue_db.compare.scratch import PREFIX, scratch_target
 from queue_db.compare.worker_pool import Assignment, WorkerPool, WorkerPoolError
+from queue_db.dialects import dialect_for
 from tests.compare.house import House
 from tests.compare.stand_ins import Dealt, Failing
 from tests.servers import over_tls
@@ -169,7 +170,7 @@ class SlowStarter(Article):
 def test_workers_that_start_late_leave_nothing_after_ctrl_c(house: House, earlier: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     _PLACE_IS_GONE.clear()
     _SENT.clear()
-    dialect = type(laboratory.dialect_for(house.kind))
+    dialect = type(Laboratory.of(dialect_for(house.kind)))
     drop = dialect.drop_scratch_schema
 
     def dropped(self: Any, connection: Any, name: str) -> None:

@@ -19,6 +19,7 @@ from queue_db.database.connections import Connections
 from queue_db.dialects import direct
 from queue_db.dialects.postgresql import PostgreSQL
 from queue_db.dialects.transactions import PooledConnection
+from queue_db.feeds.tables import feed_tables
 from queue_db.store import enqueue
 from tests.databases import KINDS
 from tests.interrupting import InterruptError, interrupted, places_of
@@ -50,7 +51,7 @@ class Stage:
 
     def messages(self) -> int:
         """The number of committed messages."""
-        tables = self.db.store.tables.feeds
+        tables = feed_tables(self.db.store.tables)
         feed = select(tables.feeds.c.id).where(tables.feeds.c.name == self.feed.name).scalar_subquery()
         return int(
             self._observer.execute(

@@ -10,7 +10,8 @@ import pytest
 from sqlalchemy import insert, select
 
 from queue_db import Queue, QueueDB, State, Verdict, insights
-from queue_db.store import Transaction, streams
+from queue_db.spark.streams import store as streams
+from queue_db.store import Transaction
 
 BIGINT = 2**63 - 1
 INTEGER = 2**31 - 1

@@ -14,12 +14,16 @@ from sqlalchemy.exc import ProgrammingError
 
 from queue_db import Queue, QueueDB, StorageError, store
 
+#: Packages of slices with a store of their own.
+OF_SLICES = ("feeds", "spark.streams")
+
 
 def functions_of_the_store() -> set[str]:
-    names = [module.name for module in pkgutil.iter_modules(store.__path__)]
+    modules = {module.name: f"{store.__name__}.{module.name}" for module in pkgutil.iter_modules(store.__path__)}
+    modules |= {package.rpartition(".")[2]: f"queue_db.{package}.store" for package in OF_SLICES}
     found: set[str] = set()
-    for of in names:
-        module = import_module(f"{store.__name__}.{of}")
+    for of, place in modules.items():
+        module = import_module(place)
         found |= {f"{of}.{name}" for name, _ in inspect.getmembers(module, inspect.isfunction)}
         for name, one in inspect.getmembers(module, inspect.isclass):
             found |= {f"{of}.{name}.{method}" for method, _ in inspect.getmembers(one, inspect.isfunction)}

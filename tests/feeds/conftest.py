@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from queue_db import QueueDB
-from queue_db.store.feeds import orderings
+from queue_db.feeds.store import orderings
 from tests.feeds.orderings import Naive
 
 ORDERINGS = ("counter", "ranked")

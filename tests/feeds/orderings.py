@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from sqlalchemy import BigInteger, Text, cast, func, insert, literal_column, select, update
 
+from queue_db.feeds.store import ranking
+from queue_db.feeds.store.messages import First, NewMessage
+from queue_db.feeds.store.rows import FeedRow, locked
+from queue_db.feeds.tables import feed_tables
 from queue_db.store import Transaction
-from queue_db.store.feeds import ranking
-from queue_db.store.feeds.messages import First, NewMessage
-from queue_db.store.feeds.rows import FeedRow, locked
 
 
 class Naive:
@@ -20,7 +21,7 @@ class Naive:
     coalesces = False
 
     def append(self, tx: Transaction, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
-        tables, first = tx.tables.feeds, None
+        tables, first = feed_tables(tx.tables), None
         for message in new:
             row = {"feed": feed.id, **message._asdict()}
             seq = tx.connection.execute(insert(tables.inbox).values(row)).inserted_primary_key[0]
@@ -31,7 +32,7 @@ class Naive:
 
     def rank(self, tx: Transaction, feed: int) -> int:
         # So that no position is taken for one ahead of the feed. In a transaction of its own: publishers do not wait for it.
-        feeds = tx.tables.feeds.feeds
+        feeds = feed_tables(tx.tables).feeds
         tx.connection.execute(update(feeds).where(feeds.c.id == feed).values(next_seq=2**40))
         return 0
 
@@ -44,7 +45,7 @@ class ByTransaction:
     coalesces = False
 
     def append(self, tx: Transaction, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
-        tables = tx.tables.feeds
+        tables = feed_tables(tx.tables)
         first = tx.connection.execute(select(func.txid_current())).scalar_one() * 1000
         for seq, message in enumerate(new, first):
             tx.connection.execute(insert(tables.messages).values(feed=feed.id, seq=seq, **message._asdict()))
@@ -66,7 +67,7 @@ class BelowXmin:
         return None
 
     def rank(self, tx: Transaction, feed: int) -> int:
-        tables = tx.tables.feeds
+        tables = feed_tables(tx.tables)
         inbox, row = tables.inbox, locked(tx, feed)
         assert row is not None
         # The transaction that has inserted a row is in its system column xmin.

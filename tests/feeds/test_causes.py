@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from queue_db import QueueDB
-from queue_db.store.feeds import orderings
+from queue_db.feeds.store import orderings
 from tests.feeds.conftest import ORDERINGS
 from tests.feeds.orderings import ByTransaction
 from tests.feeds.test_observers import make_naive

@@ -13,11 +13,11 @@ from sqlalchemy import Row, Select
 from queue_db import QueueDB
 from queue_db.errors import ClaimError
 from queue_db.feeds import Feed, MessageClaim
+from queue_db.feeds.store import claim_rows, claims
+from queue_db.feeds.store.claims import Claimed, Terms
+from queue_db.feeds.store.message_jobs import MessageJob
 from queue_db.model import Capability
 from queue_db.store.base import Transaction
-from queue_db.store.feeds import claim_rows, claims
-from queue_db.store.feeds.claims import Claimed, Terms
-from queue_db.store.feeds.message_jobs import MessageJob
 from queue_db.testing import SettableClock
 from tests.feeds.conftest import ORDERINGS
 from tests.patience import HOURS

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from queue_db import PermanentStorageError, QueueDB
-from queue_db.store.feeds import cursors
+from queue_db.feeds.store import cursors
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 

@@ -9,8 +9,9 @@ from sqlalchemy import create_engine, select
 
 from queue_db import QueueDB
 from queue_db.errors import TransientStorageError
+from queue_db.feeds.store import rows
+from queue_db.feeds.tables import feed_tables
 from queue_db.store.base import Transaction
-from queue_db.store.feeds import rows
 from tests.feeds.conftest import ORDERINGS
 from tests.races.interleaving import Loser
 
@@ -20,7 +21,7 @@ OpenDB = Callable[..., QueueDB]
 
 def without_a_feed(db: QueueDB) -> list[int]:
     """The ids of feeds that are not there, of messages that are."""
-    tables = db.store.tables.feeds
+    tables = feed_tables(db.store.tables)
     with db.database.begin() as connection:
         feeds = set(connection.execute(select(tables.feeds.c.id)).scalars())
         return [

@@ -15,6 +15,7 @@ from sqlalchemy import text
 from queue_db import QueueDB
 from queue_db.errors import TransientStorageError
 from queue_db.feeds import waiting
+from queue_db.feeds.notifications import notifications_of
 from queue_db.notifications.wakeup import Wakeup
 from tests.feeds.conftest import ORDERINGS
 from tests.patience import HOURS, PATIENCE, UntilWoken
@@ -97,7 +98,7 @@ def test_without_the_notification_it_waits(
 ) -> None:
     """The negative control: a publisher that does not notify, and then the notification alone."""
     name, publisher, other = make_feed(ordering), open_db(), open_db()
-    channel = db.core.feed_notifications.channel_of(name)
+    channel = notifications_of(db.store).channel_of(name)
     with next_message(db, name) as message:
         until_it_waits()
         with monkeypatch.context() as patch:
@@ -114,7 +115,7 @@ def test_without_the_notification_it_waits(
 @POSTGRESQL
 def test_a_transaction_notifies_once_and_one_that_is_rolled_back_never(db: QueueDB, open_db: OpenDB, make_feed: Make) -> None:
     name = make_feed("ranked")
-    listener = db.database.listen(db.core.feed_notifications.channel_of(name))
+    listener = db.database.listen(notifications_of(db.store).channel_of(name))
     assert listener is not None
     feed = open_db().feed(name)
     with feed.core.database.begin() as connection:
@@ -127,7 +128,7 @@ def test_a_transaction_notifies_once_and_one_that_is_rolled_back_never(db: Queue
         feed.publish("n", "no", using=connection)
         own.rollback()
     with db.database.begin() as connection:
-        connection.execute(text("SELECT pg_notify(:channel, 'end')"), {"channel": db.core.feed_notifications.channel_of(name)})
+        connection.execute(text("SELECT pg_notify(:channel, 'end')"), {"channel": notifications_of(db.store).channel_of(name)})
     received: list[str] = []
     raw: Any = listener
     while "end" not in received:

@@ -10,10 +10,11 @@ import pytest
 
 from queue_db import QueueDB
 from queue_db.errors import TransientStorageError
+from queue_db.feeds.notifications import notifications_of
 from queue_db.feeds.retention import trim_all
+from queue_db.feeds.store import messages, rows
 from queue_db.feeds.waiting import Waiting
 from queue_db.store.base import Transaction
-from queue_db.store.feeds import messages, rows
 from queue_db.testing import SettableClock
 
 OpenDB = Callable[..., QueueDB]
@@ -76,7 +77,7 @@ def test_a_listener_that_fails_does_not_fail_a_publish(db: QueueDB, name: str, c
     def fail(feed: str) -> None:
         raise ValueError("bad listener")
 
-    db.core.feed_notifications.add(fail)
+    notifications_of(db.store).add(fail)
     db.feed(name).publish("n")
     assert "not all readers in this process were notified" in caplog.text
 

@@ -10,7 +10,8 @@ from sqlalchemy import create_engine
 
 from queue_db import QueueDB
 from queue_db.feeds import Feed
-from queue_db.store.feeds import orderings
+from queue_db.feeds.store import orderings
+from queue_db.feeds.tables import feed_tables
 from tests.feeds.conftest import ORDERINGS
 from tests.feeds.observing import Observation
 from tests.feeds.orderings import BelowXmin
@@ -55,7 +56,7 @@ def test_numbers_from_a_sequence_miss_it(naive: str, make_feed: Make, open_db: O
 
 def make_naive(db: QueueDB, name: str, ordering: str = "naive") -> None:
     """Give a feed the ordering of a control, and positions that are never ahead of it."""
-    feeds = db.store.tables.feeds.feeds
+    feeds = feed_tables(db.store.tables).feeds
     with db.database.begin() as connection:
         connection.execute(feeds.update().where(feeds.c.name == name).values(ordering=ordering, next_seq=2**62))
 

@@ -9,7 +9,7 @@ import pytest
 
 from queue_db import QueueDB
 from queue_db.errors import FeedError, TransientStorageError
-from queue_db.store.feeds import publishes
+from queue_db.feeds.store import publishes
 from tests.races.interleaving import Loser
 
 
@@ -49,7 +49,7 @@ def test_a_publish_whose_keys_cannot_be_pruned_is_published(
 ) -> None:
     feed = db.feed(make_feed("ranked"))
 
-    def prune(*_: object) -> int:
+    def prune(*_: object, **__: object) -> int:
         raise TransientStorageError("the table is locked")
 
     monkeypatch.setattr(publishes, "prune", prune)

@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import func, select
 
 from queue_db import QueueDB
-from queue_db.store.feeds import ranking
+from queue_db.feeds.store import ranking
+from queue_db.feeds.tables import feed_tables
 
 
 def test_long_messages_are_ranked_in_several_transactions(
@@ -50,7 +51,7 @@ def test_publishers_number_now_and_then_and_readers_what_they_read(
     """After each publish it would cost more than the publish."""
     monkeypatch.setattr("queue_db.feeds.publishing._RANK_EVERY", 3600.0)
     feed = db.feed(make_feed("ranked"))
-    inbox = db.store.tables.feeds.inbox
+    inbox = feed_tables(db.store.tables).inbox
 
     def waiting() -> int:
         with db.database.engine.connect() as connection:

@@ -13,8 +13,9 @@ from sqlalchemy import Delete, Table, bindparam, delete, update
 
 from queue_db import QueueDB, Verdict
 from queue_db.feeds import Span
+from queue_db.feeds.store import span_claims, spans
+from queue_db.feeds.tables import feed_tables
 from queue_db.store.base import Transaction
-from queue_db.store.feeds import span_claims, spans
 from queue_db.testing import SettableClock
 from tests.feeds.accounts import everything
 from tests.feeds.conftest import ORDERINGS
@@ -188,7 +189,7 @@ def test_a_claim_that_a_crashed_server_has_lost_is_lost_to_its_holder(open_db: O
     shared.feed.publish_many([("n", number) for number in range(3)])
     late = shared.claim(1)
     assert late is not None
-    tables = db.store.tables.feeds
+    tables = feed_tables(db.store.tables)
     with db.database.begin() as connection:
         connection.execute(delete(tables.spans).where(tables.spans.c.id == late.id))
         connection.execute(update(tables.cursors).where(tables.cursors.c.feed == shared.feed_id).values(handed=0))

@@ -10,8 +10,9 @@ import pytest
 from queue_db import QueueDB
 from queue_db.errors import TrimmedError
 from queue_db.feeds import Feed, reading
+from queue_db.feeds.store import cursors, messages, rows
+from queue_db.feeds.tables import feed_tables
 from queue_db.store.base import Transaction
-from queue_db.store.feeds import cursors, messages, rows
 from tests.races.interleaving import between
 
 
@@ -96,7 +97,7 @@ def test_a_claim_reports_what_was_trimmed_before_a_cursor_that_was_moved_back(
         return other.core.write(cursors.seek, shared.feed_id, "mailers", 0)
 
     # The first statement after the look.
-    start = "BEGIN" if kind == "sqlite" else f"SELECT {db.store.tables.feeds.cursors.name}.handed".upper()
+    start = "BEGIN" if kind == "sqlite" else f"SELECT {feed_tables(db.store.tables).cursors.name}.handed".upper()
     with between(db.database.engine, start, move_back) as done:
         if on_trimmed == "raise":
             with pytest.raises(TrimmedError, match="4 messages"):

@@ -9,9 +9,10 @@ from typing import Any
 from sqlalchemy import delete, insert, select, update
 
 from queue_db.feeds import Cursor, Feed, Message
+from queue_db.feeds.store import cursors
+from queue_db.feeds.store.rows import locked
+from queue_db.feeds.tables import feed_tables
 from queue_db.store import Transaction
-from queue_db.store.feeds import cursors
-from queue_db.store.feeds.rows import locked
 
 # Columns of a message that stay the same when it gets its number.
 _CONTENT = ("kind", "payload", "headers", "message_key", "client", "created_at")
@@ -20,7 +21,7 @@ _CONTENT = ("kind", "payload", "headers", "message_key", "client", "created_at")
 def _number(tx: Transaction, feed: int) -> list[int]:
     """Give numbers to all that waits; return the ids, which are still there."""
     tx.begin()
-    tables = tx.tables.feeds
+    tables = feed_tables(tx.tables)
     row = locked(tx, feed)
     assert row is not None
     columns = [tables.inbox.c[name] for name in ("id", *_CONTENT)]
@@ -37,7 +38,7 @@ def _number(tx: Transaction, feed: int) -> list[int]:
 def _take_out(tx: Transaction, feed: int, ids: Sequence[int]) -> None:
     tx.begin()
     locked(tx, feed)  # no other ranker is disturbed
-    tx.connection.execute(delete(tx.tables.feeds.inbox).where(tx.tables.feeds.inbox.c.id.in_(ids)))
+    tx.connection.execute(delete(feed_tables(tx.tables).inbox).where(feed_tables(tx.tables).inbox.c.id.in_(ids)))
 
 
 def rank_in_two(feed: Feed) -> int:

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import inspect, text
 
 from queue_db import ConfigurationError, QueueDB, State
-from queue_db.store import streams
+from queue_db.spark.streams import store as streams
 from tests.migrations.conftest import run
 
 

@@ -13,11 +13,15 @@ from sqlalchemy import ColumnElement, Row, delete, insert, select, update
 from queue_db import QueueDB, StorageError
 from queue_db.dialects import transactions
 from queue_db.dialects.base import Dialect
-from queue_db.dialects.bulk import Move
 from queue_db.errors import CheckpointMismatchError
-from queue_db.store import Transaction, staging, streams
-from queue_db.store.staging import Load, Published
-from queue_db.store.streams import Offset, Session, completion, position, reading, releases
+from queue_db.spark.dialects import Move, SparkDialect
+from queue_db.spark.staging import store as staging
+from queue_db.spark.staging.store import Load, Published
+from queue_db.spark.streams import store as streams
+from queue_db.spark.streams.deaths import Buried
+from queue_db.spark.streams.store import Offset, Session, completion, position, reading, releases
+from queue_db.spark.tables import spark_tables
+from queue_db.store import Transaction
 from queue_db.testing import SettableClock
 from tests.handles import Handles
 from tests.spark.staging import test_publication_loses
@@ -73,7 +77,7 @@ def publish_without_the_ledger(tx: Transaction, load: Load, attempts: Mapping[in
 
 def publish_without_counting(tx: Transaction, load: Load, attempts: Mapping[int, int], jobs: int) -> Published:
     entry = {"app": load.app, "version": load.version, "queue": load.queue, "size": jobs, "published_at": 0}
-    tx.connection.execute(insert(tx.tables.published).values(entry))
+    tx.connection.execute(insert(spark_tables(tx.tables).published).values(entry))
     _, added = staging._copy(tx, load, list(attempts))
     staging._delete(tx, list(attempts))
     return Published(added, 0)
@@ -127,12 +131,12 @@ def break_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def break_the_epoch_of_completions(monkeypatch: pytest.MonkeyPatch) -> None:
-    def complete(tx: Transaction, session: Session, end: Offset) -> None:
+    def complete(tx: Transaction, session: Session, end: Offset, *, buried: Buried | None = None) -> None:
         row = position.locked(tx, session.name)
         assert row is not None
         if end.batch > row.acked:
             position.check(tx, row, end)
-            completion.complete_up_to(tx, row, end)
+            completion.complete_up_to(tx, row, end, buried)
 
     monkeypatch.setattr(streams, "complete", complete)
 
@@ -142,7 +146,7 @@ def break_the_epoch_of_takeovers(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def open_stream(tx: Transaction, *rest: Any, **more: Any) -> Session:
         session = take_over(tx, *rest, **more)
-        table = tx.tables.streams
+        table = spark_tables(tx.tables).streams
         tx.connection.execute(update(table).where(table.c.id == session.stream).values(epoch=1))
         return replace(session, epoch=1)
 
@@ -162,7 +166,7 @@ def break_the_version_of_keyed_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The current version of a job with a key is taken for the leased one."""
 
     def keyed(tx: Transaction, mine: ColumnElement[bool]) -> Iterator[Sequence[tuple[int, int]]]:
-        jobs, held = tx.tables.jobs, tx.tables.held
+        jobs, held = tx.tables.jobs, spark_tables(tx.tables).held
         query = select(jobs.c.id, jobs.c.version).join(held, held.c.id == jobs.c.id).where(mine, held.c.unique_key.is_not(None))
         if found := [(row.id, row.version) for row in tx.connection.execute(query)]:
             yield found
@@ -176,7 +180,7 @@ def break_the_token_of_releases(monkeypatch: pytest.MonkeyPatch) -> None:
     release = releases.release_row
 
     def keep(tx: Transaction, row: Row[Any]) -> int:
-        table = tx.tables.streams
+        table = spark_tables(tx.tables).streams
         last = tx.connection.execute(position.batches_between(tx.store, row.id, row.allocated, row.allocated)).first()
         back = release(tx, row)
         claim = row.acked_claim if last is None else last.claim
@@ -205,7 +209,7 @@ def break_the_look_before_the_deletion(monkeypatch: pytest.MonkeyPatch, dialect:
         connection.execute(delete(jobs).where(jobs.c.id.in_(ids)))
         return len(ids)
 
-    monkeypatch.setattr(type(dialect), "move_to_held", move_to_held)
+    monkeypatch.setattr(type(SparkDialect.of(dialect)), "move_to_held", move_to_held)
 
 
 class TestStreams:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from queue_db.store import Transaction, ranges
+from queue_db.spark.ranges import store as ranges
+from queue_db.store import Transaction
 from tests.plans import planner
 from tests.plans.filling import fill
 from tests.plans.harness import DAY, Crowd

@@ -10,7 +10,8 @@ from sqlalchemy import event
 
 from queue_db import JobDeadError, JobNotFoundError, Queue, QueueDB, State, Verdict
 from queue_db.model import RetainedResult
-from queue_db.store import Transaction, streams
+from queue_db.spark.streams import store as streams
+from queue_db.store import Transaction
 from queue_db.testing import SettableClock, counted_statements
 
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from queue_db.errors import ArgumentError
+from queue_db.feeds.store.messages import NewMessage
 from queue_db.routes.conditions import CONDITION_DEPTH, EXAMPLE, ConditionError, check, content, content_of, holds
-from queue_db.store.feeds.messages import NewMessage
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from queue_db import QueueDB
 from queue_db.routes import router
 from queue_db.routes.patterns import matches
 from queue_db.routes.plan import Plan, Step
-from queue_db.store.routes import HOPS, WalkRow
+from queue_db.routes.store import HOPS, WalkRow
 
 
 def _copies(db: QueueDB, routed: str) -> int:

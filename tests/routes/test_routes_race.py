@@ -12,8 +12,10 @@ from sqlalchemy import func, select
 
 from queue_db import QueueDB
 from queue_db.errors import TransientStorageError
+from queue_db.routes import store as routes
 from queue_db.routes.router import Done, Item, Router
-from queue_db.store import Transaction, routes
+from queue_db.routes.tables import route_tables
+from queue_db.store import Transaction
 
 OpenDB = Callable[..., QueueDB]
 
@@ -126,7 +128,7 @@ def test_a_first_count_that_an_old_snapshot_hides_is_not_lost(
     db.routes.subscribe(routed, routed)
     counted, late = 1, open_db()
     with late.database.engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
-        connection.execute(select(func.count()).select_from(late.store.tables.feeds.counts))
+        connection.execute(select(func.count()).select_from(route_tables(late.store.tables).counts))
         db.topic(routed).publish("n", 1)
         try:
             late.topic(routed).publish("n", 2, using=connection)

@@ -12,6 +12,7 @@ from sqlalchemy import update
 from queue_db import QueueDB
 from queue_db.feeds import Feed
 from queue_db.feeds.position import Position
+from queue_db.feeds.tables import feed_tables
 from queue_db.service import Settings, paging
 from queue_db.service.pages import newest
 from queue_db.service.pages.feeds import MOST, MOST_CURSORS
@@ -95,7 +96,7 @@ def test_text_is_text_shortened_and_masked(db: QueueDB, name: str, client: httpx
 
 def test_a_message_that_cannot_be_decoded(db: QueueDB, name: str, client: httpx2.Client) -> None:
     db.feed(name).publish(name, {"password": "s3cr3t"})
-    table = db.store.tables.feeds.messages
+    table = feed_tables(db.store.tables).messages
     broken = update(table).where(table.c.kind == name).values(payload='{"password": "s3cr3t"')
     db.core.write(lambda tx: tx.connection.execute(broken))
     page = look(client, f"/feeds/{name}")

@@ -23,8 +23,8 @@ from typer.testing import CliRunner
 from queue_db import QueueDB, __version__
 from queue_db.cli.app import app
 from queue_db.cli.lasting import started
-from queue_db.cli.serve import _note_access
 from queue_db.service import Settings
+from queue_db.service.cli import _note_access
 from queue_db.service.requests import Service
 from queue_db.tokens import SCOPES, Tokens
 from tests.patience import PATIENCE, wait_for

@@ -23,9 +23,10 @@ from queue_db import QueueDB
 from queue_db.backoff import constant
 from queue_db.errors import ConfigurationError, UnsupportedError
 from queue_db.outcomes import Dead, Retry
+from queue_db.routes import store as routes
+from queue_db.routes.tables import route_tables
 from queue_db.service import webhooks
 from queue_db.service.webhooks import RefusedAddressError, Sender, deliver, is_public, key_of
-from queue_db.store import routes
 from queue_db.worker import Worker
 from tests.patience import HOURS, PATIENCE
 
@@ -296,7 +297,7 @@ def test_an_action_of_a_later_version_is_not_skipped(db: QueueDB, name: str) -> 
     db.routes.set(name, count=name)
     db.routes.subscribe(name, name, form="exact")
     with db.database.begin() as connection:
-        connection.execute(update(db.core.store.tables.feeds.definitions).values(action="later"))
+        connection.execute(update(route_tables(db.core.store.tables).definitions).values(action="later"))
     with pytest.raises(UnsupportedError, match="later"):
         db.topic(name).publish("n")
 

@@ -6,7 +6,8 @@ import pytest
 from sqlalchemy import update
 
 from queue_db.errors import StreamFencedError
-from queue_db.store import streams
+from queue_db.spark.streams import store as streams
+from queue_db.spark.tables import spark_tables
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def test_expired_streams_are_released(ask, db, queue, session):
     assert "no stream chosen: give its name, or else --expired" in ask("streams", "release", "--yes", status=2).err
     ask("streams", "release", "--expired", "--yes")
     assert queue.stats().held == 3
-    kept = db.store.tables.streams
+    kept = spark_tables(db.store.tables).streams
     with db.database.begin() as connection:
         connection.execute(update(kept).where(kept.c.name == session.name).values(retention=0))
     released = ask("streams", "release", "--expired", "--yes", "--json").records

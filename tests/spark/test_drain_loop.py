@@ -11,7 +11,7 @@ from sqlalchemy import func, select, update
 from queue_db import QueueDB
 from queue_db.spark.drain_loop import DrainLoop, Limits, OfKind
 from queue_db.spark.drain_rounds import leased
-from queue_db.store import streams
+from queue_db.spark.streams import store as streams
 from queue_db.strategies import known_strategies, strategy_for
 from tests.patience import HOURS, PATIENCE, wait_for
 

@@ -17,12 +17,15 @@ from pyspark.sql.types import StructType
 from sqlalchemy import delete, func, select
 
 from queue_db import QueueDB
+from queue_db.feeds.store import rows
+from queue_db.feeds.tables import feed_tables
 from queue_db.spark import feed_reader, feed_stream_reader
+from queue_db.spark.feeds.store import ranges
 from queue_db.spark.masked_errors import SparkTaskError
 from queue_db.spark.rows import MESSAGES
 from queue_db.spark.source import QueueDataSource
+from queue_db.spark.tables import spark_tables
 from queue_db.spark.writer import Staged
-from queue_db.store.feeds import ranges, rows
 from queue_db.testing import SettableClock
 
 Make = Callable[..., Any]
@@ -296,7 +299,7 @@ class TestCheckpointsThatDoNotFit:
 
     def test_rows_that_were_deleted_by_hand(self, begun: Any, db: QueueDB, name: str) -> None:
         reader, start, end = begun
-        messages = db.store.tables.feeds.messages
+        messages = feed_tables(db.store.tables).messages
         with db.database.begin() as connection:
             feed = reader.partitions(start, end)[0].feed
             connection.execute(messages.delete().where(messages.c.feed == feed, messages.c.seq == 2))
@@ -524,7 +527,7 @@ class TestBatch:
 
     def test_rows_that_were_deleted_by_hand_are_missed(self, read: Make, publish: Make, db: QueueDB) -> None:
         publish(3)
-        messages = db.store.tables.feeds.messages
+        messages = feed_tables(db.store.tables).messages
         with db.database.begin() as connection:
             connection.execute(delete(messages).where(messages.c.seq == 2))
         with pytest.raises(SparkTaskError, match="deleted by hand"):
@@ -594,7 +597,7 @@ def much(letter: str) -> list[str]:
 
 
 def count(db: QueueDB, table: str, *where: Callable[[Any], Any]) -> int:
-    one = getattr(db.store.tables, table)
+    one = getattr(spark_tables(db.store.tables), table)
     with db.database.engine.connect() as connection:
         return connection.execute(select(func.count()).select_from(one).where(*(make(one.c) for make in where))).scalar_one()
 

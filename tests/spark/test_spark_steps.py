@@ -20,6 +20,7 @@ from queue_db.spark.masked_errors import SparkTaskError
 from queue_db.spark.rows import SCHEMA as SCHEMA_READ
 from queue_db.spark.source import QueueDataSource
 from queue_db.spark.stream_reader import StreamReader
+from queue_db.spark.tables import spark_tables
 from queue_db.spark.writer import BatchWriter, Staged, StreamWriter
 
 SCHEMA = StructType().add("payload", "string")
@@ -94,13 +95,13 @@ def numbers(rows: list[dict[str, Any]]) -> list[int]:
 
 
 def count(db: QueueDB, table: str, *where: Callable[[Any], Any]) -> int:
-    one = getattr(db.store.tables, table)
+    one = getattr(spark_tables(db.store.tables), table)
     with db.database.engine.connect() as connection:
         return connection.execute(select(func.count()).select_from(one).where(*(make(one.c) for make in where))).scalar_one()
 
 
 def row_of_stream(db: QueueDB, name: str) -> Any:
-    streams = db.store.tables.streams
+    streams = spark_tables(db.store.tables).streams
     with db.database.engine.connect() as connection:
         return connection.execute(select(streams).where(streams.c.name == name)).one()
 
@@ -232,7 +233,7 @@ class TestStreamReader:
             reader = stream(stream=one)
             start = reader.initialOffset()
             offsets[one] = reader.latestOffset(start, ReadMaxRows(2))
-        streams = db.store.tables.streams
+        streams = spark_tables(db.store.tables).streams
         with db.database.engine.begin() as connection:
             connection.execute(streams.update().where(streams.c.queue == name).values(seen_at=0))
         stream().commit(offsets[name])
@@ -460,7 +461,7 @@ class TestStreamWriter:
         one = stream_writer()
         for batch in (99, 100, 199, 200, 201):
             one.commit([Staged(0, 0, 0, name)], batch)
-        published = db.store.tables.published
+        published = spark_tables(db.store.tables).published
         with db.database.engine.connect() as connection:
             kept = connection.execute(select(published.c.version).where(published.c.app == f"query:{name}")).scalars().all()
         assert sorted(kept) == [100, 199, 200, 201]

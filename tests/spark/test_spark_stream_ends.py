@@ -10,6 +10,7 @@ from sqlalchemy import update
 
 from queue_db import QueueDB
 from queue_db.spark import complete_on_commit, register
+from queue_db.spark.tables import spark_tables
 
 TWO = pytest.mark.parametrize("kind", ["sqlite", "postgresql"], scope="session")
 ONE = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
@@ -119,7 +120,7 @@ def test_a_stopped_query_is_completed_by_its_checkpoint(name, db, stopped, tmp_p
 @TWO
 def test_a_query_that_comes_back_late_completes_what_it_has_committed(url, name, db, stopped, start, sink, written):
     """Its retention is over, and it was not released: its own return must not give its written jobs back."""
-    streams = db.store.tables.streams
+    streams = spark_tables(db.store.tables).streams
     with db.database.begin() as connection:
         connection.execute(update(streams).where(streams.c.name == name).values(seen_at=0))
     start(sink).awaitTermination()

@@ -10,28 +10,17 @@ from unittest import mock
 
 from queue_db.dialects import Dialect
 from queue_db.errors import TransientStorageError
+from queue_db.feeds.store import claims, messages, ranking, span_claims, spans
+from queue_db.feeds.store.message_jobs import MessageJob
+from queue_db.feeds.store.messages import NewMessage
+from queue_db.feeds.store.rows import FeedRow
+from queue_db.feeds.store.span_claims import SpanRequest
 from queue_db.model import Capability, ClaimRequest, ClaimResult, Completion, Group, NewJob, ProgressReport, Range
 from queue_db.removal import Delete, DeleteMark, LockThenDelete
-from queue_db.store import (
-    Transaction,
-    callbacks,
-    dependents,
-    groups,
-    history,
-    lease,
-    metrics,
-    progress,
-    reschedule,
-    settle,
-    streams,
-)
+from queue_db.spark.streams import store as streams
+from queue_db.store import Transaction, callbacks, dependents, groups, history, lease, metrics, progress, reschedule, settle
 from queue_db.store.callbacks import Departure
 from queue_db.store.enqueue import OnDuplicate, insert_jobs, load_jobs
-from queue_db.store.feeds import claims, messages, ranking, span_claims, spans
-from queue_db.store.feeds.message_jobs import MessageJob
-from queue_db.store.feeds.messages import NewMessage
-from queue_db.store.feeds.rows import FeedRow
-from queue_db.store.feeds.span_claims import SpanRequest
 from queue_db.store.lease import CandidateWindow, Lock, Order
 from queue_db.store.schema import BLOCKED
 from queue_db.strategies.locking import Pessimistic

@@ -22,7 +22,7 @@ from queue_db.dialects import Dialect, dialect_for, direct, prepared
 from queue_db.dialects.transactions import PooledConnection, own
 from queue_db.store import Store
 from queue_db.store.schema import tables
-from queue_db.store.wakeups import FeedNotifications, Notifications
+from queue_db.store.wakeups import Notifications
 from tests.sql.layout import fingerprint
 
 #: Name of the folder → URL, and the server that the statements are written for.
@@ -43,6 +43,9 @@ _CONTROL = re.compile(r"\s*(BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|DEALLOCATE)\
 _MUTATED = re.compile(r"\bx(?:_|ǁ[^ǁ]+ǁ)(\w+)__mutmut_\w+$")
 
 _PREPARE = re.compile(r"(?:DEALLOCATE \w+; )?PREPARE (\w+) \(.*?\) AS ", re.DOTALL)
+
+# The store and the dialects of the queue, and those of slices.
+_OURS = re.compile(r"queue_db\.(?:\w+\.)*(?:store|dialects)(?:\.|$)")
 
 # Frames that hand statements on.
 _CARRIERS = frozenset({"fetch", "execute", "execute_many", "load", "render", "begin", "_run", "change"})
@@ -216,7 +219,7 @@ def _senders() -> tuple[str, ...]:
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
         name = _MUTATED.sub(r"\1", frame.f_code.co_qualname)
-        ours = module.startswith(("queue_db.store.", "queue_db.dialects."))
+        ours = _OURS.match(module)
         if ours and not module.endswith((".direct", ".prepared", ".transactions")) and name.rpartition(".")[2] not in _CARRIERS:
             place = f"{module.removeprefix('queue_db.')}.{name.partition('.<locals>')[0]}"
             if place not in found:
@@ -337,7 +340,6 @@ def place(name: str) -> Place:
         dialect.capabilities(sql),
         # By a clock on which each is due.
         notifications=Notifications(dialect, ours, clock=count().__next__),
-        feed_notifications=FeedNotifications(dialect, ours),
     )
     made.append(Place(name, engine, store))
     return made[0]

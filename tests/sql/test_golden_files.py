@@ -14,7 +14,8 @@ from sqlalchemy import event
 
 from queue_db import Optimistic, QueueDB, UnsupportedError
 from queue_db.model import ProgressReport, RetainedResult
-from queue_db.store import LowWaterMarks, Transaction, streams
+from queue_db.spark.streams import store as streams
+from queue_db.store import LowWaterMarks, Transaction
 from queue_db.strategies import known_strategies
 from tests.sql import golden
 from tests.sql.layout import fingerprint, laid_out

@@ -18,7 +18,6 @@ from queue_db.dialects import Dialect, claim_sql, direct
 from queue_db.dialects.bulk import Bulk
 from queue_db.dialects.claim_sql import ClaimText, Lock, Order, Shape
 from queue_db.dialects.clock import now_us
-from queue_db.dialects.lab import Laboratory
 from queue_db.dialects.seam import ClaimSeam
 from queue_db.leased_job import LeasedJob
 from queue_db.model import ClaimRequest, ClaimResult
@@ -40,9 +39,9 @@ def members(owner: type) -> set[str]:
 
 def test_the_claim_seam_has_few_members() -> None:
     assert len(members(ClaimSeam)) <= MEMBERS, sorted(members(ClaimSeam))
-    # Those of Spark and of the comparison are apart.
+    # Those of slices are apart.
     assert not members(Dialect)
-    assert not members(ClaimSeam) & (members(Bulk) | members(Laboratory))
+    assert not members(ClaimSeam) & members(Bulk)
 
 
 def test_the_pairs_of_a_statement_are_written_in_one_place() -> None:

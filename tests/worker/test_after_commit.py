@@ -14,6 +14,8 @@ from sqlalchemy import text
 
 from queue_db import DuplicateJobError, Queue, QueueDB, StorageError, TransientStorageError, Verdict
 from queue_db.database.database import Run
+from queue_db.feeds.notifications import notifications_of
+from queue_db.spark.streams.deaths import Buried, run_batch
 from queue_db.store import Transaction, settle
 
 
@@ -229,14 +231,13 @@ def test_the_deaths_of_a_batch_are_reported_also_if_a_listener_raises(db: QueueD
     died: list[int] = []
     db.core.deaths.add(lambda death: died.append(death.job.id))
 
-    def work(tx: Transaction) -> None:
+    def work(tx: Transaction, buried: Buried) -> None:
         row: Any = SimpleNamespace(id=7, queue=name, kind="mail", attempts=1, max_attempts=1, last_error="no use")
-        assert tx.buried is not None
-        tx.buried[row.id] = row
+        buried[row.id] = row
         tx.wake(name)
 
     with pytest.raises(TransientStorageError) as raised:
-        db.core.run_batch(Run("complete"), work)
+        run_batch(db.core, Run("complete"), work)
     assert raised.value is broken
     assert died == [7]
 
@@ -267,15 +268,14 @@ def test_the_deaths_of_a_batch_are_reported_also_if_its_commit_was_not_answered(
     db.core.deaths.add(lambda death: died.append(death.job.id))
     runs: list[Transaction] = []
 
-    def work(tx: Transaction) -> None:
+    def work(tx: Transaction, buried: Buried) -> None:
         runs.append(tx)
         if len(runs) == 1:  # the second one finds the batch completed
-            assert tx.buried is not None
             row: Any = SimpleNamespace(id=7, queue=name, kind="mail", attempts=1, max_attempts=1, last_error="no use")
-            tx.buried[row.id] = row
+            buried[row.id] = row
 
     unanswered()
-    db.core.run_batch(Run("complete", repeatable=True), work)
+    run_batch(db.core, Run("complete", repeatable=True), work)
     assert len(runs) == 2
     assert died == [7]
 
@@ -332,6 +332,6 @@ def test_a_route_wakes_workers_before_feeds_are_numbered(db: QueueDB, name: str)
         assert db.routes.subscribe(name, route, form="exact")
     calls: list[str] = []
     db.notifications.add(calls.append)
-    db.core.feed_notifications.add(calls.append)
+    notifications_of(db.store).add(calls.append)
     assert db.topic(name).publish("mail") == 2
     assert calls == [f"{name}-work", f"{name}-out"]

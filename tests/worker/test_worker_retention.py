@@ -13,7 +13,7 @@ import pydantic
 import pytest
 
 from queue_db import ArgumentError, JobNotFoundError
-from queue_db.store.feeds import messages
+from queue_db.feeds.store import messages
 from queue_db.testing import drain
 from queue_db.worker import Worker
 from queue_db.worker.maintenance import AGAIN, PRUNE_DEAD_LIMIT, prune_dead, trim_feeds

@@ -15,7 +15,7 @@ from queue_db.service.refusals import missing
 from queue_db.service.requests import Db, Manager, Reader, record
 from queue_db.service.shapes import JobCount, clean
 from queue_db.service.times import Time
-from queue_db.streams import Stream
+from queue_db.spark.streams.registry import Stream
 
 router = APIRouter(tags=["streams"])
 

@@ -7,41 +7,36 @@ job. All times are BIGINT microseconds since 1970, UTC, by the database's clock.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from sqlalchemy import MetaData, Table
 
 from queue_db.errors import ArgumentError
-from queue_db.store.schema import feeds, groups, jobs, service, streams, workers
+from queue_db.slices import slices
+from queue_db.store.schema import groups, jobs, service, workers
 from queue_db.store.schema.columns import (
-    APP_LENGTH,
     BLOCKED,
     CLASS_LENGTH,
-    CLIENT_LENGTH,
-    COUNTED_KEY_LENGTH,
-    COUNTER_LENGTH,
     CURSOR_LENGTH,
     DEFAULT_KIND,
     DEFAULT_MAX_ATTEMPTS,
     DONE_ACTION_LENGTH,
     FEED_LENGTH,
-    FEED_TOKEN_LENGTH,
     IDENTIFIER,
     KEY_LENGTH,
     KIND_LENGTH,
     MARKED,
     NEVER,
     NOTE_LENGTH,
-    PATTERN_LENGTH,
     POSTGRESQL_CHURN,
     QUEUE_LENGTH,
-    ROUTE_LENGTH,
     RULE_LENGTH,
     SAMPLE_LENGTH,
     SCHEDULE_LENGTH,
     SCOPES_LENGTH,
-    STREAM_LENGTH,
     STRIPES,
     TARGET_LENGTH,
     TOKEN_LENGTH,
@@ -50,16 +45,11 @@ from queue_db.store.schema.columns import (
     WORKER_LENGTH,
     ZONE_LENGTH,
 )
-from queue_db.store.schema.feeds import FeedTables
 from queue_db.store.schema.service import COUNTS, DEPTHS, ServiceTables
 
 __all__ = [
-    "APP_LENGTH",
     "BLOCKED",
     "CLASS_LENGTH",
-    "CLIENT_LENGTH",
-    "COUNTED_KEY_LENGTH",
-    "COUNTER_LENGTH",
     "COUNTS",
     "CURSOR_LENGTH",
     "DEFAULT_KIND",
@@ -67,22 +57,18 @@ __all__ = [
     "DEPTHS",
     "DONE_ACTION_LENGTH",
     "FEED_LENGTH",
-    "FEED_TOKEN_LENGTH",
     "HEAD",
     "KEY_LENGTH",
     "KIND_LENGTH",
     "MARKED",
     "NEVER",
     "NOTE_LENGTH",
-    "PATTERN_LENGTH",
     "POSTGRESQL_CHURN",
     "QUEUE_LENGTH",
-    "ROUTE_LENGTH",
     "RULE_LENGTH",
     "SAMPLE_LENGTH",
     "SCHEDULE_LENGTH",
     "SCOPES_LENGTH",
-    "STREAM_LENGTH",
     "STRIPES",
     "TARGET_LENGTH",
     "TOKEN_LENGTH",
@@ -90,7 +76,6 @@ __all__ = [
     "TOPIC_LENGTH",
     "WORKER_LENGTH",
     "ZONE_LENGTH",
-    "FeedTables",
     "ServiceTables",
     "Tables",
     "tables",
@@ -107,11 +92,6 @@ class Tables:
     metadata: MetaData
     jobs: Table
     dead: Table
-    staged: Table
-    published: Table
-    streams: Table
-    batches: Table
-    held: Table
     queues: Table
     shares: Table
     workers: Table
@@ -122,8 +102,9 @@ class Tables:
     callbacks: Table
     windows: Table
     samples: Table
-    feeds: FeedTables
     service: ServiceTables
+    #: What each slice has added: :mod:`queue_db.slices`.
+    slices: Mapping[str, Any]
     #: Alembic's table, one for each pair of tables, so that two stores live side by side.
     version: str
 
@@ -158,11 +139,6 @@ def _tables(name: str, schema: str | None) -> Tables:
         metadata,
         jobs.jobs(name, metadata),
         jobs.dead(name, metadata),
-        streams.staged(name, metadata),
-        streams.published(name, metadata),
-        streams.streams(name, metadata),
-        streams.batches(name, metadata),
-        streams.held(name, metadata),
         workers.queues(name, metadata),
         workers.shares(name, metadata),
         workers.workers(name, metadata),
@@ -173,7 +149,7 @@ def _tables(name: str, schema: str | None) -> Tables:
         groups.callbacks(name, metadata),
         groups.windows(name, metadata),
         groups.samples(name, metadata),
-        feeds.feed_tables(name, metadata),
         service.service_tables(name, metadata),
+        {slice_name: one.tables(name, metadata) for slice_name, one in slices().items()},
         f"{name}_schema_version",
     )

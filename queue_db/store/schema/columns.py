@@ -14,8 +14,6 @@ KIND_LENGTH = 100
 KEY_LENGTH = 200
 WORKER_LENGTH = 100
 TOKEN_LENGTH = 36
-APP_LENGTH = 200
-STREAM_LENGTH = 100
 SCHEDULE_LENGTH = 100
 RULE_LENGTH = 200
 ZONE_LENGTH = 64
@@ -24,18 +22,8 @@ NOTE_LENGTH = 200
 SAMPLE_LENGTH = 40
 FEED_LENGTH = 100
 CURSOR_LENGTH = 100
-CLIENT_LENGTH = 100
-ORDERING_LENGTH = 20
-FEED_TOKEN_LENGTH = 8
 TOPIC_LENGTH = 250  # a feed and a kind, with a dot between them
-PATTERN_LENGTH = 200
-LIKE_LENGTH = 2 * PATTERN_LENGTH  # each character of a pattern may need an escape
-FORM_LENGTH = 10
-ROUTE_LENGTH = 100
-ACTION_LENGTH = 10
 SHA_LENGTH = 64
-COUNTER_LENGTH = 100
-COUNTED_KEY_LENGTH = 255
 TOKEN_NAME_LENGTH = 100
 SCOPES_LENGTH = 100
 DONE_ACTION_LENGTH = 40
@@ -44,7 +32,7 @@ TARGET_LENGTH = 250
 DEFAULT_KIND = "default"
 DEFAULT_MAX_ATTEMPTS = 25
 
-#: The due time of a job that keeps its row while a stream holds it. The year 9998 never comes, can be displayed, and no user delays
+#: The due time of a job that keeps its row while a slice holds it. The year 9998 never comes, can be displayed, and no user delays
 #: a job to just this microsecond.
 NEVER = 253_355_317_443_020_109
 

@@ -10,6 +10,7 @@ from sqlalchemy import func, select
 
 from queue_db.db import QueueDB
 from queue_db.errors import PositionError
+from queue_db.feeds.tables import feed_tables
 from queue_db.model import FeedOrdering, Verdict
 from queue_db.testing.clock import SettableClock
 from queue_db.testing.statements import counted_statements
@@ -78,7 +79,7 @@ def several_groups(db: QueueDB, name: str, ordering: FeedOrdering) -> Iterator[l
 
 def rows(db: QueueDB, feed: int) -> dict[str, int]:
     """Table → how many rows it has of a feed; without those that have none."""
-    tables = db.store.tables.feeds
+    tables = feed_tables(db.store.tables)
     of = {"feeds": tables.feeds.c.id} | {
         name: getattr(tables, name).c.feed for name in ("inbox", "messages", "cursors", "spans", "claims")
     }

@@ -9,6 +9,7 @@ from sqlalchemy import insert, literal, select, update
 
 from queue_db import QueueDB
 from queue_db.feeds import Span
+from queue_db.feeds.tables import feed_tables
 from tests.plans import planner
 from tests.plans.harness import DAY, Crowd
 from tests.plans.planner import STATES
@@ -25,7 +26,7 @@ OPEN = 1_000
 
 def wait(db: QueueDB, feed: int, there: int, upto: int) -> None:
     """Copy the messages of a feed until ``upto`` have numbers."""
-    tables = db.store.tables.feeds
+    tables = feed_tables(db.store.tables)
     messages, feeds = tables.messages, tables.feeds
     copied = [column for column in messages.c if column.name != "seq"]
     while there < upto:
@@ -39,7 +40,7 @@ def wait(db: QueueDB, feed: int, there: int, upto: int) -> None:
 
 def leased(db: QueueDB, feed: int, until: int) -> None:
     """Open spans, whose leases have not ended."""
-    spans = db.store.tables.feeds.spans
+    spans = feed_tables(db.store.tables).spans
     row = {"feed": feed, "high": 2**40, "version": 1, "attempts": 1, "until": until}
     with db.database.begin() as connection:
         for name in ("mailers", "others"):
@@ -53,7 +54,7 @@ def test_a_claim_touches_no_more_before_many_messages_than_before_few(
 ) -> None:
     crowd = make_table()
     with crowd.open() as db:
-        tables = db.store.tables.feeds
+        tables = feed_tables(db.store.tables)
         watched = (tables.messages, tables.spans, tables.inbox)
         db.feeds.set("orders", ordering=ordering)
         feed = db.feed("orders")

@@ -7,6 +7,7 @@ import pytest
 
 from queue_db import ConfigurationError, LeasedJob
 from queue_db.feeds import SharedCursor
+from queue_db.feeds.notifications import notifications_of
 from queue_db.feeds.waiting import Waiting
 from queue_db.worker import Summary, Worker
 from tests.patience import PATIENCE, wait_for
@@ -23,7 +24,7 @@ def waiting_of(worker, cursor):
 
 def in_process(db):
     """Who is notified of new messages in this process."""
-    return db.core.feed_notifications._listeners
+    return notifications_of(db.store)._listeners
 
 
 @pytest.fixture

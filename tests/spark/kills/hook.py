@@ -158,7 +158,7 @@ class Finder(importlib.abc.MetaPathFinder):
     WRAPPERS = {  # noqa: RUF012 - it is never changed
         "queue_db.database.database": _wrap_database,
         "queue_db.spark.results": _wrap_results,
-        "queue_db.store.streams": _wrap_streams,
+        "queue_db.spark.streams.store": _wrap_streams,
     }
 
     def find_spec(self, fullname, path, target=None):

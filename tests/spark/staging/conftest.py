@@ -11,10 +11,12 @@ import pytest
 from sqlalchemy import func, select
 
 from queue_db import QueueDB
-from queue_db.dialects.chunks import pack
-from queue_db.store import Transaction, staging
+from queue_db.spark.staging import store as staging
+from queue_db.spark.staging.chunks import pack
+from queue_db.spark.staging.store import Load, Published
+from queue_db.spark.tables import spark_tables
+from queue_db.store import Transaction
 from queue_db.store.enqueue import OnDuplicate
-from queue_db.store.staging import Load, Published
 from tests.handles import Handles
 
 
@@ -103,7 +105,7 @@ def ledger(db: QueueDB, entry: Load) -> Published | None:
 
 def staged(db: QueueDB, *attempts: Attempt) -> int:
     """The number of their staged chunks."""
-    table = db.store.tables.staged
+    table = spark_tables(db.store.tables).staged
     query = select(func.count()).where(table.c.attempt.in_([attempt.number for attempt in attempts]))
     return db.database.run(lambda connection: connection.execute(query).scalar_one(), name="staged", write=False)
 

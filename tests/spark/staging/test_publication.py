@@ -11,10 +11,12 @@ import pytest
 from sqlalchemy import Connection, create_engine, delete, func, select
 
 from queue_db import DuplicateJobError, QueueDB
-from queue_db.dialects.chunks import small, whole
 from queue_db.errors import StagingError
-from queue_db.store import Transaction, staging
-from queue_db.store.staging import Load, Published
+from queue_db.spark.staging import store as staging
+from queue_db.spark.staging.chunks import small, whole
+from queue_db.spark.staging.store import Load, Published
+from queue_db.spark.tables import spark_tables
+from queue_db.store import Transaction
 from tests.spark.staging.conftest import (
     Attempt,
     chunk_of,
@@ -152,7 +154,7 @@ class TestMissing:
         self, db: QueueDB, entry: staging.Load, staged_both: tuple[Attempt, Attempt], what: str
     ) -> None:
         first, second = staged_both
-        table = db.store.tables.staged
+        table = spark_tables(db.store.tables).staged
         gone = {
             "a chunk": [(table.c.attempt == first.number) & (table.c.place == 0)],
             "an attempt": [table.c.attempt == second.number],

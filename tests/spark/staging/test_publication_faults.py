@@ -9,7 +9,8 @@ from sqlalchemy import event, make_url, text
 
 from queue_db import QueueDB, StorageError
 from queue_db.errors import StagingError
-from queue_db.store.staging import Published
+from queue_db.spark.staging.store import Published
+from queue_db.spark.tables import spark_tables
 from tests.faults.conftest import WAITS
 from tests.servers import Server, provide
 from tests.servers.proxy import Proxy
@@ -71,7 +72,7 @@ class TestNetwork:
         # The task fails, and Spark runs it again under another number.
         assert publish(db, load(name, name), stage(far, ["1"])) == Published(1, 0)
         assert payloads(db, name) == ["1"]
-        table = db.store.tables.staged
+        table = spark_tables(db.store.tables).staged
         with db.database.begin() as connection:
             assert connection.execute(table.delete().where(table.c.attempt == number)).rowcount == 1
 

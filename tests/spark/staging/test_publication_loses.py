@@ -9,8 +9,8 @@ import pytest
 
 from queue_db import QueueDB
 from queue_db.errors import StagingError
+from queue_db.spark.staging.store import Published
 from queue_db.store.base import Transaction
-from queue_db.store.staging import Published
 from tests.races.interleaving import Loser, at_once, between, open_transaction
 from tests.spark.staging.conftest import (
     discard,

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from queue_db import QueueDB
-from queue_db.dialects import chunks
-from queue_db.dialects.base import Dialect
-from queue_db.dialects.chunks import FIELDS, pack, unpack
+from queue_db.spark.dialects import SparkDialect
+from queue_db.spark.staging import chunks
+from queue_db.spark.staging import store as staging
+from queue_db.spark.staging.chunks import FIELDS, pack, unpack
+from queue_db.spark.staging.store import Published
 from queue_db.spark.target import target_of
-from queue_db.store import staging
-from queue_db.store.staging import Published
 from queue_db.testing import SettableClock
 from tests.spark.staging.conftest import jobs_of, load, load_at_once, publish, stage
 
@@ -53,7 +53,7 @@ WAYS = ["by the database", "one by one for its keys", "one by one for want of a 
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, db: QueueDB, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == WAYS[2]:
-        monkeypatch.setattr(type(db.database.dialect), "unpacked", Dialect.unpacked)
+        monkeypatch.setattr(type(SparkDialect.of(db.database.dialect)), "unpacked", SparkDialect.unpacked)
     elif request.param == WAYS[0]:
 
         def refuse(*_: Any) -> int:

@@ -12,9 +12,10 @@ import pytest
 from sqlalchemy import Connection, Engine, Row, delete, event, insert, select
 
 from queue_db import QueueDB
-from queue_db.store import streams
-from queue_db.store.ranges import COLUMNS
-from queue_db.store.streams import Offset, Part, Session
+from queue_db.spark.ranges.store import COLUMNS
+from queue_db.spark.streams import store as streams
+from queue_db.spark.streams.store import Offset, Part, Session
+from queue_db.spark.tables import spark_tables
 from queue_db.testing import SettableClock
 from tests.handles import Handles
 
@@ -140,13 +141,14 @@ class Snapshot:
 
 def snapshot(db: QueueDB, queue: str) -> Snapshot:
     tables = db.store.tables
-    mine = select(tables.streams.c.id).where(tables.streams.c.queue == queue)
+    ours = spark_tables(tables)
+    mine = select(ours.streams.c.id).where(ours.streams.c.queue == queue)
     parts = {
         tables.jobs: tables.jobs.c.queue == queue,
         tables.dead: tables.dead.c.queue == queue,
-        tables.streams: tables.streams.c.queue == queue,
-        tables.batches: tables.batches.c.stream.in_(mine),
-        tables.held: tables.held.c.stream.in_(mine),
+        ours.streams: ours.streams.c.queue == queue,
+        ours.batches: ours.batches.c.stream.in_(mine),
+        ours.held: ours.held.c.stream.in_(mine),
     }
     queries = [select(table).where(where).order_by(*table.primary_key.columns) for table, where in parts.items()]
     return db.database.run(
@@ -157,18 +159,21 @@ def snapshot(db: QueueDB, queue: str) -> Snapshot:
 def restore(db: QueueDB, queue: str, saved: Snapshot) -> None:
     """Put everything back as a backup knows it."""
     tables = db.store.tables
+    ours = spark_tables(tables)
     now = snapshot(db, queue)
     numbers = {row.id for row in [*now.streams, *saved.streams]}
 
     def work(connection: Connection) -> None:
-        for table in (tables.held, tables.batches):
+        for table in (ours.held, ours.batches):
             connection.execute(delete(table).where(table.c.stream.in_(numbers)))
-        for table in (tables.streams, tables.jobs, tables.dead):
+        for table in (ours.streams, tables.jobs, tables.dead):
             connection.execute(delete(table).where(table.c.queue == queue))
         for name in ("jobs", "dead", "streams", "batches", "held"):
             rows: Sequence[Row[Any]] = getattr(saved, name)
             if rows:
-                connection.execute(insert(getattr(tables, name)), [dict(row._mapping) for row in rows])
+                connection.execute(
+                    insert(getattr(tables if name in ("jobs", "dead") else ours, name)), [dict(row._mapping) for row in rows]
+                )
 
     db.database.run(work, name="restore")
     assert snapshot(db, queue) == saved

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from queue_db import QueueDB
-from queue_db.dialects import mysql
+from queue_db.spark.dialects import mysql
+from queue_db.spark.ranges import store as ranges
 from queue_db.spark.rows import SCHEMA, RowShape
 from queue_db.spark.target import target_of
-from queue_db.store import ranges
 from tests.spark.staging.test_staged_contents import CONTENTS
 from tests.spark.streams.conftest import enqueue
 
@@ -21,12 +20,12 @@ EVERYTHING = [*CONTENTS.values(), ",", '"', '""', ",,\n,", "x" * 100_000]
 
 @pytest.fixture
 def reader(url: str) -> Iterator[QueueDB]:
-    with target_of(url).open(csv=True) as opened:
+    with target_of(url).open() as opened:
         yield opened
 
 
-def read(db: QueueDB, name: str, limit: int = 5000, after: int = 0) -> ranges.Rows:
-    work = partial(ranges.jobs, queue=name, after=after, high=2**62, limit=limit)
+def read(db: QueueDB, name: str, limit: int = 5000, after: int = 0, *, csv: bool = True) -> ranges.Rows:
+    work = partial(ranges.jobs, queue=name, after=after, high=2**62, limit=limit, csv=csv)
     return db.database.run(work, store=db.store, name="read", write=False)
 
 
@@ -42,8 +41,10 @@ def test_rows_are_csv_where_the_database_can_write_it(reader: QueueDB, filled: s
     assert isinstance(read(reader, filled), bytes) is not url.startswith("sqlite")
 
 
-def test_rows_from_csv_equal_rows_from_tuples(db: QueueDB, reader: QueueDB, filled: str) -> None:
-    plain, quick = (RowShape(SCHEMA).batch(read(one, filled), {"queue": filled}, ranges.COLUMNS)[0] for one in (db, reader))
+def test_rows_from_csv_equal_rows_from_tuples(reader: QueueDB, filled: str) -> None:
+    plain, quick = (
+        RowShape(SCHEMA).batch(read(reader, filled, csv=csv), {"queue": filled}, ranges.COLUMNS)[0] for csv in (False, True)
+    )
     assert plain.num_rows == len(EVERYTHING)
     assert quick.sort_by("id") == plain
 
@@ -61,11 +62,9 @@ def test_pages_end_where_they_should(reader: QueueDB, db: QueueDB, name: str) ->
 
 
 def test_rows_that_csv_would_truncate_are_read_as_tuples(
-    db: QueueDB, filled: str, url: str, monkeypatch: pytest.MonkeyPatch
+    reader: QueueDB, filled: str, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mysql, "_LONGEST_TEXT", 1000)
-    reader = replace(db.store, csv=True)
-    work = partial(ranges.jobs, queue=filled, after=0, high=2**62, limit=5000)
-    rows = db.database.run(work, store=reader, name="read", write=False)
+    rows = read(reader, filled)
     assert isinstance(rows, bytes) is url.startswith("postgresql")
     assert RowShape(SCHEMA).batch(rows, {"queue": filled}, ranges.COLUMNS)[0].num_rows == len(EVERYTHING)

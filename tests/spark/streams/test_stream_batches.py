@@ -14,8 +14,9 @@ from sqlalchemy import create_engine, insert
 from queue_db import JobNotFoundError, Queue, QueueDB
 from queue_db.errors import StreamError, StreamFencedError
 from queue_db.model import State
-from queue_db.store import Transaction, streams
-from queue_db.store.streams import Offset, partitions
+from queue_db.spark.streams import store as streams
+from queue_db.spark.streams.store import Offset, partitions
+from queue_db.store import Transaction
 from queue_db.testing import SettableClock
 from tests.spark.streams.conftest import Cut, Reader, cut_at, delivered_again, enqueue, open_stream, snapshot
 

@@ -8,7 +8,7 @@ import pytest
 
 from queue_db import QueueDB
 from queue_db.errors import CheckpointMismatchError
-from queue_db.store.streams import Offset
+from queue_db.spark.streams.store import Offset
 from tests.spark.streams.conftest import Reader, enqueue, open_stream, restore, snapshot
 
 

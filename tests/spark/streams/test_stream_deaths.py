@@ -10,8 +10,10 @@ import pytest
 
 from queue_db import QueueDB, State
 from queue_db.database.database import Run
-from queue_db.store import Transaction, streams
-from queue_db.store.streams import Offset
+from queue_db.spark.streams import store as streams
+from queue_db.spark.streams.deaths import Buried, run_batch
+from queue_db.spark.streams.store import Offset
+from queue_db.store import Transaction
 from queue_db.testing import SettableClock
 from tests.plans.test_many_of_their_own import MOST_PARAMETERS, parameters
 from tests.races.interleaving import Loser, open_transaction
@@ -212,11 +214,11 @@ def test_each_death_is_logged_and_counted_after_the_commit(
             "allocate": partial(streams.allocate, session=reader.session, start=end, limit=5, ceiling=None, partitions=1),
         }[by]
 
-        def change(tx: Transaction) -> None:
-            work(tx)
+        def change(tx: Transaction, buried: Buried) -> None:
+            work(tx, buried=buried)
             assert caplog.records == []
 
-        ours.core.run_batch(Run("stream", repeatable=True), change)
+        run_batch(ours.core, Run("stream", repeatable=True), change)
     assert ours.counters.dead - before == len(ours.dead.list(name)) == 3
     logged = {record.job_id: (record.queue, record.reason, record.getMessage()) for record in caplog.records}
     assert {job_id: record[:2] for job_id, record in logged.items()} == dict.fromkeys(

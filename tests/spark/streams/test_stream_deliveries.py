@@ -10,8 +10,8 @@ import pytest
 
 from queue_db import QueueDB
 from queue_db.errors import CheckpointMismatchError, StreamError, StreamFencedError
-from queue_db.store import streams
-from queue_db.store.streams import Offset
+from queue_db.spark.streams import store as streams
+from queue_db.spark.streams.store import Offset
 from tests.spark.streams.conftest import ATTEMPTS, ID, Reader, enqueue, open_stream, snapshot
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from queue_db import DuplicateJobError, QueueDB, State
-from queue_db.dialects import bulk
-from queue_db.store import settle, streams
-from queue_db.store.streams import Offset
+from queue_db.spark.dialects import base as spark_base
+from queue_db.spark.streams import store as streams
+from queue_db.spark.streams.store import Offset
+from queue_db.store import settle
 from tests.spark.streams.conftest import Reader, enqueue, open_stream, snapshot
 
 
@@ -118,7 +119,7 @@ def test_a_job_that_was_cancelled_while_held_does_not_come_back(
 
 def test_more_keys_than_go_into_one_statement(db: QueueDB, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams.held, "_PAIRS", 3)
-    monkeypatch.setattr(bulk, "_PAIRS", 4)
+    monkeypatch.setattr(spark_base, "_PAIRS", 4)
     ids = db.queue(name).enqueue_many([("k", number, {"unique_key": f"{number}"}) for number in range(11)])
     before = snapshot(db, name).jobs
     reader = open_stream(db, name)

@@ -12,8 +12,9 @@ import pytest
 
 from queue_db import LeasedJob, Queue, QueueDB, Verdict
 from queue_db.errors import StreamFencedError
-from queue_db.store import Transaction, streams
-from queue_db.store.streams import Offset
+from queue_db.spark.streams import store as streams
+from queue_db.spark.streams.store import Offset
+from queue_db.store import Transaction
 from queue_db.testing import SettableClock
 from tests.handles import Handles
 from tests.patience import PATIENCE

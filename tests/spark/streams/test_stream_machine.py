@@ -17,10 +17,11 @@ from sqlalchemy import Connection, delete
 
 from queue_db import DuplicateJobError, LeasedJob, Queue, QueueDB
 from queue_db.errors import CheckpointMismatchError, StreamFencedError
+from queue_db.spark.streams.store import Offset
+from queue_db.spark.tables import spark_tables
 from queue_db.store import LowWaterMarks, settle
 from queue_db.store.base import Transaction
 from queue_db.store.schema import NEVER
-from queue_db.store.streams import Offset
 from queue_db.testing import SettableClock
 from tests.spark.streams.conftest import ID, RETENTION, VERSION, Cut, Reader, open_stream, snapshot
 
@@ -107,9 +108,9 @@ class StreamMachine(RuleBasedStateMachine):
         with self.db.database.begin() as connection:
             for table in (tables.jobs, tables.dead):
                 connection.execute(delete(table).where(table.c.queue == self.name))
-            for table in (tables.held, tables.batches):
+            for table in (spark_tables(tables).held, spark_tables(tables).batches):
                 connection.execute(delete(table).where(table.c.stream.in_(numbers)))
-            connection.execute(delete(tables.streams).where(tables.streams.c.id.in_(numbers)))
+            connection.execute(delete(spark_tables(tables).streams).where(spark_tables(tables).streams.c.id.in_(numbers)))
 
     @property
     def queue(self) -> Queue:

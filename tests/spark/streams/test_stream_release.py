@@ -8,7 +8,7 @@ import pytest
 
 from queue_db import QueueDB
 from queue_db.errors import StreamError, StreamFencedError
-from queue_db.store import streams
+from queue_db.spark.streams import store as streams
 from queue_db.testing import SettableClock
 from tests.spark.streams.conftest import Reader, enqueue, open_stream, snapshot
 

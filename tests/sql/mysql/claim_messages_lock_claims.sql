@@ -1,7 +1,7 @@
 -- claim_messages_lock_claims: Feed.claim
 -- Also: pop_messages_lock_claims
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.feeds.claims.claim
+-- Sent by: feeds.store.claims.claim
 SELECT jobs_claims.seq, jobs_claims.attempts, jobs_claims.expires_at,
     (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) AS now
 FROM jobs_claims

@@ -1,6 +1,6 @@
 -- extend_claim_update_claims: MessageClaim.extend
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.feeds.claims.extend > store.feeds.claims._lease
+-- Sent by: feeds.store.claims.extend > feeds.store.claims._lease
 UPDATE jobs_claims
 SET until = ((TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) + :now_us_1),
     expires_at = CASE

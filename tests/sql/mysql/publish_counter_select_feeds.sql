@@ -1,7 +1,7 @@
 -- publish_counter_select_feeds: Feed.publish, ordering="counter"
 -- Also: publish_counter_keep_rows_select_feeds
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.feeds.messages.append
+-- Sent by: feeds.store.messages.append
 SELECT jobs_feeds.next_seq, jobs_feeds.first_seq, jobs_feeds.keep_rows, jobs_feeds.keep_unread,
     jobs_feeds.max_attempts, jobs_feeds.epoch
 FROM jobs_feeds

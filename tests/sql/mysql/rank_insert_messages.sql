@@ -1,7 +1,8 @@
 -- rank_insert_messages: a publisher, a reader or a worker numbers the messages of an inbox
 -- Also: rank_with_claims_insert_messages
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.feeds.ranking.rank > dialects.bulk.Bulk.move_numbered > dialects.mysql.MySQL.move_ids
+-- Sent by: feeds.store.ranking.rank > feeds.dialects.base.FeedDialect.move_numbered >
+--   feeds.dialects.mysql.MySQLForFeeds.move_ids
 -- Always: param_1 = 1
 INSERT INTO jobs_messages(feed, seq, kind, payload, headers, message_key, client, delay, lifetime, uid, created_at)
 SELECT

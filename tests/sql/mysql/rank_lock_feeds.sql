@@ -1,7 +1,7 @@
 -- rank_lock_feeds: a publisher, a reader or a worker numbers the messages of an inbox
 -- Also: rank_with_claims_lock_feeds
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.feeds.ranking.rank
+-- Sent by: feeds.store.ranking.rank
 SELECT jobs_feeds.next_seq, jobs_feeds.first_seq, jobs_feeds.keep_rows, jobs_feeds.keep_unread,
     jobs_feeds.max_attempts
 FROM jobs_feeds

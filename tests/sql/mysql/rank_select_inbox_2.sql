@@ -1,7 +1,7 @@
 -- rank_select_inbox_2: a publisher, a reader or a worker numbers the messages of an inbox
 -- Also: rank_with_claims_select_inbox
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.feeds.ranking.rank > dialects.bulk.Bulk.move_numbered
+-- Sent by: feeds.store.ranking.rank > feeds.dialects.base.FeedDialect.move_numbered
 SELECT jobs_inbox.id, length(jobs_inbox.payload) AS length_1
 FROM jobs_inbox
 WHERE jobs_inbox.feed = :of_feed

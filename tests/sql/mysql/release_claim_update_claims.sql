@@ -1,6 +1,6 @@
 -- release_claim_update_claims: MessageClaim.release
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.feeds.claims.release
+-- Sent by: feeds.store.claims.release
 UPDATE jobs_claims
 SET token = :token, until = :until,
     attempts = CASE WHEN (jobs_claims.attempts > :attempts_1) THEN jobs_claims.attempts - :attempts_2

@@ -1,6 +1,6 @@
 -- span_claim_move: SharedCursor.claim: the next messages
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.feeds.span_claims.claim > store.feeds.span_claims._hand_out
+-- Sent by: feeds.store.span_claims.claim > feeds.store.span_claims._hand_out
 UPDATE jobs_cursors
 SET seen_at = (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))), handed = :upto
 WHERE jobs_cursors.feed = :of

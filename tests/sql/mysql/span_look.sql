@@ -1,7 +1,7 @@
 -- span_look: Feed.shared: whether there is such a cursor
 -- Also: span_claim_look
 -- Transaction: none has begun, the statement commits by itself
--- Sent by: store.feeds.span_claims.look
+-- Sent by: feeds.store.span_claims.look
 SELECT jobs_feeds.next_seq, jobs_feeds.first_seq, jobs_feeds.epoch, jobs_cursors.handed,
     (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) AS now, EXISTS(
     SELECT jobs_spans.id

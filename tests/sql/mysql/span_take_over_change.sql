@@ -1,6 +1,6 @@
 -- span_take_over_change: SharedCursor.claim: the span whose lease has ended first
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.feeds.span_claims.take_over
+-- Sent by: feeds.store.span_claims.take_over
 -- Always: version_1 = 1, attempts_1 = 2147483647, attempts_2 = 1, param_1 = 2147483647
 UPDATE jobs_spans
 SET version = (jobs_spans.version + :version_1),

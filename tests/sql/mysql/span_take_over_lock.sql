@@ -1,6 +1,6 @@
 -- span_take_over_lock: SharedCursor.claim: the span whose lease has ended first
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.feeds.span_claims.take_over
+-- Sent by: feeds.store.span_claims.take_over
 -- Always: param_1 = 1
 SELECT jobs_spans.id, jobs_spans.low, jobs_spans.high, jobs_spans.version, jobs_spans.attempts, jobs_spans.done
 FROM jobs_spans

@@ -1,7 +1,7 @@
 -- stream_claim_insert_held: the next batch of a stream, no job with a key, a group or a callback in the queue
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.reading.allocate > store.streams.claim.claim_allowed > store.streams.claim._claim >
---   dialects.bulk.Bulk.move_to_held
+-- Sent by: spark.streams.store.reading.allocate > spark.streams.store.claim.claim_allowed >
+--   spark.streams.store.claim._claim > spark.dialects.base.SparkDialect.move_to_held
 INSERT INTO jobs_held(stream, batch, id, kind, payload, headers, priority, available_at, max_attempts, unique_key,
     created_at, last_error, group_key, callback_id, version, attempts)
 SELECT :param_1 AS anon_1, :param_2 AS anon_2, jobs.id, jobs.kind, jobs.payload, jobs.headers, jobs.priority,

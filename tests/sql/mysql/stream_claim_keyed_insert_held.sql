@@ -2,8 +2,8 @@
 --   another stream reads the queue too
 -- Also: stream_claim_keyed_many_insert_held
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.reading.allocate > store.streams.claim.claim_allowed > store.streams.claim._claim >
---   dialects.bulk.Bulk.move_to_held
+-- Sent by: spark.streams.store.reading.allocate > spark.streams.store.claim.claim_allowed >
+--   spark.streams.store.claim._claim > spark.dialects.base.SparkDialect.move_to_held
 INSERT INTO jobs_held(stream, batch, id, kind, payload, headers, priority, available_at, max_attempts, unique_key,
     created_at, last_error, group_key, callback_id, version, attempts)
 SELECT :param_1 AS anon_1, :param_2 AS anon_2, jobs.id, jobs.kind, jobs.payload, jobs.headers, jobs.priority,

@@ -2,8 +2,9 @@
 --   another stream reads the queue too
 -- Also: stream_claim_keyed_alone_select_held, stream_claim_keyed_many_select_held
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.reading.allocate > store.streams.claim.claim_allowed > store.streams.claim._claim >
---   dialects.bulk.Bulk.move_to_held > dialects.bulk.Bulk._reserve
+-- Sent by: spark.streams.store.reading.allocate > spark.streams.store.claim.claim_allowed >
+--   spark.streams.store.claim._claim > spark.dialects.base.SparkDialect.move_to_held >
+--   spark.dialects.base.SparkDialect._reserve
 SELECT jobs_held.id, jobs_held.version - :version_1 AS anon_1
 FROM jobs_held
 WHERE jobs_held.stream = :param_1

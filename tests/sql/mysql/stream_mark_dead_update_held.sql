@@ -1,6 +1,6 @@
 -- stream_mark_dead_update_held: a task gives up a job of its partition
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.completion.mark_dead
+-- Sent by: spark.streams.store.completion.mark_dead
 UPDATE jobs_held
 SET dead_reason = :dead_reason
 WHERE jobs_held.stream = :stream_1

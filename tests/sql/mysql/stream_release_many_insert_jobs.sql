@@ -1,7 +1,7 @@
 -- stream_release_many_insert_jobs: the held jobs go back to the queue, several of them with a key
 -- Also: stream_release_insert_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.releases.release > store.streams.releases.release_row
+-- Sent by: spark.streams.store.releases.release > spark.streams.store.releases.release_row
 INSERT INTO jobs(id, kind, payload, headers, priority, available_at, max_attempts, unique_key, created_at, last_error,
     group_key, callback_id, queue, version, attempts)
 SELECT jobs_held.id, jobs_held.kind, jobs_held.payload, jobs_held.headers, jobs_held.priority, jobs_held.available_at,

@@ -1,6 +1,6 @@
 -- stream_release_update_jobs: the held jobs go back to the queue
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.releases.release > store.streams.releases.release_row
+-- Sent by: spark.streams.store.releases.release > spark.streams.store.releases.release_row
 UPDATE jobs FORCE INDEX (PRIMARY)
 SET available_at = jobs.due_at,
     version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,

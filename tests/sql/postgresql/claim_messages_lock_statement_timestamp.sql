@@ -1,7 +1,7 @@
 -- claim_messages_lock_statement_timestamp: Feed.claim
 -- Also: pop_messages_lock_statement_timestamp
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.feeds.claims.claim
+-- Sent by: feeds.store.claims.claim
 SELECT jobs_claims.seq, jobs_claims.attempts, jobs_claims.expires_at,
     CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS now
 FROM jobs_claims

@@ -1,6 +1,6 @@
 -- claim_messages_update_claims: Feed.claim
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.feeds.claims.claim > store.feeds.claims._lease
+-- Sent by: feeds.store.claims.claim > feeds.store.claims._lease
 UPDATE jobs_claims
 SET token = :token, until = (CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :now_us_1),
     attempts = (jobs_claims.attempts + :attempts_1),

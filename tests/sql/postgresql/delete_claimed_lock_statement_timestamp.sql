@@ -1,7 +1,7 @@
 -- delete_claimed_lock_statement_timestamp: MessageClaim.delete
 -- Also: extend_claim_lock_statement_timestamp, release_claim_lock_statement_timestamp
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.feeds.claims.delete > store.feeds.claims._locked
+-- Sent by: feeds.store.claims.delete > feeds.store.claims._locked
 SELECT jobs_claims.seq, jobs_claims.token, jobs_claims.until, jobs_claims.attempts,
     CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS now
 FROM jobs_claims

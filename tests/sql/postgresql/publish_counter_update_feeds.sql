@@ -1,7 +1,7 @@
 -- publish_counter_update_feeds: Feed.publish, ordering="counter"
 -- Also: publish_counter_keep_rows_update_feeds
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.feeds.messages.append
+-- Sent by: feeds.store.messages.append
 -- Prepared once for each connection.
 UPDATE jobs_feeds
 SET next_seq = (jobs_feeds.next_seq + :count::BIGINT)

@@ -1,6 +1,6 @@
 -- publish_ranked_select_feeds: Feed.publish, ordering="ranked"
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.feeds.ranking.append > store.feeds.rows.pin
+-- Sent by: feeds.store.ranking.append > feeds.store.rows.pin
 -- Prepared once for each connection.
 SELECT jobs_feeds.id
 FROM jobs_feeds

@@ -1,7 +1,7 @@
 -- rank_with_inbox: a publisher, a reader or a worker numbers the messages of an inbox
 -- Also: rank_with_claims_with_inbox
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.feeds.ranking.rank > dialects.postgresql_bulk.PostgreSQLBulk.move_numbered
+-- Sent by: feeds.store.ranking.rank > feeds.dialects.postgresql.PostgreSQLForFeeds.move_numbered
 -- Prepared once for each connection.
 WITH waiting AS (
     SELECT jobs_inbox.id AS id, octet_length(jobs_inbox.payload) AS size

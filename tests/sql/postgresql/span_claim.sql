@@ -1,6 +1,6 @@
 -- span_claim: SharedCursor.claim: the next messages
 -- Transaction: none has begun, the statement commits by itself
--- Sent by: store.feeds.span_claims.claim
+-- Sent by: feeds.store.span_claims.claim
 -- Prepared once for each connection.
 WITH state AS (
     SELECT jobs_feeds.next_seq AS next_seq, jobs_feeds.first_seq AS first_seq, jobs_feeds.epoch AS epoch,

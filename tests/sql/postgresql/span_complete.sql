@@ -1,6 +1,6 @@
 -- span_complete: Span.complete: all messages that are left
 -- Transaction: none has begun, the statement commits by itself
--- Sent by: store.feeds.spans.complete
+-- Sent by: feeds.store.spans.complete
 -- Prepared once for each connection.
 DELETE FROM jobs_spans
 WHERE jobs_spans.id = :span::BIGINT

@@ -1,6 +1,6 @@
 -- span_look: Feed.shared: whether there is such a cursor
 -- Transaction: none has begun, the statement commits by itself
--- Sent by: store.feeds.span_claims.look
+-- Sent by: feeds.store.span_claims.look
 -- Prepared once for each connection.
 SELECT jobs_feeds.next_seq, jobs_feeds.first_seq, jobs_feeds.epoch, jobs_cursors.handed,
     CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS now, EXISTS(

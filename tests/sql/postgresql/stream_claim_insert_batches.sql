@@ -2,7 +2,7 @@
 -- Also: stream_claim_keyed_insert_batches, stream_claim_keyed_alone_insert_batches,
 --   stream_claim_shared_insert_batches, stream_claim_keyed_many_insert_batches
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.reading.allocate
+-- Sent by: spark.streams.store.reading.allocate
 INSERT INTO jobs_batches(stream, batch, claim, size, keyed, parts, oldest_at, claimed_at, deliveries)
 VALUES (:stream, :batch, :claim, :size, :keyed, :parts, :oldest_at,
     CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT), :deliveries);

@@ -2,8 +2,8 @@
 --   stream reads the queue too
 -- Also: stream_claim_keyed_many_with_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.reading.allocate > store.streams.claim.claim_allowed > store.streams.claim._claim >
---   dialects.postgresql_bulk.PostgreSQLBulk.move_to_held
+-- Sent by: spark.streams.store.reading.allocate > spark.streams.store.claim.claim_allowed >
+--   spark.streams.store.claim._claim > spark.dialects.postgresql.PostgreSQLForSpark.move_to_held
 WITH found AS (
     SELECT ctid AS place
     FROM jobs

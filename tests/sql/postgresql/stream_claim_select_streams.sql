@@ -2,7 +2,8 @@
 -- Also: stream_claim_keyed_select_streams, stream_claim_keyed_alone_select_streams,
 --   stream_claim_shared_select_streams, stream_claim_keyed_many_select_streams
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.reading.allocate > store.streams.claim.claim_allowed > store.streams.claim._claim
+-- Sent by: spark.streams.store.reading.allocate > spark.streams.store.claim.claim_allowed >
+--   spark.streams.store.claim._claim
 SELECT :param_1 AS anon_1
 FROM jobs_streams
 WHERE jobs_streams.queue = :queue_1

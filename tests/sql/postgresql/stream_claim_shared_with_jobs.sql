@@ -1,7 +1,7 @@
 -- stream_claim_shared_with_jobs: the next batch of a stream, another stream reads the queue too
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.reading.allocate > store.streams.claim.claim_allowed > store.streams.claim._claim >
---   dialects.postgresql_bulk.PostgreSQLBulk.move_to_held
+-- Sent by: spark.streams.store.reading.allocate > spark.streams.store.claim.claim_allowed >
+--   spark.streams.store.claim._claim > spark.dialects.postgresql.PostgreSQLForSpark.move_to_held
 WITH found AS (
     SELECT ctid AS place
     FROM jobs

@@ -2,7 +2,7 @@
 -- Also: stream_claim_keyed_update_streams, stream_claim_keyed_alone_update_streams,
 --   stream_claim_shared_update_streams, stream_claim_keyed_many_update_streams
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.reading.allocate
+-- Sent by: spark.streams.store.reading.allocate
 UPDATE jobs_streams
 SET allocated = :allocated, seen_at = CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)
 WHERE jobs_streams.id = :id_1;

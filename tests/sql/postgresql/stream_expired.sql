@@ -1,6 +1,6 @@
 -- stream_expired: the maintenance looks for streams without a reader
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.releases.expired
+-- Sent by: spark.streams.store.releases.expired
 SELECT jobs_streams.name
 FROM jobs_streams
 WHERE jobs_streams.allocated > jobs_streams.acked

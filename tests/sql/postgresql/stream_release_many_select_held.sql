@@ -1,7 +1,8 @@
 -- stream_release_many_select_held: the held jobs go back to the queue, several of them with a key
 -- Also: stream_release_select_held
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.releases.release > store.streams.releases.release_row > store.streams.held.keyed_pairs
+-- Sent by: spark.streams.store.releases.release > spark.streams.store.releases.release_row >
+--   spark.streams.store.held.keyed_pairs
 SELECT jobs_held.id, jobs_held.version
 FROM jobs_held
 WHERE jobs_held.stream = :stream_1

@@ -1,7 +1,7 @@
 -- claim_messages_select_claims: Feed.claim
 -- Also: pop_messages_select_claims
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.feeds.claims.claim
+-- Sent by: feeds.store.claims.claim
 SELECT jobs_claims.seq, jobs_claims.attempts, jobs_claims.expires_at,
     (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) AS now
 FROM jobs_claims

@@ -1,7 +1,7 @@
 -- claim_messages_select_claims_2: Feed.claim
 -- Also: extend_claim_select_claims
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.feeds.claims.claim > store.feeds.claims._until
+-- Sent by: feeds.store.claims.claim > feeds.store.claims._until
 SELECT jobs_claims.until
 FROM jobs_claims
 WHERE jobs_claims.feed = :feed_1

@@ -1,7 +1,7 @@
 -- extend_claim_select_claims: MessageClaim.extend
 -- Also: release_claim_select_claims
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.feeds.claims.extend > store.feeds.claims._of_claim > store.feeds.claims._by_token
+-- Sent by: feeds.store.claims.extend > feeds.store.claims._of_claim > feeds.store.claims._by_token
 SELECT jobs_claims.seq, jobs_claims.token, jobs_claims.until, jobs_claims.attempts,
     (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) AS now
 FROM jobs_claims

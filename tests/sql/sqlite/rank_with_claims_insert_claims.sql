@@ -1,6 +1,6 @@
 -- rank_with_claims_insert_claims: the same, of a feed with claims
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.feeds.ranking.rank > store.feeds.messages.keep > store.feeds.claim_rows.add
+-- Sent by: feeds.store.ranking.rank > feeds.store.messages.keep > feeds.store.claim_rows.add
 INSERT INTO jobs_claims(feed, seq, until, expires_at)
 SELECT jobs_messages.feed, jobs_messages.seq,
     coalesce(jobs_messages.created_at + jobs_messages.delay, :coalesce_2) AS coalesce_1,

@@ -1,6 +1,6 @@
 -- span_complete_some_change: Span.complete: one message of several
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.feeds.spans.settle
+-- Sent by: feeds.store.spans.settle
 UPDATE jobs_spans
 SET low = :low, done = :done
 WHERE jobs_spans.id = :id_1

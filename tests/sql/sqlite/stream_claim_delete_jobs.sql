@@ -2,8 +2,9 @@
 -- Also: stream_claim_keyed_delete_jobs, stream_claim_keyed_alone_delete_jobs, stream_claim_shared_delete_jobs,
 --   stream_claim_keyed_many_delete_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.reading.allocate > store.streams.claim.claim_allowed > store.streams.claim._claim >
---   dialects.bulk.Bulk.move_to_held > dialects.bulk.Bulk.delete_held
+-- Sent by: spark.streams.store.reading.allocate > spark.streams.store.claim.claim_allowed >
+--   spark.streams.store.claim._claim > spark.dialects.base.SparkDialect.move_to_held >
+--   spark.dialects.base.SparkDialect.delete_held
 DELETE FROM jobs
 WHERE jobs.id IN (
     SELECT jobs_held.id

@@ -1,7 +1,8 @@
 -- stream_claim_keyed_many_update_jobs: the same for several jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.reading.allocate > store.streams.claim.claim_allowed > store.streams.claim._claim >
---   dialects.bulk.Bulk.move_to_held > dialects.bulk.Bulk._reserve
+-- Sent by: spark.streams.store.reading.allocate > spark.streams.store.claim.claim_allowed >
+--   spark.streams.store.claim._claim > spark.dialects.base.SparkDialect.move_to_held >
+--   spark.dialects.base.SparkDialect._reserve
 UPDATE jobs
 SET due_at = jobs.available_at, available_at = :available_at,
     version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,

@@ -2,7 +2,8 @@
 -- Also: stream_claim_keyed_select_held, stream_claim_keyed_alone_select_held, stream_claim_shared_select_held,
 --   stream_claim_keyed_many_select_held
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.reading.allocate > store.streams.partitions.cut > store.streams.partitions._counted
+-- Sent by: spark.streams.store.reading.allocate > spark.streams.store.partitions.cut >
+--   spark.streams.store.partitions._counted
 SELECT anon_1.place, min(anon_1.id) AS low, max(anon_1.id) AS high, count(*) AS jobs, sum(anon_1.keyed) AS keyed,
     min(anon_1.created_at) AS oldest
 FROM (

@@ -2,7 +2,7 @@
 -- Also: stream_claim_keyed_select_queues, stream_claim_keyed_alone_select_queues, stream_claim_shared_select_queues,
 --   stream_claim_keyed_many_select_queues
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.reading.allocate > store.streams.claim.claim_allowed > store.controls.read
+-- Sent by: spark.streams.store.reading.allocate > spark.streams.store.claim.claim_allowed > store.controls.read
 SELECT jobs_queues.name, jobs_queues.paused, jobs_queues.concurrency, jobs_queues.rate, jobs_queues.per,
     jobs_queues.spent_until, jobs_queues.per_group
 FROM jobs_queues

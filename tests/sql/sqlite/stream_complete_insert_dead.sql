@@ -1,8 +1,8 @@
 -- stream_complete_insert_dead: a batch is written elsewhere
 -- Also: stream_complete_keyed_insert_dead
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.completion.complete > store.streams.completion.complete_up_to >
---   store.streams.completion._bury_marked
+-- Sent by: spark.streams.store.completion.complete > spark.streams.store.completion.complete_up_to >
+--   spark.streams.store.completion._bury_marked
 INSERT INTO jobs_dead(id, kind, payload, headers, priority, version, attempts, max_attempts, unique_key, created_at,
     group_key, queue, worker, died_at, last_error)
 SELECT jobs_held.id, jobs_held.kind, jobs_held.payload, jobs_held.headers, jobs_held.priority, jobs_held.version,

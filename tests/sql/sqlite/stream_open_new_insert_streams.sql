@@ -1,5 +1,5 @@
 -- stream_open_new_insert_streams: a reader makes the stream
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.reading.open_stream
+-- Sent by: spark.streams.store.reading.open_stream
 INSERT INTO jobs_streams(name, queue, epoch, acked_claim, retention)
 VALUES (:name, :queue, :epoch, :acked_claim, :retention);

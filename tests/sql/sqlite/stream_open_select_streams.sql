@@ -4,7 +4,7 @@
 --   stream_claim_keyed_many_select_streams, stream_partition_select_streams, stream_complete_select_streams,
 --   stream_complete_keyed_select_streams, stream_release_many_select_streams, stream_release_select_streams
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.reading.open_stream > store.streams.position.locked
+-- Sent by: spark.streams.store.reading.open_stream > spark.streams.store.position.locked
 SELECT jobs_streams.id, jobs_streams.name, jobs_streams.queue, jobs_streams.epoch, jobs_streams.allocated,
     jobs_streams.acked, jobs_streams.acked_claim, jobs_streams.holder, jobs_streams.retention,
     jobs_streams.created_at, jobs_streams.seen_at

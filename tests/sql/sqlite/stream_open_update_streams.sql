@@ -1,7 +1,7 @@
 -- stream_open_update_streams: a reader opens the stream
 -- Also: stream_open_new_update_streams
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.reading.open_stream
+-- Sent by: spark.streams.store.reading.open_stream
 UPDATE jobs_streams
 SET epoch = :epoch, holder = :holder, retention = :retention,
     seen_at = (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)

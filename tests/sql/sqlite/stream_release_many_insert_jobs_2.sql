@@ -1,6 +1,6 @@
 -- stream_release_many_insert_jobs_2: the held jobs go back to the queue, several of them with a key
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.releases.release > store.streams.releases.release_row >
+-- Sent by: spark.streams.store.releases.release > spark.streams.store.releases.release_row >
 --   dialects.sqlite.SQLite.update_returning
 INSERT INTO jobs(id, queue, payload)
 SELECT CAST(given . "key" AS BIGINT) AS id, '', ''

@@ -1,6 +1,6 @@
 -- stream_release_update_jobs: the held jobs go back to the queue
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.releases.release > store.streams.releases.release_row >
+-- Sent by: spark.streams.store.releases.release > spark.streams.store.releases.release_row >
 --   dialects.sqlite.SQLite.update_returning > dialects.base.ReturningDialect.update_returning
 UPDATE jobs
 SET available_at = jobs.due_at,

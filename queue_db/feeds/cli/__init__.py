@@ -1,0 +1,1 @@
+"""The commands of feeds: ``queue-db feeds``, ``cursors`` and ``claims``."""

@@ -1,0 +1,1 @@
+"""Spark reads feeds and publishes to them."""

@@ -1,0 +1,1 @@
+"""The SQL: messages by ranges of numbers, and loads of messages."""

@@ -1,0 +1,1 @@
+"""Jobs by ranges of ids, for readers that share the work."""

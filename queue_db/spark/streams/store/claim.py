@@ -1,0 +1,71 @@
+"""The claim of a batch: due jobs move to the held ones, as the queue's controls allow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, Row, literal, select
+
+from queue_db.dialects.clock import moment
+from queue_db.model import MOST_CLAIMED_VERSION
+from queue_db.spark.dialects import Move, SparkDialect
+from queue_db.spark.dialects.base import stays
+from queue_db.spark.streams.store.held import SAME
+from queue_db.spark.tables import spark_tables
+from queue_db.store import controls
+from queue_db.store.base import Transaction, next_attempt, next_version
+from queue_db.store.schema import NEVER
+
+
+def claim_allowed(tx: Transaction, row: Row[Any], batch: int, claim: str, limit: int, ceiling: int | None) -> int:
+    """Claim up to ``limit`` due jobs, none while the queue is paused, no more than its rate allows; return how many."""
+    control = controls.read(tx, [row.queue]).get(row.queue)
+    if control is None or (not control.paused and control.rate is None):
+        return _claim(tx, row, batch, claim, limit, ceiling)
+    if control.paused:
+        return 0
+    allowed, _ = controls.spend(tx, row.queue, limit)
+    taken = _claim(tx, row, batch, claim, allowed, ceiling) if allowed else 0
+    if taken < allowed and control.rate is not None and control.per is not None:
+        controls.refund(tx, row.queue, round((allowed - taken) * control.per * 1_000_000 / control.rate))
+    return taken
+
+
+def _claim(tx: Transaction, row: Row[Any], batch: int, claim: str, limit: int, ceiling: int | None) -> int:
+    """Move up to ``limit`` due jobs to the held ones; return how many."""
+    ours = spark_tables(tx.tables)
+    jobs, held, streams = tx.tables.jobs, ours.held, ours.streams
+    callbacks = tx.tables.callbacks
+    # Each from an index of its own. Most queues have no such jobs.
+    tied = [
+        select(literal(1)).where(jobs.c.queue == row.queue, jobs.c.unique_key.is_not(None)),
+        select(literal(1)).where(jobs.c.queue == row.queue, jobs.c.group_key.is_not(None)),
+        select(literal(1)).where(callbacks.c.queue == row.queue),
+    ]
+    others = select(literal(1)).where(streams.c.queue == row.queue, streams.c.id != row.id).limit(1)
+    keyed = any(tx.connection.execute(query.limit(1)).first() is not None for query in tied)
+    due = [jobs.c.queue == row.queue, jobs.c.available_at <= moment(tx.store.clock is not None), jobs.c.delete_mark == 0]
+    # A row written by hand with a higher version than leases have: other claims bury it.
+    due.append(jobs.c.version < MOST_CLAIMED_VERSION)
+    if ceiling is not None:
+        due.append(jobs.c.id <= ceiling)
+    if not keyed:
+        due.append(~stays(jobs))
+    values: dict[str, ColumnElement[Any]] = {
+        "stream": literal(row.id, BigInteger),
+        "batch": literal(batch, BigInteger),
+        **{name: jobs.c[name] for name in SAME},
+        "version": next_version(jobs),
+        "attempts": next_attempt(jobs),
+    }
+    reserved = {
+        "due_at": jobs.c.available_at,
+        "available_at": NEVER,
+        "version": next_version(jobs),
+        "attempts": next_attempt(jobs),
+        "claim_token": claim,
+        "worker": f"stream {row.name}"[:100],
+    }
+    skip = tx.connection.execute(others).first() is not None
+    move = Move(jobs, held, due, limit, values, reserved if keyed else None, skip)
+    return SparkDialect.of(tx.dialect).move_to_held(tx, move, tx.time())

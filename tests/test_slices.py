@@ -1,0 +1,60 @@
+"""The queue and its slices: it works without them in its imports, and they have all that it asks of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import queue_db
+from queue_db.dialects import Dialect, dialect_for
+from queue_db.dialects.postgresql import PostgreSQL
+from queue_db.feeds.dialects import FeedDialect
+from queue_db.slices import NAMES, slices
+from queue_db.spark.dialects import SparkDialect
+from queue_db.store.schema import tables
+
+_OTHERS = ("compare", "service")
+
+
+@pytest.mark.parametrize("module", ["queue_db", "queue_db.aio"])
+def test_an_import_of_the_queue_imports_no_slice(module: str) -> None:
+    """Also not at run time, by its name, where the linter sees nothing."""
+    program = f"import sys, {module}; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1])
+    loaded = {name.split(".")[1] for name in run.stdout.split() if name.startswith("queue_db.")}
+    assert "db" in loaded
+    assert not loaded & {*NAMES, *_OTHERS}
+
+
+def test_what_is_found_later_is_there() -> None:
+    for name in queue_db.__all__:
+        assert getattr(queue_db, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'Streem'"):
+        _ = queue_db.Streem
+
+
+def test_the_tables_of_each_slice_stand_beside_the_others() -> None:
+    known = tables("shop")
+    assert set(known.slices) == set(slices()) == set(NAMES)
+    for name in ("shop", "shop_feeds", "shop_routes", "shop_held"):
+        assert name in known.metadata.tables
+
+
+def test_a_companion_is_found_by_the_name_of_the_dialect() -> None:
+    for name in ("postgresql", "mysql", "sqlite"):
+        assert name in SparkDialect.of(dialect_for(name)).names
+    assert type(FeedDialect.of(dialect_for("sqlite"))) is FeedDialect
+
+
+def test_a_dialect_without_a_companion_has_that_of_its_base_or_the_default() -> None:
+    class Cousin(PostgreSQL):
+        pass
+
+    class Stranger(Dialect):
+        pass
+
+    assert "postgresql" in SparkDialect.of(Cousin()).names
+    assert type(SparkDialect.of(Stranger())) is SparkDialect
