@@ -128,7 +128,7 @@ def test_a_deadlock_in_our_transaction_is_run_again_and_counted(
     verdicts = in_background(lambda: queue.complete_many(jobs))
     rival.close_the_circle()
     assert verdicts.result(PATIENCE) == [Verdict.APPLIED] * 3
-    # On PostgreSQL the next run may lock the first job before the rival, which waits for it, wakes up: then the circle closes again.
+    # The next run may lock the first job before the rival, which waits for it, wakes up: then the circle closes again.
     assert db.counters.retried == db.counters.deadlocks >= 1
     assert db.counters.applied == 3
 
