@@ -27,6 +27,7 @@ from queue_db.compare.engines import autocommitting
 from queue_db.compare.machine import server_clock
 from queue_db.dialects.clock import now_us
 from queue_db.feeds.tables import feed_tables
+from queue_db.spark.tables import spark_tables
 
 ROOT = Path(__file__).parents[2]
 QUEUE = "bench"
@@ -405,7 +406,7 @@ class Tables:
 
     def held(self) -> int:
         """Return the number of jobs that a stream has claimed and not completed."""
-        (row,) = self.ask(f"SELECT count(*) FROM {self.db.store.tables.held.fullname}")  # noqa: S608
+        (row,) = self.ask(f"SELECT count(*) FROM {spark_tables(self.db.store.tables).held.fullname}")  # noqa: S608
         return int(row[0])
 
     def ask(self, query: str) -> Sequence[Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks.spark.lab import SIZE, Row, Run, Spent, measured, new_folder
 from benchmarks.spark.setting import JDBC, SMALL, Chart, Setting, milliseconds, missing
+from queue_db.spark.tables import spark_tables
 
 # Measured batches of a stream with a backlog, and unmeasured ones before them.
 _BATCHES = 10
@@ -70,7 +71,7 @@ def run_stream(setting: Setting, row: Row, jobs: int, most: int) -> Spent:
 
 
 def _behind(setting: Setting) -> str:
-    return f"SELECT allocated, acked FROM {setting.tables.db.store.tables.streams.fullname}"  # noqa: S608
+    return f"SELECT allocated, acked FROM {spark_tables(setting.tables.db.store.tables).streams.fullname}"  # noqa: S608
 
 
 def _available(setting: Setting, out: Path, checkpoint: Path, most: int) -> Any:

@@ -100,7 +100,9 @@ def _wrap_database(module):
 
     original = module.Database.commit
 
-    def commit(self, work, *arguments, name, **how):
+    def commit(self, how, work, *rest):
+        name = how.name
+
         def inside(connection, *given):
             result = work(connection, *given)
             arrive(_known(name), "inside")
@@ -109,7 +111,7 @@ def _wrap_database(module):
         arrive(name, "before")
         _now.name = name
         try:
-            result = original(self, inside, *arguments, name=name, **how)
+            result = original(self, how, inside, *rest)
         finally:
             _now.name = None
         arrive(_known(name), "after")
