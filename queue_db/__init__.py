@@ -1,5 +1,6 @@
 """A job queue in the SQL database you already have."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from queue_db.db import QueueDB
@@ -152,7 +153,14 @@ _OF_SLICES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _OF_SLICES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return load(_OF_SLICES[name], name)
+if not TYPE_CHECKING:  # a type checker would take any name for one of these
+
+    def __getattr__(name: str) -> Any:
+        if name in ("feeds", "routes"):
+            return import_module(f"queue_db.{name}")
+        if name not in _OF_SLICES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return load(_OF_SLICES[name], name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

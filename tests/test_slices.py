@@ -29,11 +29,17 @@ def test_an_import_of_the_queue_imports_no_slice(module: str) -> None:
     assert not loaded & {*NAMES, *_OTHERS}
 
 
+def test_the_packages_of_public_slices_are_attributes() -> None:
+    program = "import queue_db; print(queue_db.feeds.__name__, queue_db.routes.__name__, 'Feed' in dir(queue_db))"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1])
+    assert run.stdout.split() == ["queue_db.feeds", "queue_db.routes", "True"]
+
+
 def test_what_is_found_later_is_there() -> None:
     for name in queue_db.__all__:
         assert getattr(queue_db, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'Streem'"):
-        _ = queue_db.Streem
+        _ = queue_db.Streem  # type: ignore[attr-defined]
 
 
 def test_the_tables_of_each_slice_stand_beside_the_others() -> None:
@@ -47,6 +53,16 @@ def test_a_companion_is_found_by_the_name_of_the_dialect() -> None:
     for name in ("postgresql", "mysql", "sqlite"):
         assert name in SparkDialect.of(dialect_for(name)).names
     assert type(FeedDialect.of(dialect_for("sqlite"))) is FeedDialect
+
+
+def test_a_companion_of_a_companion_is_found_too() -> None:
+    class Cousin(PostgreSQL):
+        names = ("cousin",)
+
+    class CousinForSpark(type(SparkDialect.of(dialect_for("postgresql")))):  # type: ignore[misc]
+        names = ("cousin",)
+
+    assert type(SparkDialect.of(Cousin())) is CousinForSpark
 
 
 def test_a_dialect_without_a_companion_has_that_of_its_base_or_the_default() -> None:

@@ -67,7 +67,12 @@ _OF_SLICES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _OF_SLICES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return load(_OF_SLICES[name], name)
+if not TYPE_CHECKING:  # a type checker would take any name for one of these
+
+    def __getattr__(name: str) -> Any:
+        if name not in _OF_SLICES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return load(_OF_SLICES[name], name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

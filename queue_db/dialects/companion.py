@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from collections.abc import Iterator
+from typing import ClassVar, Self, TypeVar
 
 from queue_db.dialects.base import Dialect
+
+_Kind = TypeVar("_Kind", bound="Companion")
 
 
 class Companion:
@@ -22,6 +25,13 @@ class Companion:
     @classmethod
     def of(cls, dialect: Dialect) -> Self:
         """The one for this dialect or for the one that it is a subclass of; otherwise this class."""
-        known = {name: kind for kind in cls.__subclasses__() for name in kind.names}
+        known = {name: kind for kind in _below(cls) for name in kind.names}
         named = (name for base in type(dialect).__mro__ for name in vars(base).get("names", ()))
         return next((known[name] for name in named if name in known), cls)(dialect)
+
+
+def _below(kind: type[_Kind]) -> Iterator[type[_Kind]]:
+    """Its subclasses, and theirs."""
+    for one in kind.__subclasses__():
+        yield one
+        yield from _below(one)

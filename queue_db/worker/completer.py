@@ -83,9 +83,6 @@ Verb = Callable[[Sequence[JobResult]], list[Verdict]]
 Settled = Callable[[JobResult, Verdict | None], None]
 """Called with each result and its verdict; None: it could not be reported, and the job comes back when its lease expires."""
 
-Plan = Callable[[Sequence[JobResult]], list[tuple[Verb, Sequence[JobResult]]]]
-"""Chooses the verbs that settle jobs, each with its jobs."""
-
 
 class Completer:
     """Settles the jobs whose handlers have ended.
@@ -94,7 +91,6 @@ class Completer:
     :param outage: logs failures.
     :param completed: gets those of :func:`complete_plain` together, if all jobs are completed; default: ``settled`` gets
         each.
-    :param plan: chooses the verbs.
     """
 
     def __init__(
@@ -104,12 +100,10 @@ class Completer:
         outage: Activity | None = None,
         *,
         completed: Callable[[Sequence[JobResult]], None] | None = None,
-        plan: Plan | None = None,
     ) -> None:
         self._outage = outage or Activity()
         self._settled = settled
         self._completed = completed
-        self._plan = plan or verbs_for
         self._retry = retry
         self._results: SimpleQueue[JobResult | None] = SimpleQueue()
         #: Jobs whose results are announced or not reported yet. Who takes a job out of those in flight adds it here before, so that
@@ -143,7 +137,7 @@ class Completer:
                     closed = True
                 else:
                     batch.append(one)
-            for verb, ones in self._plan(batch):
+            for verb, ones in verbs_for(batch):
                 self._settle_each(verb, ones)
 
     def close(self) -> None:
@@ -248,18 +242,9 @@ def verbs_for(batch: Sequence[JobResult]) -> list[tuple[Verb, Sequence[JobResult
     ]
 
 
-def nothing_to_settle(batch: Sequence[JobResult]) -> list[tuple[Verb, Sequence[JobResult]]]:
-    """:func:`verbs_for` jobs that left their queues when they were claimed."""
-    return [(_applied, batch)]
-
-
 def complete_plain(ones: Sequence[JobResult]) -> list[Verdict]:
     """Complete jobs of one queue whose handlers returned nothing and of which nothing is kept."""
     return _queue_of(ones[0].job).complete_many([one.job for one in ones])
-
-
-def _applied(ones: Sequence[JobResult]) -> list[Verdict]:
-    return [Verdict.APPLIED for _ in ones]
 
 
 def name_of_verb(one: JobResult) -> tuple[JobResult, str, Any]:
@@ -322,7 +307,7 @@ def _wrong_seconds(outcome: Snooze | Retry) -> Exception | None:
 def _verb(queue: Queue, name: str, detail: Any) -> Verb:
     return {
         "complete": lambda ones: queue.complete_many(_jobs(ones), retained=_retained(ones)),
-        "settled": _applied,
+        "settled": lambda ones: [Verdict.APPLIED for _ in ones],
         "lost": lambda ones: [Verdict.LOST for _ in ones],
         "snooze": lambda ones: queue.snooze_many(_jobs(ones), detail),
         "defer": lambda ones: queue.defer_unknown_many(_jobs(ones), detail[0], grace=detail[1]),

@@ -369,9 +369,7 @@ class Execution:
             keep = self._keep if spec is None or spec.keep is None else spec.keep
             verb = job.settled_by  # read before the report, which settles the job
             done = JobResult(job, spec, outcome, pending, seconds, keep, reason)
-            if self._hooks:
-                self._results.ended(done)
-            self._completer.put(done)
+            self._report(done)
             if isinstance(outcome, BaseException) and (verb is not None or not self._is_last(job)):
                 log_failure(job, outcome, verb, seconds)
         else:
@@ -409,17 +407,30 @@ class Execution:
     def _end_early(self, job: LeasedJob, spec: HandlerSpec | None, outcome: object, seconds: float | None = None) -> bool:
         """Abandon a job whose handler runs, and report this outcome; False: the job was removed before."""
         pending: PendingJob = object()
-        self._pending[pending] = None
-        if not self._in_flight.abandon(job):
+        try:
+            self._pending[pending] = None
+            if not self._in_flight.abandon(job):
+                self._pending.pop(pending, None)
+                return False
+            job.ran = seconds
+            self.cancel(job)
+            self._report(JobResult(job, spec, outcome, pending))
+        except BaseException:  # a signal handler's, in the main thread: nobody reports the result any more
             self._pending.pop(pending, None)
-            return False
-        job.ran = seconds
-        self.cancel(job)
-        done = JobResult(job, spec, outcome, pending)
+            raise
+        return True
+
+    def _report(self, done: JobResult) -> None:
+        if self._at_most_once:
+            # At once, and before the slot is free: nothing is left of the job in the database, so this is all that tells of it.
+            try:
+                self._results.ended_at_most_once(done)
+            finally:
+                self._pending.pop(done.pending, None)
+            return
         if self._hooks:
             self._results.ended(done)
         self._completer.put(done)
-        return True
 
     def _is_last(self, job: LeasedJob) -> bool:
         return self._at_most_once or is_last(job)

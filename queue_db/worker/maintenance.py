@@ -25,6 +25,9 @@ _AFTER_EXCEPTION = 5.0
 #: A task that has run for this many seconds waits for something, perhaps a lock: another thread goes on with the other tasks.
 PATIENCE = 0.5
 
+#: Most threads of periodic tasks at a time, each with a connection: the heartbeat needs one too.
+MOST_THREADS = 4
+
 #: Seconds between two ticks of the scheduler: with schedules in the database, and without.
 SCHEDULE_EVERY = (1.0, 5.0)
 
@@ -69,7 +72,8 @@ class Upkeep:
     """Runs periodic tasks that may wait for locks, or for long statements, so that none of them holds up the others for long.
 
     One thread runs them, one after the other. While one takes longer than :data:`PATIENCE`, :meth:`relieve` starts another thread,
-    which goes on with the others; the thread of the long one ends after it. So there is one thread as long as nothing waits.
+    which goes on with the others; the thread of the long one ends after it. So there is one thread as long as nothing waits, and
+    at most :data:`MOST_THREADS`.
 
     :param tasks: each with the seconds until its first run; one that is due runs before those behind it.
     :param stopped: set when nothing more is to run.
@@ -102,7 +106,8 @@ class Upkeep:
     def relieve(self) -> None:
         """Let another thread go on if a task takes long. By one thread, now and then."""
         with self._lock:
-            if self._due and self._began is not None and time.monotonic() - self._began >= PATIENCE:
+            late = self._began is not None and time.monotonic() - self._began >= PATIENCE
+            if late and self._due and sum(one.is_alive() for one in self.threads) < MOST_THREADS:
                 self._hand_over()
 
     def _hand_over(self) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from queue_db.errors import QueueDBError
 from queue_db.leased_job import claimed_by
-from queue_db.worker.completer import Completer, nothing_to_settle
+from queue_db.worker.completer import Completer
 from queue_db.worker.events import Results
 from queue_db.worker.executor import Execution
 from queue_db.worker.feed_slots import FeedSlots
@@ -54,6 +54,9 @@ RETRY = (0.1, 3.0)
 _CLAIM = 5.0
 _RESULTS = 10.0
 
+# How long it then waits for the threads of periodic tasks, all together, seconds.
+_HELPERS = 2.0
+
 # Seconds between two reads of the commands. Mostly a command ends the wait; but a signal right after SIGCONT may go to any thread,
 # and Python's signal handlers wait for the main thread to wake up.
 _COMMANDS = 0.5
@@ -89,7 +92,7 @@ class Run:
         self.in_flight = InFlight(worker.shares.queues)
         self._progress = Progress(worker.db.core, self.in_flight)
         self._results = Results(worker, lock, claimant=self)
-        self._completer = self._make_completer()
+        self._completer = Completer(self._results.settled, RETRY, self._activity(), completed=self._results.completed)
         self._fetcher = Fetcher(
             worker.db,
             options,
@@ -118,13 +121,6 @@ class Run:
         served = {**worker.shares.queues, **worker.options.feeds}
         self._registration = Registration(worker.db, served, self._status, self._activity(), RETRY)
 
-    def _make_completer(self) -> Completer:
-        if self._at_most_once:
-            return Completer(
-                lambda done, _: self._results.ended_at_most_once(done), RETRY, self._activity(), plan=nothing_to_settle
-            )
-        return Completer(self._results.settled, RETRY, self._activity(), completed=self._results.completed)
-
     @property
     def stuck(self) -> int:
         """Slots of handlers that have not returned although their jobs or messages were taken from them."""
@@ -151,7 +147,7 @@ class Run:
             if self._feeds:
                 beats.append((worker.options.lease / 3, self._feeds.beat))
             self._periodic("heartbeat", *beats)
-        self._upkeep = Upkeep(self._tasks(), self._ended, partial(self._thread, "maintenance"))
+        self._upkeep = Upkeep(self._tasks(until_empty=until_empty), self._ended, partial(self._thread, "maintenance"))
         self._upkeep.start()
         if started is not None:
             started()
@@ -161,8 +157,8 @@ class Run:
         text, fields = described(self._worker)
         log.info("working on %s", text, extra=fields)
 
-    def _tasks(self) -> list[tuple[float, PeriodicTask]]:
-        """What runs now and then and may wait for locks. The first is what the first claim waits for."""
+    def _tasks(self, *, until_empty: bool) -> list[tuple[float, PeriodicTask]]:
+        """What runs now and then and may wait for locks, in the order of the first runs. The first claim waits for the report."""
         db, queues, options = self._worker.db, self._worker.shares.queues, self._worker.options
         tasks: list[tuple[float, PeriodicTask]] = [(0.0, self._registration.report)]
         if not self._at_most_once:
@@ -170,7 +166,8 @@ class Run:
         if options.exit_when_stuck is not None:
             tasks.append((0.0, self._check_stuck))
         if options.schedules:
-            tasks.append((0.0, enqueue_scheduled(db, RETRY, self._activity())))
+            # Before the first claim, where the queue may be empty: jobs of schedules that are due belong to what is to be done.
+            tasks.insert(0 if until_empty else len(tasks), (0.0, enqueue_scheduled(db, RETRY, self._activity())))
         tasks += [
             (0.0, rescue_dead(self._registration)),
             (PRUNE_EVERY * random.random(), prune_expired(db, self._activity())),
@@ -239,7 +236,7 @@ class Run:
                 self._execution.check_timeouts()
                 self._feeds.check_timeouts()
             self._upkeep.relieve()
-        except Exception as error:  # noqa: BLE001 - as many threads run as may run, perhaps; the run must end as it should
+        except RuntimeError as error:  # no thread can be started now
             self._watching.failed_rarely("watching timeouts and periodic tasks", error)
 
     def _stop(self, command: Stop) -> float:
@@ -288,7 +285,7 @@ class Run:
         self._fetching.join(_CLAIM)
         self._left.set()
         for release in self._releases:
-            release.join()
+            release.join(_CLAIM)
         self._feeds.end()
         jobs = self._execution.stop()
         if jobs:
@@ -298,8 +295,9 @@ class Run:
         self._reporting.join(_RESULTS)
         self._fetcher.return_shares()
         self._ended.set()
+        until = time.monotonic() + _HELPERS
         for helper in (*self._helpers, *self._upkeep.threads):
-            helper.join(1.0)
+            helper.join(max(0.0, until - time.monotonic()))
         for activity in self._activities:
             activity.ended()
         with suppress(QueueDBError):

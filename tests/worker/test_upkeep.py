@@ -76,6 +76,19 @@ def test_tasks_that_wait_hold_up_no_other(make: Make, monkeypatch: pytest.Monkey
         hanging.go_on.release(1000)
 
 
+def test_no_more_threads_wait_than_connections_can_be_spared(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "PATIENCE", 0.0)
+    hanging = [Hanging() for _ in range(maintenance.MOST_THREADS + 2)]
+    upkeep = make(*hanging)
+    for one in hanging[: maintenance.MOST_THREADS]:
+        assert one.hangs.acquire(timeout=PATIENCE)
+        upkeep.relieve()
+    upkeep.relieve()
+    assert len(upkeep.threads) == maintenance.MOST_THREADS
+    for one in hanging:
+        one.go_on.release(1000)
+
+
 def test_one_thread_is_enough_while_nothing_waits(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "PATIENCE", HOURS)
     ran = Counter[int]()

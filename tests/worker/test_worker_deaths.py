@@ -456,3 +456,21 @@ def test_a_death_after_a_fork_names_the_process_that_caused_it(url, queue, recor
         (job,) = db.queue(queue.name).claim()
         assert job.bury("no use")
     assert [record.worker for record in records.of(queue)] == ["the child"]
+
+
+def test_at_most_once_a_failure_is_reported_before_its_slot_is_free(queue, db):
+    """Nothing is left of it in the database: if the process is killed later, this was all that told of it."""
+    told = []
+    db.deaths.add(lambda death: told.append((death.job.payload, threading.current_thread().name)))
+    worker = Worker(db, queue.name, mode="at_most_once", concurrency=1)
+    seen = []
+
+    def handler(job):
+        seen.append((threading.current_thread().name, len(told)))
+        raise ValueError("no use")
+
+    worker.handles("k")(handler)
+    queue.enqueue_many([("k", number) for number in range(3)])
+    worker.run(until_empty=True)
+    assert [before for _, before in seen] == [0, 1, 2]
+    assert {name for _, name in told} == {name for name, _ in seen}

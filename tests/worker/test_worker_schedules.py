@@ -257,3 +257,11 @@ def test_a_schedule_that_cannot_be_read_does_not_hold_up_the_others(ours, clock)
     with pytest.raises(ConfigurationError, match="schedule 'b': cron"):
         ours.schedules.tick()
     assert sorted(job.kind for job in ours.queue("q").peek()) == ["a", "c"]
+
+
+def test_a_run_until_the_queue_is_empty_works_off_what_is_due_by_schedules(ours, clock):
+    ours.schedules.set("hourly", "q", "k", cron="0 * * * *", catch_up="one")
+    clock.advance(3600 + 30)
+    done = []
+    worker = serving(ours.queue("q"), done.append)
+    assert worker.run(until_empty=True).completed == len(done) == 1
