@@ -356,8 +356,8 @@ class Queue:
         Both are one transaction on SQLite. On PostgreSQL they are one statement when the last claim won all that it wanted and the
         queue has one known priority; not once a second, when a claim looks for jobs that became due late, and not for 10 s after
         waiting in vain for a locked row. They are two transactions on MySQL and MariaDB, for jobs with a group or a batch, with a
-        removal that is not :class:`~queue_db.removal.Delete` itself, and on PostgreSQL with ``Pessimistic`` or
-        ``Optimistic(pick="uniform")``. Other verbs than completion have no such form.
+        removal that is not :class:`~queue_db.removal.Delete` itself, and on PostgreSQL with ``Pessimistic``. Other
+        verbs than completion have no such form.
 
         Each part takes effect without the other: a lost lease does not prevent the claim, and if the claim fails after the jobs
         have been completed, the list of jobs won is empty and the error is logged: claim once more before you take the queue to be

@@ -41,7 +41,6 @@ class Order(StrEnum):
 
     HEAD = "head"  #: the first ones
     SLICE = "slice"  #: neighbours from an offset on; continues at the head where the queue ends
-    SHUFFLE = "shuffle"  #: any
 
 
 class Lock(StrEnum):
@@ -216,8 +215,6 @@ class ClaimText:
         columns = columns_of("jobs", (*_WINDOW, *_REST) if whole and locks else _WINDOW)
         if order is Order.HEAD:
             drawn = f"SELECT * FROM {self._window('due', columns)}"
-        elif order is Order.SHUFFLE:
-            drawn = f"SELECT * FROM {self._window('due', columns)} ORDER BY {self.written(self._dialect.random())} LIMIT :limit"
         else:
             # Where the queue ends before the slice, it continues at the head.
             slice_ = f"(SELECT * FROM {self._window('due', columns)} LIMIT :limit OFFSET :start) AS slice"

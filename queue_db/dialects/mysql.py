@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 from sqlalchemy import (
     URL,
-    ColumnElement,
     Connection,
     Engine,
     Select,
@@ -171,9 +170,6 @@ class MySQL(MySQLDiagnosis, Dialect):
         if status is not None:
             return not status()
         return not (getattr(driver, "server_status", 0) or 0) & _IN_TRANSACTION
-
-    def random(self) -> ColumnElement[float]:
-        return func.rand()
 
     by_id_hint: ClassVar[str] = " FORCE INDEX (PRIMARY)"
 

@@ -15,7 +15,6 @@ from sqlalchemy import (
     Select,
     Table,
     Update,
-    func,
     insert,
     select,
     update,
@@ -133,10 +132,6 @@ class ClaimSeam:
     def clock_query(self) -> Select[Any]:
         """Select the database's time, in microseconds."""
         return select(now_us())
-
-    def random(self) -> ColumnElement[float]:
-        """A random number in [0, 1) for each row."""
-        return func.random()
 
     # --- rows -------------------------------------------------------------------------------------------------------
 

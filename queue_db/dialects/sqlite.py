@@ -15,7 +15,6 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Connection,
-    Double,
     Engine,
     Row,
     Select,
@@ -27,7 +26,6 @@ from sqlalchemy import (
     func,
     literal_column,
     select,
-    type_coerce,
 )
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
@@ -192,9 +190,6 @@ class SQLite(ReturningDialect):
             return False
         transaction.rollback()
         return True
-
-    def random(self) -> ColumnElement[float]:
-        return type_coerce(func.random() / 18446744073709551616.0 + 0.5, Double())
 
     def lock_rows(self, rows: Select[Any], *, skip: bool, pinned: bool = False) -> Select[Any]:
         return rows  # the writer has locked the whole database

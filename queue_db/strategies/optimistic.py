@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, get_args
 
 from queue_db import arguments
 from queue_db.errors import ArgumentError
@@ -20,8 +20,8 @@ from queue_db.store import lease
 from queue_db.store.base import Transaction
 from queue_db.strategies.base import named
 
-Pick = Literal["head", "uniform", "geometric", "slice", "slot"]
-_PICKS = ("head", "uniform", "geometric", "slice", "slot")
+Pick = Literal["head", "slice", "slot"]
+_PICKS: tuple[Pick, ...] = get_args(Pick)
 
 #: One claim in this many takes the head, so that no job is passed over for long.
 HEAD_EVERY = 16
@@ -72,22 +72,13 @@ class Slots:
 def candidate_window(pick: Pick, width: int, request: ClaimRequest, rng: random.Random, slots: Slots) -> lease.CandidateWindow:
     """Which jobs to try: ``width`` batches of ``request.limit`` jobs from the head on, picked as ``pick`` says.
 
-    head: the first batch. uniform: any jobs of the window. slice: a batch of neighbours at a random offset; for single jobs the
-    same as uniform, for batches far fewer half-lost ones. slot: the window is cut into batches, and each thread keeps to one until
-    it meets others there; the fewest misses. geometric: like slice, with offset *i* at probability 1/3·(2/3)^i, else the head;
-    half the disorder of uniform for twice the misses.
+    head: the first batch. slice: neighbours at a random offset. slot: the window is cut into batches, and each thread keeps to one
+    of them until it meets other workers there; it has the fewest misses.
     """
     limit = request.limit
-    if width <= 1 or pick == "head":
-        return lease.CandidateWindow(lease.Order.HEAD, read=limit, width=width)
-    if pick == "uniform":
-        return lease.CandidateWindow(lease.Order.SHUFFLE, read=width * limit, width=width)
-    if pick == "slot":
-        start = slots.slot(request.queue, width) * limit
-    elif pick == "slice":
-        start = rng.randrange((width - 1) * limit + 1)
-    else:
-        start = next((offset for offset in range(width) if rng.random() < 1 / 3), 0) * limit
+    start = 0
+    if width > 1 and pick != "head":
+        start = slots.slot(request.queue, width) * limit if pick == "slot" else rng.randrange((width - 1) * limit + 1)
     if start == 0:
         return lease.CandidateWindow(lease.Order.HEAD, read=limit, width=width)
     return lease.CandidateWindow(lease.Order.SLICE, read=start + limit, start=start, width=width)

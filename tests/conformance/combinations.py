@@ -12,15 +12,14 @@ from tests.databases import KINDS
 STRATEGIES: dict[str, Any] = {
     "adaptive": Adaptive,
     "optimistic_head": lambda: Optimistic(pick="head"),
-    "optimistic_uniform": lambda: Optimistic(pick="uniform"),
-    "optimistic_geometric": lambda: Optimistic(pick="geometric"),
+    "optimistic_slot": Optimistic,
     "optimistic_slice": lambda: Optimistic(pick="slice"),
     "skip_locked": SkipLocked,
     "pessimistic": Pessimistic,
 }
 
 #: How many jobs a claim of one job may pass over without a race. A strategy that is not here takes the head.
-DISPLACEMENT = dict.fromkeys(("optimistic_uniform", "optimistic_geometric", "optimistic_slice"), 9)  # a window of ten
+DISPLACEMENT = dict.fromkeys(("optimistic_slot", "optimistic_slice"), 9)  # a window of ten
 
 REMOVALS = ("delete", "lock_then_delete", "delete_mark")
 

@@ -105,7 +105,7 @@ STRATEGY, REMOVAL = next(iter(STRATEGIES)), REMOVALS[0]
 TWIN = ("mysql",)
 
 #: One strategy of each kind: the other ways to pick within the window differ from it in one expression, which tests/sql shows.
-IN_TEST = ("adaptive", "optimistic_geometric", "skip_locked", "pessimistic")
+IN_TEST = ("adaptive", "optimistic_slot", "skip_locked", "pessimistic")
 
 Choice = Callable[[Axes, Combination], bool]
 

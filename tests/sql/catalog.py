@@ -117,12 +117,6 @@ def _claims() -> list[Scenario]:
     return [
         Scenario("claim_optimistic", "optimistic or adaptive, at the head", _claim(10), **_FULL),
         Scenario("claim_optimistic_slice", "optimistic or adaptive, at a place in the window", _claim(10, _slice(10)), **_FULL),
-        Scenario(
-            "claim_optimistic_shuffle",
-            'optimistic with pick="uniform"',
-            _claim(10, CandidateWindow(Order.SHUFFLE, read=100, width=10)),
-            **_FULL,
-        ),
         Scenario("claim_skip_locked", "skip_locked or adaptive", _claim(10, skip_many), **_FULL),
         Scenario(
             "claim_pessimistic",

@@ -23,7 +23,6 @@ from tests.sql.layout import fingerprint, laid_out
 STRATEGIES: dict[str, Callable[[], Any]] = {
     **{name: partial(str, name) for name in known_strategies()},
     "slice": lambda: Optimistic(window=3, pick="slice", rng=random.Random(1)),
-    "uniform": lambda: Optimistic(window=3, pick="uniform", rng=random.Random(1)),
 }
 
 _CONTROL = re.compile(r"BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|DEALLOCATE|PRAGMA|SET|SELECT @@|ROLLBACK", re.IGNORECASE)

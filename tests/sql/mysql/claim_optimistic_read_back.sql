@@ -1,8 +1,8 @@
 -- claim_optimistic_read_back: optimistic or adaptive, at the head
--- Also: claim_optimistic_slice_read_back, claim_optimistic_shuffle_read_back, claim_skip_locked_read_back,
---   claim_pessimistic_read_back, claim_pessimistic_one_read_back, claim_two_priorities_read_back,
---   claim_any_priority_read_back, claim_of_kind_read_back, claim_unless_due_read_back,
---   claim_fast_path_many_read_back, claim_fast_path_slice_many_read_back, claim_fast_path_unless_due_many_read_back,
+-- Also: claim_optimistic_slice_read_back, claim_skip_locked_read_back, claim_pessimistic_read_back,
+--   claim_pessimistic_one_read_back, claim_two_priorities_read_back, claim_any_priority_read_back,
+--   claim_of_kind_read_back, claim_unless_due_read_back, claim_fast_path_many_read_back,
+--   claim_fast_path_slice_many_read_back, claim_fast_path_unless_due_many_read_back,
 --   claim_skip_locked_unless_due_read_back, claim_skip_locked_two_priorities_read_back
 -- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
 -- Sent by: store.lease.claim > dialects.seam.ClaimSeam.take
