@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakSet
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, false, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.pool import Pool
 
@@ -25,7 +25,7 @@ from queue_db.errors import ConfigurationError, PermanentStorageError, StorageEr
 from queue_db.notifications.deaths import Deaths
 from queue_db.notifications.loop import LoopListening
 from queue_db.removal import Removal
-from queue_db.store import LowWaterMarks, Store, Transaction, probing
+from queue_db.store import LowWaterMarks, Store, Transaction
 from queue_db.store.schema import Tables
 from queue_db.store.wakeups import Notifications
 from queue_db.strategies import Strategy
@@ -154,7 +154,7 @@ class Core:
         :raises StorageError: it does not answer.
         """
         try:
-            self.database.run(probing.change_nothing, store=self.store, name="change_nothing", attempts=1)
+            self.database.run(_change_nothing, store=self.store, name="change_nothing", attempts=1)
         except PermanentStorageError:
             return False
         except StorageError as error:
@@ -256,6 +256,12 @@ class Core:
 
 def _clock(tx: Transaction) -> int:
     return tx.read_clock()
+
+
+def _change_nothing(tx: Transaction) -> None:
+    """Update no job. The database refuses it where it would refuse an update of one."""
+    jobs = tx.tables.jobs
+    tx.connection.execute(update(jobs).values(id=jobs.c.id).where(false()))
 
 
 def name_of(function: Callable[..., object]) -> str:

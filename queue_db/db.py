@@ -47,8 +47,8 @@ from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH, WORKER_LENGTH, tabl
 from queue_db.store.wakeups import Notifications
 from queue_db.strategies import Strategy, strategy_for
 from queue_db.tokens import Tokens
-from queue_db.verbs import next_due
 from queue_db.verbs.find_job import find_job
+from queue_db.verbs.next_due import next_due
 
 if TYPE_CHECKING:
     from queue_db.feeds import Feed, Feeds
@@ -264,7 +264,7 @@ class QueueDB:
         """Names of the queues that have live or dead jobs."""
         return self.core.read(counts.queues)
 
-    def upcoming(self, queues: Iterable[str]) -> dict[str, float | None]:
+    def next_due(self, queues: Iterable[str]) -> dict[str, float | None]:
         """Seconds until the next job of each queue is due: 0 or less if one is due, None for an empty queue.
 
         One statement for all queues; it reads one index entry per priority. A running job counts as due when its lease ends.
@@ -272,7 +272,7 @@ class QueueDB:
         if isinstance(queues, str):
             raise arguments.wrong("queues", queues, f": must be a list of names: [{arguments.shown(queues)}]")
         names = [arguments.name("queue", name, QUEUE_LENGTH) for name in arguments.members("queues", queues, "names")]
-        return next_due.upcoming(self.core, names)
+        return next_due(self.core, names)
 
     def get(self, job_id: int) -> Job:
         """The job with this id, live or dead, in any queue.

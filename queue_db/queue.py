@@ -35,7 +35,7 @@ from queue_db.model import (
 )
 from queue_db.store import Transaction, controls, counts, insights, windows
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, QUEUE_LENGTH, WORKER_LENGTH
-from queue_db.verbs import new_jobs, progress
+from queue_db.verbs import new_jobs
 from queue_db.verbs.claim import MAX_CLAIM, ClaimLoop
 from queue_db.verbs.claim_round import Won
 from queue_db.verbs.control import control_queue, limit_queue, pause_queue, repair_groups
@@ -45,6 +45,7 @@ from queue_db.verbs.find_job import find_job, job_from_row
 from queue_db.verbs.find_leased import find_leased, given_lease
 from queue_db.verbs.list_jobs import list_jobs
 from queue_db.verbs.pop import popped
+from queue_db.verbs.progress import report_progress
 from queue_db.verbs.remove import cancel_job, purge_queue
 from queue_db.verbs.reschedule import reschedule_job
 from queue_db.verbs.settle import (
@@ -342,7 +343,7 @@ class Queue:
         """:meth:`claim`, but nothing while a job is due in one of the queues ``due``; checked in the same statement.
 
         It overlooks due jobs of priorities that this process has not seen, in queues with more than 32 priorities, and beyond the
-        first 16 priorities of all these queues in the order of ``due``. ``db.upcoming`` finds them.
+        first 16 priorities of all these queues in the order of ``due``. ``db.next_due`` finds them.
         """
         micros = arguments.seconds("lease", lease, zero=False)
         return self._leased(self._claims.claim(limit, micros, delete=delete, unless_due=_queues("due", due)))
@@ -487,7 +488,7 @@ class Queue:
 
     def progress_of(self, job: LeasedJob, report: ProgressReport) -> Verdict:
         """Write the progress of a leased job at once: :meth:`LeasedJob.progress` outside a worker."""
-        found = progress.write(self.core, {job: report}, attempts=ATTEMPTS)
+        found = report_progress(self.core, {job: report}, attempts=ATTEMPTS)
         return Verdict.APPLIED if found else Verdict.LOST
 
     @contextmanager
@@ -514,7 +515,7 @@ class Queue:
     def peek(self, limit: int = 10) -> list[Job]:
         """The due jobs, in claim order, without claiming them."""
         arguments.whole("limit", limit, 1, MAX_CLAIM)
-        rows = self.core.read(insights.next_due, self.name, limit)
+        rows = self.core.read(insights.due_jobs, self.name, limit)
         return [job_from_row(row, State.AVAILABLE, self.core.codec) for row in rows]
 
     def jobs(

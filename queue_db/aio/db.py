@@ -217,12 +217,12 @@ class AsyncQueueDB(Opening):
         """Names of the queues that have live or dead jobs."""
         return await run(self._db.queues)
 
-    async def upcoming(self, queues: Iterable[str]) -> dict[str, float | None]:
+    async def next_due(self, queues: Iterable[str]) -> dict[str, float | None]:
         """Seconds until the next job of each queue is due: 0 or less if one is due, None for an empty queue.
 
         One statement for all queues; it reads one index entry per priority. A running job counts as due when its lease ends.
         """
-        return await run(self._db.upcoming, queues)
+        return await run(self._db.next_due, queues)
 
     async def get(self, job_id: int) -> Job:
         """The job with this id, live or dead, in any queue.

@@ -288,14 +288,14 @@ class Waiting:
     async def _due(self) -> float:
         """Look at the queues with due jobs; return the seconds until the next read."""
         try:
-            upcoming = await run_in_threadpool(self._db.upcoming, list(self._waiters))
+            waits = await run_in_threadpool(self._db.next_due, list(self._waiters))
         except QueueDBError as error:
             self._fail(error)
             return _POLL[1]
-        for queue, wait in upcoming.items():
+        for queue, wait in waits.items():
             if wait is not None and wait <= 0:
                 self._look(queue)
-        return _next(upcoming.values())
+        return _next(waits.values())
 
     def _received(self, names: Iterable[str]) -> None:
         """Notifications have come. In a thread."""

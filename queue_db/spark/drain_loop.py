@@ -16,12 +16,15 @@ from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
+from sqlalchemy import BigInteger, literal, select
 
 from queue_db import Counters, LeasedJob, Queue, QueueDBError, Strategy
+from queue_db.dialects.clock import moment
 from queue_db.errors import ConfigurationError
 from queue_db.model import Capability, ClaimRequest, ClaimResult
 from queue_db.spark.target import Target
-from queue_db.store import Transaction, upcoming
+from queue_db.store import Transaction
+from queue_db.store.schema import NEVER
 from queue_db.strategies import strategy_for
 from queue_db.worker.limits import RateLimiter
 
@@ -56,7 +59,22 @@ class Limits:
     def anything_left(self, queue: Queue) -> bool:
         """Whether a job is leased, due, or due soon enough to be waited for."""
         within = round(self.within * 1_000_000)
-        return queue.core.read(upcoming.anything_left, queue.name, within=within, kind=self.kind)
+        return queue.core.read(_anything_left, queue.name, within=within, kind=self.kind)
+
+
+def _anything_left(tx: Transaction, queue: str, within: int, kind: str | None = None) -> bool:
+    """Whether ``queue`` has a job that is leased, or due at most ``within`` microseconds from now.
+
+    A job that waits for others of its group does not count, since one of these does; nor one that a slice holds.
+
+    :param kind: only jobs of this kind.
+    """
+    jobs = tx.tables.jobs
+    near = jobs.c.available_at <= moment(tx.store.clock is not None) + literal(within, BigInteger)
+    mine = [jobs.c.queue == queue, jobs.c.delete_mark == 0, jobs.c.available_at < NEVER, near | jobs.c.claim_token.is_not(None)]
+    if kind is not None:
+        mine.append(jobs.c.kind == kind)
+    return tx.connection.execute(select(literal(1)).where(*mine).limit(1), tx.time()).first() is not None
 
 
 @dataclass

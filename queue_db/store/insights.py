@@ -103,7 +103,7 @@ def _in(table: Table, queue: str | None) -> list[ColumnElement[bool]]:
     return [] if queue is None else [table.c.queue == queue]
 
 
-def next_due(tx: Transaction, queue: str, limit: int) -> list[Row[Any]]:
+def due_jobs(tx: Transaction, queue: str, limit: int) -> list[Row[Any]]:
     """The due jobs of ``queue`` in claim order."""
     jobs = tx.tables.jobs
     query = (
@@ -123,7 +123,7 @@ def parked(tx: Transaction, ahead: int, limit: int) -> list[Row[Any]]:
     kind may be counted in two rows.
     """
     jobs = tx.tables.jobs
-    now = tx.read_clock()  # one for both queries: no job is due in one and upcoming in the other
+    now = tx.read_clock()  # one for both queries: no job counts in both
     found: list[Row[Any]] = []
     for near in ((jobs.c.available_at > now, jobs.c.available_at <= now + ahead), (jobs.c.available_at <= now,)):
         some = select(jobs.c.id).where(*near).limit(limit).subquery()

@@ -1,25 +1,76 @@
-"""Pages of jobs by state, and the text that says where the next page begins."""
+"""Pages of the jobs of one queue in one state: ranges of the indexes that claims, groups and the dead table have.
+
+A page is read in two steps: first entries in the order of an index, without payloads, at most :data:`SCANNED` of them, and then the
+rows that are wanted, by id. So it costs the same whatever the length of the queue. A text says where the next page begins.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Row, Select, select
 
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.model import PRESENT, JobPage, State
-from queue_db.store import listing
-from queue_db.store.listing import Position, Wanted
-from queue_db.store.schema import KEY_LENGTH, KIND_LENGTH
+from queue_db.store import Transaction
+from queue_db.store.insights import state_of
+from queue_db.store.schema import BLOCKED, KEY_LENGTH, KIND_LENGTH, NEVER
 from queue_db.verbs.find_job import job_from_row
 
 #: Most jobs on one page.
 LONGEST_PAGE = 1000
 
+#: Most entries that one page reads for a condition that no index has.
+SCANNED = 1000
+
+#: Most priorities of a queue that one page reads.
+PRIORITIES = 32
+
+# Of priorities, and of times.
+_LOWEST, _HIGHEST = -(2**31), 2**31 - 1
+_EARLIEST, _LATEST = -(2**63), 2**63 - 1
+
 # Positions of a list with another order are refused: each order has a letter.
 _CLAIM, _GROUP, _DEATH = "cgd"
 
-_INT32, _INT64 = 2**31, 2**63
+
+class Position(NamedTuple):
+    """The place of a job in the order of a list; ``priority`` and ``at`` are 0 in lists that are not ordered by them."""
+
+    priority: int
+    at: int
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a page lists: the jobs of a queue in one state, of a kind and of a group (None: of any)."""
+
+    queue: str
+    state: State
+    kind: str | None
+    group: str | None
+    limit: int
+
+    @property
+    def most_read(self) -> int:
+        """Most entries to read: one more than the page has, which shows whether there are more; or those among which some fit."""
+        in_order = self.kind is None and self.group is None and self.state in (State.AVAILABLE, State.BLOCKED, State.DEAD)
+        return self.limit + 1 if in_order else max(SCANNED, self.limit + 1)
+
+    def fits(self, row: Row[Any], now: int) -> bool:
+        """Whether an entry, or a job, is one of those."""
+        if (self.kind is not None and row.kind != self.kind) or (self.group is not None and row.group_key != self.group):
+            return False
+        if self.state is State.DEAD:
+            return True
+        # Those that a slice holds are in none of the states.
+        return row.delete_mark == 0 and row.available_at != NEVER and state_of(row.available_at, row.claim_token, now) is self.state
 
 
 def list_jobs(core: Core, queue: str, state: str, *, kind: str | None, group: str | None, after: str | None, limit: int) -> JobPage:
@@ -36,7 +87,7 @@ def list_jobs(core: Core, queue: str, state: str, *, kind: str | None, group: st
     )
     order = _DEATH if wanted.state is State.DEAD else _CLAIM if group is None else _GROUP
     start = None if after is None else _position(order, after)
-    rows, end = core.read(listing.page, wanted, start)
+    rows, end = core.read(read_page, wanted, start)
     return JobPage([job_from_row(row, wanted.state, core.codec) for row in rows], None if end is None else _text(order, end))
 
 
@@ -55,7 +106,7 @@ def _position(order: str, after: object) -> Position:
 
     :raises ArgumentError: it is none of a list in this order.
     """
-    if isinstance(after, str) and len(after) <= len(_text(order, Position(-_INT32, -_INT64, -_INT64))):
+    if isinstance(after, str) and len(after) <= len(_text(order, Position(_LOWEST, _EARLIEST, _EARLIEST))):
         try:
             given, *numbers = base64.b64decode(after + "=" * (-len(after) % 4), b"-_", validate=True).decode().split(".")
             priority, at, job_id = map(int, numbers)
@@ -63,7 +114,141 @@ def _position(order: str, after: object) -> Position:
             pass
         else:
             position = Position(priority, at, job_id)
-            fits = -_INT32 <= priority < _INT32 and -_INT64 <= at < _INT64 and -1 <= job_id < _INT64
+            fits = _LOWEST <= priority <= _HIGHEST and _EARLIEST <= at <= _LATEST and -1 <= job_id <= _LATEST
             if fits and given == order and _text(order, position) == after:
                 return position
     raise arguments.wrong("after", after, ": must be the `after` of the page before, of the same state and group")
+
+
+# --- the rows of a page -------------------------------------------------------------------------------------------------
+
+
+class _Rows(NamedTuple):
+    """The rows of a page, and the position after which the next one begins; None: there are no more."""
+
+    rows: list[Row[Any]]
+    after: Position | None
+
+
+def read_page(tx: Transaction, wanted: Wanted, after: Position | None) -> _Rows:
+    """The jobs after ``after``: up to ``limit``, fewer if there are not more among the entries that a page may read."""
+    now = tx.read_clock()
+    entries = _Entries(tx, wanted, now)
+    ids: list[int] = []
+    last = after
+    for position, row in entries.read(after):
+        if len(ids) == wanted.limit:
+            break
+        last = position
+        if row is not None and wanted.fits(row, now):
+            ids.append(position.id)
+    else:
+        if not entries.cut:
+            last = None
+    return _Rows(_rows(tx, wanted, ids, now), last)
+
+
+class _Entries:
+    """Entries of an index in its order, each with its position."""
+
+    def __init__(self, tx: Transaction, wanted: Wanted, now: int) -> None:
+        self._connection = tx.connection
+        self._tables, self._dialect = tx.tables, tx.dialect
+        self._wanted = wanted
+        self._now = now
+        self._left = wanted.most_read
+        #: Whether there may be more entries than were read.
+        self.cut = False
+
+    def read(self, after: Position | None) -> Iterator[tuple[Position, Row[Any] | None]]:
+        """The entries after ``after``. None in place of an entry: all entries before that position were passed."""
+        if self._wanted.state is State.DEAD:
+            return self._dead(after)
+        return self._in_claim_order(after) if self._wanted.group is None else self._of_group(after)
+
+    def _in_claim_order(self, after: Position | None) -> Iterator[tuple[Position, Row[Any] | None]]:
+        jobs = self._tables.jobs
+        start = after or Position(_LOWEST, _EARLIEST, -1)
+        for _ in range(PRIORITIES):
+            priority = self._next_priority(start.priority)
+            if priority is None:
+                return
+            if priority > start.priority:
+                start = Position(priority, _EARLIEST, -1)
+            of_priority = self._live().where(jobs.c.queue == self._wanted.queue, jobs.c.priority == priority)
+            by_claim = self._dialect.by_claim(of_priority, jobs)
+            for row in self._in_order(by_claim, jobs.c.available_at, jobs.c.id, self._times(), start):
+                yield Position(priority, row.available_at, row.id), row
+            if self.cut or priority == _HIGHEST:
+                return
+            start = Position(priority + 1, _EARLIEST, -1)
+        self.cut = True
+        yield Position(start.priority - 1, _LATEST, _LATEST), None
+
+    def _of_group(self, after: Position | None) -> Iterator[tuple[Position, Row[Any] | None]]:
+        jobs = self._tables.jobs
+        of_queue = self._live().where(jobs.c.queue == self._wanted.queue)
+        above = -1 if after is None else after.id
+        for row in self._limited(self._dialect.by_group(of_queue, jobs, self._wanted.group or "", above)):
+            yield Position(0, 0, row.id), row
+
+    def _dead(self, after: Position | None) -> Iterator[tuple[Position, Row[Any] | None]]:
+        dead = self._tables.dead
+        of_queue = select(dead.c.id, dead.c.kind, dead.c.group_key, dead.c.died_at).where(dead.c.queue == self._wanted.queue)
+        start = after or Position(0, _EARLIEST, -1)
+        for row in self._in_order(of_queue, dead.c.died_at, dead.c.id, (_EARLIEST, _LATEST), start):
+            yield Position(0, row.died_at, row.id), row
+
+    def _live(self) -> Select[Any]:
+        jobs = self._tables.jobs
+        return select(jobs.c.id, jobs.c.kind, jobs.c.group_key, jobs.c.available_at, jobs.c.claim_token, jobs.c.delete_mark)
+
+    def _times(self) -> tuple[int, int]:
+        """The first and the last ``available_at`` of the jobs that are wanted."""
+        match self._wanted.state:
+            case State.AVAILABLE:
+                return _EARLIEST, self._now
+            case State.BLOCKED:
+                return BLOCKED, BLOCKED
+            case _:
+                return self._now + 1, NEVER - 1
+
+    def _next_priority(self, lowest: int) -> int | None:
+        jobs = self._tables.jobs
+        query = select(jobs.c.priority).where(jobs.c.queue == self._wanted.queue, jobs.c.priority >= lowest)
+        first = self._dialect.by_claim(query.order_by(jobs.c.priority).limit(1), jobs)
+        return self._connection.execute(first).scalar()
+
+    def _in_order(
+        self, query: Select[Any], at: ColumnElement[int], job_id: ColumnElement[int], times: tuple[int, int], start: Position
+    ) -> Iterator[Row[Any]]:
+        """Rows of ``query`` after ``start``, by time and id.
+
+        In two ranges, of one time and of later ones: many jobs may have one time, and a comparison of pairs is no range to every
+        database.
+        """
+        first, last = times
+        if first <= start.at <= last:
+            yield from self._limited(query.where(at == start.at, job_id > start.id).order_by(at, job_id))
+            first = start.at + 1
+        if first <= last and start.at < last:
+            within = at == first if first == last else at.between(first, last)
+            yield from self._limited(query.where(within).order_by(at, job_id))
+
+    def _limited(self, query: Select[Any]) -> Iterator[Row[Any]]:
+        if self._left:
+            rows = self._connection.execute(query.limit(self._left)).all()
+            self._left -= len(rows)
+            yield from rows
+        self.cut = not self._left
+
+
+def _rows(tx: Transaction, wanted: Wanted, ids: list[int], now: int) -> list[Row[Any]]:
+    """The jobs with these ids, in their order; without those that are in another state or gone by now."""
+    if not ids:
+        return []
+    table = tx.tables.dead if wanted.state is State.DEAD else tx.tables.jobs
+    # By no condition on the queue: a planner that prefers that would read all of it.
+    rows = tx.connection.execute(tx.dialect.by_id(select(table).where(table.c.id.in_(ids)), table))
+    found = {row.id: row for row in rows if row.queue == wanted.queue and wanted.fits(row, now)}
+    return [found[job_id] for job_id in ids if job_id in found]

@@ -1,28 +1,57 @@
-"""When the next job of each queue is due, read from where claims start, so that it can be asked often."""
+"""When the next job of each queue is due: one statement for all of them, read from where claims start, so that idle workers can ask
+often.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, Integer, Select, Table, bindparam, cast, literal, null, select, union_all
 
 from queue_db.core import Core
 from queue_db.database.database import Run
-from queue_db.model import Capability
-from queue_db.store import upcoming as store_upcoming
+from queue_db.dialects.clock import moment
+from queue_db.model import Capability, Range
+from queue_db.store import Transaction
+from queue_db.store.schema import NEVER
 
 # A read that meets a new priority is repeated with one more range. With more priorities than the marks keep, one range is read.
 _READS = 64
 
 _READ = Run(write=False, direct=True, repeatable=True)
 
+# Places in the rows of the answer.
+_PLACE, _PRIORITY, _DUE = range(3)
 
-def upcoming(core: Core, queues: Iterable[str]) -> dict[str, float | None]:
+# The position of the row with the time.
+_CLOCK = -1
+
+
+@dataclass(frozen=True, slots=True)
+class DueInfo:
+    """When the next job of a queue is due, and the priorities that were found."""
+
+    #: Microseconds until then: 0 or less when one is due now, None when there is no job.
+    wait: int | None
+    #: Priorities that are in the queue and were not in the ranges.
+    unseen: tuple[int, ...] = ()
+    #: Priorities with a job in the ranges.
+    seen: tuple[int, ...] = ()
+    #: When this was read, by the database's clock, microseconds.
+    read_at: int = 0
+
+
+def next_due(core: Core, queues: Iterable[str]) -> dict[str, float | None]:
     """Seconds until the next job of each queue is due: 0 or less where one is, None where there is no job. One statement.
 
     A job that appeared below a queue's low-water mark is found by the next rescan, as claims find it.
     """
     core.ready()
-    found: dict[str, float | None] = {}
+    waits: dict[str, float | None] = {}
     asked = {queue: core.marks[queue] for queue in queues}
     for _ in range(_READS):
         if not asked:
@@ -30,24 +59,113 @@ def upcoming(core: Core, queues: Iterable[str]) -> dict[str, float | None]:
         rescanning = {queue for queue, marks in asked.items() if marks.rescan_due()}
         ranges = {queue: marks.ranges(rescan=queue in rescanning) for queue, marks in asked.items()}
         began = time.monotonic()
-        seen = core.run(_READ, store_upcoming.look, ranges)
+        infos = core.run(_READ, read_next_due, ranges)
         seconds = time.monotonic() - began
         again = {}
-        for queue, one in seen.items():
+        for queue, info in infos.items():
             marks = asked[queue]
-            marks.add(*one.unseen, *one.seen)
-            found[queue] = None if one.wait is None else one.wait / 1_000_000
-            if one.unseen:
+            marks.add(*info.unseen, *info.seen)
+            waits[queue] = None if info.wait is None else info.wait / 1_000_000
+            if info.unseen:
                 again[queue] = marks
-            elif not _due(found[queue]):
+            elif not _due(waits[queue]):
                 if Capability.CONCURRENT_WRITERS in core.store.capabilities:  # elsewhere deleted index entries are really gone
-                    marks.nothing_due(ranges[queue], one.asked_at)
+                    marks.nothing_due(ranges[queue], info.read_at)
                 if queue in rescanning:
                     # Where one is due the claim has to rescan too, or it would not find it.
                     marks.rescanned(seconds)
         asked = again
-    return found
+    return waits
 
 
 def _due(wait: float | None) -> bool:
     return wait is not None and wait <= 0
+
+
+def read_next_due(tx: Transaction, queues: Mapping[str, Sequence[Range]]) -> dict[str, DueInfo]:
+    """When the next job of each queue is due. ``queues``: the ranges in which its jobs lie (``store/low_water_marks.py``); none:
+    anywhere.
+
+    Reads one index entry for each range and each gap between them. A running job counts as due at the end of its lease.
+    """
+    values: dict[str, Any] = tx.time()
+    for place, (queue, ranges) in enumerate(queues.items()):
+        values[f"queue_{place}"] = queue
+        for number, known in enumerate(ranges):
+            values[f"priority_{place}_{number}"] = known.priority
+            values[f"floor_{place}_{number}"] = known.floor
+    shape = tuple(len(ranges) for ranges in queues.values())
+    rows = tx.fetch(_question(tx.tables.jobs, shape, tx.store.clock is not None), values)
+    now = next(row[_DUE] for row in rows if row[_PLACE] == _CLOCK)
+    due: dict[int, int] = {}
+    unseen: dict[int, list[int]] = {}
+    seen: dict[int, list[int]] = {}
+    for row in rows:
+        place = row[_PLACE]
+        if place == _CLOCK:
+            continue
+        if row[_DUE] is None:
+            unseen.setdefault(place, []).append(row[_PRIORITY])
+            continue
+        seen.setdefault(place, []).append(row[_PRIORITY])
+        if row[_DUE] < NEVER:  # what waits for something else than time is no reason to wake up
+            due[place] = min(row[_DUE], due.get(place, row[_DUE]))
+    return {
+        queue: DueInfo(
+            due[place] - now if place in due else None, tuple(sorted(unseen.get(place, ()))), tuple(seen.get(place, ())), now
+        )
+        for place, queue in enumerate(queues)
+    }
+
+
+@lru_cache(maxsize=256)
+def _question(jobs: Table, shape: tuple[int, ...], settable: bool) -> Any:
+    """``place, priority, available_at``: the clock, the first job of each range, and priorities in the gaps (without a time)."""
+    columns: list[ColumnElement[Any]] = [literal(_CLOCK, Integer).label("place"), literal(0, Integer).label("priority")]
+    arms: list[Select[Any]] = [select(*columns, moment(settable).label("due"))]
+    for place, ranges in enumerate(shape):
+        arms += [_first(jobs, place, number) for number in range(ranges)] or [_anywhere(jobs, place, settable)]
+        if ranges:
+            arms += [_gap(jobs, place, ranges, number) for number in range(ranges + 1)]
+    return union_all(*arms)
+
+
+def _first(jobs: Table, place: int, number: int) -> Select[Any]:
+    of_range = [
+        jobs.c.priority == bindparam(f"priority_{place}_{number}", type_=Integer),
+        jobs.c.available_at >= bindparam(f"floor_{place}_{number}", type_=BigInteger),
+    ]
+    return _first_row(jobs, place, f"first_{place}_{number}", of_range, jobs.c.available_at, jobs.c.available_at)
+
+
+def _anywhere(jobs: Table, place: int, settable: bool) -> Select[Any]:
+    """Any due job: with more priorities than the marks keep, the first one is unknown."""
+    return _first_row(jobs, place, f"any_{place}", [jobs.c.available_at <= moment(settable)], jobs.c.available_at, None)
+
+
+def _gap(jobs: Table, place: int, ranges: int, number: int) -> Select[Any]:
+    """A priority between two known ones; why in this direction, ``store/lease.py`` says."""
+    known = [bindparam(f"priority_{place}_{one}", type_=Integer) for one in range(ranges)]
+    inside: list[ColumnElement[bool]] = []
+    if number > 0:
+        inside.append(jobs.c.priority > known[number - 1])
+    if number < ranges:
+        inside.append(jobs.c.priority < known[number])
+    order = jobs.c.priority.desc() if number < ranges else jobs.c.priority
+    return _first_row(jobs, place, f"gap_{place}_{number}", inside, None, order)
+
+
+def _first_row(
+    jobs: Table,
+    place: int,
+    name: str,
+    where: Sequence[ColumnElement[bool]],
+    due: ColumnElement[int] | None,
+    order: ColumnElement[Any] | None,
+) -> Select[Any]:
+    """The first row in ``order`` of a queue's, as a subquery: not every database takes a LIMIT in an arm of a UNION."""
+    # With its type: an untyped NULL in a subquery is text to PostgreSQL.
+    due_at = cast(null(), BigInteger) if due is None else due
+    row = select(literal(place, Integer).label("place"), jobs.c.priority.label("priority"), due_at.label("due"))
+    row = row.where(jobs.c.queue == bindparam(f"queue_{place}"), jobs.c.delete_mark == 0, *where).limit(1)
+    return select((row if order is None else row.order_by(order)).subquery(name))

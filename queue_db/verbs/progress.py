@@ -1,19 +1,23 @@
-"""The progress that handlers report, written under the fence of their leases."""
+"""The progress that handlers report, written under the fence of their leases, which it does not change."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import attrgetter
 
+from sqlalchemy import Double, String, update
+
 from queue_db.core import Core
 from queue_db.database.database import Run
 from queue_db.leased_job import LeasedJob
 from queue_db.model import ProgressReport
-from queue_db.store import progress, settle
+from queue_db.store import Transaction, settle
+from queue_db.store.base import each
+from queue_db.store.schema import NOTE_LENGTH
 from queue_db.verbs.fenced_change import EXTENSIONS, LOOK, Verbs, leases_in_motion
 
 
-def write(core: Core, reports: Mapping[LeasedJob, ProgressReport], *, attempts: int) -> int:
+def report_progress(core: Core, reports: Mapping[LeasedJob, ProgressReport], *, attempts: int) -> int:
     """Write the reports in one statement; return how many of the jobs still had their leases.
 
     :param attempts: how often it is tried when the database asks to try again.
@@ -25,9 +29,24 @@ def write(core: Core, reports: Mapping[LeasedJob, ProgressReport], *, attempts: 
         written = 0
         for _ in range(EXTENSIONS if held else 0):
             wanted = {pair: reports[jobs[pair[0]]] for pair in held.items()}
-            written = core.run(Run(attempts=attempts, direct=True, repeatable=True), progress.write, wanted)
+            written = core.run(Run(attempts=attempts, direct=True, repeatable=True), write_progress, wanted)
             moving = leases_in_motion(jobs, held, verb) if written < len(held) else {}
             if not moving or not (moved := core.run(LOOK, settle.extended, moving)):
                 break
             held |= moved
         return written
+
+
+def write_progress(tx: Transaction, reports: Mapping[tuple[int, int], ProgressReport]) -> int:
+    """Write the reports of the jobs that are still at their ``(id, version)``, in one statement; return how many.
+
+    The versions stay: a report is no change of state, and a heartbeat must not lose its job to it.
+    """
+    jobs = tx.tables.jobs
+    pairs = sorted(reports)
+    values = {
+        "progress": each(jobs.c.id, {pair[0]: reports[pair].fraction for pair in pairs}, Double()),
+        "progress_note": each(jobs.c.id, {pair[0]: reports[pair].note for pair in pairs}, String(NOTE_LENGTH)),
+    }
+    statement = tx.dialect.by_id(update(jobs).where(tx.dialect.match(jobs, pairs)).values(values), jobs)
+    return tx.connection.execute(statement).rowcount

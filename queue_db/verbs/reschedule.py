@@ -1,18 +1,29 @@
-"""Rescheduling a job that waits."""
+"""Rescheduling: another due time or another priority for a job that waits."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from functools import partial
+from typing import Any, NamedTuple
+
+from sqlalchemy import BigInteger, ColumnElement, and_, case, literal
 
 from queue_db import arguments
 from queue_db.core import Core
+from queue_db.dialects.clock import due_time, moment
 from queue_db.errors import ArgumentError, JobDeadError, JobStateError
 from queue_db.model import MOST_VERSION, Group, Job, State, Verdict, to_micros
-from queue_db.store import Transaction, reschedule
-from queue_db.store.reschedule import Due
+from queue_db.store import Transaction, groups
+from queue_db.store.base import next_version
 from queue_db.store.schema import NEVER
 from queue_db.verbs.find_job import CHANGE_ATTEMPTS, find_job
+
+
+class Due(NamedTuple):
+    """When a job is due: ``after`` microseconds from now, and not before ``not_before``."""
+
+    after: int
+    not_before: int
 
 
 def reschedule_job(
@@ -66,16 +77,42 @@ def _check(job: Job, due: Due | None) -> None:
 
 def _reschedule(tx: Transaction, core: Core, job: Job, due: Due | None, priority: int | None) -> bool:
     group = Group(job.queue, job.group) if job.state is State.BLOCKED and job.group is not None else None
-    changed = reschedule.reschedule(
-        tx,
-        job.id,
-        job.version,
-        due=due,
-        priority=None if priority == job.priority else priority,
-        group=group,
-    )
-    if changed:
+    new_priority = None if priority == job.priority else priority
+    if not change_waiting(tx, job.id, job.version, due=due, priority=new_priority, group=group):
+        return False
+    if priority is not None:
+        tx.after_commit(partial(core.marks[job.queue].add, priority))
+    tx.wake(job.queue)
+    return True
+
+
+def change_waiting(
+    tx: Transaction, job_id: int, version: int, *, due: Due | None, priority: int | None, group: Group | None
+) -> bool:
+    """Change the waiting job if it still has ``version``; return whether it had.
+
+    :param due: None: the time stays.
+    :param priority: None: it stays.
+    :param group: the group in which the job is blocked, and stays blocked; ``due`` is None then.
+    """
+    jobs = tx.tables.jobs
+    values: dict[str, Any] = {"version": next_version(jobs)}
+    if group is not None:
+        # The transaction that unblocks the group's next job finds it by its version.
+        groups.lock(tx, [group])
+    else:
+        now = moment(tx.store.clock is not None)
+        time: ColumnElement[int] = jobs.c.available_at
+        if due is not None:
+            time = due_time(now, literal(due.after, BigInteger), literal(due.not_before, BigInteger))
         if priority is not None:
-            tx.after_commit(partial(core.marks[job.queue].add, priority))
-        tx.wake(job.queue)
-    return changed
+            # Claims start at the low-water marks of each priority: never before now.
+            values["available_at"] = case((time > now, time), else_=now)
+        elif due is not None:
+            # A job that is due, and is to be, keeps its place.
+            values["available_at"] = case((and_(jobs.c.available_at <= now, time <= now), jobs.c.available_at), else_=time)
+        # Its lease, if it had one, has run out.
+        values |= {"claim_token": None, "worker": None, "progress": None, "progress_note": None}
+    if priority is not None:
+        values["priority"] = priority
+    return bool(tx.dialect.change(tx, jobs, [(job_id, version)], values, tx.time()))

@@ -291,7 +291,7 @@ class Fetcher:
         # Read before the poll: if no job was in hand then, no handler here can have enqueued one since.
         idle = self._idle_now()
         began = time.monotonic()
-        waits = self._db.upcoming(room)
+        waits = self._db.next_due(room)
         self._polled_at, self._claimed_since = time.monotonic(), 0
         self._poll_took = self._polled_at - began
         if self._failed:

@@ -22,7 +22,7 @@ from queue_db.leased_job import LeasedJob
 from queue_db.model import ProgressReport, Verdict
 from queue_db.queue import Queue
 from queue_db.store import settle
-from queue_db.verbs import progress
+from queue_db.verbs.progress import report_progress
 from queue_db.worker.logs import Activity
 
 log = logging.getLogger("queue_db.worker")
@@ -250,7 +250,7 @@ class Progress:
         fresh = {job: report for job, report in fresh.items() if job in self._in_flight}
         if fresh:
             try:
-                progress.write(self._core, fresh, attempts=1)
+                report_progress(self._core, fresh, attempts=1)
                 log.debug("wrote the progress of %d jobs", len(fresh))
             except QueueDBError as error:
                 log.debug("the progress of %d jobs could not be written yet: %s", len(fresh), error)

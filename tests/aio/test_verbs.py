@@ -128,10 +128,10 @@ async def test_the_queues_of_a_database(adb: AsyncQueueDB, mail: AsyncQueue, nam
     await adb.check()
     assert "CREATE TABLE" in adb.migration_sql()
     assert name not in await adb.queues()
-    assert await adb.upcoming([name]) == {name: None}
+    assert await adb.next_due([name]) == {name: None}
     job_id = await mail.enqueue("k", delay=3600) or 0
     assert name in await adb.queues()
-    wait = (await adb.upcoming([name]))[name]
+    wait = (await adb.next_due([name]))[name]
     assert wait is not None
     assert 3000 < wait <= 3600
     assert (await adb.get(job_id)).queue == name

@@ -307,7 +307,7 @@ def _lists() -> Iterator[Case]:
         "cancel_many": lambda world, value: world.queue.cancel_many(value),
         "bury_many": lambda world, value: world.queue.bury_many(value, "x"),
         "handles": lambda world, value: world.queue.handles(value),
-        "upcoming": lambda world, value: world.db.upcoming(value),
+        "next_due": lambda world, value: world.db.next_due(value),
         "listed": lambda _, value: backoff.listed(value),
     }
     for what, act in verbs.items():
@@ -352,8 +352,8 @@ _SINGLE: dict[str, tuple[Act, str]] = {
         lambda world: world.queue.enqueue("k", priority=Unprintable()),  # type: ignore[arg-type]
         "priority=<Unprintable instance at .*>: must be a whole number",
     ),
-    "upcoming of a text": (lambda world: world.db.upcoming("mail"), r"queues='mail': must be a list of names: \['mail'\]"),
-    "upcoming of bytes": (lambda world: world.db.upcoming(b"mail"), "must be a list of names"),  # type: ignore[arg-type]
+    "next_due of a text": (lambda world: world.db.next_due("mail"), r"queues='mail': must be a list of names: \['mail'\]"),
+    "next_due of bytes": (lambda world: world.db.next_due(b"mail"), "must be a list of names"),  # type: ignore[arg-type]
     "redrive of a queue": (lambda world: world.db.dead.redrive("mail"), "ids='mail': .*queue='mail'"),  # type: ignore[arg-type]
     "redrive of half an id": (lambda world: world.db.dead.redrive([1.5]), "id=1.5: must be a whole number"),  # type: ignore[list-item]
     "dead.list after a number": (lambda world: world.db.dead.list(after=5), "after=5: must be the last job of the previous page"),  # type: ignore[arg-type]

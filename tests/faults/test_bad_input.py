@@ -207,7 +207,7 @@ def test_a_closed_database_says_so_and_is_not_opened_again(open_db: Callable[...
         lambda: queue.enqueue_many([("k", 1)]),
         # These have nothing to do.
         lambda: queue.enqueue_many([]),
-        lambda: db.upcoming([]),
+        lambda: db.next_due([]),
         lambda: db.sweep(0),
         lambda: db.dead.redrive([]),
         lambda: db.dead.purge(limit=0),

@@ -1,4 +1,4 @@
-"""An error of the database says which function of the store was running."""
+"""An error of the database says which function was running."""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ import pytest
 from sqlalchemy import event, text
 from sqlalchemy.exc import ProgrammingError
 
-from queue_db import Queue, QueueDB, StorageError, store
+from queue_db import Queue, QueueDB, StorageError, store, verbs
 
 #: Packages of slices with a store of their own.
 OF_SLICES = ("feeds", "spark.streams")
 
 
-def functions_of_the_store() -> set[str]:
+def functions_with_statements() -> set[str]:
+    """Those of stores, with their room; those of verbs, alone."""
     modules = {module.name: f"{store.__name__}.{module.name}" for module in pkgutil.iter_modules(store.__path__)}
     modules |= {package.rpartition(".")[2]: f"queue_db.{package}.store" for package in OF_SLICES}
-    found: set[str] = set()
+    found = {
+        name.strip("_")
+        for module in pkgutil.iter_modules(verbs.__path__)
+        for name, _ in inspect.getmembers(import_module(f"{verbs.__name__}.{module.name}"), inspect.isfunction)
+    }
     for of, place in modules.items():
         module = import_module(place)
         found |= {f"{of}.{name}" for name, _ in inspect.getmembers(module, inspect.isfunction)}
@@ -43,7 +48,7 @@ VERBS: dict[str, Callable[[Queue], object]] = {
     "controls": lambda queue: queue.controls(),
     "purge": lambda queue: queue.purge(),
     "queues": lambda queue: queue.db.queues(),
-    "upcoming": lambda queue: queue.db.upcoming([queue.name]),
+    "next_due": lambda queue: queue.db.next_due([queue.name]),
     "errors": lambda queue: queue.db.errors(1),
     "finished": lambda queue: queue.db.finished(1),
     "rescue": lambda queue: queue.db.rescue("nobody"),
@@ -60,8 +65,8 @@ VERBS: dict[str, Callable[[Queue], object]] = {
 }
 
 
-def test_the_name_is_a_function_of_the_store_whatever_the_verb(kind: str, fresh_url: str) -> None:
-    known = functions_of_the_store()
+def test_the_name_is_a_function_with_statements_whatever_the_verb(kind: str, fresh_url: str) -> None:
+    known = functions_with_statements()
     with QueueDB(fresh_url) as db:
         db.migrate()
         db.check()
@@ -96,4 +101,4 @@ def test_without_a_statement_it_is_the_function_that_was_to_run(tmp_path: Path) 
             with pytest.raises(StorageError) as refused:
                 VERBS[verb](queue)
             named[verb] = refused.value.statement_name
-    assert named == {"claim": "claim", "enqueue": "enqueue", "peek": "insights.next_due", "pause": "controls.write"}
+    assert named == {"claim": "claim", "enqueue": "enqueue", "peek": "insights.due_jobs", "pause": "controls.write"}

@@ -9,7 +9,7 @@ from sqlalchemy import text
 from queue_db import LeasedJob, Queue, QueueDB
 from queue_db.store import LowWaterMarks
 from queue_db.store.low_water_marks import BEGINNING, LONGEST_RESCAN_INTERVAL, MOST_RANGES, REMEMBERED
-from queue_db.verbs import next_due
+from queue_db.verbs.next_due import next_due
 from tests.plans.filling import MANY, fill
 from tests.plans.harness import FEW, Crowd
 from tests.plans.touched import watch
@@ -81,6 +81,6 @@ def test_priorities_that_have_gone_do_not_slow_claims_down(kind: str, make_table
 
 def test_a_worker_that_finds_nothing_due_begins_there_next_time(kind: str, queue: Queue, db: QueueDB) -> None:
     queue.enqueue("k", delay=1000)
-    assert 0 < (next_due.upcoming(db.core, [queue.name])[queue.name] or 0) <= 1000
+    assert 0 < (next_due(db.core, [queue.name])[queue.name] or 0) <= 1000
     # What is deleted on SQLite leaves no entries to step over.
     assert db.core.marks[queue.name].raised is (kind != "sqlite")

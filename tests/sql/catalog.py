@@ -18,12 +18,14 @@ from queue_db.feeds.store.span_claims import SpanRequest
 from queue_db.model import Capability, ClaimRequest, ClaimResult, Completion, Group, NewJob, ProgressReport, Range
 from queue_db.removal import Delete, DeleteMark, LockThenDelete
 from queue_db.spark.streams import store as streams
-from queue_db.store import Transaction, callbacks, dependents, groups, history, lease, metrics, progress, reschedule, settle
+from queue_db.store import Transaction, callbacks, dependents, groups, history, lease, metrics, settle
 from queue_db.store.callbacks import Departure
 from queue_db.store.enqueue import OnDuplicate, insert_jobs, load_jobs
 from queue_db.store.lease import CandidateWindow, Lock, Order
 from queue_db.store.schema import BLOCKED
 from queue_db.strategies.locking import Pessimistic
+from queue_db.verbs.progress import write_progress
+from queue_db.verbs.reschedule import Due, change_waiting
 
 Run = Callable[[Transaction], object]
 
@@ -287,8 +289,8 @@ def _bury(pairs: Sequence[tuple[int, int]], errors: Mapping[int, str], **more: A
     return lambda tx: settle.bury(tx, pairs, errors, **more)
 
 
-def _reschedule(*, due: reschedule.Due | None = None, priority: int | None = None, group: Group | None = None) -> Run:
-    return lambda tx: reschedule.reschedule(tx, 1, 3, due=due, priority=priority, group=group)
+def _reschedule(*, due: Due | None = None, priority: int | None = None, group: Group | None = None) -> Run:
+    return lambda tx: change_waiting(tx, 1, 3, due=due, priority=priority, group=group)
 
 
 def _settles() -> list[Scenario]:
@@ -519,19 +521,19 @@ def _settles() -> list[Scenario]:
         Scenario(
             "progress",
             "LeasedJob.progress",
-            lambda tx: progress.write(tx, {_PAIRS[0]: _said()}),
+            lambda tx: write_progress(tx, {_PAIRS[0]: _said()}),
             begins=True,
         ),
         Scenario(
             "progress_many",
             "LeasedJob.progress, written by the worker for many jobs at once",
-            lambda tx: progress.write(tx, {pair: _said(pair[0]) for pair in _PAIRS}),
+            lambda tx: write_progress(tx, {pair: _said(pair[0]) for pair in _PAIRS}),
             begins=True,
         ),
         Scenario(
             "reschedule",
             "Queue.reschedule: another due time",
-            _reschedule(due=reschedule.Due(5, 6)),
+            _reschedule(due=Due(5, 6)),
             begins=True,
         ),
         Scenario(

@@ -45,7 +45,7 @@ _MUTATED = re.compile(r"\bx(?:_|ǁ[^ǁ]+ǁ)(\w+)__mutmut_\w+$")
 _PREPARE = re.compile(r"(?:DEALLOCATE \w+; )?PREPARE (\w+) \(.*?\) AS ", re.DOTALL)
 
 # The store and the dialects of the queue, and those of slices.
-_OURS = re.compile(r"queue_db\.(?:\w+\.)*(?:store|dialects)(?:\.|$)")
+_OURS = re.compile(r"queue_db\.(?:\w+\.)*(?:store|dialects|verbs)(?:\.|$)")
 
 # Frames that hand statements on.
 _CARRIERS = frozenset({"fetch", "execute", "execute_many", "load", "render", "begin", "_run", "change"})

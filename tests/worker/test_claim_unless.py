@@ -38,7 +38,7 @@ def test_it_asks_once_however_many_priorities_its_own_queue_has(db, open_db, nam
     high, low = db.queue(f"{name}-high"), db.queue(f"{name}-low")
     high.enqueue_many([("n", None, {"priority": priority, "delay": 3600}) for priority in range(others)])
     low.enqueue_many([("n", None, {"priority": priority}) for priority in range(own)] * 3)
-    db.upcoming([high.name, low.name])  # now it knows the priorities; a claim by itself would not
+    db.next_due([high.name, low.name])  # now it knows the priorities; a claim by itself would not
     texts = []
     event.listen(db.database.engine, "before_cursor_execute", lambda *arguments: texts.append(arguments[2]))
     assert len(low.claim_unless([high.name], own, 60.0)) == own
@@ -49,7 +49,7 @@ def test_it_asks_once_however_many_priorities_its_own_queue_has(db, open_db, nam
     assert len(low.claim_unless([high.name], own, 60.0)) == (own if others > 16 else 0)
     late.enqueue("n", priority=0)
     assert low.claim_unless([high.name], own, 60.0) == []
-    assert db.upcoming([high.name])[high.name] <= 0
+    assert db.next_due([high.name])[high.name] <= 0
 
 
 @pytest.mark.parametrize("own", [1, 5, 13])

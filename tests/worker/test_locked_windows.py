@@ -45,7 +45,7 @@ def test_each_job_is_claimed_once_and_whole(
         differs("no SKIP LOCKED")
     queue = open_db(strategy=Locking(order, lock)).queue(name)
     ids = queue.enqueue_many([("mail", number, {"priority": number % priorities}) for number in range(6)])
-    queue.db.upcoming([name])  # now the priorities are known
+    queue.db.next_due([name])  # now the priorities are known
 
     def claim() -> list[LeasedJob]:
         return queue.claim(2) if higher == "alone" else queue.claim_unless([f"{name}-high"], 2, 60.0)

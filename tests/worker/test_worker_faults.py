@@ -123,7 +123,7 @@ def test_while_the_database_is_away_it_asks_ever_more_rarely(kind, queue, runnin
             enough.set()
         raise ConnectionError("away")
 
-    monkeypatch.setattr(queue.db, "upcoming", away)
+    monkeypatch.setattr(queue.db, "next_due", away)
     monkeypatch.setattr("queue_db.worker.run.RETRY", (0.001, 0.02))
     worker = serving(queue, print)
     wait = threading.Event.wait

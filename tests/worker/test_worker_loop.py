@@ -124,14 +124,14 @@ def test_until_empty_waits_for_what_running_handlers_add(queue, monkeypatch):
     queue.enqueue("parent")
     children = threading.Barrier(3, timeout=PATIENCE)
     looks = threading.Semaphore(0)
-    upcoming = queue.db.upcoming
+    next_due = queue.db.next_due
 
     def counted(queues):
-        found = upcoming(queues)
+        found = next_due(queues)
         looks.release()
         return found
 
-    monkeypatch.setattr(queue.db, "upcoming", counted)
+    monkeypatch.setattr(queue.db, "next_due", counted)
 
     def handler(job):
         if job.kind == "parent":

@@ -239,10 +239,10 @@ def test_a_look_that_finds_nothing_due_moves_the_mark(db, queue):
     """So a claim of a lower queue, which asks here each time, steps over no dead index entries; SQLite leaves none."""
     queue.enqueue("n", delay=1000)
     (before,) = queue.core.marks[queue.name].ranges()
-    assert db.upcoming([queue.name])[queue.name] > 900
+    assert db.next_due([queue.name])[queue.name] > 900
     (after,) = queue.core.marks[queue.name].ranges()
     assert (after.floor > before.floor) is (Capability.CONCURRENT_WRITERS in db.database.capabilities)
     db.queue(queue.name).enqueue("n")
-    assert db.upcoming([queue.name])[queue.name] <= 0
+    assert db.next_due([queue.name])[queue.name] <= 0
     assert queue.core.marks[queue.name].ranges() == (after,), "a job is due above the mark, which stays"
     assert len(queue.claim(2)) == 1

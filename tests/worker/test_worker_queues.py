@@ -78,33 +78,33 @@ def test_each_queue_has_its_slots(db, names):
 def test_a_look_at_many_queues_is_one_statement(db, names, queue):
     for which in names:
         db.queue(which).enqueue("n", delay=HOURS)
-    db.upcoming([*names, queue.name])  # prepared, and new priorities met
+    db.next_due([*names, queue.name])  # prepared, and new priorities met
     statements = []
     event.listen(db.database.engine, "before_cursor_execute", lambda *arguments: statements.append(arguments[2]))
-    waits = db.upcoming([*names, queue.name])
+    waits = db.next_due([*names, queue.name])
     assert len([one for one in statements if "PREPARE" not in one]) == 1, statements
     assert waits[queue.name] is None
     assert all(waits[which] == about(HOURS) for which in names)
 
 
 def test_a_look_sees_all_priorities_and_what_is_due_first(db, queue):
-    assert db.upcoming([queue.name]) == {queue.name: None}
+    assert db.next_due([queue.name]) == {queue.name: None}
     db.queue(queue.name).enqueue("n", delay=HOURS, priority=-5)
-    assert db.upcoming([queue.name])[queue.name] == about(HOURS)
+    assert db.next_due([queue.name])[queue.name] == about(HOURS)
     queue.enqueue("n", delay=5000, priority=7)
-    assert db.upcoming([queue.name])[queue.name] == about(5000)
+    assert db.next_due([queue.name])[queue.name] == about(5000)
     queue.enqueue("n", priority=3)
-    assert db.upcoming([queue.name])[queue.name] <= 0
+    assert db.next_due([queue.name])[queue.name] <= 0
     (job,) = queue.claim(lease=2000)
-    assert db.upcoming([queue.name])[queue.name] == about(2000), "a running job counts at the end of its lease"
+    assert db.next_due([queue.name])[queue.name] == about(2000), "a running job counts at the end of its lease"
     assert job.complete()
 
 
 def test_a_look_with_more_priorities_than_are_kept(db, queue):
     queue.enqueue_many([("n", None, {"priority": number, "delay": HOURS}) for number in range(40)])
-    assert db.upcoming([queue.name]) == {queue.name: None} or db.upcoming([queue.name])[queue.name] > HOURS / 2
+    assert db.next_due([queue.name]) == {queue.name: None} or db.next_due([queue.name])[queue.name] > HOURS / 2
     queue.enqueue("n", priority=50)
-    assert db.upcoming([queue.name])[queue.name] <= 0
+    assert db.next_due([queue.name])[queue.name] <= 0
     assert len(queue.claim()) == 1
 
 

@@ -160,14 +160,14 @@ class TestGroups:
         assert all(queue.complete_many([held]))
         assert third is not None
         assert queue.purge() == 2
-        assert queue.db.upcoming([queue.name])[queue.name] is None
+        assert queue.db.next_due([queue.name])[queue.name] is None
 
     def test_blocked_jobs_alone_wake_no_worker(self, queue: Queue) -> None:
         _enqueue(queue, 1, 2)
         jobs = queue.db.store.tables.jobs
         with queue.db.database.engine.begin() as connection:
             connection.execute(jobs.delete().where(jobs.c.queue == queue.name, jobs.c.payload == "1"))
-        assert queue.db.upcoming([queue.name])[queue.name] is None
+        assert queue.db.next_due([queue.name])[queue.name] is None
         # Deleted by hand: the next job stays blocked.
         assert queue.claim() == []
         assert queue.repair_groups() == 1

@@ -1,6 +1,6 @@
 -- progress: LeasedJob.progress
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.progress.write
+-- Sent by: verbs.progress.write_progress
 UPDATE jobs FORCE INDEX (PRIMARY)
 SET progress = :progress, progress_note = :progress_note
 WHERE jobs.id = :of_id

@@ -1,6 +1,6 @@
 -- reschedule: Queue.reschedule: another due time
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.reschedule.reschedule
+-- Sent by: verbs.reschedule.change_waiting
 UPDATE jobs FORCE INDEX (PRIMARY)
 SET available_at = CASE WHEN (jobs.available_at <= (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) AND CASE WHEN ((TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) + :param_1 >= :param_2) THEN (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) + :param_1 ELSE :param_2 END <= (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))) THEN jobs.available_at ELSE CASE WHEN ((TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) + :param_1 >= :param_2) THEN (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) + :param_1 ELSE :param_2 END END,
     version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,

@@ -1,6 +1,6 @@
 -- reschedule_priority: Queue.reschedule: another priority
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.reschedule.reschedule
+-- Sent by: verbs.reschedule.change_waiting
 UPDATE jobs FORCE INDEX (PRIMARY)
 SET priority = :priority,
     available_at = CASE WHEN (jobs.available_at > (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))) THEN jobs.available_at ELSE (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) END,

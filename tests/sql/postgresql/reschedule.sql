@@ -1,6 +1,6 @@
 -- reschedule: Queue.reschedule: another due time
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.reschedule.reschedule > dialects.base.ReturningDialect.update_returning
+-- Sent by: verbs.reschedule.change_waiting > dialects.base.ReturningDialect.update_returning
 UPDATE jobs
 SET available_at = CASE WHEN (jobs.available_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AND CASE WHEN (CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :param_1 >= :param_2) THEN CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :param_1 ELSE :param_2 END <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)) THEN jobs.available_at ELSE CASE WHEN (CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :param_1 >= :param_2) THEN CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :param_1 ELSE :param_2 END END,
     version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,

@@ -1,6 +1,6 @@
 -- reschedule_priority: Queue.reschedule: another priority
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.reschedule.reschedule > dialects.base.ReturningDialect.update_returning
+-- Sent by: verbs.reschedule.change_waiting > dialects.base.ReturningDialect.update_returning
 UPDATE jobs
 SET priority = :priority,
     available_at = CASE WHEN (jobs.available_at > CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)) THEN jobs.available_at ELSE CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) END,

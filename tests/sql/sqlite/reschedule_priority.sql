@@ -1,6 +1,6 @@
 -- reschedule_priority: Queue.reschedule: another priority
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.reschedule.reschedule > dialects.sqlite.SQLite.update_returning >
+-- Sent by: verbs.reschedule.change_waiting > dialects.sqlite.SQLite.update_returning >
 --   dialects.base.ReturningDialect.update_returning
 UPDATE jobs
 SET priority = :priority,
