@@ -40,7 +40,7 @@ from queue_db.store import (
     insights,
     settle,
     sweep,
-    windows,
+    unique_key_ttl,
     worker_registry,
 )
 from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH, WORKER_LENGTH, tables
@@ -433,7 +433,7 @@ class QueueDB:
         return (
             _in_batches(lambda: self.core.write(history.prune_finished, limit=sweep.BATCH))
             + _in_batches(lambda: self.core.write(history.prune_errors, age=age, limit=sweep.BATCH))
-            + _in_batches(lambda: self.core.write(windows.prune, limit=sweep.BATCH))
+            + _in_batches(lambda: self.core.write(unique_key_ttl.prune, limit=sweep.BATCH))
             + _in_batches(lambda: self.core.write(actions.prune, age=round(ACTIONS_KEPT * 1e6), limit=sweep.BATCH))
             + sum(_in_batches(partial(self.core.write, one.prune, limit=sweep.BATCH)) for one in slices().values() if one.prune)
         )

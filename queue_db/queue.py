@@ -33,7 +33,7 @@ from queue_db.model import (
     State,
     Verdict,
 )
-from queue_db.store import Transaction, controls, counts, insights, windows
+from queue_db.store import Transaction, controls, counts, insights, unique_key_ttl
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, QUEUE_LENGTH, WORKER_LENGTH
 from queue_db.verbs import new_jobs
 from queue_db.verbs.claim import MAX_CLAIM, ClaimLoop
@@ -302,7 +302,7 @@ class Queue:
         keys = [arguments.name("unique_key", key, KEY_LENGTH) for key in arguments.members("unique_keys", unique_keys, "keys")]
         found: dict[str, int] = {}
         for start in range(0, len(keys), _KEYS_AT_ONCE):
-            found |= self.core.read(windows.holders, self.name, keys[start : start + _KEYS_AT_ONCE])
+            found |= self.core.read(unique_key_ttl.holders, self.name, keys[start : start + _KEYS_AT_ONCE])
         return found
 
     # --- claim ------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from queue_db import arguments
 from queue_db.dialects.clock import due_time, moment
 from queue_db.errors import ArgumentError, DuplicateJobError, TransientStorageError
 from queue_db.model import Group, NewJob
-from queue_db.store import groups, windows
+from queue_db.store import groups, unique_key_ttl
 from queue_db.store.base import Transaction, next_version
 from queue_db.store.schema import BLOCKED
 
@@ -61,7 +61,7 @@ def holder(tx: Transaction, queue: str, key: str, *, current: bool = False) -> i
     """
     find = partial(tx.dialect.live_keys, tx, tx.tables.jobs, [(queue, key)])
     live = find() or (find(current=True) if current else {})
-    return live[queue, key][0] if live else windows.holders(tx, queue, [key]).get(key)
+    return live[queue, key][0] if live else unique_key_ttl.holders(tx, queue, [key]).get(key)
 
 
 # Fewer jobs are inserted: a load takes one round trip more.
@@ -181,7 +181,7 @@ def _insert_windowed(
         )
     tx.begin()
     asked = [jobs[position] for position in places if jobs[position].unique_for]
-    taken = windows.take(tx, asked)
+    taken = unique_key_ttl.take(tx, asked)
     if taken and on_duplicate is OnDuplicate.RAISE:
         key, there = next(iter(taken.items()))
         raise DuplicateJobError(unique_key=key[1], existing_id=there, position=[job.key for job in jobs].index(key))
@@ -197,9 +197,9 @@ def _insert_windowed(
             else:
                 added.setdefault(job.queue, {})[job.unique_key] = job_id
     for queue, ids_by_key in added.items():
-        windows.fill(tx, ids_by_key, queue)
+        unique_key_ttl.assign(tx, ids_by_key, queue)
     for queue, keys in refused.items():
-        windows.give_back(tx, keys, queue)
+        unique_key_ttl.release(tx, keys, queue)
     return ids
 
 
