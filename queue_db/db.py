@@ -33,7 +33,7 @@ from queue_db.store import (
     Store,
     Transaction,
     actions,
-    callbacks,
+    batches,
     controls,
     counts,
     history,
@@ -43,6 +43,7 @@ from queue_db.store import (
     unique_key_ttl,
     worker_registry,
 )
+from queue_db.store.portions import AT_ONCE
 from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH, WORKER_LENGTH, tables
 from queue_db.store.wakeups import Notifications
 from queue_db.strategies import Strategy, strategy_for
@@ -414,7 +415,7 @@ class QueueDB:
     def batch(self, batch_id: int) -> Batch | None:
         """Progress of a batch of :meth:`Queue.enqueue_batch`; None: all its jobs have left, and its callback job was enqueued."""
         arguments.whole("batch_id", batch_id, 0, 2**63 - 1)
-        row = self.core.read(callbacks.find, batch_id)
+        row = self.core.read(batches.find, batch_id)
         return None if row is None else _batch(row)
 
     def batches(self, *, limit: int = 100, after: Batch | int | None = None) -> list[Batch]:
@@ -422,7 +423,7 @@ class QueueDB:
         arguments.whole("limit", limit, 1)
         last = after.id if isinstance(after, Batch) else after
         below = None if last is None else arguments.whole("after", last, 0, 2**63 - 1)
-        return [_batch(row) for row in self.core.read(callbacks.page, below=below, limit=limit)]
+        return [_batch(row) for row in self.core.read(batches.page, below=below, limit=limit)]
 
     def prune(self, *, errors_older_than: float = ERRORS_KEPT) -> int:
         """Delete expired results and unique keys, and failed attempts older than ``errors_older_than`` seconds; return the count.
@@ -431,11 +432,11 @@ class QueueDB:
         """
         age = arguments.seconds("errors_older_than", errors_older_than)
         return (
-            _in_batches(lambda: self.core.write(history.prune_finished, limit=sweep.BATCH))
-            + _in_batches(lambda: self.core.write(history.prune_errors, age=age, limit=sweep.BATCH))
-            + _in_batches(lambda: self.core.write(unique_key_ttl.prune, limit=sweep.BATCH))
-            + _in_batches(lambda: self.core.write(actions.prune, age=round(ACTIONS_KEPT * 1e6), limit=sweep.BATCH))
-            + sum(_in_batches(partial(self.core.write, one.prune, limit=sweep.BATCH)) for one in slices().values() if one.prune)
+            _in_batches(lambda: self.core.write(history.prune_finished, limit=AT_ONCE))
+            + _in_batches(lambda: self.core.write(history.prune_errors, age=age, limit=AT_ONCE))
+            + _in_batches(lambda: self.core.write(unique_key_ttl.prune, limit=AT_ONCE))
+            + _in_batches(lambda: self.core.write(actions.prune, age=round(ACTIONS_KEPT * 1e6), limit=AT_ONCE))
+            + sum(_in_batches(partial(self.core.write, one.prune, limit=AT_ONCE)) for one in slices().values() if one.prune)
         )
 
     def sweep(self, limit: int | None = None) -> int:
@@ -448,7 +449,7 @@ class QueueDB:
         self.core.ready()
         swept = 0
         while limit is None or swept < limit:
-            batch = sweep.BATCH if limit is None else min(sweep.BATCH, limit - swept)
+            batch = AT_ONCE if limit is None else min(AT_ONCE, limit - swept)
             everywhere = not self._swept_everywhere
             gone = self.core.write(sweep.delete_marked, batch, everywhere=everywhere)
             swept += gone
@@ -476,7 +477,7 @@ def _batch(row: Any) -> Batch:
 def _in_batches(delete: Callable[[], int]) -> int:
     """Call ``delete`` until it deletes less than a full batch; return the number of deleted rows."""
     gone = 0
-    while (batch := delete()) >= sweep.BATCH:
+    while (batch := delete()) >= AT_ONCE:
         gone += batch
     return gone + batch
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.errors import ArgumentError, DuplicateJobError, JobNotFoundError
 from queue_db.model import Job, State
 from queue_db.store import Transaction, dead
+from queue_db.store.portions import AT_ONCE, portions
 from queue_db.store.schema import CLASS_LENGTH, KIND_LENGTH, QUEUE_LENGTH
 from queue_db.verbs.find_job import find_job, job_from_row
 
@@ -17,8 +18,6 @@ JobIds = list[int]
 
 #: Up to this many dead jobs are counted by default.
 MOST_COUNTED = 10_000
-
-_BATCH = 500
 
 
 class DeadJobs:
@@ -79,10 +78,10 @@ class DeadJobs:
         left: dict[int, tuple[str, int | None]] = {}
         # The unique keys of those that would have returned.
         promised: set[tuple[str, str]] = set()
-        for some in [None] if wanted is None else _batches(sorted(set(wanted))):
+        for some in [None] if wanted is None else portions(sorted(set(wanted))):
             above = -1
             while limit is None or len(back) < limit:
-                batch = _BATCH if limit is None else min(_BATCH, limit - len(back))
+                batch = AT_ONCE if limit is None else min(AT_ONCE, limit - len(back))
                 if dry_run:
                     chosen = self._core.read(dead.would_return, like=like, ids=some, above=above, limit=batch, promised=promised)
                 else:
@@ -107,7 +106,7 @@ class DeadJobs:
 
         :raises JobNotFoundError: one of them is not a dead job of that queue and kind.
         """
-        for some in _batches(sorted(ids)):
+        for some in portions(sorted(ids)):
             if missing := set(some) - self._core.read(dead.which, ids=some, like=like):
                 raise self._not_dead(min(missing))
 
@@ -153,7 +152,7 @@ class DeadJobs:
             return self._core.read(dead.count, like=like, upto=upto, most=limit)
         deleted = 0
         while limit is None or deleted < limit:
-            batch = _BATCH if limit is None else min(_BATCH, limit - deleted)
+            batch = AT_ONCE if limit is None else min(AT_ONCE, limit - deleted)
             gone = self._core.write(dead.purge, like=like, upto=upto, limit=batch)
             deleted += gone
             if gone < batch:
@@ -190,11 +189,6 @@ def _like(queue: str | None, kind: str | None, error_class: str | None) -> dead.
     if kind is not None:
         arguments.name("kind", kind, KIND_LENGTH)
     return dead.Like(queue, kind, arguments.error_class(error_class, CLASS_LENGTH))
-
-
-def _batches(ids: JobIds) -> Iterator[JobIds]:
-    for start in range(0, len(ids), _BATCH):
-        yield ids[start : start + _BATCH]
 
 
 def _ids(ids: object) -> list[int] | None:

@@ -205,7 +205,7 @@ class LeasedJob(JobData, Generic[Payload_co]):
         self.worker = worker
         #: The fencing token; goes up when the lease is extended.
         self.version = row.version
-        #: Whether something depends on it: the next job of its group, or a callback.
+        #: Whether something depends on it: the next job of its group, or a batch.
         self.tied = row.group_key is not None or row.callback_id is not None
         #: End of the lease by the database's clock, microseconds since 1970.
         self.lease_ends = row.available_at
@@ -431,7 +431,7 @@ def _is_for_tasks(using: object) -> TypeGuard[AsyncConnection | AsyncSession]:
 
 
 def linked(jobs: Sequence[LeasedJob]) -> dict[int, JobLinks]:
-    """The group and the callback, by id, of the jobs that have one; most have neither."""
+    """The group and the batch, by id, of the jobs that have one; most have neither."""
     rows = map(row_of, jobs)
     return {
         job.id: JobLinks(group_of(job.queue, row.group_key), row.callback_id)

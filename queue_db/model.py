@@ -316,20 +316,19 @@ def group_of(queue: str, key: str | None) -> Group | None:
 
 
 class JobLinks(NamedTuple):
-    """What depends on a job: the next one of its group, and the callback that counts it."""
+    """What depends on a job: the next one of its group, and the batch that counts it."""
 
     group: Group | None
-    callback: int | None
+    batch: int | None
     #: It is blocked in its group: when it leaves, no other job is unblocked.
     blocked: bool = False
 
 
 def links_of(queue: str, row: Any) -> JobLinks | None:
     """The links of the job of a row; most jobs have none."""
-    key, callback = row.group_key, row.callback_id
-    if key is None and callback is None:
+    if row.group_key is None and row.callback_id is None:
         return None
-    return JobLinks(group_of(queue, key), callback)
+    return JobLinks(group_of(queue, row.group_key), row.callback_id)
 
 
 @dataclass(slots=True)

@@ -34,6 +34,7 @@ from queue_db.model import (
     Verdict,
 )
 from queue_db.store import Transaction, controls, counts, insights, unique_key_ttl
+from queue_db.store.portions import portions
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, QUEUE_LENGTH, WORKER_LENGTH
 from queue_db.verbs import new_jobs
 from queue_db.verbs.claim import MAX_CLAIM, ClaimLoop
@@ -70,9 +71,6 @@ if TYPE_CHECKING:
 
     from sqlalchemy.ext.asyncio import AsyncConnection
     from sqlalchemy.orm import Session
-
-# Most keys looked up in one statement.
-_KEYS_AT_ONCE = 1000
 
 # Microseconds; such a lease ends in the transaction in which it begins.
 _POP_LEASE = 60_000_000
@@ -301,8 +299,8 @@ class Queue:
         """Ids, by key, of the jobs that have taken these keys with ``unique_for``, done or not; a free key has none."""
         keys = [arguments.name("unique_key", key, KEY_LENGTH) for key in arguments.members("unique_keys", unique_keys, "keys")]
         found: dict[str, int] = {}
-        for start in range(0, len(keys), _KEYS_AT_ONCE):
-            found |= self.core.read(unique_key_ttl.holders, self.name, keys[start : start + _KEYS_AT_ONCE])
+        for some in portions(keys):
+            found |= self.core.read(unique_key_ttl.holders, self.name, some)
         return found
 
     # --- claim ------------------------------------------------------------------------------------------------------

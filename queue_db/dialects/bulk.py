@@ -23,7 +23,7 @@ class Bulk(ClaimSeam, Opening):
     def load_new(
         self, tx: Sender, jobs: Table, chunks: Iterable[Rows], number: int, now: int | None, *, ids: bool
     ) -> tuple[int, Sequence[int]] | None:
-        """Insert many new jobs without keys, groups and callbacks by a way of its own, in a transaction that has begun; return
+        """Insert many new jobs without keys, groups and batches by a way of its own, in a transaction that has begun; return
         their number and, by position, their ids.
 
         Default: there is none that is faster than ``insert_new``: None, and nothing of ``chunks`` was read.

@@ -53,7 +53,7 @@ HEAD = TRIED + 1
 def fast_path(claim: ClaimText, *, one: bool, delete_on_claim: bool) -> Executable:
     """Claim the candidates of a single range without a temporary table, one job without an array.
 
-    ``delete_on_claim``: delete them. It claims nothing if a candidate has a group or a callback, which the same transaction must
+    ``delete_on_claim``: delete them. It claims nothing if a candidate has a group or a batch, which the same transaction must
     update, and no job without attempts left.
     """
     change = _fast_change(claim, one=one, delete_on_claim=delete_on_claim)
@@ -124,7 +124,7 @@ _PATIENCE = "(SELECT set_config('lock_timeout', '50ms', true)) IS NOT NULL"
 
 
 def _fast_candidates(claim: ClaimText, *, tied: bool = False, after: Sequence[str] = ()) -> str:
-    """The candidates of the fast path, once ``after`` has been found; ``tied``: also whether each has a group or a callback."""
+    """The candidates of the fast path, once ``after`` has been found; ``tied``: also whether each has a group or a batch."""
     columns = "jobs.id, jobs.version, jobs.available_at"
     if tied:
         columns += ", jobs.group_key IS NOT NULL OR jobs.callback_id IS NOT NULL AS tied"

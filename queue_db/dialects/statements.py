@@ -55,7 +55,7 @@ def new(columns: Columns) -> list[str]:
 
 
 def tied(table: Table) -> ColumnElement[bool]:
-    """Jobs with a group or a callback, which change when the job leaves."""
+    """Jobs with a group or a batch, which change when the job leaves."""
     return or_(table.c.group_key.is_not(None), table.c.callback_id.is_not(None))
 
 

@@ -122,7 +122,7 @@ def _batches(name: str, metadata: MetaData) -> Table:
         Column("batch", BigInteger, primary_key=True, autoincrement=False),
         Column("claim", String(TOKEN_LENGTH), nullable=False),
         Column("size", Integer, nullable=False),
-        # Number of its jobs that also have a row in ``jobs``: with a unique key, a group or a callback.
+        # Number of its jobs that also have a row in ``jobs``: with a unique key, a group or a batch.
         Column("keyed", Integer, nullable=False),
         # JSON: [[lowest id, highest id, jobs], …], one for each partition.
         Column("parts", LONG_TEXT, nullable=False),

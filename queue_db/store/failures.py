@@ -8,9 +8,7 @@ from typing import Any
 from sqlalchemy import Row, Subquery, func, select, tuple_
 
 from queue_db.store.base import Store, Transaction
-
-# Attempts in one statement.
-_AT_ONCE = 500
+from queue_db.store.portions import portions
 
 
 def groups(
@@ -57,8 +55,8 @@ def _attempts(tx: Transaction, keys: Sequence[tuple[int, int]]) -> dict[tuple[in
     errors = tx.tables.errors
     columns = (errors.c.job_id, errors.c.version, errors.c.message, errors.c.trace)
     found: dict[tuple[int, int], Row[Any]] = {}
-    for start in range(0, len(keys), _AT_ONCE):
-        some = tuple_(errors.c.job_id, errors.c.version).in_(keys[start : start + _AT_ONCE])
+    for portion in portions(keys):
+        some = tuple_(errors.c.job_id, errors.c.version).in_(portion)
         found.update({(row.job_id, row.version): row for row in tx.connection.execute(select(*columns).where(some))})
     return found
 

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, Row, Table, case, func, select, update
 
@@ -25,15 +24,11 @@ from queue_db.dialects.clock import due_time, moment
 from queue_db.dialects.transactions import own
 from queue_db.model import Capability, Group, NewJob, group_of
 from queue_db.store.base import Transaction, each, next_version
+from queue_db.store.portions import portions
 from queue_db.store.schema import BLOCKED, STRIPES
-
-_T = TypeVar("_T")
 
 #: Groups in one transaction that repairs them, and due times that are stored by one statement.
 AT_ONCE = 64
-
-# Jobs that are admitted by one statement.
-_ADMITTED = 1000
 
 
 class GroupMember(NamedTuple):
@@ -112,7 +107,7 @@ def remember_due(tx: Transaction, jobs: Mapping[int, NewJob]) -> None:
     """Store the due times of blocked jobs (id → job) for their admission."""
     later = {job_id: job for job_id, job in jobs.items() if job.after or job.not_before}
     table = tx.tables.jobs
-    for some in _some(later):
+    for some in portions(list(later), AT_ONCE):
         after = each(table.c.id, {job_id: later[job_id].after for job_id in some}, BigInteger())
         not_before = each(table.c.id, {job_id: later[job_id].not_before for job_id in some}, BigInteger())
         due = due_time(moment(tx.store.clock is not None), after, not_before)
@@ -221,13 +216,7 @@ def _admit(tx: Transaction, chosen: Sequence[tuple[Group, GroupMember]]) -> None
     queue_of = {row.id: group.queue for group, row in chosen}
     admitted: set[int] = set()
     pairs = sorted((row.id, row.version) for _, row in chosen)
-    for start in range(0, len(pairs), _ADMITTED):
-        values = {"available_at": due, "version": next_version(jobs)}
-        admitted |= tx.dialect.change(tx, jobs, pairs[start : start + _ADMITTED], values, tx.time())
+    values = {"available_at": due, "version": next_version(jobs)}
+    for some in portions(pairs):
+        admitted |= tx.dialect.change(tx, jobs, some, values, tx.time())
     tx.wake(*(queue_of[job_id] for job_id in admitted))
-
-
-def _some(items: Iterable[_T]) -> Iterator[list[_T]]:
-    rest = iter(items)
-    while some := list(islice(rest, AT_ONCE)):
-        yield some

@@ -9,12 +9,10 @@ from sqlalchemy import Column, Connection, Row, Table, delete, func, insert, sel
 
 from queue_db.dialects.clock import moment
 from queue_db.store.base import Transaction
+from queue_db.store.portions import portions
 
 #: Failed attempts that are kept of one job.
 KEPT = 10
-
-# Jobs in one statement.
-_AT_ONCE = 500
 
 
 def record_errors(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -24,15 +22,14 @@ def record_errors(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
     dated = {} if tx.store.clock is None else {"failed_at": tx.store.clock()}
     tx.connection.execute(insert(errors), [{**row, **dated} for row in rows])
     crowded = sorted({row["job_id"] for row in rows if row["attempt"] > KEPT})
-    for start in range(0, len(crowded), _AT_ONCE):
-        mine = errors.c.job_id.in_(crowded[start : start + _AT_ONCE])
+    for ids in portions(crowded):
+        mine = errors.c.job_id.in_(ids)
         place = func.row_number().over(partition_by=errors.c.job_id, order_by=errors.c.version.desc()).label("place")
         numbered = select(errors.c.job_id, errors.c.version, place).where(mine).subquery("numbered")
         old = select(numbered.c.job_id, numbered.c.version).where(numbered.c.place > KEPT)
         keys = sorted((row.job_id, row.version) for row in tx.connection.execute(old))
-        for first in range(0, len(keys), _AT_ONCE):
-            key = tuple_(errors.c.job_id, errors.c.version)
-            tx.connection.execute(delete(errors).where(key.in_(keys[first : first + _AT_ONCE])))
+        for some in portions(keys):
+            tx.connection.execute(delete(errors).where(tuple_(errors.c.job_id, errors.c.version).in_(some)))
 
 
 def errors_of(tx: Transaction, job_id: int) -> list[Row[Any]]:

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Row, Select, delete, func, insert, select, update
 
 from queue_db.store.base import Store, Transaction
+from queue_db.store.portions import portions
 from queue_db.store.schema import COUNTS, DEPTHS
 
 _SECOND = 1_000_000
@@ -23,9 +24,6 @@ KEPT = {FINE: 86_400, COARSE: 30 * 86_400}
 
 # Seconds after which no process reports into past rows any more: a report is for the row of its own time.
 _SETTLED = 60
-
-# Queues in one statement.
-_AT_ONCE = 500
 
 
 def add(tx: Transaction, counts: Mapping[str, Mapping[str, int]]) -> None:
@@ -136,10 +134,9 @@ def _summed(store: Store, width: int, where: Iterable[Any]) -> Select[Any]:
 
 def _queues_with_row(tx: Transaction, at: int, queues: Iterable[str]) -> set[str]:
     table = tx.tables.service.metrics
-    names = sorted(queues)
     found: set[str] = set()
-    for start in range(0, len(names), _AT_ONCE):
-        some = table.c.queue.in_(names[start : start + _AT_ONCE])
+    for names in portions(sorted(queues)):
+        some = table.c.queue.in_(names)
         found.update(tx.connection.execute(select(table.c.queue).where(table.c.width == FINE, table.c.at == at, some)).scalars())
     return found
 

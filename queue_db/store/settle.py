@@ -17,11 +17,8 @@ from queue_db.dialects.clock import moment
 from queue_db.dialects.statements import Pairs
 from queue_db.model import Capability, ClaimedRow
 from queue_db.store.base import Transaction, each, next_version
+from queue_db.store.portions import AT_ONCE, portions
 from queue_db.store.schema import MARKED
-
-#: Most jobs in one statement with a value for each. A CASE is evaluated from its beginning for each row, so a longer one costs more
-#: than several; and drivers limit the number of parameters (asyncpg: 32,767).
-AT_ONCE = 500
 
 
 class Change(Enum):
@@ -127,7 +124,7 @@ def _parts(tx: Transaction, pairs: Pairs, *values: Mapping[int, Any] | None) -> 
     if len(pairs) <= AT_ONCE or all(len(set(one.values())) <= 1 for one in values if one):
         return [pairs]
     tx.begin()
-    return [pairs[start : start + AT_ONCE] for start in range(0, len(pairs), AT_ONCE)]
+    return list(portions(pairs))
 
 
 def _of(values: Mapping[int, Any], pairs: Pairs) -> dict[int, Any]:
@@ -160,8 +157,8 @@ def tokens(tx: Transaction, ids: Sequence[int]) -> dict[int, str | None]:
     """The claim tokens of the jobs that exist."""
     jobs = tx.tables.jobs
     found: dict[int, str | None] = {}
-    for start in range(0, len(ids), AT_ONCE):
-        query = select(jobs.c.id, jobs.c.claim_token).where(jobs.c.id.in_(ids[start : start + AT_ONCE]))
+    for some in portions(ids):
+        query = select(jobs.c.id, jobs.c.claim_token).where(jobs.c.id.in_(some))
         found.update((row.id, row.claim_token) for row in tx.connection.execute(tx.dialect.by_id(query, jobs)))
     return found
 
@@ -183,9 +180,9 @@ def leased(tx: Transaction, queue: str, ids: Sequence[int]) -> dict[int, tuple[C
     jobs = tx.tables.jobs
     columns = [jobs.c[name] for name in ClaimedRow._fields]
     found: dict[int, tuple[ClaimedRow, str, str | None]] = {}
-    for start in range(0, len(ids), AT_ONCE):
+    for some in portions(ids):
         query = select(*columns, jobs.c.queue, jobs.c.claim_token, jobs.c.worker)
-        query = query.where(jobs.c.id.in_(ids[start : start + AT_ONCE]), jobs.c.claim_token.is_not(None))
+        query = query.where(jobs.c.id.in_(some), jobs.c.claim_token.is_not(None))
         for *row, of_queue, token, worker in tx.connection.execute(tx.dialect.by_id(query, jobs)):
             if of_queue == queue:
                 claimed = ClaimedRow(*row)

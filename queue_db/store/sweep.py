@@ -5,13 +5,10 @@ from __future__ import annotations
 from sqlalchemy import and_, func, or_, select
 
 from queue_db.dialects.clock import moment
-from queue_db.store import dependents
+from queue_db.store import on_leave
 from queue_db.store.base import Transaction
-from queue_db.store.callbacks import Departure
+from queue_db.store.batches import Departure
 from queue_db.store.schema import MARKED
-
-#: Rows in one deletion.
-BATCH = 1000
 
 
 def delete_marked(tx: Transaction, limit: int, *, everywhere: bool = False) -> int:
@@ -50,5 +47,5 @@ def delete_waiting(tx: Transaction, queue: str, above: int, upto: int, limit: in
     if not pairs:
         return 0, None
     # Fenced like every change: a job that was claimed between the two statements stays.
-    gone = dependents.delete(tx, pairs, lambda _: Departure.CANCELLED)
+    gone = on_leave.delete(tx, pairs, lambda _: Departure.CANCELLED)
     return len(gone), pairs[-1][0]

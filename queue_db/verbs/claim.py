@@ -171,7 +171,7 @@ class ClaimLoop:
             call.doubtful = claim if claim.looked and not claim.rows else None
             return call.open > 0
         if call.doubtful is not None:
-            # A deletion on the fast path leaves jobs with a group or a callback to this round, and exhausted ones: none is lost.
+            # A deletion on the fast path leaves jobs with a group or a batch to this round, and exhausted ones: none is lost.
             left = call.delete and any(row.exhausted or links_of(self._queue, row) is not None for row in claim.rows)
             call.missed += 0 if left else self._judge(call.doubtful, claim)
             call.doubtful = None

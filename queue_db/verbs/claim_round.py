@@ -14,8 +14,8 @@ from queue_db.database.database import Run
 from queue_db.errors import StorageError
 from queue_db.model import ClaimedRow, ClaimRequest, ClaimResult, Completion, JobLinks, links_of
 from queue_db.store import LowWaterMarks, Transaction, settle
-from queue_db.store.callbacks import Departure
-from queue_db.store.dependents import finish
+from queue_db.store.batches import Departure
+from queue_db.store.on_leave import finish
 from queue_db.verbs.fenced_change import Work
 
 log = logging.getLogger("queue_db.verbs.claim_round")

@@ -9,6 +9,7 @@ from queue_db import arguments
 from queue_db.core import Core
 from queue_db.errors import ArgumentError
 from queue_db.store import controls, counts, groups
+from queue_db.store.portions import portions
 
 #: Seconds within which workers obey the controls of a queue.
 OBEY_WITHIN = 1.5
@@ -94,6 +95,6 @@ def repair_groups(core: Core, queue: str) -> int:
     """Unblock the groups of ``queue`` whose next job waits for no other; return how many they were."""
     found = core.read(groups.incomplete, queue)
     # A few at a time, since others wait for them meanwhile.
-    for start in range(0, len(found), groups.AT_ONCE):
-        core.write(groups.repair, found[start : start + groups.AT_ONCE])
+    for some in portions(found, groups.AT_ONCE):
+        core.write(groups.repair, some)
     return len(found)

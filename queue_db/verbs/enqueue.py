@@ -22,7 +22,7 @@ from queue_db.database.database import Run
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import DuplicateJobError, QueueDBError, StorageError
 from queue_db.model import NewJob
-from queue_db.store import Transaction, callbacks, enqueue
+from queue_db.store import Transaction, batches, enqueue
 from queue_db.store.enqueue import Added, OnDuplicate
 from queue_db.verbs.blocks import Block, Blocks, Chunks, from_iterator, from_memory
 from queue_db.verbs.new_jobs import CHUNK, due_at_once, policy_for
@@ -211,16 +211,16 @@ class Enqueue:
 
         def enqueue_batch(tx: Transaction) -> tuple[int, list[int | None]]:
             tx.begin()
-            callback = callbacks.make(tx, then)
+            batch = batches.make(tx, then)
             ids: list[int | None] = []
             for chunk in chain([first], () if second is None else chain([second], chunks)):
-                counted = [job._replace(callback_id=callback) for job in chunk]
+                counted = [job._replace(callback_id=batch) for job in chunk]
                 with enqueue.after(len(ids)):
                     ids += enqueue.insert_jobs(tx, counted, on_duplicate, more=several)
-            due = callbacks.expect(tx, callback, len(ids) - ids.count(None))
+            due = batches.expect(tx, batch, len(ids) - ids.count(None))
             enqueue.insert_jobs(tx, due, on_duplicate)
             tx.wake(self.queue)
-            return callback, ids
+            return batch, ids
 
         again = None if several else partial(iter, [first])
         return self._run(_BATCH_ONCE if several else _BATCH, enqueue_batch, using, read=again)

@@ -18,8 +18,8 @@ from queue_db.model import DeathReason, JobLinks, Verdict
 from queue_db.notifications.deaths import Death
 from queue_db.store import Transaction, settle
 from queue_db.store.base import follow
-from queue_db.store.callbacks import Departure
-from queue_db.store.dependents import finish
+from queue_db.store.batches import Departure
+from queue_db.store.on_leave import finish
 from queue_db.store.settle import Change, Sight
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class FencedChange(Verbs):
 
     #: What the call was given: see :class:`Verb`.
     given: tuple[Any, ...] = ()
-    #: The groups and callbacks, by id, of those jobs that have one and may leave by it; None: nothing depends on them.
+    #: The groups and batches, by id, of those jobs that have one and may leave by it; None: nothing depends on them.
     links: Mapping[int, JobLinks] | None = None
     #: The leases of the jobs when it began, by position.
     leases: Pairs = ()

@@ -6,8 +6,9 @@ from queue_db import arguments
 from queue_db.core import Core
 from queue_db.errors import JobDeadError
 from queue_db.model import MOST_VERSION, Job, State, Verdict
-from queue_db.store import Transaction, dependents, sweep
-from queue_db.store.callbacks import Departure
+from queue_db.store import Transaction, on_leave, sweep
+from queue_db.store.batches import Departure
+from queue_db.store.portions import AT_ONCE
 from queue_db.verbs.find_job import CHANGE_ATTEMPTS, find_job
 
 
@@ -37,7 +38,7 @@ def purge_queue(core: Core, queue: str) -> int:
     upto = core.read(sweep.highest)
     deleted, above = 0, -1
     while True:
-        gone, last = core.write(sweep.delete_waiting, queue, above=above, upto=upto, limit=sweep.BATCH)
+        gone, last = core.write(sweep.delete_waiting, queue, above=above, upto=upto, limit=AT_ONCE)
         deleted += gone
         if last is None:
             return deleted
@@ -45,7 +46,7 @@ def purge_queue(core: Core, queue: str) -> int:
 
 
 def _cancel(tx: Transaction, job: Job) -> bool:
-    gone = dependents.delete(tx, [(job.id, job.version)], lambda _: Departure.CANCELLED)
+    gone = on_leave.delete(tx, [(job.id, job.version)], lambda _: Departure.CANCELLED)
     if gone and job.state is State.RUNNING:
         tx.wake_cancelled(job.id)
     return bool(gone)

@@ -10,7 +10,8 @@ import pytest
 from sqlalchemy import event
 
 from queue_db import DuplicateJobError, Queue, QueueDB, Verdict
-from queue_db.store import history, settle
+from queue_db.store import history
+from queue_db.store.portions import AT_ONCE
 
 #: More than this no driver that we know takes (asyncpg).
 MOST_PARAMETERS = 32_767
@@ -49,8 +50,8 @@ def fail_for_good(queue: Queue, jobs: list[Any]) -> list[Verdict]:
 def test_a_statement_does_not_grow_with_the_jobs(queue: Queue, verb: Callable[[Queue, list[Any]], list[Verdict]]) -> None:
     longest, numbers = [], []
     for parts in (2, 4):
-        queue.enqueue_many([("mail", number) for number in range(parts * settle.AT_ONCE)])
-        jobs = queue.claim(parts * settle.AT_ONCE)
+        queue.enqueue_many([("mail", number) for number in range(parts * AT_ONCE)])
+        jobs = queue.claim(parts * AT_ONCE)
         with parameters(queue.db) as sent:
             assert verb(queue, jobs) == [Verdict.APPLIED] * len(jobs)
         own = [count for text, count in sent if text.startswith(("UPDATE jobs ", "INSERT INTO jobs ", "INSERT INTO jobs_dead "))]
@@ -58,8 +59,8 @@ def test_a_statement_does_not_grow_with_the_jobs(queue: Queue, verb: Callable[[Q
         numbers.append(len(own))
     assert longest[0] == longest[1] <= MOST_PARAMETERS / 4
     assert numbers == [2, 4]
-    dead = [job.last_error for job in queue.db.dead.list(queue.name, limit=4 * settle.AT_ONCE)]
-    assert len(set(dead)) == len(dead) == (0 if verb is fail else 4 * settle.AT_ONCE)
+    dead = [job.last_error for job in queue.db.dead.list(queue.name, limit=4 * AT_ONCE)]
+    assert len(set(dead)) == len(dead) == (0 if verb is fail else 4 * AT_ONCE)
 
 
 def test_errors_that_are_too_many_are_forgotten_by_one_look_and_one_statement(queue: Queue) -> None:

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import create_engine
 
 from queue_db import DuplicateJobError, LeasedJob, Queue, QueueDB, State, StorageError, Verdict
-from queue_db.store import Transaction, dependents, groups
-from queue_db.store.callbacks import Departure
+from queue_db.store import Transaction, groups, on_leave
+from queue_db.store.batches import Departure
 from queue_db.verbs import claim_round
 from tests.races.interleaving import Loser, at_once, open_transaction
 
@@ -69,7 +69,7 @@ def completion_loses_to_the_cancelling_of_the_next(kind: str, ours: Queue, their
     (held,) = theirs.claim()
     with open_transaction(ours.db) as connection:
         pair = (second, ours.get(second).version)
-        gone = dependents.delete(Transaction(connection, ours.db.store), [pair], lambda _: Departure.CANCELLED)
+        gone = on_leave.delete(Transaction(connection, ours.db.store), [pair], lambda _: Departure.CANCELLED)
         assert gone == {second}
         late = Loser(kind, theirs.db, held.complete)
         waited = late.until_it_waits()

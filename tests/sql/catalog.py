@@ -18,8 +18,8 @@ from queue_db.feeds.store.span_claims import SpanRequest
 from queue_db.model import Capability, ClaimRequest, ClaimResult, Completion, Group, NewJob, ProgressReport, Range
 from queue_db.removal import Delete, DeleteMark, LockThenDelete
 from queue_db.spark.streams import store as streams
-from queue_db.store import Transaction, callbacks, dependents, groups, history, lease, metrics, settle
-from queue_db.store.callbacks import Departure
+from queue_db.store import Transaction, batches, groups, history, lease, metrics, on_leave, settle
+from queue_db.store.batches import Departure
 from queue_db.store.enqueue import OnDuplicate, insert_jobs, load_jobs
 from queue_db.store.lease import CandidateWindow, Lock, Order
 from queue_db.store.schema import BLOCKED
@@ -318,7 +318,7 @@ def _settles() -> list[Scenario]:
     grouped = {"group_key": "customer", "queue": "default", "callback_id": 7}
 
     def finish(tx: Transaction) -> object:
-        return dependents.delete(tx, _PAIRS, lambda _: Departure.COMPLETED)
+        return on_leave.delete(tx, _PAIRS, lambda _: Departure.COMPLETED)
 
     return [
         Scenario("complete", 'LeasedJob.complete, removal="delete"', _remove(Delete(), _PAIRS[:1])),
@@ -730,7 +730,7 @@ def _enqueues() -> list[Scenario]:
         Scenario(
             "enqueue_batch",
             "Queue.enqueue_batch: the callback",
-            lambda tx: callbacks.expect(tx, callbacks.make(tx, _job()), 2),
+            lambda tx: batches.expect(tx, batches.make(tx, _job()), 2),
             begins=True,
             counts={2: 0},
         ),

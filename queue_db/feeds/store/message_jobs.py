@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 from sqlalchemy import Text, select, update
 
 from queue_db.model import NewJob
-from queue_db.store import dependents, history, settle
+from queue_db.store import history, on_leave, settle
 from queue_db.store.base import Transaction, each
-from queue_db.store.callbacks import Departure
+from queue_db.store.batches import Departure
 from queue_db.store.enqueue import OnDuplicate, insert_jobs
+from queue_db.store.portions import portions
 
 
 class MessageJob(NamedTuple):
@@ -44,8 +45,7 @@ def _set_errors(tx: Transaction, failed: Mapping[int, MessageJob]) -> None:
     had = {job_id: 1 if one.failure is not None else one.attempts for job_id, one in failed.items()}
     for attempts in sorted(set(had.values())):
         ids = [job_id for job_id in failed if had[job_id] == attempts]
-        for start in range(0, len(ids), settle.AT_ONCE):
-            some = ids[start : start + settle.AT_ONCE]
+        for some in portions(ids):
             texts = each(jobs.c.id, {job_id: failed[job_id].error for job_id in some}, Text())
             tx.connection.execute(update(jobs).where(jobs.c.id.in_(some)).values(attempts=attempts, last_error=texts))
 
@@ -54,9 +54,9 @@ def _bury(tx: Transaction, errors: Mapping[int, str]) -> None:
     jobs = tx.tables.jobs
     query = select(jobs.c.id, jobs.c.version).where(jobs.c.id.in_(list(errors))).order_by(jobs.c.id)
     pairs = [(row.id, row.version) for row in tx.connection.execute(query)]
-    links = dependents.read(tx, pairs)
+    links = on_leave.read(tx, pairs)
 
     def leave() -> dict[int, Departure]:
         return dict.fromkeys(settle.bury(tx, pairs, errors), Departure.DEAD)
 
-    dependents.finish(tx, links, leave)
+    on_leave.finish(tx, links, leave)

@@ -20,7 +20,7 @@ _PAIRS = 1000
 
 
 def stays(table: Table) -> ColumnElement[bool]:
-    """Jobs whose row stays in ``jobs`` while a stream holds them: those with a unique key, a group or a callback.
+    """Jobs whose row stays in ``jobs`` while a stream holds them: those with a unique key, a group or a batch.
 
     :param table: ``jobs`` or ``held``.
     """

@@ -51,7 +51,7 @@ def jobs(name: str, metadata: MetaData) -> Table:
         Column("delete_mark", Integer, nullable=False, server_default=text("0")),
         # Jobs with the same key run in the order of their ids, as many at once as the queue allows (default 1).
         Column("group_key", String(KEY_LENGTH)),
-        # The callback that counts the job; it counts down when the job leaves.
+        # The batch that counts the job; it counts down when the job leaves.
         Column("callback_id", BigInteger),
         # Progress reported by the handler, 0 to 1, and its note.
         Column("progress", Double),

@@ -6,8 +6,8 @@ is one transaction on the locked row of the stream, is idempotent, and is fenced
 earlier reader finds it higher and stops. A claim and its record commit together; a replay reads the record and never the queue;
 ``acked`` only increases.
 
-A claimed job leaves the jobs table, so jobs held for days slow no claim down. A job with a unique key, a group or a callback keeps
-its row there too, leased without end: its key stays taken, its group waits, its callback counts it.
+A claimed job leaves the jobs table, so jobs held for days slow no claim down. A job with a unique key, a group or a batch keeps
+its row there too, leased without end: its key stays taken, its group waits, its batch counts it.
 """
 
 from queue_db.spark.streams.store.completion import complete, complete_claim, complete_committed, complete_held, mark_dead

@@ -13,10 +13,10 @@ from queue_db.spark.streams.deaths import Buried
 from queue_db.spark.streams.store.held import keyed_pairs
 from queue_db.spark.streams.store.position import Offset, Session, batches_between, check, held_by, locked, mismatch
 from queue_db.spark.tables import spark_tables
-from queue_db.store import dependents
+from queue_db.store import on_leave
 from queue_db.store.base import Transaction, each
-from queue_db.store.callbacks import Departure
-from queue_db.store.settle import AT_ONCE
+from queue_db.store.batches import Departure
+from queue_db.store.portions import AT_ONCE
 
 
 def complete(tx: Transaction, session: Session, end: Offset, *, buried: Buried | None = None) -> None:
@@ -147,7 +147,7 @@ def _leave(tx: Transaction, mine: ColumnElement[bool], pairs: Pairs) -> set[int]
     marked = select(held.c.id).where(mine, held.c.id.in_([job_id for job_id, _ in pairs]), held.c.dead_reason.is_not(None))
     dead = set(tx.connection.execute(marked).scalars())
     # A batch is completed in several parts: the first one takes all locks.
-    return dependents.delete(tx, pairs, lambda job_id: Departure.DEAD if job_id in dead else Departure.COMPLETED, every=True)
+    return on_leave.delete(tx, pairs, lambda job_id: Departure.DEAD if job_id in dead else Departure.COMPLETED, every=True)
 
 
 def _bury_marked(tx: Transaction, mine: ColumnElement[bool], buried: Buried | None) -> None:

@@ -1,4 +1,4 @@
-"""Callbacks: a job that is enqueued when the last of some others has left, in the transaction in which that one leaves."""
+"""Batches: jobs that are counted, and a callback job that is enqueued by the transaction in which the last of them leaves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Departure(StrEnum):
 
 
 def make(tx: Transaction, job: NewJob) -> int:
-    """A callback that enqueues ``job``, for jobs that are yet to be counted; its id."""
+    """A batch with ``job`` as its callback job, for jobs that are yet to be counted; return its id."""
     table = tx.tables.callbacks
     same = ("queue", "kind", "payload", "headers", "priority", "max_attempts")
     values = {name: getattr(job, name) for name in same} | {
@@ -37,54 +37,54 @@ def make(tx: Transaction, job: NewJob) -> int:
     return int(made.inserted_primary_key[0])
 
 
-def expect(tx: Transaction, callback: int, jobs: int) -> list[NewJob]:
-    """Say how many jobs it waits for; what is due when that is none."""
+def expect(tx: Transaction, batch: int, jobs: int) -> list[NewJob]:
+    """Set how many jobs the batch waits for; return the callback job if that is none."""
     table = tx.tables.callbacks
-    tx.connection.execute(update(table).where(table.c.id == callback).values(size=jobs, pending=jobs))
-    return _over(tx, [callback])
+    tx.connection.execute(update(table).where(table.c.id == batch).values(size=jobs, pending=jobs))
+    return _over(tx, [batch])
 
 
 def count_down(tx: Transaction, left: Iterable[tuple[int, Departure]]) -> list[NewJob]:
-    """So many jobs of these callbacks have left; the jobs that are due when a callback has none left."""
+    """Count jobs that have left, by batch; return the callback jobs of the batches that have none left."""
     table = tx.tables.callbacks
     departures = Counter(left)
-    ids = sorted({callback for callback, _ in departures})
-    for callback in ids:  # in one order, since each waits for others that count down the same one
+    ids = sorted({batch for batch, _ in departures})
+    for batch in ids:  # in one order, since each waits for others that count down the same one
         completed, dead, cancelled = (
-            departures[callback, departure] for departure in (Departure.COMPLETED, Departure.DEAD, Departure.CANCELLED)
+            departures[batch, departure] for departure in (Departure.COMPLETED, Departure.DEAD, Departure.CANCELLED)
         )
         values = {
             "pending": table.c.pending - (completed + dead + cancelled),
             "dead": table.c.dead + dead,
             "cancelled": table.c.cancelled + cancelled,
         }
-        tx.connection.execute(update(table).where(table.c.id == callback).values(values))
+        tx.connection.execute(update(table).where(table.c.id == batch).values(values))
     return _over(tx, ids)
 
 
-def find(tx: Transaction, callback: int) -> Row[Any] | None:
-    """The row of a callback with jobs that have not left."""
+def find(tx: Transaction, batch: int) -> Row[Any] | None:
+    """The row of a batch with jobs that have not left."""
     table = tx.tables.callbacks
-    return tx.connection.execute(select(table).where(table.c.id == callback)).first()
+    return tx.connection.execute(select(table).where(table.c.id == batch)).first()
 
 
 def page(tx: Transaction, *, below: int | None, limit: int) -> Sequence[Row[Any]]:
-    """Callbacks with jobs that have not left, newest first."""
+    """Batches with jobs that have not left, newest first."""
     table = tx.tables.callbacks
     chosen = select(table).order_by(table.c.id.desc()).limit(limit)
     return tx.connection.execute(chosen if below is None else chosen.where(table.c.id < below)).all()
 
 
-def _over(tx: Transaction, callbacks: list[int]) -> list[NewJob]:
+def _over(tx: Transaction, batches: list[int]) -> list[NewJob]:
     table = tx.tables.callbacks
-    over = tx.connection.execute(select(table).where(table.c.id.in_(callbacks), table.c.pending <= 0).order_by(table.c.id)).all()
+    over = tx.connection.execute(select(table).where(table.c.id.in_(batches), table.c.pending <= 0).order_by(table.c.id)).all()
     if over:
         tx.connection.execute(delete(table).where(table.c.id.in_([row.id for row in over])))
     return [_job(row) for row in over]
 
 
 def _job(row: Row[Any]) -> NewJob:
-    """The job to enqueue; its headers say what became of the others."""
+    """The callback job of a batch; its headers say what became of the others."""
     headers: Mapping[str, Any] = json.loads(row.headers) if row.headers else {}
     became = {"id": row.id, "jobs": row.size, "dead": row.dead, "cancelled": row.cancelled}
     return NewJob(
