@@ -17,8 +17,8 @@ from sqlalchemy.pool import Pool
 
 from queue_db.backoff import Backoff
 from queue_db.codecs import Codec, Schema
-from queue_db.concurrency.named import Named
-from queue_db.concurrency.tally import Tally
+from queue_db.concurrency.keyed_cache import KeyedCache
+from queue_db.concurrency.queue_counters import QueueCounters
 from queue_db.database import migrate
 from queue_db.database.database import Database, Run
 from queue_db.errors import ConfigurationError, PermanentStorageError, StorageError
@@ -97,12 +97,12 @@ class Core:
         #: Called at each enqueue; its result is added to the headers of the jobs.
         self.stamp: Callable[[], Mapping[str, Any]] | None = None
         #: Where the claims of each queue start.
-        self.marks: Named[LowWaterMarks] = Named(lambda _: LowWaterMarks())
+        self.marks: KeyedCache[LowWaterMarks] = KeyedCache(lambda _: LowWaterMarks())
         self.notifications = self.store.notifications
         #: Where the tasks of an event loop wait for the database's notifications.
         self.loop_listening = LoopListening(database.listen_on_loop)
         #: Counts of what the verbs did in this process, by queue, until they are written to the metrics.
-        self.tally = Tally()
+        self.queue_counters = QueueCounters()
         self.deaths = Deaths(database, lambda: self.worker)
         self._worker = worker
         # Those that are known to lead to this database: our own, and callers'.

@@ -13,7 +13,7 @@ from sqlalchemy import URL, Connection, Engine
 
 from queue_db import arguments, backoff, codecs
 from queue_db.codecs import Codec, JSONCodec, Schema, decoded_or_text
-from queue_db.concurrency.named import Named
+from queue_db.concurrency.keyed_cache import KeyedCache
 from queue_db.core import Core
 from queue_db.database import migrate
 from queue_db.database.database import Database
@@ -162,7 +162,7 @@ class QueueDB:
         self.feeds: Feeds = load("feeds.registry", "Feeds")(self.core)
         #: The routes of the database.
         self.routes: Routes = load("routes.registry", "Routes")(self.core, self.feed)
-        self._queues: Named[Queue] = Named(lambda name: Queue(self.core, name, self))
+        self._queues: KeyedCache[Queue] = KeyedCache(lambda name: Queue(self.core, name, self))
         self._swept_everywhere = False
 
     # --- the database -----------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from sqlalchemy.pool import StaticPool
 from queue_db import backoff
 from queue_db.aio.queue import AsyncQueue
 from queue_db.concurrency.greenlets import run
-from queue_db.concurrency.named import Named
+from queue_db.concurrency.keyed_cache import KeyedCache
 from queue_db.database.asynchronous import AsyncDatabase
 from queue_db.database.database import Database
 from queue_db.database.urls import wrong_sort
@@ -67,8 +67,8 @@ class Opening:
     def _forget(self) -> None:
         """Begin without queues and feeds: those of a database that was closed lead nowhere."""
         whole = cast("AsyncQueueDB", self)
-        self._queues: Named[AsyncQueue] = Named(lambda name: AsyncQueue(whole, self._db.queue(name)))
-        self._feeds: Named[AsyncFeed] = Named(lambda name: load("feeds.aio.feeds", "AsyncFeed")(self._db.feed(name)))
+        self._queues: KeyedCache[AsyncQueue] = KeyedCache(lambda name: AsyncQueue(whole, self._db.queue(name)))
+        self._feeds: KeyedCache[AsyncFeed] = KeyedCache(lambda name: load("feeds.aio.feeds", "AsyncFeed")(self._db.feed(name)))
 
     async def open(self) -> Self:
         """Connect and check the server; return this object.

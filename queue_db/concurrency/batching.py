@@ -7,15 +7,14 @@ of those that wait runs the next one, for itself and for those behind it: there 
 from __future__ import annotations
 
 import copy
-import os
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import accumulate
-from typing import Any, Generic, Protocol, TypeVar, cast
-from weakref import WeakSet
+from typing import Generic, Protocol, TypeVar, cast
 
+from queue_db.concurrency.forks import reset_after_fork
 from queue_db.errors import QueueDBError, StorageError, TransientStorageError
 
 Item = TypeVar("Item")
@@ -138,11 +137,11 @@ class Batcher(Generic[Item, Result]):
         self._size = size
         self._at_once = at_once
         self._most = (rows, characters)
-        self.forget()
-        _BATCHERS.add(self)
+        self.after_fork()
+        reset_after_fork(self)
 
-    def forget(self) -> None:
-        """Forget all callers: in the child of a fork they do not exist."""
+    def after_fork(self) -> None:
+        """Begin without callers: those of the parent do not exist here."""
         self._lock = threading.Lock()
         #: Those that wait. While there are some, as many run as may.
         self._queue: list[_Entry[Item, Result]] = []
@@ -280,9 +279,6 @@ class Batcher(Generic[Item, Result]):
         entry.left = True
 
 
-_BATCHERS: WeakSet[Batcher[Any, Any]] = WeakSet()
-
-
 def _refuses(error: Exception) -> bool:
     """Whether nothing happened, and it is the fault of one item or of each."""
     if isinstance(error, StorageError):
@@ -307,12 +303,3 @@ def _copied(error: Exception) -> Exception:
         return error
     same.__cause__ = error.__cause__
     return same
-
-
-def _forget_all() -> None:
-    for batcher in list(_BATCHERS):
-        batcher.forget()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)

@@ -7,24 +7,24 @@ import weakref
 from typing import Protocol
 
 
-class Forked(Protocol):
+class Resettable(Protocol):
     """An object with locks of its own."""
 
     def after_fork(self) -> None:
         """Make the locks anew; called in the child, which has one thread."""
 
 
-_all: weakref.WeakSet[Forked] = weakref.WeakSet()
+_all: weakref.WeakSet[Resettable] = weakref.WeakSet()
 
 
-def watch(one: Forked) -> None:
+def reset_after_fork(resettable: Resettable) -> None:
     """Call ``after_fork`` of the object in each child of this process, as long as the object exists."""
-    _all.add(one)
+    _all.add(resettable)
 
 
 def _after() -> None:
-    for one in list(_all):
-        one.after_fork()
+    for resettable in list(_all):
+        resettable.after_fork()
 
 
 if hasattr(os, "register_at_fork"):

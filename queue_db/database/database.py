@@ -32,8 +32,8 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import QueuePool
 
-from queue_db.concurrency import forks
 from queue_db.concurrency.batching import Callers, Threads
+from queue_db.concurrency.forks import reset_after_fork
 from queue_db.database.connections import Connections
 from queue_db.database.masking import mask, masked, secrets_in
 from queue_db.database.urls import parse_url, wrong_sort
@@ -144,7 +144,7 @@ class Database:
         self.url = masked(engine.url)
         self.counters = Counters()
         self.after_fork()
-        forks.watch(self)
+        reset_after_fork(self)
         try:
             with self._errors("connect"):
                 self.engine = self.dialect.prepare(engine, made_here=self.made_here)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from queue_db import arguments
-from queue_db.concurrency.named import Named
+from queue_db.concurrency.keyed_cache import KeyedCache
 from queue_db.core import Core
 from queue_db.errors import ArgumentError, FeedError
 from queue_db.feeds.cursor_rows import ack, infos
@@ -34,7 +34,7 @@ class Feeds:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._known: Named[Feed] = Named(lambda name: Feed(core, name))
+        self._known: KeyedCache[Feed] = KeyedCache(lambda name: Feed(core, name))
 
     def named(self, name: str) -> Feed:
         """``db.feed(name)``."""

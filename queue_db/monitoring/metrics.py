@@ -129,14 +129,14 @@ class Metrics:
 
         :raises StorageError: the next call writes it.
         """
-        counts = self._core.tally.take()
+        counts = self._core.queue_counters.take()
         if not counts:
             return
         try:
             write_rows(self._core, metrics.add, counts)
         except BaseException as error:
             if not getattr(error, "outcome_unknown", False):
-                self._core.tally.put_back(counts)
+                self._core.queue_counters.put_back(counts)
             raise
 
 

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from queue_db import arguments
-from queue_db.concurrency import forks
-from queue_db.concurrency.named import Named
+from queue_db.concurrency.forks import reset_after_fork
+from queue_db.concurrency.keyed_cache import KeyedCache
 from queue_db.dialects import Dialect
 from queue_db.errors import ArgumentError
 from queue_db.model import Capability, ClaimRequest, ClaimResult
@@ -106,11 +106,11 @@ class Adaptive:
         if not isinstance(self.skip_locked, bool):
             raise ArgumentError(f"skip_locked={arguments.shown(self.skip_locked)}: must be True or False")
         check_chance(self.rng)
-        self._controls: Named[_Control] = Named(lambda _: _Control())
+        self._controls: KeyedCache[_Control] = KeyedCache(lambda _: _Control())
         self._slots = Slots(self.rng)
         self._turn: Callable[[], int] = itertools.count(1).__next__
         self.after_fork()
-        forks.watch(self)
+        reset_after_fork(self)
 
     def after_fork(self) -> None:
         """Another thread of the parent may have had the lock."""

@@ -220,7 +220,7 @@ class ClaimLoop:
             counters.claimed += len(kept)
             counters.exhausted += len(exhausted)
         if missed or call.delete:
-            self._core.tally.add(self._queue, missed=missed, completed=len(kept) if call.delete else 0)
+            self._core.queue_counters.add(self._queue, missed=missed, completed=len(kept) if call.delete else 0)
         if exhausted:
             # Every attempt was claimed and none ended with a verdict. In a transaction of its own: if it fails, the leases end and
             # the next claim buries them.
@@ -236,7 +236,7 @@ class ClaimLoop:
             with self._core.database.counting:
                 counters.candidates += lost
                 counters.missed += lost
-            self._core.tally.add(self._queue, missed=lost)
+            self._core.queue_counters.add(self._queue, missed=lost)
         return lost
 
     def _follow(self, call: ClaimCall) -> None:

@@ -360,7 +360,7 @@ class FencedChange(Verbs):
         counts = {"died": died, "lost": lost}
         if verb.counted is not None:
             counts[verb.counted] = applied - died
-        self.core.tally.add(self.source.name, **counts)
+        self.core.queue_counters.add(self.source.name, **counts)
         return verdicts
 
     def _raise_versions(self, changed: Iterable[LeasedJob], versions: Mapping[int, int]) -> None:

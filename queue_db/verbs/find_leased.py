@@ -54,7 +54,7 @@ def find_leased(core: Core, source: Settler, leases: Sequence[GivenLease]) -> li
         with core.database.counting:
             counters.lost += lost
         if known:
-            core.tally.add(source.name, lost=lost)
+            core.queue_counters.add(source.name, lost=lost)
     return jobs
 
 

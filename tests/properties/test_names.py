@@ -7,8 +7,8 @@ import gc
 import pytest
 
 from queue_db import Adaptive, QueueDB
-from queue_db.concurrency import named
-from queue_db.concurrency.named import Named
+from queue_db.concurrency import keyed_cache
+from queue_db.concurrency.keyed_cache import KeyedCache
 
 
 class Thing:
@@ -16,7 +16,7 @@ class Thing:
 
 
 def test_a_name_has_the_same_object_as_long_as_anyone_has_it() -> None:
-    things: Named[Thing] = Named(lambda _: Thing(), most=3)
+    things: KeyedCache[Thing] = KeyedCache(lambda _: Thing(), most=3)
     held = things["held"]
     for number in range(10):
         assert things[str(number)] is things[str(number)]
@@ -35,12 +35,12 @@ def test_names_of_queues_are_forgotten() -> None:
     with QueueDB("sqlite://") as db:
         db.migrate()
         held = db.queue("held")
-        for number in range(named.MOST + 500):
+        for number in range(keyed_cache.MOST + 500):
             db.queue(f"q{number}").core.marks[f"q{number}"].ranges()
         gc.collect()
         assert db.queue("held") is held
-        assert len(db._queues) <= named.MOST + 1
-        assert len(db.core.marks) <= named.MOST
+        assert len(db._queues) <= keyed_cache.MOST + 1
+        assert len(db.core.marks) <= keyed_cache.MOST
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")

@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
 
 from queue_db import QueueDB, TransientStorageError
-from queue_db.concurrency.tally import Tally
+from queue_db.concurrency.queue_counters import QueueCounters
 from queue_db.database.database import Database
 from queue_db.store import metrics as store_metrics
 from queue_db.testing import SettableClock, counted_statements
@@ -134,7 +134,7 @@ def test_where_counts_are_rare_all_old_rows_are_summed_and_deleted_and_only_thos
     monkeypatch.setattr("queue_db.monitoring.sampling._PRUNED", 2)
     db = opened()
     for _ in range(20):
-        db.core.tally.add("mail", completed=1)
+        db.core.queue_counters.add("mail", completed=1)
         db.metrics.flush()
         clock.advance(600)
     clock.advance(DAY)
@@ -173,7 +173,7 @@ def test_reports_of_many_processes_at_once_all_count(opened):
         for _ in range(3):
             together.wait(PATIENCE)
             for queue in queues:
-                db.core.tally.add(queue, completed=1, lost=2)
+                db.core.queue_counters.add(queue, completed=1, lost=2)
             while True:
                 try:
                     db.metrics.flush()
@@ -203,7 +203,7 @@ def test_rows_that_other_processes_write_are_tried_again(opened, clock, monkeypa
             real(*arguments)
 
         monkeypatch.setattr(store_metrics, verb, fails_first)
-    db.core.tally.add("mail", completed=1)
+    db.core.queue_counters.add("mail", completed=1)
     assert db.metrics.take()
     (found,) = db.metrics.history("mail", since=clock.now() - timedelta(seconds=10))
     assert (found.completed, found.available) == (1, 1)
@@ -211,12 +211,12 @@ def test_rows_that_other_processes_write_are_tried_again(opened, clock, monkeypa
 
 def test_what_could_not_be_written_is_written_by_the_next_call(opened, clock, monkeypatch):
     db = opened()
-    db.core.tally.add("mail", completed=3)
+    db.core.queue_counters.add("mail", completed=3)
     with monkeypatch.context() as broken:
         broken.setattr(store_metrics, "_start", lambda *_: 1 // 0)
         with pytest.raises(ZeroDivisionError):
             db.metrics.flush()
-    db.core.tally.add("mail", completed=1)
+    db.core.queue_counters.add("mail", completed=1)
     db.metrics.flush()
     (found,) = db.metrics.history("mail", since=clock.now() - timedelta(seconds=10))
     assert found.completed == 4
@@ -224,27 +224,27 @@ def test_what_could_not_be_written_is_written_by_the_next_call(opened, clock, mo
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_the_child_of_a_fork_waits_for_no_lock_and_begins_with_no_counts():
-    tally, database = Tally(), Database("sqlite://")
-    tally.add("mail", completed=1)
-    with tally._lock, database.counting:
+    counters, database = QueueCounters(), Database("sqlite://")
+    counters.add("mail", completed=1)
+    with counters._lock, database.counting:
         child = os.fork()
         if not child:
             signal.alarm(int(PATIENCE))
-            tally.add("mail", completed=2)
+            counters.add("mail", completed=2)
             with database.counting:
-                os._exit(0 if tally.take() == {"mail": {"completed": 2}} else 1)
+                os._exit(0 if counters.take() == {"mail": {"completed": 2}} else 1)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
-    assert tally.take() == {"mail": {"completed": 1}}
+    assert counters.take() == {"mail": {"completed": 1}}
 
 
 def test_where_nobody_takes_them_counts_are_bounded_and_that_is_logged_once(monkeypatch, caplog):
-    monkeypatch.setattr("queue_db.concurrency.tally.MOST_QUEUES", 2)
-    tally = Tally()
+    monkeypatch.setattr("queue_db.concurrency.queue_counters.MOST_QUEUES", 2)
+    counters = QueueCounters()
     for number in (1, 2, 3, 4, 1):
-        tally.add(f"q{number}", completed=1)
+        counters.add(f"q{number}", completed=1)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert tally.take() == {"q1": {"completed": 2}, "q2": {"completed": 1}}
+    assert counters.take() == {"q1": {"completed": 2}, "q2": {"completed": 1}}
 
 
 def completed(db):

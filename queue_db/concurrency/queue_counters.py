@@ -7,9 +7,9 @@ import threading
 from collections import defaultdict
 from collections.abc import Mapping
 
-from queue_db.concurrency import forks
+from queue_db.concurrency.forks import reset_after_fork
 
-log = logging.getLogger("queue_db.concurrency.tally")
+log = logging.getLogger("queue_db.concurrency")
 
 #: By queue: counts by name.
 Counts = dict[str, dict[str, int]]
@@ -18,13 +18,13 @@ Counts = dict[str, dict[str, int]]
 MOST_QUEUES = 10_000
 
 
-class Tally:
+class QueueCounters:
     """Counts by queue. Safe to share between threads; a fork begins with none."""
 
     def __init__(self) -> None:
         self._dropped = False
         self.after_fork()
-        forks.watch(self)
+        reset_after_fork(self)
 
     def after_fork(self) -> None:
         """Begin with none: the parent writes its own."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
-from queue_db.concurrency import forks
+from queue_db.concurrency.forks import reset_after_fork
 
 _T = TypeVar("_T")
 
@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 MOST = 10_000
 
 
-class Named(Generic[_T]):
+class KeyedCache(Generic[_T]):
     """One object for each name. Safe to share between threads.
 
     The same one while it is referenced; of the others only the last :data:`MOST` that were asked for are kept: names
@@ -29,7 +29,7 @@ class Named(Generic[_T]):
         self._all: WeakValueDictionary[str, _T] = WeakValueDictionary()
         self._last: OrderedDict[str, _T] = OrderedDict()
         self.after_fork()
-        forks.watch(self)
+        reset_after_fork(self)
 
     def after_fork(self) -> None:
         """Another thread of the parent may have had the lock."""
