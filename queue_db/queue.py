@@ -39,7 +39,7 @@ from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, QUEUE_LENGTH
 from queue_db.verbs import new_jobs
 from queue_db.verbs.claim import MAX_CLAIM, ClaimLoop
 from queue_db.verbs.claim_round import Won
-from queue_db.verbs.control import control_queue, limit_queue, pause_queue, repair_groups
+from queue_db.verbs.control import change_controls, pause_queue, repair_groups
 from queue_db.verbs.enqueue import Enqueue
 from queue_db.verbs.fenced_change import FencedChange, Kept
 from queue_db.verbs.find_job import find_job, job_from_row
@@ -587,7 +587,7 @@ class Queue:
 
     def resume(self) -> None:
         """Let workers claim from this queue again."""
-        control_queue(self.core, self.name, paused=0)
+        change_controls(self.core, self.name, {"paused": False})
 
     def limit(
         self, *, concurrency: int | None = None, rate: int | None = None, per: float = 1.0, per_group: int | None = None
@@ -601,7 +601,8 @@ class Queue:
         :param rate: most jobs started in ``per`` seconds. After an idle time that many may start at once.
         :param per_group: most running jobs of one group at once, default one. Every claim obeys it.
         """
-        limit_queue(self.core, self.name, concurrency=concurrency, rate=rate, per=per, per_group=per_group)
+        limits = {"concurrency": concurrency, "rate": rate, "per": None if rate is None else per, "per_group": per_group}
+        change_controls(self.core, self.name, limits)
         self.repair_groups()
 
     def repair_groups(self) -> int:

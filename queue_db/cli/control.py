@@ -16,6 +16,7 @@ from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError
 from queue_db.model import Controls
 from queue_db.store import controls
+from queue_db.verbs.control import change_controls
 
 app = typer.Typer(rich_help_panel=panels.QUEUES)
 
@@ -111,7 +112,7 @@ def limit(
             record(db, "limit", f"queue {queue}", detail={"none": True})
         elif changes:
             db.queue(queue).controls()  # checks the name and the tables
-            db.core.put(controls.write, queue, changes)
+            change_controls(db.core, queue, changes)
             given = {"concurrency": concurrency, "rate": rate, "per": per, "per_group": per_group}
             record(db, "limit", f"queue {queue}", detail=given)
             db.queue(queue).repair_groups()
@@ -119,19 +120,13 @@ def limit(
         _print(queue, db.queue(queue).controls(), common)
 
 
-def _changes(concurrency: int | None, rate: int | None, per: float | None, per_group: int | None) -> dict[str, int]:
-    """Return the columns to change and their values."""
+def _changes(concurrency: int | None, rate: int | None, per: float | None, per_group: int | None) -> dict[str, float | None]:
+    """Return the limits to change and their values."""
     if per is not None and rate is None:
         raise ArgumentError("--per is the time span of --rate: give --rate too")
-    changes = {}
-    if concurrency is not None:
-        changes["concurrency"] = arguments.whole("--concurrency", concurrency, 1)
-    if rate is not None:
-        span = arguments.seconds("--per", 1.0 if per is None else per, zero=False)
-        changes |= {"rate": arguments.whole("--rate", rate, 1), "per": span, "spent_until": 0}
-    if per_group is not None:
-        changes["per_group"] = arguments.whole("--per-group", per_group, 1)
-    return changes
+    span = 1.0 if per is None and rate is not None else per
+    given = {"concurrency": concurrency, "rate": rate, "per": span, "per_group": per_group}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _warn_if_unused(db: QueueDB, queue: str) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Row, delete, insert, select
+from sqlalchemy import Row, insert, select
 
 from queue_db.store.base import Transaction
+from queue_db.store.portions import delete_before
 
 
 def add(tx: Transaction, values: Mapping[str, Any]) -> None:
@@ -27,7 +28,4 @@ def page(tx: Transaction, *, below: int | None, limit: int) -> list[Row[Any]]:
 
 def prune(tx: Transaction, age: int, limit: int) -> int:
     """Delete up to ``limit`` actions from longer than ``age`` microseconds ago; return how many."""
-    table = tx.tables.service.actions
-    old = select(table.c.id).where(table.c.at < tx.read_clock() - age).order_by(table.c.at).limit(limit)
-    ids = list(tx.connection.execute(old).scalars())
-    return tx.connection.execute(delete(table).where(table.c.id.in_(ids))).rowcount if ids else 0
+    return delete_before(tx, tx.tables.service.actions.c.at, tx.read_clock() - age, limit)

@@ -1,4 +1,4 @@
-"""What is said about a queue as a whole: paused or not, how many jobs at once, how many in a time; and who uses how much of it.
+"""The controls of queues: paused or not, how many jobs at once, how many in a time; and which worker uses how much of them.
 
 A queue's concurrency is handed out in *shares*: each worker holds one, their sum is at most what the queue allows, and a worker
 keeps no more jobs in hand than its share. So the limit costs nothing at each claim, and holds over all processes. A share ends by
@@ -8,7 +8,6 @@ itself when its worker is gone.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 from sqlalchemy import delete, func, insert, literal, or_, select, update
 
@@ -36,43 +35,33 @@ def read(tx: Transaction, queues: Collection[str] | None = None) -> dict[str, Co
     }
 
 
-def write(tx: Transaction, queue: str, values: dict[str, Any]) -> None:
-    """Set some columns of a queue's row.
-
-    :raises IntegrityError: another transaction has just made the row: try again.
-    """
-    table = tx.tables.queues
-    tx.begin()
-    if not tx.connection.execute(update(table).where(table.c.name == queue).values(values)).rowcount:
-        tx.connection.execute(insert(table).values(name=queue, **values))
-
-
 def change(tx: Transaction, queue: str, values: dict[str, int | None]) -> bool:
     """Set some columns of a queue's row, and ``per`` with ``rate``: a rate has the span that was there before, or a second.
 
     :return: False, and nothing was changed: this would be a span without a rate.
     :raises IntegrityError: another transaction has just made the row: try again.
     """
+    table = tx.tables.queues
+    mine = table.c.name == queue
+    tx.begin()
     if values.keys() & {"rate", "per"}:
-        table = tx.tables.queues
-        tx.begin()
         # Locked, so that no rate is set or removed between this and the write.
-        one = select(table.c.rate, table.c.per).where(table.c.name == queue)
-        before = tx.connection.execute(tx.dialect.lock_rows(one, skip=False)).first()
+        before = tx.connection.execute(tx.dialect.lock_rows(select(table.c.rate, table.c.per).where(mine), skip=False)).first()
         rate = values.get("rate", None if before is None else before.rate)
         per = values.get("per", None if before is None else before.per)
         if rate is None and values.get("per") is not None:
             return False
         values = {**values, "rate": rate, "per": None if rate is None else per or _SECOND, "spent_until": 0}
-    write(tx, queue, values)
+    if not tx.connection.execute(update(table).where(mine).values(values)).rowcount:
+        tx.connection.execute(insert(table).values(name=queue, **values))
     return True
 
 
 def used(tx: Transaction, queue: str) -> bool:
     """Whether this queue has anything: a job that is live, dead, held, or finished and kept, or a schedule."""
     tables = tx.tables
-    some = (table.c.queue == queue for table in (tables.jobs, tables.dead, tables.finished, tables.schedules))
-    found = any(tx.connection.execute(select(literal(1)).where(one).limit(1)).first() for one in some)
+    rows = (table.c.queue == queue for table in (tables.jobs, tables.dead, tables.finished, tables.schedules))
+    found = any(tx.connection.execute(select(literal(1)).where(of_queue).limit(1)).first() for of_queue in rows)
     return found or any(holder.knows(tx, queue) for holder in holders())
 
 
@@ -134,6 +123,6 @@ def spend(tx: Transaction, queue: str, wanted: int) -> tuple[int, int]:
 
 
 def refund(tx: Transaction, queue: str, micros: int) -> None:
-    """Jobs that would have cost so much were not begun after all."""
+    """Return what :func:`spend` took for jobs that were not begun after all."""
     table = tx.tables.queues
     tx.connection.execute(update(table).where(table.c.name == queue).values(spent_until=table.c.spent_until - micros))

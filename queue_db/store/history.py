@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Column, Connection, Row, Table, delete, func, insert, select, tuple_
+from sqlalchemy import Row, delete, func, insert, select, tuple_
 
 from queue_db.dialects.clock import moment
 from queue_db.store.base import Transaction
-from queue_db.store.portions import portions
+from queue_db.store.portions import delete_before, portions
 
 #: Failed attempts that are kept of one job.
 KEPT = 10
@@ -75,20 +75,9 @@ def finished_page(tx: Transaction, *, queue: str | None, kind: str | None, above
 
 def prune_errors(tx: Transaction, age: int, limit: int) -> int:
     """Delete up to ``limit`` failed attempts from longer than ``age`` microseconds ago; return how many."""
-    errors = tx.tables.errors
-    return _delete_before(tx.connection, errors, errors.c.failed_at, tx.read_clock() - age, limit)
+    return delete_before(tx, tx.tables.errors.c.failed_at, tx.read_clock() - age, limit)
 
 
 def prune_finished(tx: Transaction, limit: int) -> int:
     """Delete up to ``limit`` finished jobs that have expired; return how many."""
-    table = tx.tables.finished
-    return _delete_before(tx.connection, table, table.c.expires_at, tx.read_clock(), limit)
-
-
-def _delete_before(connection: Connection, table: Table, column: Column[int], before: int, limit: int) -> int:
-    keys = list(table.primary_key.columns)
-    rows = connection.execute(select(*keys).where(column < before).order_by(column).limit(limit)).all()
-    if not rows:
-        return 0
-    # The first column of the key finds them, few for each; the age says which.
-    return connection.execute(delete(table).where(keys[0].in_({row[0] for row in rows}), column < before)).rowcount
+    return delete_before(tx, tx.tables.finished.c.expires_at, tx.read_clock(), limit)

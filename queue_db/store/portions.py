@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
+from sqlalchemy import Column, delete, select, tuple_
+
+from queue_db.store.base import Transaction
+
 _T = TypeVar("_T")
 
 #: Most rows in one statement. A CASE with a value for each is evaluated from its beginning for each row, so a longer one costs more
@@ -15,3 +19,15 @@ AT_ONCE = 500
 def portions(items: Sequence[_T], most: int = AT_ONCE) -> Iterator[Sequence[_T]]:
     """``items`` in their order, up to ``most`` at a time."""
     return (items[start : start + most] for start in range(0, len(items), most))
+
+
+def delete_before(tx: Transaction, column: Column[int], before: int, limit: int) -> int:
+    """Delete up to ``limit`` rows whose ``column``, a time, is earlier than ``before``; return how many."""
+    table = column.table
+    keys = list(table.primary_key.columns)
+    rows = tx.connection.execute(select(*keys).where(column < before).order_by(column).limit(limit)).all()
+    if not rows:
+        return 0
+    found = keys[0].in_([row[0] for row in rows]) if len(keys) == 1 else tuple_(*keys).in_([tuple(row) for row in rows])
+    # With the time again: meanwhile a row may have got a later one.
+    return tx.connection.execute(delete(table).where(found, column < before)).rowcount

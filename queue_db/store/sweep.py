@@ -1,4 +1,4 @@
-"""Bounded clean-up: what a delete mark left behind, and whole queues on request. Each call is one batch."""
+"""Deleting jobs, a bounded number with each call: what a delete mark left behind, and those of a queue that wait."""
 
 from __future__ import annotations
 

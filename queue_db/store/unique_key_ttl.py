@@ -11,6 +11,7 @@ from queue_db.dialects.transactions import savepoint
 from queue_db.errors import TransientStorageError
 from queue_db.model import NewJob
 from queue_db.store.base import Transaction, each
+from queue_db.store.portions import delete_before
 
 Key = tuple[str, str]
 """Queue and unique key."""
@@ -79,11 +80,4 @@ def holders(tx: Transaction, queue: str, keys: Sequence[str]) -> dict[str, int]:
 
 def prune(tx: Transaction, limit: int) -> int:
     """Delete up to ``limit`` expired keys; return how many."""
-    table = tx.tables.windows
-    now = tx.read_clock()
-    query = select(table.c.queue, table.c.unique_key).where(table.c.ends_at <= now).order_by(table.c.ends_at).limit(limit)
-    over = tx.connection.execute(query).all()
-    if not over:
-        return 0
-    mine = table.c.unique_key.in_({row.unique_key for row in over}), table.c.ends_at <= now
-    return tx.connection.execute(delete(table).where(table.c.queue.in_({row.queue for row in over}), *mine)).rowcount
+    return delete_before(tx, tx.tables.windows.c.ends_at, tx.read_clock() + 1, limit)

@@ -21,11 +21,6 @@ _BETWEEN_LOOKS = 0.05
 _LOOKED_AT = 1000
 
 
-def control_queue(core: Core, queue: str, **values: int | None) -> None:
-    """Write these columns of the controls of ``queue``; the others keep their values."""
-    core.put(controls.write, queue, values)
-
-
 def pause_queue(core: Core, queue: str, wait: float | None) -> bool:
     """Stop the claims of workers from ``queue``, and wait up to ``wait`` seconds until none of its jobs runs; None: do not wait.
 
@@ -33,7 +28,7 @@ def pause_queue(core: Core, queue: str, wait: float | None) -> bool:
     :raises ArgumentError: ``wait`` is out of range; nothing was paused.
     """
     patience = None if wait is None else arguments.seconds("wait", wait) / 1_000_000
-    control_queue(core, queue, paused=1)
+    change_controls(core, queue, {"paused": True})
     if patience is None:
         return True
     until = time.monotonic() + patience
@@ -52,24 +47,8 @@ def pause_queue(core: Core, queue: str, wait: float | None) -> bool:
 
 def _runs(core: Core, queue: str) -> bool:
     """Whether a job of ``queue`` runs. Those that run stand before those that are due much later: all are read only to be sure."""
-    some = core.read(counts.stats, queue, _LOOKED_AT)
-    return bool(some.running or ("running" in some.capped and core.read(counts.stats, queue).running))
-
-
-def limit_queue(core: Core, queue: str, *, concurrency: int | None, rate: int | None, per: float, per_group: int | None) -> None:
-    """Set the limits of ``queue``; None removes one. ``rate`` is jobs in ``per`` seconds.
-
-    :raises ArgumentError: a limit is out of range; nothing was changed.
-    """
-    control_queue(
-        core,
-        queue,
-        concurrency=None if concurrency is None else arguments.whole("concurrency", concurrency, 1),
-        rate=None if rate is None else arguments.whole("rate", rate, 1),
-        per=None if rate is None else arguments.seconds("per", per, zero=False),
-        spent_until=0,
-        per_group=None if per_group is None else arguments.whole("per_group", per_group, 1),
-    )
+    stats = core.read(counts.stats, queue, _LOOKED_AT)
+    return bool(stats.running or ("running" in stats.capped and core.read(counts.stats, queue).running))
 
 
 def change_controls(core: Core, queue: str, changes: Mapping[str, float | None]) -> None:
@@ -93,8 +72,8 @@ def change_controls(core: Core, queue: str, changes: Mapping[str, float | None])
 
 def repair_groups(core: Core, queue: str) -> int:
     """Unblock the groups of ``queue`` whose next job waits for no other; return how many they were."""
-    found = core.read(groups.incomplete, queue)
+    incomplete = core.read(groups.incomplete, queue)
     # A few at a time, since others wait for them meanwhile.
-    for some in portions(found, groups.AT_ONCE):
+    for some in portions(incomplete, groups.AT_ONCE):
         core.write(groups.repair, some)
-    return len(found)
+    return len(incomplete)

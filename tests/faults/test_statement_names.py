@@ -101,4 +101,4 @@ def test_without_a_statement_it_is_the_function_that_was_to_run(tmp_path: Path) 
             with pytest.raises(StorageError) as refused:
                 VERBS[verb](queue)
             named[verb] = refused.value.statement_name
-    assert named == {"claim": "claim", "enqueue": "enqueue", "peek": "insights.due_jobs", "pause": "controls.write"}
+    assert named == {"claim": "claim", "enqueue": "enqueue", "peek": "insights.due_jobs", "pause": "controls.change"}
