@@ -13,13 +13,15 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from types import FunctionType, GeneratorType, MethodType
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from queue_db.errors import ArgumentError, HandlerResultError
+from queue_db.errors import ArgumentError, ConfigurationError, HandlerResultError
 from queue_db.model import to_micros
 
 #: Longest wait or lease, seconds: beyond a hundred years it is a mistake of units.
 LONGEST = 100 * 365.25 * 86400
+
+_T = TypeVar("_T")
 
 _INT32 = 2**31
 
@@ -183,6 +185,23 @@ def headers(value: object) -> Mapping[str, Any] | None:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise wrong("headers", value, ": must be a mapping with string keys")
     return value
+
+
+def chosen(what: str, given: object, known: Mapping[str, Callable[[], _T]], protocol: Any, members: str) -> _T:
+    """What ``known`` makes under the name ``given``; or ``given`` itself, an object with the ``members`` of ``protocol``.
+
+    :raises ConfigurationError: it is neither.
+    """
+    if isinstance(given, str):
+        if given not in known:
+            names = ", ".join(sorted(known))
+            raise ConfigurationError(f"unknown {what} {given!r}; known: {names} (or pass a {protocol.__name__} object)")
+        return known[given]()
+    if isinstance(given, type):
+        raise ConfigurationError(f"{what}={given.__name__} is a class: pass an object, {given.__name__}()")
+    if not isinstance(given, protocol):
+        raise ConfigurationError(f"{what}={shown(given)} is neither a name nor an object with {members}")
+    return cast("_T", given)
 
 
 def asynchronous(function: object) -> bool:

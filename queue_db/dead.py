@@ -76,27 +76,25 @@ class DeadJobs:
             self._require_dead(set(wanted), like)
         back: JobIds = []
         left: dict[int, tuple[str, int | None]] = {}
-        # The unique keys of those that would have returned.
-        promised: set[tuple[str, str]] = set()
+        promised: set[tuple[str, str]] = set()  # unique keys of those that would have returned
         for some in [None] if wanted is None else portions(sorted(set(wanted))):
             above = -1
             while limit is None or len(back) < limit:
                 batch = AT_ONCE if limit is None else min(AT_ONCE, limit - len(back))
                 if dry_run:
-                    chosen = self._core.read(dead.would_return, like=like, ids=some, above=above, limit=batch, promised=promised)
+                    moved = self._core.read(dead.would_return, like=like, ids=some, above=above, limit=batch, promised=promised)
                 else:
-                    chosen = self._core.write(dead.redrive, like=like, ids=some, above=above, limit=batch)
-                came, stayed = chosen
+                    moved = self._core.write(dead.redrive, like=like, ids=some, above=above, limit=batch)
+                came, stayed = moved
                 back += came
                 left |= stayed
                 if len(came) + len(stayed) < batch:
                     break
                 above = max([*came, *stayed])
-        if wanted is not None:
-            missing = set(wanted) - set(back) - set(left)
-            if missing and not back and limit != 0:  # another process redrove them first
+        if wanted is not None and limit != 0 and not back:
+            if missing := set(wanted) - set(left):  # another process redrove them first
                 raise self._not_dead(min(missing))
-            if len(wanted) == 1 and left:
+            if len(wanted) == 1:
                 ((key, existing),) = left.values()
                 raise DuplicateJobError(unique_key=key, existing_id=existing)
         return back

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, runtime_checkable
 
 from queue_db import arguments
 from queue_db.dialects.statements import Pairs
-from queue_db.errors import ConfigurationError
 from queue_db.model import Capability
 from queue_db.store import settle
 from queue_db.store.base import Transaction
@@ -47,37 +46,34 @@ class Removal(Protocol):
         ...
 
 
-def _check_retries(retries: int) -> None:
-    arguments.whole("retries", retries, 0, 100)
+@dataclass(frozen=True)
+class _Repeated:
+    """What the removals below have in common."""
+
+    retries: int = 5
+    name: ClassVar[str]
+    marks: ClassVar[bool] = False
+    needs: ClassVar[frozenset[Capability]] = frozenset()
+
+    def __post_init__(self) -> None:
+        arguments.whole("retries", self.retries, 0, 100)
 
 
 @dataclass(frozen=True)
-class Delete:
+class Delete(_Repeated):
     """One fenced DELETE, repeated after a deadlock."""
 
-    retries: int = 5
-    name: str = field(default="delete", init=False)
-    marks: bool = field(default=False, init=False, repr=False)
-    needs: frozenset[Capability] = field(default=frozenset(), init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        _check_retries(self.retries)
+    name: ClassVar[str] = "delete"
 
     # The function itself: a method around it would be one more call for each completion.
     remove = staticmethod(settle.delete)
 
 
 @dataclass(frozen=True)
-class LockThenDelete:
+class LockThenDelete(_Repeated):
     """SELECT … FOR UPDATE, then DELETE, as frameworks that load a row before they delete it do."""
 
-    retries: int = 5
-    name: str = field(default="lock_then_delete", init=False)
-    marks: bool = field(default=False, init=False, repr=False)
-    needs: frozenset[Capability] = field(default=frozenset(), init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        _check_retries(self.retries)
+    name: ClassVar[str] = "lock_then_delete"
 
     def remove(self, tx: Transaction, pairs: Pairs) -> set[int]:
         """Lock the rows, then delete them."""
@@ -86,29 +82,19 @@ class LockThenDelete:
 
 
 @dataclass(frozen=True)
-class DeleteMark:
+class DeleteMark(_Repeated):
     """Mark the row as done and move it out of its queue, so that no claim meets it; a sweeper (``db.sweep()``, the worker) deletes
     marked rows later.
     """
 
-    retries: int = 5
-    name: str = field(default="delete_mark", init=False)
-    marks: bool = field(default=True, init=False, repr=False)
-    needs: frozenset[Capability] = field(default=frozenset(), init=False, repr=False)
+    name: ClassVar[str] = "delete_mark"
+    marks: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        _check_retries(self.retries)
-
-    def remove(self, tx: Transaction, pairs: Pairs) -> set[int]:
-        """Mark the rows."""
-        return settle.mark(tx, pairs)
+    # The function itself, as above.
+    remove = staticmethod(settle.mark)
 
 
-_NAMED: dict[str, Callable[[], Removal]] = {
-    "delete": Delete,
-    "lock_then_delete": LockThenDelete,
-    "delete_mark": DeleteMark,
-}
+_NAMED: dict[str, Callable[[], Removal]] = {made.name: made for made in (Delete, LockThenDelete, DeleteMark)}
 
 
 def known_removals() -> list[str]:
@@ -121,15 +107,4 @@ def removal_for(removal: str | Removal) -> Removal:
 
     :raises ConfigurationError: for an unknown name, or an object that is no removal.
     """
-    if isinstance(removal, str):
-        try:
-            return _NAMED[removal]()
-        except KeyError:
-            raise ConfigurationError(f"unknown removal {removal!r}; known: {', '.join(known_removals())}") from None
-    if isinstance(removal, type):
-        raise ConfigurationError(f"removal={removal.__name__} is a class: pass an object, {removal.__name__}()")
-    if not isinstance(removal, Removal):
-        raise ConfigurationError(
-            f"removal={arguments.shown(removal)} is neither a name nor an object with name, needs, retries, marks and remove"
-        )
-    return removal
+    return arguments.chosen("removal", removal, _NAMED, Removal, "name, needs, retries, marks and remove")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from queue_db.codecs import decoded_or_text
 from queue_db.core import Core
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.model import CatchUp, NewJob, from_micros, to_micros
-from queue_db.store import Transaction, enqueue
+from queue_db.store import Transaction, batches, enqueue
 from queue_db.store import schedules as stored
 from queue_db.store.enqueue import OnDuplicate
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, QUEUE_LENGTH, RULE_LENGTH, SCHEDULE_LENGTH
@@ -106,17 +105,7 @@ class Schedules:
         builder = new_jobs.JobBuilder(queue, core.codec, core.max_payload, core.schemas)
         job = builder.job(kind, payload, priority=priority, max_attempts=max_attempts, headers=headers)
         first = arguments.moment("first_at", first_at)
-        values = {
-            "queue": job.queue,
-            "kind": job.kind,
-            "payload": job.payload,
-            "headers": job.headers,
-            "priority": job.priority,
-            "max_attempts": job.max_attempts,
-            "rule": str(rule),
-            "zone": zone,
-            "catch_up": catch_up,
-        }
+        values = batches.columns_of(job) | {"rule": str(rule), "zone": zone, "catch_up": catch_up}
         return core.put(_set, name, rule, values, first)
 
     def list(self) -> list[Schedule]:
@@ -202,7 +191,7 @@ class Schedules:
 
 def _set(tx: Transaction, name: str, rule: Rule, values: dict[str, Any], first: int | None) -> bool:
     tx.begin()
-    before = stored.latest(tx, name)
+    before = stored.find(tx, name, lock=True)
     if before is None or (before.rule, before.zone) != (values["rule"], values["zone"]) or first is not None:
         values = {**values, "next_at": rule.after(tx.read_clock()) if first is None else first}
     return stored.put(tx, name, values)
@@ -222,7 +211,7 @@ def _tick(tx: Transaction, row: Any, occurrences: Sequence[int], next_at: int) -
 def _run_now(tx: Transaction, name: str) -> int | None:
     """Enqueue the job of a schedule; its id, or None if there is no such schedule."""
     tx.begin()
-    row = stored.one(tx, name)
+    row = stored.find(tx, name)
     if row is None:
         return None
     (job_id,) = enqueue.insert_jobs(tx, [_job(row, tx.read_clock())], OnDuplicate.RAISE)
@@ -255,14 +244,4 @@ def _occurrences(rule: Rule, first: int, now: int, catch_up: str) -> tuple[list[
 
 def _job(row: Any, occurrence: int) -> NewJob:
     """The job of one occurrence; its headers name the schedule and the occurrence."""
-    headers = {"schedule": row.name, "occurrence": from_micros(occurrence).isoformat()}
-    if row.headers:
-        headers = json.loads(row.headers) | headers
-    return NewJob(
-        queue=row.queue,
-        kind=row.kind,
-        payload=row.payload,
-        headers=json.dumps(headers, separators=(",", ":")),
-        priority=row.priority,
-        max_attempts=row.max_attempts,
-    )
+    return batches.job_of(row, {"schedule": row.name, "occurrence": from_micros(occurrence).isoformat()})

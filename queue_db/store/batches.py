@@ -26,12 +26,7 @@ class Departure(StrEnum):
 def make(tx: Transaction, job: NewJob) -> int:
     """A batch with ``job`` as its callback job, for jobs that are yet to be counted; return its id."""
     table = tx.tables.callbacks
-    same = ("queue", "kind", "payload", "headers", "priority", "max_attempts")
-    values = {name: getattr(job, name) for name in same} | {
-        "size": 0,
-        "pending": 0,
-        "created_at": moment(tx.store.clock is not None),
-    }
+    values = columns_of(job) | {"size": 0, "pending": 0, "created_at": moment(tx.store.clock is not None)}
     made = tx.connection.execute(insert(table).values(values), tx.time())
     assert made.inserted_primary_key is not None  # noqa: S101 - of one row it is known
     return int(made.inserted_primary_key[0])
@@ -80,18 +75,21 @@ def _over(tx: Transaction, batches: list[int]) -> list[NewJob]:
     over = tx.connection.execute(select(table).where(table.c.id.in_(batches), table.c.pending <= 0).order_by(table.c.id)).all()
     if over:
         tx.connection.execute(delete(table).where(table.c.id.in_([row.id for row in over])))
-    return [_job(row) for row in over]
+    return [job_of(row, {"batch": _outcome(row)}) for row in over]
 
 
-def _job(row: Row[Any]) -> NewJob:
-    """The callback job of a batch; its headers say what became of the others."""
-    headers: Mapping[str, Any] = json.loads(row.headers) if row.headers else {}
-    became = {"id": row.id, "jobs": row.size, "dead": row.dead, "cancelled": row.cancelled}
-    return NewJob(
-        queue=row.queue,
-        kind=row.kind,
-        payload=row.payload,
-        headers=json.dumps({**headers, "batch": became}, separators=(",", ":")),
-        priority=row.priority,
-        max_attempts=row.max_attempts,
-    )
+def _outcome(row: Row[Any]) -> dict[str, int]:
+    """What became of the jobs of a batch, for the headers of its callback job."""
+    return {"id": row.id, "jobs": row.size, "dead": row.dead, "cancelled": row.cancelled}
+
+
+def columns_of(job: NewJob) -> dict[str, Any]:
+    """A job that is enqueued later, as a batch or a schedule stores it."""
+    return {name: getattr(job, name) for name in ("queue", "kind", "payload", "headers", "priority", "max_attempts")}
+
+
+def job_of(row: Any, headers: Mapping[str, Any]) -> NewJob:
+    """The job that a batch or a schedule has stored, with more headers."""
+    stored: Mapping[str, Any] = json.loads(row.headers) if row.headers else {}
+    merged = json.dumps({**stored, **headers}, separators=(",", ":"))
+    return NewJob(row.queue, row.kind, row.payload, merged, row.priority, row.max_attempts)

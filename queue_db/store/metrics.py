@@ -29,28 +29,27 @@ _SETTLED = 60
 def add(tx: Transaction, counts: Mapping[str, Mapping[str, int]]) -> None:
     """Add counts by queue to the rows of now."""
     table = tx.tables.service.metrics
-    tx.begin()
-    at = _start(tx.read_clock(), FINE)
-    there = _queues_with_row(tx, at, counts)
-    for queue in sorted(counts):  # in one order: no deadlock
-        if queue in there:
-            more = {name: table.c[name] + number for name, number in counts[queue].items()}
-            tx.connection.execute(update(table).where(*_key(tx.store, queue, at)).values(more))
-    if new := [{**_row(queue, at), **dict.fromkeys(COUNTS, 0), **counts[queue]} for queue in sorted(counts) if queue not in there]:
-        tx.connection.execute(insert(table), new)
+    added = {queue: {name: table.c[name] + number for name, number in some.items()} for queue, some in counts.items()}
+    _write(tx, added, {queue: {**dict.fromkeys(COUNTS, 0), **some} for queue, some in counts.items()})
 
 
 def set_depths(tx: Transaction, depths: Mapping[str, Mapping[str, int | None]]) -> None:
     """Write jobs by state, by queue, to the rows of now; states that are not given keep what is there."""
+    _write(tx, depths, {queue: {**dict.fromkeys(DEPTHS), **some} for queue, some in depths.items()})
+
+
+def _write(tx: Transaction, changes: Mapping[str, Mapping[str, Any]], new: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write ``changes`` to the rows of now, by queue; where there is no row, insert ``new``."""
     table = tx.tables.service.metrics
     tx.begin()
     at = _start(tx.read_clock(), FINE)
-    there = _queues_with_row(tx, at, depths)
-    for queue in sorted(depths):
-        if queue in there:
-            tx.connection.execute(update(table).where(*_key(tx.store, queue, at)).values(dict(depths[queue])))
-    if new := [{**_row(queue, at), **dict.fromkeys(DEPTHS), **depths[queue]} for queue in sorted(depths) if queue not in there]:
-        tx.connection.execute(insert(table), new)
+    there = _queues_with_row(tx, at, changes)
+    for queue in sorted(there):  # in one order: no deadlock
+        mine = table.c.queue == queue, table.c.width == FINE, table.c.at == at
+        tx.connection.execute(update(table).where(*mine).values(dict(changes[queue])))
+    rows = [{"queue": queue, "width": FINE, "at": at, **new[queue]} for queue in sorted(new) if queue not in there]
+    if rows:
+        tx.connection.execute(insert(table), rows)
 
 
 def recent(tx: Transaction, seconds: int) -> tuple[int, dict[str, Row[Any]]]:
@@ -139,15 +138,6 @@ def _queues_with_row(tx: Transaction, at: int, queues: Iterable[str]) -> set[str
         some = table.c.queue.in_(names)
         found.update(tx.connection.execute(select(table.c.queue).where(table.c.width == FINE, table.c.at == at, some)).scalars())
     return found
-
-
-def _key(store: Store, queue: str, at: int) -> tuple[Any, ...]:
-    table = store.tables.service.metrics
-    return table.c.queue == queue, table.c.width == FINE, table.c.at == at
-
-
-def _row(queue: str, at: int) -> dict[str, Any]:
-    return {"queue": queue, "width": FINE, "at": at}
 
 
 def _start(micros: int, width: int) -> int:

@@ -30,16 +30,11 @@ def every(tx: Transaction) -> list[Row[Any]]:
     return list(tx.connection.execute(select(table).order_by(table.c.name)))
 
 
-def one(tx: Transaction, name: str) -> Row[Any] | None:
-    """The schedule of that name."""
+def find(tx: Transaction, name: str, *, lock: bool = False) -> Row[Any] | None:
+    """The schedule of that name. ``lock``: nobody else changes it until the transaction ends."""
     table = tx.tables.schedules
-    return tx.connection.execute(select(table).where(table.c.name == name)).first()
-
-
-def latest(tx: Transaction, name: str) -> Row[Any] | None:
-    """The schedule of that name, which nobody else changes until the transaction ends."""
-    table = tx.tables.schedules
-    return tx.connection.execute(tx.dialect.lock_rows(select(table).where(table.c.name == name), skip=False)).first()
+    query = select(table).where(table.c.name == name)
+    return tx.connection.execute(tx.dialect.lock_rows(query, skip=False) if lock else query).first()
 
 
 def due(tx: Transaction) -> tuple[int, list[Row[Any]], int | None]:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar, runtime_checkable
 
 from queue_db import arguments
-from queue_db.errors import ConfigurationError
 from queue_db.model import Capability, ClaimRequest, ClaimResult
 from queue_db.store.base import Transaction
 
@@ -64,17 +63,4 @@ def strategy_for(strategy: str | Strategy) -> Strategy:
 
     :raises ConfigurationError: for an unknown name, or an object that is no strategy.
     """
-    if isinstance(strategy, str):
-        try:
-            return _NAMED[strategy]()
-        except KeyError:
-            raise ConfigurationError(
-                f"unknown strategy {strategy!r}; known: {', '.join(known_strategies())} (or pass a Strategy object)"
-            ) from None
-    if isinstance(strategy, type):
-        raise ConfigurationError(f"strategy={strategy.__name__} is a class: pass an object, {strategy.__name__}()")
-    if not isinstance(strategy, Strategy):
-        raise ConfigurationError(
-            f"strategy={arguments.shown(strategy)} is neither a name nor an object with name, needs, claim and observe"
-        )
-    return strategy
+    return arguments.chosen("strategy", strategy, _NAMED, Strategy, "name, needs, claim and observe")
