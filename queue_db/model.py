@@ -55,15 +55,6 @@ PRESENT = (State.AVAILABLE, State.SCHEDULED, State.RUNNING, State.BLOCKED, State
 OnDuplicate = Literal["raise", "skip", "replace", "debounce"]
 """What an enqueue does if a live job has the unique key."""
 
-OnTrimmed = Literal["raise", "skip"]
-"""What a reader does if messages after its position were trimmed."""
-
-FeedOrdering = Literal["ranked", "counter"]
-"""How the messages of a feed get their numbers."""
-
-PatternForm = Literal["exact", "glob", "amqp", "headers"]
-"""The form of a pattern of topics."""
-
 CatchUp = Literal["one", "all", "none"]
 """Jobs that a schedule enqueues for occurrences while no worker ran."""
 

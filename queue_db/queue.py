@@ -42,10 +42,9 @@ from queue_db.verbs.claim_round import Won
 from queue_db.verbs.control import change_controls, pause_queue, repair_groups
 from queue_db.verbs.enqueue import Enqueue
 from queue_db.verbs.fenced_change import FencedChange, Kept
-from queue_db.verbs.find_job import find_job, job_from_row
+from queue_db.verbs.find_job import find_job, job_from_row, popped
 from queue_db.verbs.find_leased import find_leased, given_lease
 from queue_db.verbs.list_jobs import list_jobs
-from queue_db.verbs.pop import popped
 from queue_db.verbs.progress import report_progress
 from queue_db.verbs.remove import cancel_job, purge_queue
 from queue_db.verbs.reschedule import reschedule_job

@@ -19,8 +19,8 @@ from queue_db.compare.results import FeedRow, FeedTurn
 from queue_db.database.database import COUNTED
 from queue_db.database.masking import mask, secrets_in
 from queue_db.feeds import Feed
+from queue_db.feeds.settings import FeedOrdering
 from queue_db.feeds.store.orderings import ORDERINGS
-from queue_db.model import FeedOrdering
 
 #: As in the article: 20 requests at a time, 4 queues, one small message each.
 PUBLISHERS, FEEDS = 20, 4

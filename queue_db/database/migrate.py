@@ -57,25 +57,19 @@ log = logging.getLogger("queue_db")
 #: Alembic's filter: (object, name, type, reflected, compare_to) → whether autogenerate compares it.
 IncludeObject = Callable[[Any, str | None, str, bool, Any], bool]
 
-# Of the view for people: whatever has these is ours.
-_VIEW_COLUMNS = frozenset(
+# Columns of the tables of jobs and of dead jobs from the first revision on that the view for people has too.
+_COMMON = frozenset(
     (
-        *(
-            "id",
-            "queue",
-            "kind",
-            "state",
-            "priority",
-            "attempts",
-            "max_attempts",
-            "unique_key",
-            "group_key",
-            "worker",
-            "last_error",
-        ),
-        *("payload", "created_at", "due_at", "leased_until", "died_at"),
+        *("id", "queue", "kind", "payload", "priority", "attempts", "max_attempts"),
+        *("unique_key", "worker", "created_at", "last_error"),
     )
 )
+
+# What both tables have had from the first revision on.
+_FIRST_COLUMNS = _COMMON | {"headers", "version"}
+
+# Whatever has these is our view.
+_VIEW_COLUMNS = _COMMON | {"state", "group_key", "due_at", "leased_until", "died_at"}
 
 # Checks for tables that another process is creating, and the pause between them (seconds).
 _LOOKS = 20
@@ -358,26 +352,6 @@ def _check_name(directory: ScriptDirectory, revision: object) -> None:
     known = _known(directory)
     if not isinstance(revision, str) or revision not in ("head", "base", *known):
         raise ConfigurationError(f"there is no revision {shown(revision)}: give head, base, or one of {', '.join(known)}")
-
-
-#: What both tables have had from the first revision on.
-_FIRST_COLUMNS = frozenset(
-    [
-        "id",
-        "queue",
-        "kind",
-        "payload",
-        "headers",
-        "priority",
-        "version",
-        "attempts",
-        "max_attempts",
-        "unique_key",
-        "worker",
-        "created_at",
-        "last_error",
-    ]
-)
 
 
 def _refuse_foreign(connection: Connection, tables: Tables) -> None:

@@ -15,10 +15,11 @@ from queue_db.database.database import Run
 from queue_db.errors import ArgumentError, CursorHeldError, FeedError, LeaseLostError, PositionError, StorageError
 from queue_db.feeds.message import Message
 from queue_db.feeds.position import Position, belongs, not_ahead
+from queue_db.feeds.settings import OnTrimmed
 from queue_db.feeds.store import cursors, rows
 from queue_db.feeds.store.rows import FeedRow
 from queue_db.feeds.waiting import LONGEST_LOOK, Waiting
-from queue_db.model import OnTrimmed, Verdict, from_micros
+from queue_db.model import Verdict, from_micros
 from queue_db.store import Transaction
 
 if TYPE_CHECKING:

@@ -25,12 +25,11 @@ from queue_db.feeds.position import Position, check
 from queue_db.feeds.publishing import Publisher
 from queue_db.feeds.reading import Wanted, trimmed_policy
 from queue_db.feeds.retention import RANK, trim_once
-from queue_db.feeds.settings import defaults, ordering_of
+from queue_db.feeds.settings import OnTrimmed, defaults, ordering_of
 from queue_db.feeds.shared import SharedCursor
 from queue_db.feeds.store import cursors, messages, ranking, rows, span_claims, spans
 from queue_db.feeds.store.messages import MessageRow
 from queue_db.feeds.store.rows import FeedRow
-from queue_db.model import OnTrimmed
 from queue_db.store.schema import CURSOR_LENGTH, QUEUE_LENGTH
 
 if TYPE_CHECKING:

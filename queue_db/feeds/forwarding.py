@@ -11,8 +11,9 @@ from queue_db import arguments
 from queue_db.core import Core
 from queue_db.feeds.cursor import Cursor
 from queue_db.feeds.message import Message
+from queue_db.feeds.settings import OnTrimmed
 from queue_db.feeds.store.messages import MessageRow, NewMessage
-from queue_db.model import NewJob, OnTrimmed
+from queue_db.model import NewJob
 from queue_db.store import Transaction, enqueue
 from queue_db.store.enqueue import OnDuplicate
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, KIND_LENGTH, QUEUE_LENGTH

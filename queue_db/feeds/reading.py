@@ -11,11 +11,11 @@ from queue_db.feeds import numbering
 from queue_db.feeds.building import MOST
 from queue_db.feeds.message import Message, Page
 from queue_db.feeds.position import Position, check
+from queue_db.feeds.settings import OnTrimmed
 from queue_db.feeds.store import claim_rows, messages, rows
 from queue_db.feeds.store.messages import MessageRow
 from queue_db.feeds.store.rows import FeedRow
 from queue_db.feeds.tables import CLIENT_LENGTH
-from queue_db.model import OnTrimmed
 from queue_db.store import Transaction
 from queue_db.store.schema import KIND_LENGTH
 

@@ -13,10 +13,10 @@ from queue_db.feeds.cursor_rows import ack, infos
 from queue_db.feeds.feed import Feed
 from queue_db.feeds.message import CursorInfo, FeedInfo, Message
 from queue_db.feeds.position import Position
-from queue_db.feeds.settings import defaults
+from queue_db.feeds.settings import FeedOrdering, defaults
 from queue_db.feeds.store import rows
 from queue_db.feeds.store.orderings import ORDERINGS
-from queue_db.model import FeedOrdering, Verdict, from_micros
+from queue_db.model import Verdict, from_micros
 from queue_db.store.schema import CURSOR_LENGTH, FEED_LENGTH
 
 _MOST_ROWS = 2**53

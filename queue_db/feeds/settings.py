@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import Any, Literal
 
 from queue_db.core import Core
 from queue_db.errors import FeedError
 from queue_db.feeds.store.orderings import ORDERINGS, Ordering
 from queue_db.feeds.store.rows import FeedRow
+
+OnTrimmed = Literal["raise", "skip"]
+"""What a reader does if messages after its position were trimmed."""
+
+FeedOrdering = Literal["ranked", "counter"]
+"""How the messages of a feed get their numbers."""
 
 #: Retention of a feed whose settings were never set: a week.
 KEEP_FOR = 7 * 86_400 * 1_000_000

@@ -10,7 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from queue_db.aio.bases import Twin
 from queue_db.concurrency.greenlets import joined, run
-from queue_db.model import OnTrimmed, PatternForm
+from queue_db.feeds.settings import OnTrimmed
+from queue_db.routes.patterns import PatternForm
 from queue_db.routes.plan import Dry
 from queue_db.routes.registry import Counted, Definitions, Infos, Routes
 from queue_db.routes.topic import Topic

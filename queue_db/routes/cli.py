@@ -28,9 +28,9 @@ from queue_db.feeds.cli.feeds import (
     PayloadArgument,
     existing,
 )
-from queue_db.model import PatternForm
 from queue_db.routes import Step
 from queue_db.routes.conditions import EXAMPLE
+from queue_db.routes.patterns import PatternForm
 from queue_db.routes.registry import followed
 from queue_db.routes.router import Router
 from queue_db.store.schema import TOPIC_LENGTH

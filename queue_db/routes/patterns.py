@@ -9,11 +9,14 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from queue_db import arguments
 from queue_db.routes.tables import PATTERN_LENGTH
 from queue_db.store.schema import TOPIC_LENGTH
+
+PatternForm = Literal["exact", "glob", "amqp", "headers"]
+"""The form of a pattern of topics."""
 
 #: The character before ``%``, ``_`` and itself in a LIKE pattern that stands for the character alone.
 ESCAPE = "!"

@@ -19,14 +19,15 @@ from queue_db.core import Core
 from queue_db.errors import ArgumentError, RouteError
 from queue_db.feeds import Feed, Message
 from queue_db.feeds.building import MOST
-from queue_db.feeds.settings import defaults
+from queue_db.feeds.settings import OnTrimmed, defaults
 from queue_db.feeds.store import rows
 from queue_db.feeds.store.messages import NewMessage
-from queue_db.model import OnTrimmed, PatternForm, from_micros
+from queue_db.model import from_micros
 from queue_db.routes import patterns
 from queue_db.routes import store as routes
 from queue_db.routes.conditions import content, options_of
 from queue_db.routes.definition import Definition, group_of, new
+from queue_db.routes.patterns import PatternForm
 from queue_db.routes.plan import Dry, plan
 from queue_db.routes.router import Item, Router
 from queue_db.routes.store import DefinitionRow

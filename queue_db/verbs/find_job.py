@@ -1,7 +1,8 @@
-"""One job by its id, live or dead, and stored rows as :class:`~queue_db.Job`."""
+"""One job by its id, live or dead, and stored and claimed rows as :class:`~queue_db.Job`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from queue_db import arguments
@@ -9,7 +10,7 @@ from queue_db.codecs import Codec, decoded_or_text
 from queue_db.core import Core
 from queue_db.errors import JobNotFoundError
 from queue_db.leased_job import decode_headers
-from queue_db.model import Job, State, from_micros
+from queue_db.model import ClaimedRow, Job, State, from_micros
 from queue_db.store import insights
 
 #: Attempts to change a job that changes between the read and the write.
@@ -52,3 +53,30 @@ def job_from_row(row: Any, state: State, codec: Codec) -> Job:
         progress_note=getattr(row, "progress_note", None),
         batch=getattr(row, "callback_id", None),
     )
+
+
+# The fields of popped jobs that are not columns of the row as it is; ``queue`` and ``worker`` are the same for all.
+_MADE: dict[str, Callable[[ClaimedRow, Codec], Any]] = {
+    "payload": lambda row, codec: decoded_or_text(codec, row.payload),
+    "headers": lambda row, _: decode_headers(row.headers),
+    "state": lambda row, _: State.RUNNING,
+    "available_at": lambda row, _: from_micros(row.available_at),
+    "created_at": lambda row, _: from_micros(row.created_at),
+    "group": lambda row, _: row.group_key,
+    "batch": lambda row, _: row.callback_id,
+    "progress": lambda row, _: None,
+    "progress_note": lambda row, _: None,
+}
+
+
+def popped(rows: Iterable[ClaimedRow], codec: Codec, *, queue: str, worker: str) -> list[Job]:
+    """The claimed and deleted jobs, as in :func:`job_from_row`; each field is made when it is first used."""
+    same = {"queue": queue, "worker": worker}
+
+    def read(row: ClaimedRow, name: str) -> Any:
+        if name in same:
+            return same[name]
+        made = _MADE.get(name)
+        return getattr(row, name) if made is None else made(row, codec)
+
+    return Job.late(rows, read)

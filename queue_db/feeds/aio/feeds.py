@@ -15,7 +15,7 @@ from queue_db.feeds.aio.message_claims import AsyncMessageClaim
 from queue_db.feeds.feed import Feed
 from queue_db.feeds.message import ClaimInfo, CursorInfo, FeedInfo, FeedStats, Message, Page, SpanInfo
 from queue_db.feeds.registry import Feeds, Infos, Verdicts
-from queue_db.model import FeedOrdering, OnTrimmed
+from queue_db.feeds.settings import FeedOrdering, OnTrimmed
 
 
 class AsyncFeed(Twin[Feed]):

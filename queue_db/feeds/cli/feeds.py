@@ -22,8 +22,8 @@ from queue_db.errors import ArgumentError, FeedError
 from queue_db.feeds import Feed, FeedInfo, Message, Page
 from queue_db.feeds.forwarding import JobTemplate, forwarded
 from queue_db.feeds.position import Position
+from queue_db.feeds.settings import OnTrimmed
 from queue_db.feeds.waiting import Waiting
-from queue_db.model import OnTrimmed
 
 FeedArgument = Annotated[str, typer.Argument(metavar="FEED", help="Name of the feed.")]
 MessageKindArgument = Annotated[str, typer.Argument(metavar="KIND", help="Kind of the message.")]

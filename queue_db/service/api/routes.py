@@ -9,10 +9,10 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from queue_db.db import QueueDB
 from queue_db.errors import RouteError
-from queue_db.model import PatternForm
 from queue_db.routes import RouteInfo, Topic
 from queue_db.routes.conditions import CONDITION_LENGTH, EXAMPLE
 from queue_db.routes.definition import WEBHOOKS
+from queue_db.routes.patterns import PatternForm
 from queue_db.routes.tables import COUNTED_KEY_LENGTH, PATTERN_LENGTH
 from queue_db.service.feed_shapes import Body, ClientId, IdempotencyKey, NewMessages, keyed
 from queue_db.service.paths import Name, NewName, visible

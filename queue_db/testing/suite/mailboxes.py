@@ -10,8 +10,9 @@ from sqlalchemy import func, select
 
 from queue_db.db import QueueDB
 from queue_db.errors import PositionError
+from queue_db.feeds.settings import FeedOrdering
 from queue_db.feeds.tables import feed_tables
-from queue_db.model import FeedOrdering, Verdict
+from queue_db.model import Verdict
 from queue_db.testing.clock import SettableClock
 from queue_db.testing.statements import counted_statements
 

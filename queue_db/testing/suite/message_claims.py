@@ -19,7 +19,7 @@ from queue_db.errors import (
     UnknownClaimError,
 )
 from queue_db.feeds import Feed, Message, MessageClaim
-from queue_db.model import FeedOrdering
+from queue_db.feeds.settings import FeedOrdering
 from queue_db.testing.clock import SettableClock
 from queue_db.testing.suite.fixtures import Notes
 

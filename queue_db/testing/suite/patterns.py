@@ -9,7 +9,7 @@ import pytest
 
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError
-from queue_db.model import PatternForm
+from queue_db.routes.patterns import PatternForm
 from queue_db.testing.suite.routes import payloads
 
 __all__ = ["TestPatterns"]
