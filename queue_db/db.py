@@ -39,17 +39,17 @@ from queue_db.store import (
     history,
     insights,
     settle,
-    sweep,
     unique_key_ttl,
     worker_registry,
 )
-from queue_db.store.portions import AT_ONCE
+from queue_db.store.portions import repeated
 from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH, WORKER_LENGTH, tables
 from queue_db.store.wakeups import Notifications
 from queue_db.strategies import Strategy, strategy_for
 from queue_db.tokens import Tokens
 from queue_db.verbs.find_job import find_job
 from queue_db.verbs.next_due import next_due
+from queue_db.verbs.remove import cancel_job, delete_marked
 
 if TYPE_CHECKING:
     from queue_db.feeds import Feed, Feeds
@@ -293,7 +293,7 @@ class QueueDB:
 
     def cancel(self, job_id: int, *, version: int | None = None) -> Verdict:
         """:meth:`Queue.cancel`, in whatever queue the job is."""
-        return self.queue(self.get(job_id).queue).cancel(job_id, version=version)
+        return cancel_job(self.core, None, job_id, version=version)
 
     def rescue(self, worker: str) -> int:
         """Release the jobs of a dead worker at once, and its spans of shared cursors; return how many of both.
@@ -431,13 +431,15 @@ class QueueDB:
         Entries of the action log go after 90 days, idempotency keys of publishes after one. Workers call it once a minute.
         """
         age = arguments.seconds("errors_older_than", errors_older_than)
-        return (
-            _in_batches(lambda: self.core.write(history.prune_finished, limit=AT_ONCE))
-            + _in_batches(lambda: self.core.write(history.prune_errors, age=age, limit=AT_ONCE))
-            + _in_batches(lambda: self.core.write(unique_key_ttl.prune, limit=AT_ONCE))
-            + _in_batches(lambda: self.core.write(actions.prune, age=round(ACTIONS_KEPT * 1e6), limit=AT_ONCE))
-            + sum(_in_batches(partial(self.core.write, one.prune, limit=AT_ONCE)) for one in slices().values() if one.prune)
-        )
+        write = self.core.write
+        deletes: list[Callable[[int], int]] = [
+            lambda most: write(history.prune_finished, limit=most),
+            lambda most: write(history.prune_errors, age=age, limit=most),
+            lambda most: write(unique_key_ttl.prune, limit=most),
+            lambda most: write(actions.prune, age=round(ACTIONS_KEPT * 1e6), limit=most),
+            *(partial(_prune, self.core, one.prune) for one in slices().values() if one.prune is not None),
+        ]
+        return sum(repeated(delete) for delete in deletes)
 
     def sweep(self, limit: int | None = None) -> int:
         """Delete jobs that were completed under ``removal="delete_mark"``, in batches; return how many.
@@ -447,15 +449,8 @@ class QueueDB:
         if limit is not None:
             arguments.whole("limit", limit, 0)
         self.core.ready()
-        swept = 0
-        while limit is None or swept < limit:
-            batch = AT_ONCE if limit is None else min(AT_ONCE, limit - swept)
-            everywhere = not self._swept_everywhere
-            gone = self.core.write(sweep.delete_marked, batch, everywhere=everywhere)
-            swept += gone
-            if gone < batch:
-                self._swept_everywhere = True
-                break
+        swept = repeated(lambda most: self.core.write(delete_marked, most, everywhere=not self._swept_everywhere), limit)
+        self._swept_everywhere = self._swept_everywhere or limit is None or swept < limit
         return swept
 
 
@@ -474,12 +469,8 @@ def _batch(row: Any) -> Batch:
     return Batch(row.id, row.queue, row.size, row.pending, row.dead, row.cancelled, from_micros(row.created_at))
 
 
-def _in_batches(delete: Callable[[], int]) -> int:
-    """Call ``delete`` until it deletes less than a full batch; return the number of deleted rows."""
-    gone = 0
-    while (batch := delete()) >= AT_ONCE:
-        gone += batch
-    return gone + batch
+def _prune(core: Core, prune: Callable[..., int], most: int) -> int:
+    return core.write(prune, limit=most)
 
 
 def _rescue(tx: Transaction, worker: str) -> int:

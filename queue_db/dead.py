@@ -9,7 +9,7 @@ from queue_db.core import Core
 from queue_db.errors import ArgumentError, DuplicateJobError, JobNotFoundError
 from queue_db.model import Job, State
 from queue_db.store import Transaction, dead
-from queue_db.store.portions import AT_ONCE, portions
+from queue_db.store.portions import AT_ONCE, portions, repeated
 from queue_db.store.schema import CLASS_LENGTH, KIND_LENGTH, QUEUE_LENGTH
 from queue_db.verbs.find_job import find_job, job_from_row
 
@@ -148,14 +148,7 @@ class DeadJobs:
         upto = self._core.read(_newest_to_purge, like=like, age=age, keep=keep) if bounded else None
         if dry_run:
             return self._core.read(dead.count, like=like, upto=upto, most=limit)
-        deleted = 0
-        while limit is None or deleted < limit:
-            batch = AT_ONCE if limit is None else min(AT_ONCE, limit - deleted)
-            gone = self._core.write(dead.purge, like=like, upto=upto, limit=batch)
-            deleted += gone
-            if gone < batch:
-                break
-        return deleted
+        return repeated(lambda most: self._core.write(dead.purge, like=like, upto=upto, limit=most), limit)
 
     def count(
         self, queue: str | None = None, *, kind: str | None = None, error_class: str | None = None, most: int = MOST_COUNTED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from sqlalchemy import Column, delete, select, tuple_
@@ -31,3 +31,18 @@ def delete_before(tx: Transaction, column: Column[int], before: int, limit: int)
     found = keys[0].in_([row[0] for row in rows]) if len(keys) == 1 else tuple_(*keys).in_([tuple(row) for row in rows])
     # With the time again: meanwhile a row may have got a later one.
     return tx.connection.execute(delete(table).where(found, column < before)).rowcount
+
+
+def repeated(delete: Callable[[int], int], limit: int | None = None) -> int:
+    """Call ``delete`` with a number of rows until it deletes fewer, or ``limit`` in all; return how many rows it deleted.
+
+    Each call is a transaction of its own, so that others do not wait for all of them.
+    """
+    deleted = 0
+    while limit is None or deleted < limit:
+        most = AT_ONCE if limit is None else min(AT_ONCE, limit - deleted)
+        gone = delete(most)
+        deleted += gone
+        if gone < most:
+            break
+    return deleted

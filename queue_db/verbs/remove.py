@@ -1,19 +1,23 @@
-"""Removing jobs from a queue: one live job, or all that wait."""
+"""Removing jobs that were not completed, one or all that wait, and those that a delete mark left behind."""
 
 from __future__ import annotations
 
+from sqlalchemy import and_, func, or_, select
+
 from queue_db import arguments
 from queue_db.core import Core
+from queue_db.dialects.clock import moment
 from queue_db.errors import JobDeadError
 from queue_db.model import MOST_VERSION, Job, State, Verdict
-from queue_db.store import Transaction, on_leave, sweep
+from queue_db.store import Transaction, on_leave
 from queue_db.store.batches import Departure
 from queue_db.store.portions import AT_ONCE
+from queue_db.store.schema import MARKED
 from queue_db.verbs.find_job import CHANGE_ATTEMPTS, find_job
 
 
-def cancel_job(core: Core, queue: str, job_id: int, *, version: int | None) -> Verdict:
-    """Cancel a live job of ``queue`` in any state; with ``version`` only if it still has this version.
+def cancel_job(core: Core, queue: str | None, job_id: int, *, version: int | None) -> Verdict:
+    """Cancel a live job of ``queue``, or of any, in any state; with ``version`` only if it still has this version.
 
     :return: LOST: it has another version, a stream holds it and cannot give it back, or it changed during each of five tries.
     :raises JobNotFoundError: there is no such live job.
@@ -35,10 +39,10 @@ def cancel_job(core: Core, queue: str, job_id: int, *, version: int | None) -> V
 def purge_queue(core: Core, queue: str) -> int:
     """Delete all due, scheduled and blocked jobs of ``queue``, in batches; return how many."""
     # Jobs enqueued meanwhile stay, such as the job after a batch.
-    upto = core.read(sweep.highest)
+    upto = core.read(_highest_id)
     deleted, above = 0, -1
     while True:
-        gone, last = core.write(sweep.delete_waiting, queue, above=above, upto=upto, limit=AT_ONCE)
+        gone, last = core.write(_delete_waiting, queue, above=above, upto=upto, limit=AT_ONCE)
         deleted += gone
         if last is None:
             return deleted
@@ -50,3 +54,43 @@ def _cancel(tx: Transaction, job: Job) -> bool:
     if gone and job.state is State.RUNNING:
         tx.wake_cancelled(job.id)
     return bool(gone)
+
+
+def delete_marked(tx: Transaction, limit: int, *, everywhere: bool = False) -> int:
+    """Delete up to ``limit`` jobs that are marked as done; return how many.
+
+    :param everywhere: also those in other places than :func:`queue_db.store.settle.mark` moves them to. Reads the whole table.
+    """
+    jobs = tx.tables.jobs
+    query = select(jobs.c.id, jobs.c.version).where(jobs.c.delete_mark == 1).limit(limit)
+    # Those of MARKED in no order: a planner that expects few of them would read and sort them all.
+    query = query.order_by(jobs.c.id) if everywhere else tx.dialect.by_claim(query.where(jobs.c.queue == MARKED), jobs)
+    pairs = [(row.id, row.version) for row in tx.connection.execute(query)]
+    return len(tx.dialect.delete_returning(tx, jobs, pairs)) if pairs else 0
+
+
+def _highest_id(tx: Transaction) -> int:
+    """The highest id of a live job; 0 if there is none."""
+    jobs = tx.tables.jobs
+    return int(tx.connection.execute(select(func.max(jobs.c.id))).scalar() or 0)
+
+
+def _delete_waiting(tx: Transaction, queue: str, above: int, upto: int, limit: int) -> tuple[int, int | None]:
+    """Delete up to ``limit`` jobs of ``queue`` that are not leased, with ids above ``above`` up to ``upto``.
+
+    Returns how many were deleted, and the id to go on from; None when there are no more.
+    """
+    jobs = tx.tables.jobs
+    waiting = or_(jobs.c.claim_token.is_(None), jobs.c.available_at <= moment(tx.store.clock is not None))
+    query = (
+        select(jobs.c.id, jobs.c.version)
+        .where(and_(jobs.c.queue == queue, jobs.c.id > above, jobs.c.id <= upto, jobs.c.delete_mark == 0, waiting))
+        .order_by(jobs.c.id)
+        .limit(limit)
+    )
+    pairs = [(row.id, row.version) for row in tx.connection.execute(query, tx.time())]
+    if not pairs:
+        return 0, None
+    # Fenced like every change: a job that was claimed between the two statements stays.
+    gone = on_leave.delete(tx, pairs, lambda _: Departure.CANCELLED)
+    return len(gone), pairs[-1][0]
