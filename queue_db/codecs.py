@@ -119,10 +119,10 @@ def _same_text(payload: Any, deep: int = 0) -> bool:
         inside = payload.values()
     elif kind is not list and kind is not tuple:
         return kind in _SAME
-    for one in inside:
-        if type(one) in _SAME:
+    for item in inside:
+        if type(item) in _SAME:
             continue
-        if deep == _DEEPEST or not _same_text(one, deep + 1):
+        if deep == _DEEPEST or not _same_text(item, deep + 1):
             return False
     return True
 
@@ -283,15 +283,15 @@ def _fits(value: Any, hint: Any) -> bool:
     """Whether a value of JSON has this type; True for types that JSON does not have."""
     origin, inside = get_origin(hint) or hint, get_args(hint)
     if origin in (Union, UnionType):
-        return any(_fits(value, one) for one in inside)
+        return any(_fits(value, inner) for inner in inside)
     if origin is Literal:
-        return any(value == one and type(value) is type(one) for one in inside)
+        return any(value == inner and type(value) is type(inner) for inner in inside)
     if origin in _PLAIN:
         return isinstance(value, _PLAIN[origin]) and (origin is bool or not isinstance(value, bool))
     if origin in (list, abc.Sequence):
-        return isinstance(value, list | tuple) and (not inside or all(_fits(one, inside[0]) for one in value))
+        return isinstance(value, list | tuple) and (not inside or all(_fits(inner, inside[0]) for inner in value))
     if origin in (dict, abc.Mapping):
-        return isinstance(value, Mapping) and (not inside or all(_fits(one, inside[1]) for one in value.values()))
+        return isinstance(value, Mapping) and (not inside or all(_fits(inner, inside[1]) for inner in value.values()))
     return True
 
 

@@ -302,7 +302,7 @@ class QueueDB:
         """
         arguments.name("worker", worker, WORKER_LENGTH)
         return self.core.write(_rescue, worker) + sum(
-            self.core.write(one.rescue, worker) for one in slices().values() if one.rescue is not None
+            self.core.write(of_slice.rescue, worker) for of_slice in slices().values() if of_slice.rescue is not None
         )
 
     def workers(self) -> list[WorkerInfo]:
@@ -437,7 +437,7 @@ class QueueDB:
             lambda most: write(history.prune_errors, age=age, limit=most),
             lambda most: write(unique_key_ttl.prune, limit=most),
             lambda most: write(actions.prune, age=round(ACTIONS_KEPT * 1e6), limit=most),
-            *(partial(_prune, self.core, one.prune) for one in slices().values() if one.prune is not None),
+            *(partial(_prune, self.core, of_slice.prune) for of_slice in slices().values() if of_slice.prune is not None),
         ]
         return sum(repeated(delete) for delete in deletes)
 

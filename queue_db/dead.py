@@ -77,14 +77,14 @@ class DeadJobs:
         back: JobIds = []
         left: dict[int, tuple[str, int | None]] = {}
         promised: set[tuple[str, str]] = set()  # unique keys of those that would have returned
-        for some in [None] if wanted is None else portions(sorted(set(wanted))):
+        for portion in [None] if wanted is None else portions(sorted(set(wanted))):
             above = -1
             while limit is None or len(back) < limit:
                 batch = AT_ONCE if limit is None else min(AT_ONCE, limit - len(back))
                 if dry_run:
-                    moved = self._core.read(dead.would_return, like=like, ids=some, above=above, limit=batch, promised=promised)
+                    moved = self._core.read(dead.would_return, like=like, ids=portion, above=above, limit=batch, promised=promised)
                 else:
-                    moved = self._core.write(dead.redrive, like=like, ids=some, above=above, limit=batch)
+                    moved = self._core.write(dead.redrive, like=like, ids=portion, above=above, limit=batch)
                 came, stayed = moved
                 back += came
                 left |= stayed
@@ -104,8 +104,8 @@ class DeadJobs:
 
         :raises JobNotFoundError: one of them is not a dead job of that queue and kind.
         """
-        for some in portions(sorted(ids)):
-            if missing := set(some) - self._core.read(dead.which, ids=some, like=like):
+        for portion in portions(sorted(ids)):
+            if missing := set(portion) - self._core.read(dead.which, ids=portion, like=like):
                 raise self._not_dead(min(missing))
 
     def _not_dead(self, job_id: int) -> JobNotFoundError:

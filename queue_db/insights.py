@@ -65,12 +65,12 @@ def controlled(db: QueueDB) -> dict[str, Controls]:
 
 
 def _queues(db: QueueDB) -> Iterator[Finding]:
-    found = db.core.read(counts.overdue, round(OVERDUE * 1e6), MOST, MOST_COUNTED)
-    if not found:
+    overdue = db.core.read(counts.overdue, round(OVERDUE * 1e6), MOST, MOST_COUNTED)
+    if not overdue:
         return
-    settings = db.core.read(controls.read, [queue for queue, _, _ in found])
+    settings = db.core.read(controls.read, [queue for queue, _, _ in overdue])
     workers = db.workers()
-    for queue, jobs, age in found:
+    for queue, jobs, age in overdue:
         why = _why(queue, settings.get(queue, Controls()), [worker for worker in workers if queue in worker.queues])
         have = "job has" if jobs == 1 else "jobs have"
         number = f"{jobs:,}" if jobs < MOST_COUNTED else f"{MOST_COUNTED:,} or more"
@@ -111,11 +111,11 @@ def _span(seconds: float) -> str:
 
 
 def _why(queue: str, controls: Controls, workers: list[WorkerInfo]) -> Finding:
-    found = _obstacle(queue, controls, workers)
-    if found is None:
+    finding = _obstacle(queue, controls, workers)
+    if finding is None:
         alive = sum(worker.silent < SILENT for worker in workers)
-        found = Finding(f"its {_count(alive, 'worker')} {'does' if alive == 1 else 'do'} not keep up")
-    return found
+        finding = Finding(f"its {_count(alive, 'worker')} {'does' if alive == 1 else 'do'} not keep up")
+    return finding
 
 
 def _reached(controls: Controls, workers: list[WorkerInfo]) -> Controls:
@@ -137,16 +137,18 @@ def _obstacle(queue: str, controls: Controls, workers: list[WorkerInfo]) -> Find
         return Finding("no registered worker serves it (clients over HTTP and loops of claim() do not register)", stuck=True)
     if all(worker.state != "working" for worker in alive):
         return Finding("all its workers are quiet or stopping", stuck=True)
-    theirs, one = f"its {_count(len(alive), 'worker')}", len(alive) == 1
+    theirs, single = f"its {_count(len(alive), 'worker')}", len(alive) == 1
     limits = [] if controls.concurrency is None else [f"{controls.concurrency} at once"]
     limits += [] if controls.rate is None else [f"{controls.rate} in {controls.per:g} s"]
     if limits:
-        held = f"{theirs} {'is' if one else 'are'} held to {' and '.join(limits)}"
+        held = f"{theirs} {'is' if single else 'are'} held to {' and '.join(limits)}"
         return Finding(f"{held} (queue-db limit {queue} --none removes that)")
     if all(worker.in_hand + worker.stuck >= sum(worker.queues.values()) for worker in alive):
         stuck = sum(worker.stuck for worker in alive)
         of_these = f", {stuck} of them stuck" if stuck else ""
-        no_slot = f"{theirs} {'has' if one else 'have'} no free slot{of_these}: more processes, more concurrency, or shorter jobs"
+        no_slot = (
+            f"{theirs} {'has' if single else 'have'} no free slot{of_these}: more processes, more concurrency, or shorter jobs"
+        )
         return Finding(no_slot, stuck=not any(worker.in_hand for worker in alive))
     return None
 

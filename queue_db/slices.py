@@ -67,7 +67,7 @@ def slices() -> Mapping[str, Slice]:
 
 def holders() -> list[Holder]:
     """Those that hold jobs."""
-    return [one.holder for one in slices().values() if one.holder is not None]
+    return [known.holder for known in slices().values() if known.holder is not None]
 
 
 def load(module: str, name: str) -> Any:

@@ -90,8 +90,8 @@ class Tokens:
         """
         arguments.name("name", name, TOKEN_NAME_LENGTH)
         given = arguments.members("scopes", scopes, "scopes")
-        patterns = [arguments.name("queues", one, TOPIC_LENGTH) for one in arguments.members("queues", queues, "patterns")]
-        unknown = [one for one in given if one not in SCOPES]
+        patterns = [arguments.name("queues", item, TOPIC_LENGTH) for item in arguments.members("queues", queues, "patterns")]
+        unknown = [item for item in given if item not in SCOPES]
         if unknown or not given:
             what = f"there is no scope {arguments.shown(unknown[0])}" if unknown else "no scopes"
             raise ArgumentError(f"{what}: give one or more of {', '.join(SCOPES)}")
@@ -102,7 +102,7 @@ class Tokens:
         values = {
             "name": name,
             "sha256": _sha256(secret),
-            "scopes": " ".join(one for one in SCOPES if one in given),
+            "scopes": " ".join(item for item in SCOPES if item in given),
             "queues": json.dumps(patterns),
         }
         if not self._core.put(stored.create, values, lasts):

@@ -247,21 +247,21 @@ class Batcher(Generic[Item, Result]):
             error = entry.error
             if isinstance(error, StorageError) and not _refuses(error):
                 # All attempts of one took long enough.
-                for one in batch[at:]:
-                    one.fail(_not_run(error))
+                for waiting in batch[at:]:
+                    waiting.fail(_not_run(error))
                 return
 
     def _end(self, entry: _Entry[Item, Result]) -> None:
         """Let the next one run, and wake those whose items ran."""
         if not entry.left:
             self._leave(entry)
-        for one in entry.batch:
-            if not one.settled:
+        for item in entry.batch:
+            if not item.settled:
                 problem = "the caller that ran this batch was interrupted, so it is unknown whether it took effect"
-                one.error, one.settled = TransientStorageError(problem, outcome_unknown=True), True
-            one.left = True
-            if one.signal is not None:
-                one.signal.set()
+                item.error, item.settled = TransientStorageError(problem, outcome_unknown=True), True
+            item.left = True
+            if item.signal is not None:
+                item.signal.set()
         entry.batch = ()
 
     def _leave(self, entry: _Entry[Item, Result]) -> None:
@@ -269,7 +269,7 @@ class Batcher(Generic[Item, Result]):
         with self._lock:
             self._leaders.discard(entry)
             if self._queue:
-                others = [one for one in self._queue if one is not entry]
+                others = [waiting for waiting in self._queue if waiting is not entry]
                 free = max(0, self._at_once - len(self._leaders))
                 # In one step: an interrupt may come at any other moment, and then this runs again.
                 self._leaders, self._queue = self._leaders.union(others[:free]), others[free:]

@@ -42,26 +42,26 @@ class KeyedCache(Generic[_T]):
     def __getitem__(self, name: str) -> _T:
         with self._lock:
             last = self._last
-            if (found := last.get(name)) is not None:
+            if (value := last.get(name)) is not None:
                 last.move_to_end(name)
-                return found
-            found = self._all.get(name)
-            if found is None:
-                found = self._make(name)
-            return self._keep(name, found)
+                return value
+            value = self._all.get(name)
+            if value is None:
+                value = self._make(name)
+            return self._keep(name, value)
 
     def get(self, name: str) -> _T | None:
         """The object if there is one; it does not count as asked for."""
         with self._lock:
             return self._all.get(name)
 
-    def __setitem__(self, name: str, one: _T) -> None:
+    def __setitem__(self, name: str, value: _T) -> None:
         with self._lock:
-            self._keep(name, one)
+            self._keep(name, value)
 
-    def _keep(self, name: str, one: _T) -> _T:
-        self._all[name] = self._last[name] = one
+    def _keep(self, name: str, value: _T) -> _T:
+        self._all[name] = self._last[name] = value
         self._last.move_to_end(name)
         if len(self._last) > self._most:
             self._last.popitem(last=False)
-        return one
+        return value

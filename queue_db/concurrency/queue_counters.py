@@ -55,5 +55,5 @@ class QueueCounters:
 
     def put_back(self, counts: Mapping[str, Mapping[str, int]]) -> None:
         """Add counts that were taken and could not be written."""
-        for queue, some in counts.items():
-            self.add(queue, **some)
+        for queue, numbers in counts.items():
+            self.add(queue, **numbers)

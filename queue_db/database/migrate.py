@@ -360,7 +360,7 @@ def _refuse_foreign(connection: Connection, tables: Tables) -> None:
     for ours in (tables.jobs, tables.dead):
         if not inspector.has_table(ours.name, schema=ours.schema):
             continue
-        columns = {found["name"] for found in inspector.get_columns(ours.name, schema=ours.schema)}
+        columns = {column_info["name"] for column_info in inspector.get_columns(ours.name, schema=ours.schema)}
         # Revisions add columns: what the first step has made lacks the later ones.
         if not _FIRST_COLUMNS <= columns <= {column.name for column in ours.c}:
             raise ConfigurationError(
@@ -377,7 +377,7 @@ def _refuse_foreign_view(connection: Connection, tables: Tables) -> None:
     if not is_view and not inspector.has_table(name, schema=schema):
         return
     try:
-        if {found["name"] for found in inspector.get_columns(name, schema=schema)} >= _VIEW_COLUMNS:
+        if {column_info["name"] for column_info in inspector.get_columns(name, schema=schema)} >= _VIEW_COLUMNS:
             return
     except NoSuchTableError:
         return  # another process is migrating
@@ -451,10 +451,10 @@ def include_migration(op: Any, start: str, to: str, *, table: str = "jobs", sche
         context.impl.static_output(offline_sql(context.dialect, tables, to, start=start, transactions=False).rstrip())
         return
     connection = op.get_bind()
-    found = _found(connection, tables).revision or "base"
+    revision = _found(connection, tables).revision or "base"
     # Of a newer package there may be revisions that are not known here: they are further.
-    place = order.index(found) if found in order else len(order)
-    if (place < order.index(to)) is (order.index(start) < order.index(to)) and found != to:
+    place = order.index(revision) if revision in order else len(order)
+    if (place < order.index(to)) is (order.index(start) < order.index(to)) and revision != to:
         _to(connection, tables, to)
 
 
@@ -475,12 +475,12 @@ def include_object(table: str = "jobs", schema: str | None = None, *, also: Incl
     """
     ours = described(table, schema)
     former = {f"{ours.jobs.name}_{name}" for name in _FORMER}
-    names = {one.name for one in ours.metadata.tables.values()} | {ours.version} | former
+    names = {table_of_ours.name for table_of_ours in ours.metadata.tables.values()} | {ours.version} | former
 
-    def include(found: Any, name: str | None, type_: str, reflected: bool, compare_to: Any) -> bool:
+    def include(item: Any, name: str | None, type_: str, reflected: bool, compare_to: Any) -> bool:
         # Alembic asks for no indexes or columns of a table that is left out.
-        if reflected and compare_to is None and name in names and getattr(found, "schema", None) == schema:
+        if reflected and compare_to is None and name in names and getattr(item, "schema", None) == schema:
             return False
-        return also is None or also(found, name, type_, reflected, compare_to)
+        return also is None or also(item, name, type_, reflected, compare_to)
 
     return include

@@ -69,7 +69,7 @@ class Deaths:
 
     def remove(self, listener: Listener) -> None:
         """Call it no more."""
-        self._listeners = tuple(one for one in self._listeners if one != listener)
+        self._listeners = tuple(known for known in self._listeners if known != listener)
 
     def record(self, deaths: Iterable[Death], *, kept: bool = True) -> None:
         """Log, count and report each of these.

@@ -61,8 +61,8 @@ def used(tx: Transaction, queue: str) -> bool:
     """Whether this queue has anything: a job that is live, dead, held, or finished and kept, or a schedule."""
     tables = tx.tables
     rows = (table.c.queue == queue for table in (tables.jobs, tables.dead, tables.finished, tables.schedules))
-    found = any(tx.connection.execute(select(literal(1)).where(of_queue).limit(1)).first() for of_queue in rows)
-    return found or any(holder.knows(tx, queue) for holder in holders())
+    has_rows = any(tx.connection.execute(select(literal(1)).where(of_queue).limit(1)).first() for of_queue in rows)
+    return has_rows or any(holder.knows(tx, queue) for holder in holders())
 
 
 def take_share(tx: Transaction, queue: str, worker: str, wanted: int, lasts: int) -> int | None:
@@ -108,8 +108,8 @@ def spend(tx: Transaction, queue: str, wanted: int) -> tuple[int, int]:
     """
     table = tx.tables.queues
     tx.begin()
-    one = select(table.c.rate, table.c.per, table.c.spent_until).where(table.c.name == queue)
-    row = tx.connection.execute(tx.dialect.lock_rows(one, skip=False)).first()
+    query = select(table.c.rate, table.c.per, table.c.spent_until).where(table.c.name == queue)
+    row = tx.connection.execute(tx.dialect.lock_rows(query, skip=False)).first()
     if row is None or row.rate is None:
         return wanted, 0
     now = tx.read_clock()

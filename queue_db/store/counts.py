@@ -62,8 +62,8 @@ def stats(tx: Transaction, queue: str, most: int | None = None) -> QueueStats:
 
     def total(state: str) -> int:
         # More than ``most`` were read where the oldest of another priority was looked for.
-        found: int = sum(getattr(kind, state) for kind in by_kind.values())
-        return found if most is None or state not in capped else min(found, most)
+        number: int = sum(getattr(kind, state) for kind in by_kind.values())
+        return number if most is None or state not in capped else min(number, most)
 
     progressing = sum(int(row.progressing) for row in live)
     ages = [int(row.read_at) - int(row.oldest) for row in live if row.oldest is not None]
@@ -96,7 +96,7 @@ def overdue(tx: Transaction, micros: int, limit: int, most: int) -> list[tuple[s
     """
     jobs = tx.tables.jobs
     now = tx.read_clock()
-    found = []
+    waiting = []
     for queue in _names(tx, jobs):
         rows: list[Row[Any]] = []
         for priority in _priorities(tx, queue):
@@ -105,8 +105,8 @@ def overdue(tx: Transaction, micros: int, limit: int, most: int) -> list[tuple[s
             rows += _range(tx, queue, priority, jobs.c.available_at < now - micros, left, now)
         oldest = [int(row.oldest) for row in rows if row.oldest is not None]
         if oldest:
-            found.append((queue, sum(int(row.available) for row in rows), now - min(oldest)))
-    return sorted(found, key=lambda one: -one[2])[:limit]
+            waiting.append((queue, sum(int(row.available) for row in rows), now - min(oldest)))
+    return sorted(waiting, key=lambda item: -item[2])[:limit]
 
 
 def _live(tx: Transaction, queue: str, most: int) -> tuple[list[Row[Any]], set[str]]:
@@ -137,9 +137,9 @@ def _by_ranges(tx: Transaction, queue: str, priorities: Sequence[int], most: int
             # At least one due job of each priority: the oldest.
             limit = left[states] or (1 if states == ("available",) else 0)
             if limit:
-                found = _range(tx, queue, priority, within, limit, now)
-                left[states] = max(0, left[states] - _read(found))
-                rows += found
+                entries = _range(tx, queue, priority, within, limit, now)
+                left[states] = max(0, left[states] - _read(entries))
+                rows += entries
     more = {state for states in ranges if not left[states] for state in states}
     return rows, more if len(priorities) <= PRIORITIES else set(_LIVE)
 
@@ -152,12 +152,12 @@ def _read(rows: Iterable[Row[Any]]) -> int:
 def _dead(tx: Transaction, queue: str, most: int | None) -> dict[str, int]:
     """The number of dead jobs by kind."""
     dead = tx.tables.dead
-    some: FromClause = dead
+    deaths: FromClause = dead
     if most is not None:
         # With a range of times, as pages have it: without statistics a planner sorts less than that.
         of_queue = select(dead.c.queue, dead.c.kind).where(dead.c.queue == queue, dead.c.died_at.between(_EARLIEST, _LATEST))
-        some = of_queue.order_by(dead.c.died_at, dead.c.id).limit(most).subquery("some")
-    of_kind = select(some.c.kind, func.count().label("dead")).where(some.c.queue == queue).group_by(some.c.kind)
+        deaths = of_queue.order_by(dead.c.died_at, dead.c.id).limit(most).subquery("some")
+    of_kind = select(deaths.c.kind, func.count().label("dead")).where(deaths.c.queue == queue).group_by(deaths.c.kind)
     return {row.kind: int(row.dead) for row in tx.connection.execute(of_kind)}
 
 
@@ -195,8 +195,8 @@ def _range(tx: Transaction, queue: str, priority: int, within: ColumnElement[boo
     columns = ("kind", "available_at", "claim_token", "progress", "delete_mark", "unknown_since")
     needed = select(*(jobs.c[name] for name in columns))
     of_range = needed.where(jobs.c.queue == queue, jobs.c.priority == priority, within)
-    some = tx.dialect.by_claim(of_range, jobs).order_by(jobs.c.available_at, jobs.c.id).limit(limit).subquery("some")
-    return tx.connection.execute(_by_kind(some, literal(now, BigInteger))).all()
+    entries = tx.dialect.by_claim(of_range, jobs).order_by(jobs.c.available_at, jobs.c.id).limit(limit).subquery("some")
+    return tx.connection.execute(_by_kind(entries, literal(now, BigInteger))).all()
 
 
 def _priorities(tx: Transaction, queue: str, most: int = PRIORITIES) -> list[int]:
@@ -219,12 +219,12 @@ def _distinct(connection: Connection, query: Select[Any], column: Column[Any], a
 
     A DISTINCT reads all entries of an index on PostgreSQL before 18 and on SQLite.
     """
-    found: list[Any] = []
-    while most is None or len(found) < most:
+    values: list[Any] = []
+    while most is None or len(values) < most:
         # No more than one condition on the column: SQLite begins where the first one says.
         rest = query if above is None else query.where(column > above)
         above = connection.execute(rest.order_by(column).limit(1)).scalar()
         if above is None:
             break
-        found.append(above)
-    return found
+        values.append(above)
+    return values

@@ -100,11 +100,11 @@ def redrive(
     """
     dead = tx.tables.dead
     query = select(dead).where(*_matching(tx.store, like, ids), dead.c.id > above).order_by(dead.c.id).limit(limit)
-    found = tx.connection.execute(tx.dialect.lock_rows(query, skip=False)).all()
-    if not found:
+    locked = tx.connection.execute(tx.dialect.lock_rows(query, skip=False)).all()
+    if not locked:
         return [], {}
     now = tx.read_clock()
-    returning, staying = _without_live_keys(tx, found)
+    returning, staying = _without_live_keys(tx, locked)
     rows = [
         {name: getattr(row, name) for name in _SAME} | {"version": min(row.version + 1, MOST_VERSION), "available_at": now}
         for row in returning
@@ -136,23 +136,23 @@ def would_return(
     query: Select[Any] = select(dead.c.id, dead.c.queue, dead.c.unique_key).where(
         *_matching(tx.store, like, ids), dead.c.id > above
     )
-    found: Sequence[Row[Any]] = tx.connection.execute(query.order_by(dead.c.id).limit(limit)).all()
-    returning, staying = _without_live_keys(tx, found, promised)
+    rows: Sequence[Row[Any]] = tx.connection.execute(query.order_by(dead.c.id).limit(limit)).all()
+    returning, staying = _without_live_keys(tx, rows, promised)
     promised.update((row.queue, row.unique_key) for row in returning if row.unique_key is not None)
     return [row.id for row in returning], staying
 
 
 def _without_live_keys(
-    tx: Transaction, found: Sequence[Row[Any]], promised: Iterable[_Key] = ()
+    tx: Transaction, rows: Sequence[Row[Any]], promised: Iterable[_Key] = ()
 ) -> tuple[list[Row[Any]], dict[int, tuple[str, int | None]]]:
     """The dead jobs whose unique keys are free; and the others: id → key and id of the job that has it."""
-    keyed = [(row.queue, row.unique_key) for row in found if row.unique_key is not None]
+    keyed = [(row.queue, row.unique_key) for row in rows if row.unique_key is not None]
     live = tx.dialect.live_keys(tx, tx.tables.jobs, keyed)
     # None: a job that returns with this call.
     owners: dict[_Key | None, int | None] = {**dict.fromkeys(promised), **{key: job_id for key, (job_id, _) in live.items()}}
     free: list[Row[Any]] = []
     taken: dict[int, tuple[str, int | None]] = {}
-    for row in found:
+    for row in rows:
         key = (row.queue, row.unique_key)
         if row.unique_key is None:
             free.append(row)

@@ -18,34 +18,34 @@ def groups(
 
     Of a group: ``queue, kind, error_class, attempts, dead, first_at, last_at``; of an attempt: ``job_id, message, trace``.
     """
-    some = _newest(tx.store, queue, kind, error_class, scan)
+    attempts = _newest(tx.store, queue, kind, error_class, scan)
     place = func.row_number().over(
-        partition_by=(some.c.queue, some.c.kind, some.c.error_class),
-        order_by=(some.c.failed_at.desc(), some.c.job_id.desc(), some.c.version.desc()),
+        partition_by=(attempts.c.queue, attempts.c.kind, attempts.c.error_class),
+        order_by=(attempts.c.failed_at.desc(), attempts.c.job_id.desc(), attempts.c.version.desc()),
     )
-    numbered = select(some, place.label("place")).subquery("numbered")
+    numbered = select(attempts, place.label("place")).subquery("numbered")
     sizes = (
         select(
-            some.c.queue,
-            some.c.kind,
-            some.c.error_class,
+            attempts.c.queue,
+            attempts.c.kind,
+            attempts.c.error_class,
             func.count().label("attempts"),
-            func.count(some.c.dead_id).label("dead"),
-            func.min(some.c.failed_at).label("first_at"),
-            func.max(some.c.failed_at).label("last_at"),
+            func.count(attempts.c.dead_id).label("dead"),
+            func.min(attempts.c.failed_at).label("first_at"),
+            func.max(attempts.c.failed_at).label("last_at"),
         )
-        .group_by(some.c.queue, some.c.kind, some.c.error_class)
-        .order_by(func.count().desc(), func.max(some.c.failed_at).desc())
+        .group_by(attempts.c.queue, attempts.c.kind, attempts.c.error_class)
+        .order_by(func.count().desc(), func.max(attempts.c.failed_at).desc())
         .limit(limit)
     )
-    found = tx.connection.execute(sizes).all()
-    if not found:
+    sizes_found = tx.connection.execute(sizes).all()
+    if not sizes_found:
         return []
     keys = {
         (row.queue, row.kind, row.error_class): (row.job_id, row.version)
         for row in tx.connection.execute(select(numbered).where(numbered.c.place == 1))
     }
-    wanted = {keys[group]: row for row in found if (group := (row.queue, row.kind, row.error_class)) in keys}
+    wanted = {keys[group]: row for row in sizes_found if (group := (row.queue, row.kind, row.error_class)) in keys}
     shown = _attempts(tx, list(wanted))
     # Between the statements an attempt may be deleted.
     return [(row, shown[key]) for key, row in wanted.items() if key in shown]
@@ -54,11 +54,11 @@ def groups(
 def _attempts(tx: Transaction, keys: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Row[Any]]:
     errors = tx.tables.errors
     columns = (errors.c.job_id, errors.c.version, errors.c.message, errors.c.trace)
-    found: dict[tuple[int, int], Row[Any]] = {}
+    shown: dict[tuple[int, int], Row[Any]] = {}
     for portion in portions(keys):
-        some = tuple_(errors.c.job_id, errors.c.version).in_(portion)
-        found.update({(row.job_id, row.version): row for row in tx.connection.execute(select(*columns).where(some))})
-    return found
+        wanted = tuple_(errors.c.job_id, errors.c.version).in_(portion)
+        shown.update({(row.job_id, row.version): row for row in tx.connection.execute(select(*columns).where(wanted))})
+    return shown
 
 
 def _newest(store: Store, queue: str | None, kind: str | None, error_class: str | None, scan: int) -> Subquery:

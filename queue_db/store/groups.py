@@ -63,8 +63,8 @@ def lock(tx: Transaction, groups: Collection[Group], *, every: bool = False) -> 
 @lru_cache(maxsize=64)
 def _held(dialect: Dialect, stripes: Table) -> Any:
     """Lock the stripes ``numbers`` in their order."""
-    found = select(stripes.c.id).where(dialect.one_of(stripes.c.id, "numbers")).order_by(stripes.c.id)
-    return dialect.lock_rows(dialect.by_id(found, stripes), skip=False)
+    in_order = select(stripes.c.id).where(dialect.one_of(stripes.c.id, "numbers")).order_by(stripes.c.id)
+    return dialect.lock_rows(dialect.by_id(in_order, stripes), skip=False)
 
 
 @lru_cache(maxsize=64)
@@ -73,8 +73,8 @@ def _raised(dialect: Dialect, stripes: Table, *, held: bool) -> Any:
     raised = dialect.by_id(update(stripes).values(version=stripes.c.version + 1), stripes)
     if not held:
         return raised.where(dialect.one_of(stripes.c.id, "numbers"))
-    found = _held(dialect, stripes).cte("held")
-    return raised.where(stripes.c.id == found.c.id)
+    held_rows = _held(dialect, stripes).cte("held")
+    return raised.where(stripes.c.id == held_rows.c.id)
 
 
 @lru_cache(maxsize=64)
@@ -87,14 +87,14 @@ def waiting(tx: Transaction, groups: Sequence[Group | None], limits: Mapping[str
     """Whether each new job, given by its group, has to wait for others. Under :func:`lock`."""
     first = _first(tx, {group for group in groups if group}, limits)
     there = Counter({group: len(members) for group, members in first.items()})
-    found = []
+    waits = []
     for group in groups:
         if group is None:
-            found.append(False)
+            waits.append(False)
         else:
             there[group] += 1
-            found.append(there[group] > limits[group.queue])
-    return found
+            waits.append(there[group] > limits[group.queue])
+    return waits
 
 
 def block(tx: Transaction, jobs: Sequence[NewJob], limits: Mapping[str, int]) -> list[NewJob]:
@@ -107,12 +107,12 @@ def remember_due(tx: Transaction, jobs: Mapping[int, NewJob]) -> None:
     """Store the due times of blocked jobs (id → job) for their admission."""
     later = {job_id: job for job_id, job in jobs.items() if job.after or job.not_before}
     table = tx.tables.jobs
-    for some in portions(list(later), AT_ONCE):
-        after = each(table.c.id, {job_id: later[job_id].after for job_id in some}, BigInteger())
-        not_before = each(table.c.id, {job_id: later[job_id].not_before for job_id in some}, BigInteger())
+    for ids in portions(list(later), AT_ONCE):
+        after = each(table.c.id, {job_id: later[job_id].after for job_id in ids}, BigInteger())
+        not_before = each(table.c.id, {job_id: later[job_id].not_before for job_id in ids}, BigInteger())
         due = due_time(moment(tx.store.clock is not None), after, not_before)
         tx.connection.execute(
-            update(table).where(table.c.id.in_(some), table.c.available_at == BLOCKED).values(due_at=due), tx.time()
+            update(table).where(table.c.id.in_(ids), table.c.available_at == BLOCKED).values(due_at=due), tx.time()
         )
 
 
@@ -198,14 +198,14 @@ def _first(tx: Transaction, groups: Collection[Group], limits: Mapping[str, int]
     keys: dict[str, list[str]] = {}
     for queue, key in sorted(groups):
         keys.setdefault(queue, []).append(key)
-    found: dict[Group, list[GroupMember]] = {}
-    for queue, some in keys.items():
+    members_of: dict[Group, list[GroupMember]] = {}
+    for queue, group_keys in keys.items():
         jobs, most = tx.tables.jobs, limits[queue]
-        for place, *member in tx.dialect.first_in_groups(tx, jobs, queue, some, most, locks=locks):
-            found.setdefault(Group(queue, some[place]), []).append(GroupMember(*member))
-    for members in found.values():
+        for place, *member in tx.dialect.first_in_groups(tx, jobs, queue, group_keys, most, locks=locks):
+            members_of.setdefault(Group(queue, group_keys[place]), []).append(GroupMember(*member))
+    for members in members_of.values():
         members.sort()
-    return found
+    return members_of
 
 
 def _admit(tx: Transaction, chosen: Sequence[tuple[Group, GroupMember]]) -> None:
@@ -217,6 +217,6 @@ def _admit(tx: Transaction, chosen: Sequence[tuple[Group, GroupMember]]) -> None
     admitted: set[int] = set()
     pairs = sorted((row.id, row.version) for _, row in chosen)
     values = {"available_at": due, "version": next_version(jobs)}
-    for some in portions(pairs):
-        admitted |= tx.dialect.change(tx, jobs, some, values, tx.time())
+    for portion in portions(pairs):
+        admitted |= tx.dialect.change(tx, jobs, portion, values, tx.time())
     tx.wake(*(queue_of[job_id] for job_id in admitted))

@@ -28,8 +28,8 @@ def record_errors(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
         numbered = select(errors.c.job_id, errors.c.version, place).where(mine).subquery("numbered")
         old = select(numbered.c.job_id, numbered.c.version).where(numbered.c.place > KEPT)
         keys = sorted((row.job_id, row.version) for row in tx.connection.execute(old))
-        for some in portions(keys):
-            tx.connection.execute(delete(errors).where(tuple_(errors.c.job_id, errors.c.version).in_(some)))
+        for portion in portions(keys):
+            tx.connection.execute(delete(errors).where(tuple_(errors.c.job_id, errors.c.version).in_(portion)))
 
 
 def errors_of(tx: Transaction, job_id: int) -> list[Row[Any]]:
@@ -58,8 +58,8 @@ def record_finished(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
 def finished(tx: Transaction, job_id: int) -> Row[Any] | None:
     """What is kept of a finished job, unless it has expired."""
     table = tx.tables.finished
-    found = select(table).where(table.c.id == job_id, table.c.expires_at > moment(tx.store.clock is not None))
-    return tx.connection.execute(found, tx.time()).first()
+    query = select(table).where(table.c.id == job_id, table.c.expires_at > moment(tx.store.clock is not None))
+    return tx.connection.execute(query, tx.time()).first()
 
 
 def finished_page(tx: Transaction, *, queue: str | None, kind: str | None, above: int, limit: int) -> list[Row[Any]]:

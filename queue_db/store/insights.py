@@ -52,10 +52,10 @@ def find(tx: Transaction, queue: str | None, job_id: int) -> tuple[Row[Any], Sta
 
     One statement, which sees one moment: a job that is moved from one table to another meanwhile stands in one of them.
     """
-    found = tx.connection.execute(union_all(*_places(tx.store, queue, job_id, _SHOWN)), tx.time()).all()
-    if not found:
+    rows = tx.connection.execute(union_all(*_places(tx.store, queue, job_id, _SHOWN)), tx.time()).all()
+    if not rows:
         return None
-    row = min(found, key=attrgetter("place"))
+    row = min(rows, key=attrgetter("place"))
     return row, _state_at(row)
 
 
@@ -64,8 +64,8 @@ def state(tx: Transaction, job_id: int) -> State:
     finished = tx.tables.finished
     kept = _shown(_Table.FINISHED, tx.store, {}, _STATED)
     kept = kept.where(finished.c.id == job_id, finished.c.expires_at > moment(tx.store.clock is not None))
-    found = tx.connection.execute(union_all(*_places(tx.store, None, job_id, _STATED), kept), tx.time()).all()
-    return _state_at(min(found, key=attrgetter("place"))) if found else State.UNKNOWN
+    rows = tx.connection.execute(union_all(*_places(tx.store, None, job_id, _STATED), kept), tx.time()).all()
+    return _state_at(min(rows, key=attrgetter("place"))) if rows else State.UNKNOWN
 
 
 def _state_at(row: Row[Any]) -> State:
@@ -124,9 +124,9 @@ def parked(tx: Transaction, ahead: int, limit: int) -> list[Row[Any]]:
     """
     jobs = tx.tables.jobs
     now = tx.read_clock()  # one for both queries: no job counts in both
-    found: list[Row[Any]] = []
+    rows: list[Row[Any]] = []
     for near in ((jobs.c.available_at > now, jobs.c.available_at <= now + ahead), (jobs.c.available_at <= now,)):
-        some = select(jobs.c.id).where(*near).limit(limit).subquery()
+        ids = select(jobs.c.id).where(*near).limit(limit).subquery()
         query = (
             select(
                 jobs.c.queue,
@@ -135,14 +135,14 @@ def parked(tx: Transaction, ahead: int, limit: int) -> list[Row[Any]]:
                 func.min(jobs.c.unknown_since).label("since"),
                 literal(now, BigInteger).label("read_at"),
             )
-            .join_from(some, jobs, jobs.c.id == some.c.id)
+            .join_from(ids, jobs, jobs.c.id == ids.c.id)
             .where(jobs.c.unknown_since.is_not(None), jobs.c.delete_mark == 0)
             # One that a worker has in hand may have found its handler.
             .where(or_(jobs.c.claim_token.is_(None), jobs.c.available_at <= now))
             .group_by(jobs.c.queue, jobs.c.kind)
         )
-        found += tx.connection.execute(query)
-    return found
+        rows += tx.connection.execute(query)
+    return rows
 
 
 def late_schedules(tx: Transaction, micros: int) -> list[Row[Any]]:
@@ -150,8 +150,8 @@ def late_schedules(tx: Transaction, micros: int) -> list[Row[Any]]:
     schedules = tx.tables.schedules
     now = moment(tx.store.clock is not None)
     query = select(schedules.c.name, (now - schedules.c.next_at).label("late"))
-    found = query.where(schedules.c.paused == 0, schedules.c.next_at < now - micros).order_by(schedules.c.name)
-    return list(tx.connection.execute(found, tx.time()).all())
+    late = query.where(schedules.c.paused == 0, schedules.c.next_at < now - micros).order_by(schedules.c.name)
+    return list(tx.connection.execute(late, tx.time()).all())
 
 
 def state_of(available_at: int, claim_token: str | None, now: int) -> State:

@@ -130,7 +130,7 @@ class LowWaterMarks:
     def _drop_old(self) -> None:
         """Drop priorities without a job for :data:`REMEMBERED` seconds; the last stays, or claims would read one range over all."""
         last = max(self._seen_at, key=self._seen_at.__getitem__)
-        gone = [one for one, seen_at in self._seen_at.items() if self._rescanned_at - seen_at > REMEMBERED and one != last]
-        for priority in gone:
+        long_ago = self._rescanned_at - REMEMBERED
+        for priority in [known for known, seen_at in self._seen_at.items() if seen_at < long_ago and known != last]:
             del self._floors[priority], self._seen_at[priority]
             self._ranges = None

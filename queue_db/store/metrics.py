@@ -29,13 +29,13 @@ _SETTLED = 60
 def add(tx: Transaction, counts: Mapping[str, Mapping[str, int]]) -> None:
     """Add counts by queue to the rows of now."""
     table = tx.tables.service.metrics
-    added = {queue: {name: table.c[name] + number for name, number in some.items()} for queue, some in counts.items()}
-    _write(tx, added, {queue: {**dict.fromkeys(COUNTS, 0), **some} for queue, some in counts.items()})
+    added = {queue: {name: table.c[name] + number for name, number in of_queue.items()} for queue, of_queue in counts.items()}
+    _write(tx, added, {queue: {**dict.fromkeys(COUNTS, 0), **of_queue} for queue, of_queue in counts.items()})
 
 
 def set_depths(tx: Transaction, depths: Mapping[str, Mapping[str, int | None]]) -> None:
     """Write jobs by state, by queue, to the rows of now; states that are not given keep what is there."""
-    _write(tx, depths, {queue: {**dict.fromkeys(DEPTHS), **some} for queue, some in depths.items()})
+    _write(tx, depths, {queue: {**dict.fromkeys(DEPTHS), **of_queue} for queue, of_queue in depths.items()})
 
 
 def _write(tx: Transaction, changes: Mapping[str, Mapping[str, Any]], new: Mapping[str, Mapping[str, Any]]) -> None:
@@ -57,8 +57,8 @@ def recent(tx: Transaction, seconds: int) -> tuple[int, dict[str, Row[Any]]]:
     table = tx.tables.service.metrics
     since = _start(tx.read_clock(), FINE) - seconds * _SECOND
     sums = [func.sum(table.c[name]).label(name) for name in COUNTS]
-    found = select(table.c.queue, *sums).where(table.c.width == FINE, table.c.at >= since).group_by(table.c.queue)
-    return since, {row.queue: row for row in tx.connection.execute(found)}
+    query = select(table.c.queue, *sums).where(table.c.width == FINE, table.c.at >= since).group_by(table.c.queue)
+    return since, {row.queue: row for row in tx.connection.execute(query)}
 
 
 def has_numbers(tx: Transaction, queue: str) -> bool:
@@ -119,25 +119,27 @@ def prune(tx: Transaction, width: int, limit: int) -> int:
 
 def numbers(row: Row[Any]) -> dict[str, int | None]:
     """The numbers of a row of sums and means, as whole numbers."""
-    found = {name: getattr(row, name) for name in (*DEPTHS, *COUNTS)}
-    return {name: None if value is None else round(value) for name, value in found.items()}
+    values = {name: getattr(row, name) for name in (*DEPTHS, *COUNTS)}
+    return {name: None if value is None else round(value) for name, value in values.items()}
 
 
 def _summed(store: Store, width: int, where: Iterable[Any]) -> Select[Any]:
     table = store.tables.service.metrics
-    some = select((table.c.at - table.c.at % (width * _SECOND)).label("start"), table).where(*where).subquery()
-    depths = [(func.max if name == "oldest" else func.avg)(some.c[name]).label(name) for name in DEPTHS]
-    sums = [func.sum(some.c[name]).label(name) for name in COUNTS]
-    return select(some.c.queue, some.c.start, *depths, *sums).group_by(some.c.queue, some.c.start)
+    rows = select((table.c.at - table.c.at % (width * _SECOND)).label("start"), table).where(*where).subquery()
+    depths = [(func.max if name == "oldest" else func.avg)(rows.c[name]).label(name) for name in DEPTHS]
+    sums = [func.sum(rows.c[name]).label(name) for name in COUNTS]
+    return select(rows.c.queue, rows.c.start, *depths, *sums).group_by(rows.c.queue, rows.c.start)
 
 
 def _queues_with_row(tx: Transaction, at: int, queues: Iterable[str]) -> set[str]:
     table = tx.tables.service.metrics
-    found: set[str] = set()
+    queues_found: set[str] = set()
     for names in portions(sorted(queues)):
-        some = table.c.queue.in_(names)
-        found.update(tx.connection.execute(select(table.c.queue).where(table.c.width == FINE, table.c.at == at, some)).scalars())
-    return found
+        of_names = table.c.queue.in_(names)
+        queues_found.update(
+            tx.connection.execute(select(table.c.queue).where(table.c.width == FINE, table.c.at == at, of_names)).scalars()
+        )
+    return queues_found
 
 
 def _start(micros: int, width: int) -> int:

@@ -28,9 +28,9 @@ def delete_before(tx: Transaction, column: Column[int], before: int, limit: int)
     rows = tx.connection.execute(select(*keys).where(column < before).order_by(column).limit(limit)).all()
     if not rows:
         return 0
-    found = keys[0].in_([row[0] for row in rows]) if len(keys) == 1 else tuple_(*keys).in_([tuple(row) for row in rows])
+    old = keys[0].in_([row[0] for row in rows]) if len(keys) == 1 else tuple_(*keys).in_([tuple(row) for row in rows])
     # With the time again: meanwhile a row may have got a later one.
-    return tx.connection.execute(delete(table).where(found, column < before)).rowcount
+    return tx.connection.execute(delete(table).where(old, column < before)).rowcount
 
 
 def repeated(delete: Callable[[int], int], limit: int | None = None) -> int:

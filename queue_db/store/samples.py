@@ -13,8 +13,8 @@ from queue_db.store.base import Transaction
 def latest(tx: Transaction, name: str) -> Row[Any] | None:
     """The row of a sample, and ``now``; None before the first one is begun."""
     table = tx.tables.samples
-    found = select(table, moment(tx.store.clock is not None).label("now")).where(table.c.name == name)
-    return tx.connection.execute(found, tx.time()).first()
+    query = select(table, moment(tx.store.clock is not None).label("now")).where(table.c.name == name)
+    return tx.connection.execute(query, tx.time()).first()
 
 
 def begin(tx: Transaction, name: str, version: int | None, lasts: int) -> bool:

@@ -41,8 +41,8 @@ def due(tx: Transaction) -> tuple[int, list[Row[Any]], int | None]:
     """The time, the schedules that are due, and when the next of the others is."""
     table = tx.tables.schedules
     now = tx.read_clock()
-    found = select(table).where(table.c.paused == 0, table.c.next_at <= now).order_by(table.c.next_at, table.c.name)
-    rows = list(tx.connection.execute(found))
+    query = select(table).where(table.c.paused == 0, table.c.next_at <= now).order_by(table.c.next_at, table.c.name)
+    rows = list(tx.connection.execute(query))
     later = select(func.min(table.c.next_at)).where(table.c.paused == 0, table.c.next_at > now)
     return now, rows, tx.connection.execute(later).scalar()
 

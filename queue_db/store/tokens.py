@@ -29,15 +29,15 @@ def create(tx: Transaction, values: dict[str, Any], lasts: int | None) -> bool:
 def find(tx: Transaction, sha256: str) -> Row[Any] | None:
     """The token with this hash, also an expired or revoked one, and ``now``."""
     table = tx.tables.service.tokens
-    found = select(table, moment(tx.store.clock is not None).label("now")).where(table.c.sha256 == sha256)
-    return tx.connection.execute(found, tx.time()).first()
+    query = select(table, moment(tx.store.clock is not None).label("now")).where(table.c.sha256 == sha256)
+    return tx.connection.execute(query, tx.time()).first()
 
 
 def every(tx: Transaction) -> list[Row[Any]]:
     """All tokens by name, and ``now``."""
     table = tx.tables.service.tokens
-    found = select(table, moment(tx.store.clock is not None).label("now")).order_by(table.c.name)
-    return list(tx.connection.execute(found, tx.time()))
+    query = select(table, moment(tx.store.clock is not None).label("now")).order_by(table.c.name)
+    return list(tx.connection.execute(query, tx.time()))
 
 
 def use(tx: Transaction, name: str, interval: int) -> None:
@@ -70,7 +70,7 @@ def log_in(tx: Transaction, sha256: str, token: str, csrf: str, lasts: int) -> N
 def session(tx: Transaction, sha256: str) -> Row[Any] | None:
     """The session with this hash, also one that has ended, with the columns of its token, and ``now``."""
     table, tokens = tx.tables.service.sessions, tx.tables.service.tokens
-    found = (
+    query = (
         select(
             tokens,
             table.c.sha256.label("session_sha256"),
@@ -81,7 +81,7 @@ def session(tx: Transaction, sha256: str) -> Row[Any] | None:
         .join_from(table, tokens, tokens.c.name == table.c.token)
         .where(table.c.sha256 == sha256)
     )
-    return tx.connection.execute(found, tx.time()).first()
+    return tx.connection.execute(query, tx.time()).first()
 
 
 def log_out(tx: Transaction, sha256: str) -> bool:

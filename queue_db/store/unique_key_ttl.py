@@ -33,12 +33,12 @@ def take(tx: Transaction, jobs: Sequence[NewJob]) -> dict[Key, int]:
     for race in range(_RACES):
         now = tx.read_clock()
         # A caller's old snapshot does not show who was faster; a locking read does.
-        found = tx.connection.execute(tx.dialect.lock_rows(query, skip=False) if race else query).all()
-        over = [row for row in found if row.ends_at <= now]
+        keys_found = tx.connection.execute(tx.dialect.lock_rows(query, skip=False) if race else query).all()
+        over = [row for row in keys_found if row.ends_at <= now]
         for row in over:  # by its whole key: InnoDB locks the gaps between keys that it does not find
             mine = table.c.queue == row.queue, table.c.unique_key == row.unique_key, table.c.ends_at <= now
             tx.connection.execute(delete(table).where(*mine))
-        taken = {(row.queue, row.unique_key): int(row.job_id) for row in found if row.ends_at > now}
+        taken = {(row.queue, row.unique_key): int(row.job_id) for row in keys_found if row.ends_at > now}
         fresh = [job for job in jobs if job.key not in taken]
         rows = [
             {"queue": job.queue, "unique_key": job.unique_key, "job_id": 0, "ends_at": now + job.unique_for}

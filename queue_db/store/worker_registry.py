@@ -38,5 +38,5 @@ def deregister_unseen(tx: Transaction, age: int) -> int:
 def all_workers(tx: Transaction, host: str | None = None) -> list[Row[Any]]:
     """The rows of all workers, or those of one host, by name, with the time as ``now``."""
     table = tx.tables.workers
-    found = select(table, moment(tx.store.clock is not None).label("now")).order_by(table.c.name)
-    return list(tx.connection.execute(found if host is None else found.where(table.c.host == host), tx.time()))
+    query = select(table, moment(tx.store.clock is not None).label("now")).order_by(table.c.name)
+    return list(tx.connection.execute(query if host is None else query.where(table.c.host == host), tx.time()))

@@ -74,6 +74,6 @@ def repair_groups(core: Core, queue: str) -> int:
     """Unblock the groups of ``queue`` whose next job waits for no other; return how many they were."""
     incomplete = core.read(groups.incomplete, queue)
     # A few at a time, since others wait for them meanwhile.
-    for some in portions(incomplete, groups.AT_ONCE):
-        core.write(groups.repair, some)
+    for portion in portions(incomplete, groups.AT_ONCE):
+        core.write(groups.repair, portion)
     return len(incomplete)

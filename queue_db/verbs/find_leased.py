@@ -41,15 +41,15 @@ def find_leased(core: Core, source: Settler, leases: Sequence[GivenLease]) -> li
     """The leased job of each of ``leases``, by position; None: the lease is lost, and counted, for no verb will."""
     if not leases:
         return []
-    found = core.read(settle.leased, source.name, sorted({lease.id for lease in leases}))
+    leased = core.read(settle.leased, source.name, sorted({lease.id for lease in leases}))
     jobs: list[LeasedJob | None] = []
     for lease in leases:
-        row, token, worker = found.get(lease.id, (None, "", None))
+        row, token, worker = leased.get(lease.id, (None, "", None))
         held = row is not None and row.version == lease.version and _same(lease.token, token)
         jobs.append(LeasedJob(row, source, core.codec, token, worker) if row is not None and held else None)
     if lost := sum(job is None for job in jobs):
         # The name of a queue may be mistaken: it must not get numbers by that, which list it as a queue.
-        known = bool(found) or core.read(metrics.has_numbers, source.name)
+        known = bool(leased) or core.read(metrics.has_numbers, source.name)
         counters = core.database.counters
         with core.database.counting:
             counters.lost += lost

@@ -250,5 +250,5 @@ def _rows(tx: Transaction, wanted: Wanted, ids: list[int], now: int) -> list[Row
     table = tx.tables.dead if wanted.state is State.DEAD else tx.tables.jobs
     # By no condition on the queue: a planner that prefers that would read all of it.
     rows = tx.connection.execute(tx.dialect.by_id(select(table).where(table.c.id.in_(ids)), table))
-    found = {row.id: row for row in rows if row.queue == wanted.queue and wanted.fits(row, now)}
-    return [found[job_id] for job_id in ids if job_id in found]
+    by_id = {row.id: row for row in rows if row.queue == wanted.queue and wanted.fits(row, now)}
+    return [by_id[job_id] for job_id in ids if job_id in by_id]

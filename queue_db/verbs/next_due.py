@@ -145,7 +145,7 @@ def _anywhere(jobs: Table, place: int, settable: bool) -> Select[Any]:
 
 def _gap(jobs: Table, place: int, ranges: int, number: int) -> Select[Any]:
     """A priority between two known ones; why in this direction, ``store/lease.py`` says."""
-    known = [bindparam(f"priority_{place}_{one}", type_=Integer) for one in range(ranges)]
+    known = [bindparam(f"priority_{place}_{range_number}", type_=Integer) for range_number in range(ranges)]
     inside: list[ColumnElement[bool]] = []
     if number > 0:
         inside.append(jobs.c.priority > known[number - 1])

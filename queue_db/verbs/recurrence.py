@@ -56,10 +56,10 @@ class Cron:
         self._occurrences(from_micros(0).astimezone(self._zone))  # refuses what is no cron line
 
     def after(self, moment: int) -> int:
-        found = next(self._occurrences(from_micros(moment).astimezone(self._zone)), None)
-        if found is None:
+        occurrence = next(self._occurrences(from_micros(moment).astimezone(self._zone)), None)
+        if occurrence is None:
             raise arguments.wrong("cron", self.line, ": there is no such day in the next years")
-        return to_micros(found)
+        return to_micros(occurrence)
 
     def last(self, first: int, moment: int) -> int:
         # Backwards it leaves out the moment itself.
