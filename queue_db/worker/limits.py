@@ -17,14 +17,15 @@ from queue_db.errors import ArgumentError
 from queue_db.leased_job import LeasedJob, row_of
 from queue_db.model import Controls
 from queue_db.store import controls
-from queue_db.store.schema import CURSOR_LENGTH, FEED_LENGTH, QUEUE_LENGTH
+from queue_db.store.schema import QUEUE_LENGTH
 from queue_db.verbs.claim import MAX_CLAIM
 from queue_db.worker.registration import own_name
 
 #: Jobs in hand at once where neither ``concurrency`` nor the queues set a number.
 CONCURRENCY = 10
 
-_MOST = 1000
+#: Slots at most, of each queue and of the worker.
+MOST_SLOTS = 1000
 
 # Without a call of a function of ours: it is asked for each job.
 _PRIORITY: Callable[[LeasedJob], int] = attrgetter("_row.priority")
@@ -68,10 +69,10 @@ def shares_of(
     :raises ArgumentError: a value is outside its allowed range.
     """
     if concurrency is not None:
-        arguments.whole("concurrency", concurrency, 1, _MOST)
+        arguments.whole("concurrency", concurrency, 1, MOST_SLOTS)
     arguments.whole("prefetch", prefetch, 0, MAX_CLAIM)
     if isinstance(queues, Mapping):
-        most = {queue: arguments.whole(f"queues[{queue!r}]", number, 1, _MOST) for queue, number in queues.items()}
+        most = {queue: arguments.whole(f"queues[{queue!r}]", number, 1, MOST_SLOTS) for queue, number in queues.items()}
         total = sum(most.values()) if concurrency is None else concurrency
     else:
         if not isinstance(queues, str | Sequence):
@@ -83,24 +84,7 @@ def shares_of(
         raise ArgumentError("queues is empty: name at least one")
     if weights is not None:
         _check_weights(weights, most)
-    return ConcurrencyLimits(most, min(total, _MOST), prefetch, weights)
-
-
-def feed_slots(feeds: Mapping[str, int]) -> dict[str, int]:
-    """How many slots each shared cursor has, by ``feed:cursor``.
-
-    :raises ArgumentError: a value is outside its allowed range.
-    """
-    if not isinstance(feeds, Mapping):
-        raise ArgumentError(f"feeds={arguments.shown(feeds)}: must be a mapping from feed:cursor to a number of slots")
-    for name, number in feeds.items():
-        feed, colon, cursor = name.rpartition(":") if isinstance(name, str) else ("", "", "")
-        if not colon:
-            raise ArgumentError(f"feeds: {arguments.shown(name)} must be feed:cursor, such as orders:mailers")
-        arguments.name("feed", feed, FEED_LENGTH)
-        arguments.name("cursor", cursor, CURSOR_LENGTH)
-        arguments.whole(f"feeds[{name!r}]", number, 1, _MOST)
-    return dict(feeds)
+    return ConcurrencyLimits(most, min(total, MOST_SLOTS), prefetch, weights)
 
 
 def _check_weights(weights: Mapping[str, int], queues: Mapping[str, int]) -> None:

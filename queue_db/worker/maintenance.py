@@ -6,13 +6,17 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
+from queue_db import slices
 from queue_db.concurrency.pauses import Pause
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
-from queue_db.feeds.retention import trim_all
+from queue_db.slices import Task
 from queue_db.worker.logs import Activity
+from queue_db.worker.options import Options
+from queue_db.worker.registration import RESCUE_EVERY, Registration
 
 log = logging.getLogger("queue_db.worker")
 
@@ -163,102 +167,57 @@ def enqueue_scheduled(db: QueueDB, retry: tuple[float, float], outage: Activity)
     return tick
 
 
-def take_metrics(db: QueueDB, outage: Activity | None = None) -> PeriodicTask:
-    """Writes what this process did, and counts the jobs of all queues if that is due and no other process does."""
-
-    def take() -> float:
-        try:
-            db.metrics.take()
-        except Exception as error:  # noqa: BLE001 - the next run writes the same
-            (outage or Activity()).failed_rarely("writing metrics", error)
-        return _spread(METRICS_EVERY)
-
-    return take
-
-
-def repair_groups(db: QueueDB, queues: Iterable[str], outage: Activity | None = None) -> PeriodicTask:
-    """Unblocks groups whose first jobs were deleted by hand."""
-
-    def repair() -> float:
-        try:
-            for queue in queues:
-                db.queue(queue).repair_groups()
-        except Exception as error:  # noqa: BLE001 - the next run finds the same groups
-            (outage or Activity()).failed_rarely("repairing groups", error)
-        return _spread(PRUNE_EVERY)
-
-    return repair
+def maintenance(db: QueueDB, options: Options, own: Registration) -> list[Task]:
+    """What a worker with these options does now and then, with what the slices add."""
+    tasks = [
+        Task("rescuing the jobs of dead processes", RESCUE_EVERY, _whole(own.rescue_dead), at_start=True),
+        Task("pruning expired rows", PRUNE_EVERY, _whole(db.prune)),
+        Task("writing metrics", METRICS_EVERY, _whole(db.metrics.take)),
+        *(Task("repairing groups", PRUNE_EVERY, _whole(db.queue(name).repair_groups)) for name in options.shares.queues),
+    ]
+    if options.dead_for is not None or options.dead_at_most is not None:
+        prune = partial(prune_dead, db, options.shares.queues, options.dead_for, options.dead_at_most)
+        tasks.append(Task("deleting dead jobs", PRUNE_EVERY, prune, at_start=True))
+    if db.removal.marks:
+        # At the start: a worker that runs a second each minute sweeps too.
+        sweep = _whole(partial(db.sweep, limit=SWEEP_LIMIT))
+        tasks.append(Task("sweeping completed jobs", SWEEP_EVERY, sweep, at_start=True))
+    return [*tasks, *slices.tasks(db)]
 
 
-def prune_expired(db: QueueDB, outage: Activity | None = None) -> PeriodicTask:
-    """Deletes expired results and old errors, and releases streams without readers."""
+def logged(task: Task, outage: Activity) -> PeriodicTask:
+    """Run the task for a worker; what it raises is logged."""
 
-    def prune() -> float:
-        try:
-            db.prune()
-            for name in db.streams.expire():
-                log.warning("stream %r has expired without a reader: its jobs are back in their queue", name)
-        except Exception as error:  # noqa: BLE001 - the next run finds the same rows
-            (outage or Activity()).failed_rarely("pruning expired rows", error)
-        return _spread(PRUNE_EVERY)
-
-    return prune
-
-
-def prune_dead(
-    db: QueueDB, queues: Collection[str], dead_for: float | None, dead_at_most: int | None, outage: Activity | None = None
-) -> PeriodicTask:
-    """Deletes jobs of these queues that died more than ``dead_for`` seconds ago, and the oldest above ``dead_at_most``."""
-
-    def prune() -> float:
+    def run() -> float:
         more = False
         try:
-            for queue in queues:
-                for limit in ({"older_than": dead_for}, {"keep": dead_at_most}):
-                    if None in limit.values():
-                        continue
-                    deleted = db.dead.purge(queue, limit=PRUNE_DEAD_LIMIT, **limit)
-                    more = more or deleted == PRUNE_DEAD_LIMIT
-                    if deleted:
-                        log.info("deleted %d dead jobs of %r", deleted, queue)
-        except Exception as error:  # noqa: BLE001 - the next run finds the same rows
-            (outage or Activity()).failed_rarely("deleting dead jobs", error)
-            more = False
-        return AGAIN if more else _spread(PRUNE_EVERY)
+            more = task.run()
+        except Exception as error:  # noqa: BLE001 - the next run finds the same to do
+            outage.failed_rarely(task.name, error)
+        return AGAIN if more else task.every * random.uniform(0.75, 1.25)
 
-    return prune
+    return run
 
 
-def trim_feeds(db: QueueDB, outage: Activity | None = None) -> PeriodicTask:
-    """Deletes the messages of feeds that their retention does not keep."""
+def _whole(call: Callable[[], object]) -> Callable[[], bool]:
+    """A task that leaves nothing to do at once."""
 
-    def trim() -> float:
-        more = False
-        try:
-            trimmed, more = trim_all(db.core)
-        except Exception as error:  # noqa: BLE001 - the next run finds the same rows
-            (outage or Activity()).failed_rarely("trimming feeds", error)
-        else:
-            for name, gone in trimmed.items():
-                log.info("trimmed %d messages of feed %r", gone, name)
-        return AGAIN if more else _spread(PRUNE_EVERY)
+    def run() -> bool:
+        call()
+        return False
 
-    return trim
+    return run
 
 
-def sweep_completed(db: QueueDB, outage: Activity | None = None) -> PeriodicTask:
-    """Deletes jobs that are marked as completed, first at the start: a worker that runs a second each minute sweeps too."""
-    pause = Pause(SWEEP_EVERY, SWEEP_EVERY)
-
-    def sweep() -> float:
-        try:
-            db.sweep(limit=SWEEP_LIMIT)
-        except Exception as error:  # noqa: BLE001 - the next sweep finds the same rows
-            (outage or Activity()).failed_rarely("sweeping completed jobs", error)
-        return pause.next()
-
-    return sweep
-
-
-def _spread(seconds: float) -> float:
-    return seconds * random.uniform(0.75, 1.25)
+def prune_dead(db: QueueDB, queues: Iterable[str], dead_for: float | None, dead_at_most: int | None) -> bool:
+    """Delete jobs of these queues that died more than ``dead_for`` seconds ago, and the oldest above ``dead_at_most``."""
+    more = False
+    for queue in queues:
+        for limit in ({"older_than": dead_for}, {"keep": dead_at_most}):
+            if None in limit.values():
+                continue
+            deleted = db.dead.purge(queue, limit=PRUNE_DEAD_LIMIT, **limit)
+            more = more or deleted == PRUNE_DEAD_LIMIT
+            if deleted:
+                log.info("deleted %d dead jobs of %r", deleted, queue)
+    return more

@@ -21,12 +21,14 @@ from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError, TransientStorageError
 from queue_db.store import worker_registry
 from queue_db.worker.logs import Activity
-from queue_db.worker.maintenance import PeriodicTask
 
 log = logging.getLogger("queue_db.worker")
 
 #: Seconds between two updates of a worker's row.
 REPORT_EVERY = 5.0
+
+#: Seconds between two looks for dead processes of this machine.
+RESCUE_EVERY = 15.0
 
 # A row without an update for this many seconds is deleted.
 _DELETE_AFTER = 3600.0
@@ -180,16 +182,6 @@ def seen_here(db: QueueDB, within: float) -> list[float]:
     rows = db.core.read(worker_registry.all_workers, host)
     silent = [max(0.0, (row.now - row.seen_at) / 1_000_000) for row in rows if _alive(row.name.rpartition("#")[0], row.pid)]
     return [seconds for seconds in silent if seconds <= within]
-
-
-def rescue_dead(own: Registration) -> PeriodicTask:
-    """Rescues the jobs and spans of dead processes of this machine."""
-
-    def rescue() -> float:
-        own.rescue_dead()
-        return REPORT_EVERY * random.uniform(2.0, 4.0)
-
-    return rescue
 
 
 def _alive(worker: str, pid: int) -> bool:

@@ -18,9 +18,9 @@ from queue_db.codecs import Schema
 from queue_db.database.masking import masked
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, ConfigurationError
+from queue_db.slices import slots
 from queue_db.verbs.settle import UNKNOWN_GRACE
 from queue_db.worker.events import Hook, Summary
-from queue_db.worker.feed_slots import open_cursors, warn_of_failed
 from queue_db.worker.handlers import Executor, Handler, Handlers, HandlerSpec, Wrapper, check_runs
 from queue_db.worker.limits import ConcurrencyLimits
 from queue_db.worker.options import Mode, Options, UnknownKinds, WorkerOptions
@@ -353,8 +353,8 @@ class Worker:
         """
         self.handlers.require(self.names)
         self.db.ready()
-        open_cursors(self.db, self.options.feeds)
-        warn_of_failed(self.options.feeds, self.shares.queues)
+        if self.options.feeds:
+            slots("feeds").prepare(self)
 
     def _check_queues(self, options: Options) -> None:
         for queue in options.shares.queues:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from queue_db.feeds.worker.slots import FeedSlots
 from queue_db.worker import Worker
-from queue_db.worker.feed_slots import FeedSlots
 from queue_db.worker.leases import Heartbeat
 from queue_db.worker.run import Run
 from tests.patience import PATIENCE
