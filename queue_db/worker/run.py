@@ -139,7 +139,7 @@ class Run:
             beats = [(worker.options.lease / 3, beat), (CHECK_EVERY, self.execution.lease_check.check)]
             beats += [(worker.options.lease / 3, other.beat) for other in self.others]
             self._periodic("heartbeat", *beats)
-        self._upkeep = Upkeep(self._tasks(until_empty=until_empty), self._ended, partial(self.thread, "maintenance"))
+        self._upkeep = Upkeep(self._tasks(), self._ended, partial(self.thread, "maintenance"))
         self._upkeep.start()
         if started is not None:
             started()
@@ -149,7 +149,7 @@ class Run:
         text, fields = described(self.worker)
         log.info("working on %s", text, extra=fields)
 
-    def _tasks(self, *, until_empty: bool) -> list[tuple[float, PeriodicTask]]:
+    def _tasks(self) -> list[tuple[float, PeriodicTask]]:
         """What runs now and then and may wait for locks, in the order of the first runs. The first claim waits for the report."""
         db, options = self.worker.db, self.worker.options
         tasks: list[tuple[float, PeriodicTask]] = [(0.0, self._registration.report)]
@@ -158,8 +158,7 @@ class Run:
         if options.exit_when_stuck is not None:
             tasks.append((0.0, self._check_stuck))
         if options.schedules:
-            # Before the first claim, where the queue may be empty: jobs of schedules that are due belong to what is to be done.
-            tasks.insert(0 if until_empty else len(tasks), (0.0, enqueue_scheduled(db, RETRY, self.activity())))
+            tasks.append((0.0, enqueue_scheduled(db, RETRY, self.activity())))
         tasks += [
             (0.0 if task.at_start else task.every * random.random(), logged(task, self.activity()))
             for task in maintenance(db, options, self._registration)
@@ -318,6 +317,9 @@ class Run:
             self._registration.decided.wait()
             if self._fetcher.stopping.is_set():
                 return
+            if until_empty and self.worker.options.schedules:
+                # Before the first look: jobs of schedules that are due belong to what is to be done.
+                enqueue_scheduled(self.worker.db, RETRY, self.activity())()
             for other in self.others:
                 other.start(until_empty=until_empty)
             with claimed_by(self):
