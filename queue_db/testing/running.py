@@ -168,7 +168,10 @@ def _returned(spec: HandlerSpec, function: Handler, job: LeasedJob) -> Any:
     """
     if spec.asynchronous:
         run = partial(asyncio.run, within_timeout(spec, function, job))
-        return _in_thread(run).result() if _loop_runs() else run()
+        outcome = _in_thread(run).result() if _loop_runs() else run()
+        if isinstance(outcome, TimeoutError):
+            raise outcome
+        return outcome
     if spec.timeout is None:
         return checked(function(job))
     returned = _in_thread(partial(function, job))

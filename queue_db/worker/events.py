@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,7 +20,7 @@ from queue_db.worker.logs import about
 from queue_db.worker.process_main import LostResult
 
 if TYPE_CHECKING:
-    from queue_db.worker.worker import Worker
+    from queue_db.worker.run import Run
 
 log = logging.getLogger("queue_db.worker")
 
@@ -89,17 +88,14 @@ _BY_VERB = {
 
 
 class Results:
-    """Counts, logs and sends the results of one run, in the thread that has the result.
+    """Counts, logs and sends the results of one run, in the thread that has the result."""
 
-    :param lock: of the counts.
-    :param claimant: identifies the jobs that this run has claimed.
-    """
-
-    def __init__(self, worker: Worker, lock: threading.Lock, claimant: object) -> None:
-        self._worker = worker
-        self._lock = lock
-        self._claimant = claimant
-        # Handlers that have ended, until their jobs are settled; without hooks nobody asks for them.
+    def __init__(self, run: Run) -> None:
+        self._worker = run.worker
+        self._lock = run.lock
+        # Identifies the jobs that this run has claimed.
+        self._claimant = run
+        # Handlers that have ended, until their jobs are settled: what hooks get when a job dies.
         self._ended: dict[LeasedJob, JobResult] = {}
 
     def started(self, job: LeasedJob) -> None:

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason
 from queue_db.outcomes import Dead, checked
-from queue_db.worker.completer import Completer, JobResult, LeaseLost, PendingJob, is_last
-from queue_db.worker.events import EventType, Results, log_failure
+from queue_db.worker.completer import JobResult, LeaseLost, PendingJob, is_last
+from queue_db.worker.events import EventType, log_failure
 from queue_db.worker.handlers import Handler, HandlerSpec, Stoppable, timeout_error
-from queue_db.worker.leases import InFlight, LeaseCheck
+from queue_db.worker.leases import LeaseCheck
 from queue_db.worker.logs import about, current
 from queue_db.worker.process_pool import ProcessPool
 
 if TYPE_CHECKING:
-    from queue_db.worker.worker import Worker
+    from queue_db.worker.run import Run
 
 log = logging.getLogger("queue_db.worker")
 
@@ -74,9 +74,6 @@ class Threads:
                 heappush(self._heap, (self._urgency(assignment[0]), next(self._numbers), assignment))
             if not self._waking and self._heap:
                 self._wake()
-
-    def cancel(self, job: LeasedJob) -> None:
-        """Nothing: a thread cannot be stopped from outside. Its handler may read ``job.lost``."""
 
     def unstarted(self) -> list[LeasedJob]:
         """Take back the jobs that no thread has begun."""
@@ -155,10 +152,6 @@ class Loop:
         finally:
             del self._tasks[job]
 
-    def unstarted(self) -> list[LeasedJob]:
-        """None: no job waits here."""
-        return []
-
     def close(self) -> None:
         """Cancel the running coroutines and end the loop."""
         with suppress(RuntimeError):  # closed before
@@ -195,29 +188,20 @@ class Loop:
 
 
 class Execution:
-    """The handler calls of one run.
+    """The handler calls of one run."""
 
-    :param slot_freed: called from any thread, when a slot is free again, with the seconds that its handler took if it was called.
-    """
-
-    def __init__(
-        self,
-        worker: Worker,
-        in_flight: InFlight,
-        results: Results,
-        completer: Completer,
-        slot_freed: Callable[[float | None], None],
-    ) -> None:
-        self._worker = worker
+    def __init__(self, run: Run) -> None:
+        self._worker = worker = run.worker
         self._at_most_once = worker.options.at_most_once
-        self._in_flight = in_flight
-        self._results = results
-        self._completer = completer
-        self._pending = completer.pending
+        self._in_flight = run.in_flight
+        self._results = run.results
+        self._pending = run.completer.pending
+        # At most once nothing is left of the job in the database: its result is reported at once, before the slot is free.
+        self._put = self._end_at_most_once if self._at_most_once else run.completer.put
         self._hooks = worker.hooks
         self._keep = worker.options.keep
-        self._slot_freed = slot_freed
-        self.lease_check = LeaseCheck(worker.db.core, in_flight, self.lose, enabled=not self._at_most_once)
+        self._slot_freed = run.fetcher.freed
+        self.lease_check = LeaseCheck(worker.db.core, run.in_flight, self.lose, enabled=not self._at_most_once)
         # Until when each function may run that has a timeout.
         self._deadlines: dict[LeasedJob, tuple[float, HandlerSpec]] = {}
         self._wrapped: dict[HandlerSpec, Handler] = {}
@@ -231,18 +215,18 @@ class Execution:
         """Start the threads and the event loop that the handlers need."""
         worker = self._worker
         specs = worker.handlers.all()
-        if any(not one.asynchronous for one in specs):
+        if not all(spec.asynchronous for spec in specs):
             self._threads = Threads(worker.shares.total, self._call, worker.names, worker.shares.urgency())
-        if any(one.asynchronous for one in specs):
+        if any(spec.asynchronous for spec in specs):
             self._loop = Loop(self._await, self._cancelled_early, worker.names)
 
     def begin(self, assignments: Sequence[Assignment]) -> None:
         """Call the handlers of these jobs as soon as slots are free."""
         functions = assignments
         if self._loop is not None:
-            functions = [one for one in assignments if not one[1].asynchronous]
+            functions = [assignment for assignment in assignments if not assignment[1].asynchronous]
             if len(functions) < len(assignments):
-                self._loop.begin([one for one in assignments if one[1].asynchronous])
+                self._loop.begin([assignment for assignment in assignments if assignment[1].asynchronous])
         if functions and self._threads is not None:
             self._threads.begin(functions)
 
@@ -284,15 +268,9 @@ class Execution:
             if self._hooks:
                 self._results.started(job)
             began = time.monotonic()
-            current.set(job)
-            if spec.schema is not None:
-                spec.read(job)
-            outcome = (self._wrapped.get(spec) or self._wrapped_handler(spec))(job)
-            if outcome is not None:
-                outcome = checked(outcome)
-        except BaseException as error:  # noqa: BLE001 - whatever a handler raises fails its job only, and the thread goes on
+            outcome = self.call(job, spec)
+        except BaseException as error:  # noqa: BLE001 - a mistake here fails this job only, and the thread goes on
             outcome = error
-        current.set(None)
         if spec.timeout is not None:
             self._deadlines.pop(job, None)
         self.finish(job, spec, outcome, began)
@@ -300,7 +278,6 @@ class Execution:
     async def _await(self, job: LeasedJob, spec: HandlerSpec) -> None:
         outcome: object
         began: float | None = None
-        clock: asyncio.Timeout | None = None
         try:
             if not self.lease_check.valid(job) and not await asyncio.to_thread(self.lease_check.wait_until_valid, job):
                 self.returned(job)
@@ -309,16 +286,13 @@ class Execution:
             began = time.monotonic()
             current.set(job)  # of this task
             spec.read(job)
-            async with asyncio.timeout(spec.timeout) as clock:
-                outcome = checked(await self._wrapped_handler(spec)(job))
-        except TimeoutError as error:
-            outcome = timeout_error(spec) if clock is not None and clock.expired() else error
+            outcome = await within_timeout(spec, self._wrapped_handler(spec), job)
         except BaseException as error:  # noqa: BLE001 - CancelledError too: we cancelled it, after its job was abandoned
             outcome = error
         self.finish(job, spec, outcome, began)
 
     def call(self, job: LeasedJob, spec: HandlerSpec) -> object:
-        """Call a handler and wait for it; return its outcome, or what it raised. For messages: they are not in flight."""
+        """Call a handler and wait for it; return its outcome, or what it raised. Also for messages: they are not in flight."""
         current.set(job)
         try:
             if spec.schema is not None:
@@ -326,8 +300,9 @@ class Execution:
             function = self._wrapped.get(spec) or self._wrapped_handler(spec)
             if spec.asynchronous and self._loop is not None:
                 return self._loop.call(job, within_timeout(spec, function, job))
-            return checked(function(job))
-        except BaseException as error:  # noqa: BLE001 - whatever a handler raises fails its message only
+            outcome = function(job)
+            return None if outcome is None else checked(outcome)
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises fails its job only
             return error
         finally:
             current.set(None)
@@ -369,7 +344,9 @@ class Execution:
             keep = self._keep if spec is None or spec.keep is None else spec.keep
             verb = job.settled_by  # read before the report, which settles the job
             done = JobResult(job, spec, outcome, pending, seconds, keep, reason)
-            self._report(done)
+            if self._hooks:
+                self._results.ended(done)
+            self._put(done)
             if isinstance(outcome, BaseException) and (verb is not None or not self._is_last(job)):
                 log_failure(job, outcome, verb, seconds)
         else:
@@ -391,7 +368,7 @@ class Execution:
 
     def timeouts_every(self) -> float | None:
         """Seconds between two checks of timeouts; None: no function has one."""
-        timeouts = [one.timeout / 4 for one in self._worker.handlers.all() if one.timeout is not None and one.watched]
+        timeouts = [spec.timeout / 4 for spec in self._worker.handlers.all() if spec.timeout is not None and spec.watched]
         return min(_CHECK_TIMEOUTS, *timeouts) if timeouts else None
 
     def check_timeouts(self) -> None:
@@ -414,23 +391,20 @@ class Execution:
                 return False
             job.ran = seconds
             self.cancel(job)
-            self._report(JobResult(job, spec, outcome, pending))
-        except BaseException:  # a signal handler's, in the main thread: nobody reports the result any more
+            done = JobResult(job, spec, outcome, pending)
+            if self._hooks:
+                self._results.ended(done)
+            self._put(done)
+        except BaseException:  # a signal handler's, in the main thread: the result is not reported any more
             self._pending.pop(pending, None)
             raise
         return True
 
-    def _report(self, done: JobResult) -> None:
-        if self._at_most_once:
-            # At once, and before the slot is free: nothing is left of the job in the database, so this is all that tells of it.
-            try:
-                self._results.ended_at_most_once(done)
-            finally:
-                self._pending.pop(done.pending, None)
-            return
-        if self._hooks:
-            self._results.ended(done)
-        self._completer.put(done)
+    def _end_at_most_once(self, done: JobResult) -> None:
+        try:
+            self._results.ended_at_most_once(done)
+        finally:
+            self._pending.pop(done.pending, None)
 
     def _is_last(self, job: LeasedJob) -> bool:
         return self._at_most_once or is_last(job)
@@ -444,13 +418,13 @@ class Execution:
 
 
 async def within_timeout(spec: HandlerSpec, function: Handler, job: LeasedJob) -> object:
-    """Await a coroutine of a handler, no longer than its timeout."""
+    """Await a coroutine of a handler, no longer than its timeout; return its outcome, or the failure of the timeout."""
     current.set(job)  # of this task
     clock = asyncio.timeout(spec.timeout)
     try:
         async with clock:
             return checked(await function(job))
-    except TimeoutError as error:
+    except TimeoutError:
         if clock.expired():
-            raise timeout_error(spec) from error
+            return timeout_error(spec)  # not raised: its traceback would be ours
         raise

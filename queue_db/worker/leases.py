@@ -110,7 +110,7 @@ class Heartbeat:
         """Extend once; return how many seconds to wait until the next beat."""
         wait = self._lease / 3
         all_well = True
-        for queue, jobs in groupby(self._in_flight.jobs(), key=_queue_of):
+        for queue, jobs in groupby(self._in_flight.jobs(), key=queue_of):
             retry = self._retries.setdefault(queue, Pause(self._lease / 60, self._lease / 6))
             again = retry.next()
             try:
@@ -145,7 +145,8 @@ class Heartbeat:
         return not waiting
 
 
-def _queue_of(job: LeasedJob) -> Queue:
+def queue_of(job: LeasedJob) -> Queue:
+    """The queue whose verbs settle a job of a worker."""
     source: Queue = job.source  # type: ignore[assignment]
     return source
 

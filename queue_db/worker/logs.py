@@ -152,7 +152,8 @@ class Activity:
 
     def __init__(self, outages: Outages | None = None) -> None:
         self._outages = outages or Outages()
-        self._fails = False
+        #: Whether no statement has succeeded since the last failure.
+        self.fails = False
         self._over = False
 
     def failed(self, what: str, error: BaseException, wait: float, extra: dict[str, Any] | None = None) -> None:
@@ -162,7 +163,7 @@ class Activity:
         """
         self._outages.failed(self, what, error, wait, extra)
         # Last: a success of another thread comes before the failure, or ends its outage.
-        self._fails = True
+        self.fails = True
 
     def failed_rarely(self, what: str, error: BaseException) -> None:
         """Log that ``what`` failed, unless an outage is logged already, or the same failure was logged within :data:`REPEAT`."""
@@ -173,8 +174,8 @@ class Activity:
 
     def worked(self) -> None:
         """A statement succeeded. Called after each: it costs nothing without an outage."""
-        if self._fails:
-            self._fails = False
+        if self.fails:
+            self.fails = False
             self._outages.worked(self)
 
     def ended(self) -> None:

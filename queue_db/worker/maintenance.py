@@ -1,4 +1,4 @@
-"""Periodic tasks of a worker, and the thread that runs those that may wait for locks: schedules, pruning, repair, its own row."""
+"""Periodic tasks of a worker and the threads that run them: schedules, pruning, repair, the worker's own row."""
 
 from __future__ import annotations
 
@@ -52,17 +52,6 @@ PRUNE_DEAD_LIMIT = 1000
 AGAIN = 0.1
 
 
-def run_periodically(tasks: Sequence[tuple[float, PeriodicTask]], stopped: threading.Event) -> None:
-    """Run each task, first after the seconds beside it, until ``stopped``."""
-    now = time.monotonic()
-    due = {task: now + first for first, task in tasks}
-    while due:
-        task = min(due, key=due.__getitem__)
-        if stopped.wait(max(0.0, due[task] - time.monotonic())):
-            return
-        due[task] = time.monotonic() + _run_task(task)
-
-
 def _run_task(task: PeriodicTask) -> float:
     """Run it; return how many seconds to wait until its next run."""
     try:
@@ -72,12 +61,12 @@ def _run_task(task: PeriodicTask) -> float:
         return _AFTER_EXCEPTION
 
 
-class Upkeep:
-    """Runs periodic tasks that may wait for locks, or for long statements, so that none of them holds up the others for long.
+class PeriodicTasks:
+    """Runs periodic tasks on one thread, one after the other.
 
-    One thread runs them, one after the other. While one takes longer than :data:`PATIENCE`, :meth:`relieve` starts another thread,
-    which goes on with the others; the thread of the long one ends after it. So there is one thread as long as nothing waits, and
-    at most :data:`MOST_THREADS`.
+    For tasks that may wait for locks, or for long statements, :meth:`relieve` starts another thread while one takes longer than
+    :data:`PATIENCE`. The new thread goes on with the other tasks; the first one ends after its task. There are at most
+    :data:`MOST_THREADS`.
 
     :param tasks: each with the seconds until its first run; one that is due runs before those behind it.
     :param stopped: set when nothing more is to run.
@@ -103,21 +92,22 @@ class Upkeep:
         self.threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread, if there are tasks."""
         with self._lock:
-            self._hand_over()
+            if self._due:
+                self._hand_over()
 
     def relieve(self) -> None:
         """Let another thread go on if a task takes long. By one thread, now and then."""
         with self._lock:
             late = self._began is not None and time.monotonic() - self._began >= PATIENCE
-            if late and self._due and sum(one.is_alive() for one in self.threads) < MOST_THREADS:
+            if late and self._due and sum(thread.is_alive() for thread in self.threads) < MOST_THREADS:
                 self._hand_over()
 
     def _hand_over(self) -> None:
         turn = object()
         thread = self._start(self._run, turn)  # waits for the lock
-        self.threads = [*(one for one in self.threads if one.is_alive()), thread]
+        self.threads = [*(other for other in self.threads if other.is_alive()), thread]
         self._turn, self._began = turn, None
 
     def _run(self, turn: object) -> None:

@@ -8,7 +8,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -22,10 +22,9 @@ from queue_db.worker.completer import Completer
 from queue_db.worker.events import Results
 from queue_db.worker.executor import Execution
 from queue_db.worker.fetcher import Dispatch, Fetcher
-from queue_db.worker.isolation import PoisonIsolation
 from queue_db.worker.leases import CHECK_EVERY, WRITE_EVERY, Heartbeat, InFlight, Progress
 from queue_db.worker.logs import Activity, described, outages_of
-from queue_db.worker.maintenance import PeriodicTask, Upkeep, enqueue_scheduled, logged, maintenance, run_periodically
+from queue_db.worker.maintenance import PeriodicTask, PeriodicTasks, enqueue_scheduled, logged, maintenance
 from queue_db.worker.registration import Registration, Status
 from queue_db.worker.signals import Commands, Ended, LogStacks, Quiet, Stop, is_hangup, stacks
 
@@ -65,45 +64,34 @@ class Run:
         options = worker.options
         self.worker = worker
         self._commands = commands
-        self._lock = lock
-        self._at_most_once = options.at_most_once
+        #: Of the counts in the worker's summary.
+        self.lock = lock
+        #: Seconds between tries while the database does not answer: first, longest.
+        self.retry = RETRY
         self._activities: list[Activity] = []
-        self._helpers: list[threading.Thread] = []
         self._releases: list[threading.Thread] = []
         self._watching = self.activity()
         self._began = time.monotonic()
         # Why it ends.
         self._why = "an error"
-        self._left = threading.Event()
+        #: Set when nothing more is claimed and no more handlers are called.
+        self.stopping = threading.Event()
+        #: Set when the end does not wait any longer for a claim that is under way.
+        self.left = threading.Event()
         self._ended = threading.Event()
-        self.in_flight = InFlight(worker.shares.queues)
-        self._progress = Progress(worker.db.core, self.in_flight)
-        self.results = Results(worker, lock, claimant=self)
-        self._completer = Completer(self.results.settled, RETRY, self.activity(), completed=self.results.completed)
-        self._fetcher = Fetcher(
-            worker.db,
-            options,
-            retry=RETRY,
-            in_flight=self.in_flight,
-            idle=lambda: not (self.in_flight or self._completer or self._others_busy),
-            drained=lambda: self._commands.put(Ended(self)),
-            quiet=worker.quieted,
-            cancelled=self._check_cancelled,
-        )
-        self.execution = Execution(worker, self.in_flight, self.results, self._completer, self._fetcher.freed)
+        self.in_flight = InFlight(options.shares.queues)
+        self.progress = Progress(worker.db.core, self.in_flight)
+        self.results = Results(self)
+        self.completer = Completer(self.results.settled, RETRY, self.activity(), completed=self.results.completed)
+        self.fetcher = Fetcher(self)
+        self.execution = Execution(self)
+        self.dispatch = Dispatch(self)
         #: Slots for something else than jobs of queues.
         self.others: list[Slots] = [slots("feeds")(self)] if options.feeds else []
-        isolation = PoisonIsolation(
-            worker.db.core,
-            self.in_flight,
-            busy=lambda: bool(self._completer),
-            stopping=self._fetcher.stopping,
-            meanwhile=self._fetcher.keep_shares,
-            retry=RETRY,
-        )
-        self._dispatch = Dispatch(worker, self.in_flight, self.results, self.execution, self._progress, isolation, left=self._left)
-        served = {**worker.shares.queues, **worker.options.feeds}
+        served = {**options.shares.queues, **options.feeds}
         self._registration = Registration(worker.db, served, self._status, self.activity(), RETRY)
+        self._beats = PeriodicTasks(self._leases(), self._ended, partial(self.thread, "heartbeat"))
+        self._upkeep = PeriodicTasks(self._tasks(), self._ended, partial(self.thread, "maintenance"))
 
     @property
     def stuck(self) -> int:
@@ -111,13 +99,9 @@ class Run:
         return self.in_flight.stuck(STUCK_AFTER) + sum(other.stuck(STUCK_AFTER) for other in self.others)
 
     @property
-    def stopping(self) -> threading.Event:
-        """Set when nothing more is claimed and no more handlers are called."""
-        return self._fetcher.stopping
-
-    @property
-    def _others_busy(self) -> bool:
-        return any(other.busy for other in self.others)
+    def idle(self) -> bool:
+        """Whether no job is in hand, all results are reported, and no other slot is busy."""
+        return not (self.in_flight or self.completer or any(other.busy for other in self.others))
 
     # --- start ------------------------------------------------------------------------------------------------------
 
@@ -132,18 +116,23 @@ class Run:
         self._log_start()
         worker.db.deaths.add(self.results.died)
         self.execution.start()
-        self._reporting = self.thread("completer", self._completer.run)
-        if not self._at_most_once:
-            # A thread and a connection of its own: other tasks may wait for locks, longer than a lease.
-            beat = Heartbeat(self.in_flight, worker.options.lease, self.execution.lose, self.activity()).beat
-            beats = [(worker.options.lease / 3, beat), (CHECK_EVERY, self.execution.lease_check.check)]
-            beats += [(worker.options.lease / 3, other.beat) for other in self.others]
-            self._periodic("heartbeat", *beats)
-        self._upkeep = Upkeep(self._tasks(), self._ended, partial(self.thread, "maintenance"))
+        self._reporting = self.thread("completer", self.completer.run)
+        self._beats.start()
         self._upkeep.start()
         if started is not None:
             started()
         self._fetching = self.thread("fetcher", self._claim, until_empty)
+
+    def _leases(self) -> list[tuple[float, PeriodicTask]]:
+        """What keeps leases. In a thread and with a connection of its own: maintenance may wait for locks, longer than a lease."""
+        lease = self.worker.options.lease
+        if self.worker.options.at_most_once:
+            return []
+        beats = [
+            Heartbeat(self.in_flight, lease, self.execution.lose, self.activity()).beat,
+            *(other.beat for other in self.others),
+        ]
+        return [(CHECK_EVERY, self.execution.lease_check.check), *((lease / 3, beat) for beat in beats)]
 
     def _log_start(self) -> None:
         text, fields = described(self.worker)
@@ -153,20 +142,16 @@ class Run:
         """What runs now and then and may wait for locks, in the order of the first runs. The first claim waits for the report."""
         db, options = self.worker.db, self.worker.options
         tasks: list[tuple[float, PeriodicTask]] = [(0.0, self._registration.report)]
-        if not self._at_most_once:
-            tasks.append((WRITE_EVERY, self._progress.write))
+        if not options.at_most_once:
+            tasks.append((WRITE_EVERY, self.progress.write))
         if options.exit_when_stuck is not None:
             tasks.append((0.0, self._check_stuck))
         if options.schedules:
             tasks.append((0.0, enqueue_scheduled(db, RETRY, self.activity())))
-        tasks += [
-            (0.0 if task.at_start else task.every * random.random(), logged(task, self.activity()))
-            for task in maintenance(db, options, self._registration)
-        ]
+        for task in maintenance(db, options, self._registration):
+            first = 0.0 if task.at_start else task.every * random.random()
+            tasks.append((first, logged(task, self.activity())))
         return tasks
-
-    def _periodic(self, name: str, *tasks: tuple[float, PeriodicTask]) -> None:
-        self._helpers.append(self.thread(name, run_periodically, tasks, self._ended))
 
     def activity(self) -> Activity:
         """The activity of one thread, which logs its failures."""
@@ -192,7 +177,7 @@ class Run:
         ending = False
         timeouts_every = self.execution.timeouts_every()
         pause = _COMMANDS if timeouts_every is None else min(_COMMANDS, timeouts_every)
-        while not ending or self.in_flight or self._completer or self._others_busy:
+        while not (ending and self.idle):
             self._look_after(timeouts=timeouts_every is not None)
             # No command follows the last report, which takes a moment, or as long as the database does not answer.
             longest = _REPORTED if ending and not self.in_flight else pause
@@ -226,9 +211,9 @@ class Run:
 
     def _stop(self, command: Stop) -> float:
         """Stop claiming; return the grace time, seconds."""
-        first = not self._fetcher.stopping.is_set()
+        first = not self.stopping.is_set()
         # Before the log line: a program that reads it may let the handlers go on.
-        self._fetcher.stop()
+        self.fetcher.stop()
         self._registration.decided.set()
         for other in self.others:
             other.wake()
@@ -250,14 +235,14 @@ class Run:
     def _quiet(self, *, on: bool) -> None:
         (self.worker.quiet if on else self.worker.resume)()
         # Service managers send SIGCONT after SIGTERM.
-        if not self._fetcher.stopping.is_set():
-            self._fetcher.wakeup.set()
+        if not self.stopping.is_set():
+            self.fetcher.wakeup.set()
             log.info("quiet: no more claims until SIGCONT" if on else "claiming again")
 
     def _check_stuck(self) -> float:
         """A periodic task: end the run when too many handlers are stuck."""
         stuck, most = self.stuck, self.worker.options.exit_when_stuck
-        if most is not None and stuck >= most and not self._fetcher.stopping.is_set():
+        if most is not None and stuck >= most and not self.stopping.is_set():
             message = "%d handlers have not returned after their timeouts or lost leases, and exit_when_stuck is %d: stopping"
             log.error(message, stuck, most)
             self.worker.summary.stuck = stuck
@@ -269,7 +254,7 @@ class Run:
     def end(self) -> None:
         """Release the jobs that are still in flight, report the last results, end the threads."""
         self._fetching.join(_CLAIM)
-        self._left.set()
+        self.left.set()
         for release in self._releases:
             release.join(_CLAIM)
         for other in self.others:
@@ -278,12 +263,12 @@ class Run:
         if jobs:
             self.results.release(jobs)
         self.execution.close()
-        self._completer.close()
+        self.completer.close()
         self._reporting.join(_RESULTS)
-        self._fetcher.return_shares()
+        self.fetcher.return_shares()
         self._ended.set()
         until = time.monotonic() + _HELPERS
-        for helper in (*self._helpers, *self._upkeep.threads):
+        for helper in (*self._beats.threads, *self._upkeep.threads):
             helper.join(max(0.0, until - time.monotonic()))
         for activity in self._activities:
             activity.ended()
@@ -295,7 +280,7 @@ class Run:
 
     def _log_end(self) -> None:
         worker, ran = self.worker, time.monotonic() - self._began
-        with self._lock:
+        with self.lock:
             counts = {name: number for name, number in asdict(worker.summary).items() if name != "signal"}
         told = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number) or "no jobs"
         fields = {"worker": worker.db.worker, "why": self._why, "uptime": round(ran, 3), **counts}
@@ -309,13 +294,14 @@ class Run:
 
     # --- called by the other threads --------------------------------------------------------------------------------
 
-    def _check_cancelled(self, ids: Collection[int]) -> None:
-        self.execution.lease_check.check_cancelled(ids)
+    def drained(self) -> None:
+        """The last slot is free after a stop."""
+        self._commands.put(Ended(self))
 
     def _claim(self, until_empty: bool) -> None:
         try:
             self._registration.decided.wait()
-            if self._fetcher.stopping.is_set():
+            if self.stopping.is_set():
                 return
             if until_empty and self.worker.options.schedules:
                 # Before the first look: jobs of schedules that are due belong to what is to be done.
@@ -323,14 +309,14 @@ class Run:
             for other in self.others:
                 other.start(until_empty=until_empty)
             with claimed_by(self):
-                self._fetcher.run(self._dispatch.take, until_empty=until_empty)
+                self.fetcher.run(until_empty=until_empty)
         finally:
-            self._commands.put(Ended(self))
+            self.drained()
 
     def _status(self) -> Status:
         """What the worker's row shows."""
         worker = self.worker
-        state = "stopping" if self._fetcher.stopping.is_set() else "quiet" if worker.quieted.is_set() else "working"
-        with self._lock:
+        state = "stopping" if self.stopping.is_set() else "quiet" if worker.quieted.is_set() else "working"
+        with self.lock:
             counted = {name: number for name, number in asdict(worker.summary).items() if name not in ("signal", "stuck")}
         return Status(state, len(self.in_flight) + sum(other.in_hand for other in self.others), counted, self.stuck)

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from queue_db.worker import maintenance
-from queue_db.worker.maintenance import Upkeep
+from queue_db.worker.maintenance import PeriodicTasks
 from tests.patience import HOURS, PATIENCE, wait_for
 
-Make = Callable[..., Upkeep]
+Make = Callable[..., PeriodicTasks]
 
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    """An Upkeep of these tasks, all due at once; its threads end with the test."""
+    """An PeriodicTasks of these tasks, all due at once; its threads end with the test."""
     stopped, made = threading.Event(), []
 
     def start(run: Callable[[object], None], turn: object) -> threading.Thread:
@@ -25,8 +25,8 @@ def make() -> Iterator[Make]:
         thread.start()
         return thread
 
-    def make_it(*tasks: Callable[[], float]) -> Upkeep:
-        made.append(Upkeep([(0.0, task) for task in tasks], stopped, start))
+    def make_it(*tasks: Callable[[], float]) -> PeriodicTasks:
+        made.append(PeriodicTasks([(0.0, task) for task in tasks], stopped, start))
         made[-1].start()
         return made[-1]
 

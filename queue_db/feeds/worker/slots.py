@@ -21,7 +21,6 @@ from queue_db.leased_job import claimed_by
 from queue_db.store.schema import CURSOR_LENGTH, FEED_LENGTH
 from queue_db.worker.limits import MOST_SLOTS
 from queue_db.worker.logs import Activity
-from queue_db.worker.run import RETRY
 
 if TYPE_CHECKING:
     from queue_db.worker.run import Run
@@ -97,7 +96,7 @@ class Slot:
 
     def run(self, *, until_empty: bool) -> None:
         """Claim and work until the worker stops; with ``until_empty`` until there is nothing to claim."""
-        slots, retry = self._slots, Pause(*RETRY)
+        slots, retry = self._slots, Pause(*self._slots.run.retry)
         while not slots.stopping.is_set():
             if slots.quiet.is_set():
                 slots.stopping.wait(slots.poll)

@@ -22,7 +22,6 @@ from queue_db.worker.completer import JobResult, LeaseLost, PendingJob, Unknown,
 from queue_db.worker.events import log_failure
 from queue_db.worker.handlers import HandlerSpec, timeout_error
 from queue_db.worker.logs import Activity
-from queue_db.worker.run import RETRY
 
 if TYPE_CHECKING:
     from queue_db.feeds.worker.slots import FeedSlots
@@ -246,7 +245,7 @@ class SpanWork:
         At the end of the run without a wait for a transaction of a handler that has locked the span.
         """
         name, closing = self._source.name, self._slots.closing
-        retry, until, unknown = Pause(*RETRY), time.monotonic() + REPORT_FOR, False
+        retry, until, unknown = Pause(*self._slots.run.retry), time.monotonic() + REPORT_FOR, False
         while True:
             try:
                 verdict = self._source.span.settle(seqs, failures, release=release, wait=not closing.is_set())
