@@ -216,9 +216,9 @@ class Execution:
         worker = self._worker
         specs = worker.handlers.all()
         if not all(spec.asynchronous for spec in specs):
-            self._threads = Threads(worker.shares.total, self._call, worker.names, worker.shares.urgency())
+            self._threads = Threads(worker.options.shares.total, self._call, worker.options.names, worker.options.shares.urgency())
         if any(spec.asynchronous for spec in specs):
-            self._loop = Loop(self._await, self._cancelled_early, worker.names)
+            self._loop = Loop(self._await, self._cancelled_early, worker.options.names)
 
     def begin(self, assignments: Sequence[Assignment]) -> None:
         """Call the handlers of these jobs as soon as slots are free."""

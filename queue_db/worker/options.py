@@ -97,6 +97,11 @@ class Options:
             object.__setattr__(self, name, arguments.seconds(name, getattr(self, name), zero=zero) / 1_000_000)
 
     @property
+    def names(self) -> str:
+        """The queues and shared cursors, as text."""
+        return ", ".join(map(repr, [*self.shares.queues, *self.feeds]))
+
+    @property
     def at_most_once(self) -> bool:
         """Whether jobs leave the queue when they are claimed."""
         return self.mode == "at_most_once"

@@ -15,7 +15,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
 from queue import Empty, SimpleQueue
@@ -23,7 +23,7 @@ from typing import IO, Self
 
 from queue_db import arguments
 from queue_db.concurrency.pauses import Pause
-from queue_db.worker.signals import STOPS, available
+from queue_db.worker.signals import STOPS, available, handled
 
 log = logging.getLogger("queue_db.worker")
 
@@ -275,7 +275,7 @@ class Supervisor:
     def run(self) -> int:
         """Run until all have ended; return the exit status: 0, that of a process that could not start, or -2 after SIGINT."""
         began = time.monotonic()
-        with self._signals_queued():
+        with handled(dict.fromkeys(available(_FORWARDED), lambda number, frame: self._signals.put(number))):
             self._slots = [_Slot(number, self._start(number)) for number in range(1, self._count + 1)]
             while running := [slot for slot in self._slots if slot.exit_status is None]:
                 with suppress(Empty):
@@ -299,17 +299,6 @@ class Supervisor:
         if self._failed is not None:
             return "they cannot start"
         return "no job is due" if self._stopping is None else signal.Signals(self._stopping).name
-
-    @contextmanager
-    def _signals_queued(self) -> Iterator[None]:
-        before = {
-            number: signal.signal(number, lambda number, frame: self._signals.put(number)) for number in available(_FORWARDED)
-        }
-        try:
-            yield
-        finally:
-            for number, old in before.items():
-                signal.signal(number, signal.SIG_DFL if old is None else old)
 
     def _start(self, number: int) -> _WorkerProcess:
         process = _WorkerProcess(self._command, self._environment | {PROCESS_NUMBER: str(number)})

@@ -160,7 +160,7 @@ class Run:
 
     def thread(self, name: str, target: Any, *args: Any) -> threading.Thread:
         # Daemons: a thread that waits for a database that does not answer must not keep the process from ending.
-        name = f"queue_db {name} of {self.worker.names}"
+        name = f"queue_db {name} of {self.worker.options.names}"
         thread = threading.Thread(target=target, args=args, name=name, daemon=True)
         thread.start()
         return thread
@@ -284,7 +284,7 @@ class Run:
             counts = {name: number for name, number in asdict(worker.summary).items() if name != "signal"}
         told = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number) or "no jobs"
         fields = {"worker": worker.db.worker, "why": self._why, "uptime": round(ran, 3), **counts}
-        log.info("stopped working on %s after %.1f s (%s): %s", worker.names, ran, self._why, told, extra=fields)
+        log.info("stopped working on %s after %.1f s (%s): %s", worker.options.names, ran, self._why, told, extra=fields)
 
     def _release_unstarted(self) -> None:
         """Release the jobs that wait for a slot: other workers need not wait for the handlers before them."""

@@ -209,7 +209,7 @@ class FeedSlots:
         :raises ConfigurationError: a cursor is not shared, or its feed cannot have shared cursors.
         """
         open_cursors(worker.db, worker.options.feeds)
-        warn_of_failed(worker.options.feeds, worker.shares.queues)
+        warn_of_failed(worker.options.feeds, worker.options.shares.queues)
 
     # --- the run ----------------------------------------------------------------------------------------------------
 
