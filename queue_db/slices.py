@@ -150,10 +150,10 @@ def tasks(db: QueueDB) -> list[Task]:
 
 def slots(name: str) -> type[Slots]:
     """What the slots of a worker can execute of the slice of this name."""
-    found = slices()[name].slots
-    if found is None:
+    imported = slices()[name].slots
+    if imported is None:
         raise LookupError(f"{name} has nothing for the slots of a worker")
-    return found()
+    return imported()
 
 
 def load(module: str, name: str) -> Any:

@@ -114,7 +114,7 @@ class Results:
         if job.dead:
             return  # counted by died()
         if isinstance(done.outcome, BaseException) and is_last(job) and job.settled_by in {None, "fail"}:
-            log_failure(job, done.outcome, None, done.seconds)  # nothing has logged it, for want of its death
+            log_failure(job, done.outcome, None, done.seconds)  # it has not died, which would have logged this
         event = _event_of(done, verdict)
         if event is EventType.LOST and verdict is not None:
             message = "%r: the lease was lost before the handler ended; the result does not count"
@@ -130,13 +130,13 @@ class Results:
     def completed(self, done: Sequence[JobResult]) -> None:
         """These are completed, each by the verb of that name: one count for all of them."""
         if self._worker.hooks or log.isEnabledFor(logging.DEBUG):
-            for one in done:
-                self.settled(one, Verdict.APPLIED)
+            for result in done:
+                self.settled(result, Verdict.APPLIED)
         elif done:
             self._count(EventType.COMPLETED, len(done))
 
     def died(self, death: Death) -> None:
-        """A job is dead, by whichever verb; a listener of ``db.deaths``. Only jobs of this run count."""
+        """A job is dead, by any verb: a listener of ``db.deaths``. Only jobs of this run count."""
         job = death.job
         if not isinstance(job, LeasedJob) or job.claimant is not self._claimant:
             return
@@ -147,7 +147,7 @@ class Results:
             self._send(JobEvent(EventType.DEAD, job, outcome, seconds, death.reason))
 
     def ended_at_most_once(self, done: JobResult) -> None:
-        """The handler of a job has ended, and there is nothing to settle: the job left the queue when it was claimed."""
+        """The handler of a job has ended. The job left the queue when it was claimed, so there is nothing to settle."""
         self.ended(done)
         error = _failure(done.outcome)
         if error is not None:

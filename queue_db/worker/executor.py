@@ -1,4 +1,4 @@
-"""Calls handlers: functions on threads, some of them in processes, coroutines on an event loop. Ends calls early when it must."""
+"""Calls handlers: functions on threads, or in processes; coroutines on an event loop. Ends calls whose jobs are lost or late."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ Urgency = Callable[[LeasedJob], tuple[int, int] | int]
 class Threads:
     """Calls functions, each on one of ``number`` threads.
 
-    A thread that begins a job wakes the next one if more jobs wait. So functions that return at once run one after the other on one
-    thread, without a handover for each, and those that wait for something run beside each other.
+    A thread that begins a job wakes the next thread if more jobs wait. So functions that return at once run one after the other on
+    one thread, without a handover for each, and functions that wait for something run beside each other.
 
     The threads are daemons: a handler that does not return must not keep the process from ending.
 
@@ -57,7 +57,7 @@ class Threads:
         self._numbers = count()
         # True wakes a thread that has no job, None ends it.
         self._wakes: SimpleQueue[bool | None] = SimpleQueue()
-        # Whether there is a True in it, or a thread that has just taken it: one at a time is enough.
+        # Whether there is a True in it, or a thread has just taken it: one at a time is enough.
         self._waking = False
         self._lock = threading.Lock()
         self._threads = [
@@ -91,7 +91,7 @@ class Threads:
         while self._wakes.get():
             with self._lock:
                 self._waking = False
-            # What comes after this look wakes a thread, perhaps this one.
+            # A job that comes after this look wakes a thread, perhaps this one.
             while self._heap and (assignment := self._next()) is not None:
                 self._work(*assignment)
 
@@ -107,7 +107,7 @@ class Threads:
             return assignment
 
     def _wake(self) -> None:
-        """Wake a thread for the jobs that wait. With the lock, and unless one has been woken that has not yet looked."""
+        """Wake a thread for the jobs that wait. The caller has the lock, and no other thread is being woken."""
         self._waking = True
         self._wakes.put(True)
 
@@ -116,7 +116,7 @@ class Loop:
     """Calls coroutines, all on one event loop in a thread of its own.
 
     :param work: ends the job, also when it is cancelled; raises nothing.
-    :param cancelled_early: ends a job whose coroutine was cancelled before its first step, so that ``work`` did not run.
+    :param cancelled_early: ends a job whose coroutine was cancelled before its first step: ``work`` did not run.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Loop:
         self._loop.call_soon_threadsafe(self._cancel, job)
 
     def call(self, job: LeasedJob, coroutine: Coroutine[Any, Any, object]) -> object:
-        """Run a coroutine and wait for it, in another thread than the loop's; :meth:`cancel` cancels it."""
+        """Run a coroutine and wait for it, from a thread without the loop; :meth:`cancel` cancels it."""
         return asyncio.run_coroutine_threadsafe(self._noted(job, coroutine), self._loop).result()
 
     async def _noted(self, job: LeasedJob, coroutine: Coroutine[Any, Any, object]) -> object:
@@ -235,7 +235,7 @@ class Execution:
         return [] if self._threads is None else [job for job in self._threads.unstarted() if self._in_flight.remove(job)]
 
     def stop(self) -> list[LeasedJob]:
-        """Take the jobs in flight from their handlers and stop these, as far as that is possible; return the jobs."""
+        """Take the jobs in flight from their handlers, and stop the handlers that can be stopped; return the jobs."""
         jobs = [job for job in self._in_flight.jobs() if self._in_flight.abandon(job)]
         if jobs:
             for job in jobs:
@@ -287,7 +287,7 @@ class Execution:
             current.set(job)  # of this task
             spec.read(job)
             outcome = await within_timeout(spec, self._wrapped_handler(spec), job)
-        except BaseException as error:  # noqa: BLE001 - CancelledError too: we cancelled it, after its job was abandoned
+        except BaseException as error:  # noqa: BLE001 - CancelledError too: of a job that was abandoned
             outcome = error
         self.finish(job, spec, outcome, began)
 
@@ -308,7 +308,7 @@ class Execution:
             current.set(None)
 
     def _cancelled_early(self, job: LeasedJob) -> None:
-        """A coroutine was cancelled before its first step; if we cancelled it, its job was abandoned before."""
+        """A coroutine was cancelled before its first step. If the worker cancelled it, its job was abandoned before."""
         self.finish(job, None, asyncio.CancelledError("cancelled before it began"))
 
     def _wrapped_handler(self, spec: HandlerSpec) -> Handler:
@@ -363,7 +363,7 @@ class Execution:
         self._slot_freed(None)
 
     def lose(self, job: LeasedJob) -> None:
-        """The lease of a job is lost. In the thread that extends leases, or that claims: neither waits for hooks and logs."""
+        """The lease of a job is lost. Called by the heartbeat and the fetcher, which do not wait for hooks and logs."""
         self._end_early(job, None, LeaseLost())
 
     def timeouts_every(self) -> float | None:

@@ -128,7 +128,7 @@ class Fetcher:
         self.wakeup.set()
 
     def freed(self, seconds: float | None) -> None:
-        """A slot is free. From any thread, after each job: it costs little unless the fetcher waits for a slot.
+        """A slot is free. Called after each job, from any thread: it costs little unless the fetcher waits for a slot.
 
         :param seconds: how long the handler took; None: it was not called.
         """
@@ -153,14 +153,14 @@ class Fetcher:
         room = self._room(free)
         if not room:
             self._hungry_at = self._slots - self._fewest
-            free = self._slots - self._in_flight.slots_in_use()  # a slot that was freed just before sets no wakeup
+            free = self._slots - self._in_flight.slots_in_use()  # a slot that was freed just before has set no wakeup
             room = self._room(free)
             if not room:
                 self._wait(self._longest)
                 return True
         self._hungry_at = -1
         if self._stopping.is_set():
-            return True  # the slot may be free because a job ended after stop(): that job was the last one
+            return True  # the slot is perhaps free because the last job ended after stop()
         if time.monotonic() >= self._limiter.refresh_at:
             self._limiter.refresh()
         if not self._limiter.unlimited:
@@ -183,19 +183,19 @@ class Fetcher:
 
     def _allowed(self, room: Mapping[str, int]) -> dict[str, int]:
         """What limits leave of the room."""
-        # Set before the limits are read: a job that ends from now on ends the wait.
+        # Before the limits are read: a job that ends from now on ends the wait.
         if self._limiter.limited:
             self._hungry_at = self._slots
         return {queue: places for queue, most in room.items() if (places := self._limiter.places(queue, most))}
 
     def _claim_all(self, promising: Mapping[str, int], room: Collection[str], left: int) -> bool:
-        """Claim from each of the ``promising`` queues its part; False: no job came, probably since a higher queue has due jobs.
+        """Claim its part from each of the ``promising`` queues; False: no job came, probably since a higher queue has due jobs.
 
         :param left: free slots, those for jobs that are claimed ahead included.
         """
         won = 0
         began = time.monotonic()
-        # Higher queues that are not claimed from in this round: they may have got jobs since the last poll.
+        # Higher queues that this round does not claim from: they may have got jobs since the last poll.
         unasked = [queue for queue in room if queue not in promising] if self._strict else []
         parts = self._order.split(promising, left) if len(promising) > 1 or not self._strict else promising
         guarded = refused = False
@@ -222,7 +222,7 @@ class Fetcher:
         return won > 0 or not guarded
 
     def _poll_is_due(self, room: Collection[str]) -> bool:
-        """Whether to poll: queues without jobs may have some now, and they are not all lower than those with jobs."""
+        """Whether to poll: queues that had no jobs may have jobs now, and one of them is higher than a queue with jobs."""
         since = time.monotonic() - self._polled_at
         if (self._claimed_since < POLL_AFTER and since < POLL_EVERY) or since < POLL_REST * self._poll_took:
             return False
@@ -258,7 +258,7 @@ class Fetcher:
 
     def _poll_queues(self, room: Mapping[str, int]) -> bool:
         """Read which queues have due jobs, and wait if none has."""
-        # Read before the poll: if no job was in hand then, no handler here can have enqueued one since.
+        # Before the poll: if no job was in hand then, no handler here can have enqueued a job since.
         idle = self._in_run.idle
         began = time.monotonic()
         waits = self._db.upcoming(room)
@@ -350,7 +350,7 @@ class Dispatch:
             self._execution.begin(assignments)
 
     def _begin_last(self, assignments: Sequence[Assignment], last: Sequence[LeasedJob]) -> None:
-        """Begin these jobs, of which some have their last attempt: each of those that may have killed a process begins alone."""
+        """Begin these jobs; those of ``last`` that may have killed a process begin alone."""
         suspects = self._isolation.suspects(last)
         self._execution.begin([assignment for assignment in assignments if assignment[0] not in suspects])
         if suspects:
@@ -358,7 +358,7 @@ class Dispatch:
             self._isolation.run(suspects, lambda job: self._execution.begin([(job, specs[job])]), self._drop_suspect)
 
     def _bury(self, job: LeasedJob, spec: HandlerSpec) -> None:
-        """All its attempts were used up before this one, by the limit of its handler."""
+        """By the limit of its handler, its attempts were used up before this one."""
         reason = f"no verdict after {spec.max_attempts} attempts: each worker vanished or overran its lease"
         reason += f"; last error: {job.last_error}" if job.last_error else ""
         self._execution.finish(job, spec, Dead(reason), reason=DeathReason.EXHAUSTED)

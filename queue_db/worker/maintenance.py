@@ -23,7 +23,7 @@ log = logging.getLogger("queue_db.worker")
 PeriodicTask = Callable[[], float]
 """Does its work and returns how many seconds to wait until its next run."""
 
-# Seconds until the next run of a task that has raised: the other tasks of the thread go on.
+# Seconds until the next run of a task that has raised.
 _AFTER_EXCEPTION = 5.0
 
 #: A task that has run for this many seconds waits for something, perhaps a lock: another thread goes on with the other tasks.
@@ -48,7 +48,7 @@ SWEEP_LIMIT = 10_000
 #: The most dead jobs of a queue deleted at a time.
 PRUNE_DEAD_LIMIT = 1000
 
-#: Seconds until the next run of a task that has deleted a part only, so that other tasks run too.
+#: Seconds until the next run of a task that has more to do: other tasks run in between.
 AGAIN = 0.1
 
 

@@ -1,4 +1,4 @@
-"""When a worker claims, from which of its queues first, and how many jobs of each."""
+"""The order of claims: which queue comes first, how many jobs of each, and when the next claim goes out."""
 
 from __future__ import annotations
 
@@ -65,9 +65,8 @@ _MOSTLY = 0.75
 class FetchPacing:
     """Lets the claim after one that filled all slots wait until its jobs have ended: ten jobs cost a claim little more than one.
 
-    It waits only while most handlers end within that wait; those that take :data:`LONGEST` or more never make it wait. The
-    fetcher's thread claims and waits, any thread reports handlers. Two reports at the same moment may count as one, which does no
-    harm.
+    It waits only while most handlers end within that wait, so never for handlers that take :data:`LONGEST` or more. The fetcher's
+    thread claims and waits, any thread reports handlers. If two reports at the same moment count as one, that does no harm.
 
     :param in_hand: how many jobs are in hand.
     """
@@ -85,7 +84,11 @@ class FetchPacing:
         self._wakes: SimpleQueue[None] = SimpleQueue()
 
     def claimed(self, seconds: float, before: int, came: int) -> None:
-        """A claim has taken so long and filled all slots by the jobs that ``came``; ``before`` it so many jobs were in hand."""
+        """A claim of so many seconds has filled all slots.
+
+        :param before: jobs in hand before it.
+        :param came: jobs that it brought.
+        """
         self._longest = min(2 * seconds, LONGEST)
         self._before = before
         self._several = came > 1

@@ -1,8 +1,7 @@
 """Child processes, and the supervisor of ``--processes``.
 
-How each child is started and signalled, its pipe, its end within a deadline, and its exit status in words: for the supervisor, for
-the pool of ``executor="process"`` and for ``--exec``. The supervisor starts worker processes, forwards signals, replaces those that
-die and returns their jobs.
+A child is started, signalled and ended within a deadline in one way for the supervisor, for the pool of ``executor="process"`` and
+for ``--exec``. The supervisor starts worker processes, forwards signals to them, replaces those that die and returns their jobs.
 """
 
 from __future__ import annotations
@@ -169,11 +168,11 @@ class ParentPipe:
         gone()
 
 
-#: Seconds until a process that died is replaced: first, longest. Not longer: a job that ends its process at each attempt takes one
-#: process after the other, and all other jobs wait meanwhile.
+#: Seconds until a process that died is replaced: first, longest. Short, since a job that ends its process at each attempt takes one
+#: process after the other, and the other jobs wait meanwhile.
 RESTART = (0.1, 5.0)
 
-#: The same after a process that could not start, although others did.
+#: The same after a process that could not start, although others have started.
 RESTART_AFTER_FAILED_START = (1.0, 30.0)
 
 #: A process that lives for this many seconds makes the pause before its replacement short again.
@@ -239,8 +238,8 @@ class _Slot:
     pause_after_failed_start: Pause = field(default_factory=lambda: Pause(*RESTART_AFTER_FAILED_START))
     #: When a process that died is replaced; None: the process has not exited.
     restart_at: float | None = None
-    #: Returns the jobs of the last process. Its replacement starts afterwards and finds them: with ``--until-empty`` it ends when
-    #: nothing is due.
+    #: Returns the jobs of the last process. The replacement starts afterwards, so that it finds them: with ``--until-empty`` it
+    #: ends when nothing is due.
     returning: threading.Thread | None = None
     #: The exit status of the last process, which is not replaced.
     exit_status: int | None = None

@@ -87,8 +87,8 @@ class Registration:
         self._outage = outage or Activity()
         self._retry = Pause(*retry)
         self._refused = False
-        #: Set when the row is written, or cannot be written: then the worker may claim. A worker that was killed before would leave
-        #: its jobs to their leases, since the others find them by the row.
+        #: Set when the row is written, or cannot be written: then the worker may claim. Others rescue the jobs of a killed worker
+        #: by its row; without the row the jobs would wait until their leases end.
         self.decided = threading.Event()
         self._core = db.core
         self._queues = json.dumps(dict(queues))
@@ -132,7 +132,7 @@ class Registration:
             self.deregister()
 
     def _refuse(self, what: str, error: QueueDBError) -> None:
-        """The database refuses what a retry does not cure: logged and counted once. One that is closed refuses nothing."""
+        """The database refuses something that a retry does not cure: log and count it once, unless it is only closed."""
         if self._refused or self._core.database.closed:
             return
         self._refused = True
@@ -164,7 +164,7 @@ class Registration:
                 level = logging.WARNING if count else logging.DEBUG  # its supervisor may have been faster
                 log.log(level, "process %d of this machine is dead: returned its %d jobs and spans", row.pid, count)
                 rescued += count
-            # Last: the first worker of a machine after hours without one must find the rows of those before it.
+            # Last: after hours without a worker, the first one of a machine must find the rows of the workers before it.
             self._core.run(ONCE, worker_registry.deregister_unseen, round(_DELETE_AFTER * 1e6))
         except TransientStorageError as error:
             self._outage.failed_rarely("returning the jobs of dead processes of this machine", error)

@@ -282,9 +282,9 @@ class Run:
         worker, ran = self.worker, time.monotonic() - self._began
         with self.lock:
             counts = {name: number for name, number in asdict(worker.summary).items() if name != "signal"}
-        told = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number) or "no jobs"
+        text = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number) or "no jobs"
         fields = {"worker": worker.db.worker, "why": self._why, "uptime": round(ran, 3), **counts}
-        log.info("stopped working on %s after %.1f s (%s): %s", worker.options.names, ran, self._why, told, extra=fields)
+        log.info("stopped working on %s after %.1f s (%s): %s", worker.options.names, ran, self._why, text, extra=fields)
 
     def _release_unstarted(self) -> None:
         """Release the jobs that wait for a slot: other workers need not wait for the handlers before them."""
