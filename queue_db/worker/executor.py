@@ -115,19 +115,13 @@ class Threads:
 class Loop:
     """Calls coroutines, all on one event loop in a thread of its own.
 
-    :param work: ends the job, also when it is cancelled; raises nothing.
-    :param cancelled_early: ends a job whose coroutine was cancelled before its first step: ``work`` did not run.
+    :param work: ends the job, also when it is cancelled, or does not begin since it is no longer in flight; raises nothing.
     """
 
-    def __init__(
-        self,
-        work: Callable[[LeasedJob, HandlerSpec], Coroutine[Any, Any, None]],
-        cancelled_early: Callable[[LeasedJob], None],
-        name: str,
-    ) -> None:
+    def __init__(self, work: Callable[[LeasedJob, HandlerSpec], Coroutine[Any, Any, None]], name: str) -> None:
         self._work = work
-        self._cancelled_early = cancelled_early
-        self._tasks: dict[LeasedJob, asyncio.Task[Any]] = {}
+        # Of coroutines that have begun.
+        self._tasks: dict[LeasedJob, asyncio.Task[Any] | None] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=f"queue_db event loop of {name}", daemon=True)
         self._thread.start()
@@ -137,20 +131,12 @@ class Loop:
         self._loop.call_soon_threadsafe(self._begin, list(assignments))
 
     def cancel(self, job: LeasedJob) -> None:
-        """Cancel the coroutine of this job."""
+        """Cancel the coroutine of this job, if it has begun."""
         self._loop.call_soon_threadsafe(self._cancel, job)
 
     def call(self, job: LeasedJob, coroutine: Coroutine[Any, Any, object]) -> object:
         """Run a coroutine and wait for it, from a thread without the loop; :meth:`cancel` cancels it."""
         return asyncio.run_coroutine_threadsafe(self._noted(job, coroutine), self._loop).result()
-
-    async def _noted(self, job: LeasedJob, coroutine: Coroutine[Any, Any, object]) -> object:
-        task = self._loop.create_task(coroutine)
-        self._tasks[job] = task
-        try:
-            return await task
-        finally:
-            del self._tasks[job]
 
     def close(self) -> None:
         """Cancel the running coroutines and end the loop."""
@@ -159,14 +145,14 @@ class Loop:
 
     def _begin(self, assignments: list[Assignment]) -> None:
         for job, spec in assignments:
-            task = self._loop.create_task(self._work(job, spec))
-            self._tasks[job] = task
-            task.add_done_callback(partial(self._ended, job))
+            self._loop.create_task(self._noted(job, self._work(job, spec)))
 
-    def _ended(self, job: LeasedJob, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(job, None)
-        if task.cancelled():
-            self._cancelled_early(job)
+    async def _noted(self, job: LeasedJob, coroutine: Coroutine[Any, Any, object]) -> object:
+        self._tasks[job] = asyncio.current_task()
+        try:
+            return await coroutine
+        finally:
+            del self._tasks[job]
 
     def _cancel(self, job: LeasedJob) -> None:
         task = self._tasks.get(job)
@@ -175,7 +161,8 @@ class Loop:
 
     def _end(self) -> None:
         for task in list(self._tasks.values()):
-            task.cancel()
+            if task is not None:
+                task.cancel()
         self._loop.call_soon(self._loop.stop)
 
     def _run(self) -> None:
@@ -218,7 +205,7 @@ class Execution:
         if not all(spec.asynchronous for spec in specs):
             self._threads = Threads(worker.options.shares.total, self._call, worker.options.names, worker.options.shares.urgency())
         if any(spec.asynchronous for spec in specs):
-            self._loop = Loop(self._await, self._cancelled_early, worker.options.names)
+            self._loop = Loop(self._await, worker.options.names)
 
     def begin(self, assignments: Sequence[Assignment]) -> None:
         """Call the handlers of these jobs as soon as slots are free."""
@@ -279,7 +266,8 @@ class Execution:
         outcome: object
         began: float | None = None
         try:
-            if not self.lease_check.valid(job) and not await asyncio.to_thread(self.lease_check.wait_until_valid, job):
+            check = self.lease_check
+            if not check.valid(job) and not (job in self._in_flight and await asyncio.to_thread(check.wait_until_valid, job)):
                 self.returned(job)
                 return
             self._results.started(job)
@@ -306,10 +294,6 @@ class Execution:
             return error
         finally:
             current.set(None)
-
-    def _cancelled_early(self, job: LeasedJob) -> None:
-        """A coroutine was cancelled before its first step. If the worker cancelled it, its job was abandoned before."""
-        self.finish(job, None, asyncio.CancelledError("cancelled before it began"))
 
     def _wrapped_handler(self, spec: HandlerSpec) -> Handler:
         """The handler with the wrappers around it."""

@@ -73,7 +73,6 @@ class Fetcher:
         # Queues whose last claim got all that it asked for: the next claim probably gets jobs too.
         self._promising: set[str] = set()
         self._order = FairOrder(list(limits.queues), limits.weights)
-        self._strict = limits.weights is None
         self._rank = {queue: rank for rank, queue in enumerate(limits.queues)}
         self._polled_at = self._poll_took = 0.0
         self._claimed_since = 0  # jobs since the last poll
@@ -196,8 +195,8 @@ class Fetcher:
         won = 0
         began = time.monotonic()
         # Higher queues that this round does not claim from: they may have got jobs since the last poll.
-        unasked = [queue for queue in room if queue not in promising] if self._strict else []
-        parts = self._order.split(promising, left) if len(promising) > 1 or not self._strict else promising
+        unasked = [queue for queue in room if queue not in promising] if self._order.strict else []
+        parts = self._order.split(promising, left) if len(promising) > 1 or not self._order.strict else promising
         guarded = refused = False
         for queue, most in parts.items():
             wanted = min(most, left - won, MAX_CLAIM)
@@ -211,7 +210,7 @@ class Fetcher:
                 refused = True
                 # Other workers use what the limit allows, and may have claimed the last job: poll before the next claim.
                 self._promising.discard(queue)
-            if not self._strict:
+            if not self._order.strict:
                 self._order.came(queue, most, came)
             won += came
         if won == left and not self._limits.ahead:
@@ -227,7 +226,7 @@ class Fetcher:
         if (self._claimed_since < POLL_AFTER and since < POLL_EVERY) or since < POLL_REST * self._poll_took:
             return False
         others = [queue for queue in room if queue not in self._promising]
-        if not self._strict:
+        if not self._order.strict:
             return bool(others)
         last = max(self._rank[queue] for queue in self._promising if queue in room)
         return any(self._rank[queue] < last for queue in others)
@@ -246,7 +245,7 @@ class Fetcher:
         came = len(jobs)
         self._claimed_since += came
         if came < wanted:
-            if self._strict or not jobs:
+            if self._order.strict or not jobs:
                 self._promising.discard(queue)
             self._limiter.refund(queue, wanted - came)
         if jobs:

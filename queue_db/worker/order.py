@@ -21,13 +21,10 @@ class FairOrder:
     def __init__(self, queues: Sequence[str], weights: Mapping[str, int] | None) -> None:
         self._queues = list(queues)
         self._weights = weights
+        #: Whether no job of a queue may be claimed while one is due in a queue before it.
+        self.strict = weights is None
         self._clocks = dict.fromkeys(self._queues, 0.0)
         self._now = 0.0
-
-    @property
-    def strict(self) -> bool:
-        """Whether no job of a queue may be claimed while one is due in a queue before it."""
-        return self._weights is None
 
     def split(self, room: Mapping[str, int], free: int) -> dict[str, int]:
         """How many of the next ``free`` jobs to claim from each queue in ``room``, in the order of the claims."""
