@@ -57,7 +57,7 @@ def drain(worker: Worker, *, raises: bool = True) -> list[LeasedJob]:
         done.append(job)
         spec, outcome, reason, error = _call(worker, job)
         keep = worker.options.keep if spec is None or spec.keep is None else spec.keep
-        settle(JobResult(job, spec, outcome, None, keep=keep, reason=reason))
+        settle(JobResult(job, spec, outcome, keep=keep, reason=reason))
         if raises and error is not None:
             raise error
     return done

@@ -27,6 +27,7 @@ from queue_db.queue import Queue
 from queue_db.worker.handlers import HandlerSpec
 from queue_db.worker.leases import queue_of
 from queue_db.worker.logs import Activity, about
+from queue_db.worker.options import Options
 from queue_db.worker.process_main import LostResult
 
 log = logging.getLogger("queue_db.worker")
@@ -53,6 +54,13 @@ class Unknown(NamedTuple):
     grace: float
 
 
+def unknown_kind(error: UnknownKindError, options: Options) -> tuple[Dead | Unknown, DeathReason | None]:
+    """The outcome of a job of a kind without a handler, by the options of the worker, and why the job is dead if it is."""
+    if options.unknown == "dead" or options.at_most_once:
+        return Dead(f"parked: {error}"), DeathReason.UNKNOWN_KIND
+    return Unknown(error, options.unknown_grace), None
+
+
 class LeaseLost(NamedTuple):
     """The outcome of a job in flight whose lease was lost: there is nothing to settle."""
 
@@ -68,7 +76,6 @@ class JobResult(NamedTuple):
     spec: HandlerSpec | None
     #: What the handler returned or raised.
     outcome: object
-    pending: PendingJob
     #: How long it ran, seconds; None: it was not called.
     seconds: float | None = None
     #: Seconds for which the job is kept if it is completed; None or 0: not at all.
@@ -77,6 +84,8 @@ class JobResult(NamedTuple):
     reason: DeathReason | None = None
     #: What the handler returned, encoded, if it is kept.
     result: str | None = None
+    #: What the completer removes when the result is reported.
+    pending: PendingJob | None = None
 
 
 Verb = Callable[[Sequence[JobResult]], list[Verdict]]
@@ -108,7 +117,7 @@ class Completer:
         self._results: SimpleQueue[JobResult | None] = SimpleQueue()
         #: Jobs whose results are announced or not reported yet. A thread adds a job here before it takes it out of those in flight,
         #: so that the job is always in one of the two; it removes the job again if another thread has taken it.
-        self.pending: dict[PendingJob, None] = {}
+        self.pending: dict[PendingJob | None, None] = {}
         #: Report this result soon.
         self.put: Callable[[JobResult], None] = self._results.put
         self._closing = threading.Event()

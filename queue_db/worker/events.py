@@ -160,7 +160,7 @@ class Results:
         """Return unfinished jobs to their queues; at most once they are lost."""
         if self._worker.options.at_most_once:
             for job in jobs:
-                self.ended_at_most_once(JobResult(job, None, _NOT_RUN, object(), reason=DeathReason.EXHAUSTED))
+                self.ended_at_most_once(JobResult(job, None, _NOT_RUN, reason=DeathReason.EXHAUSTED))
             return
         released = 0
         for queue in {job.queue for job in jobs}:
@@ -178,7 +178,7 @@ class Results:
     def _released(self, job: LeasedJob, verdict: Verdict | None) -> None:
         if verdict is Verdict.LOST and job.settled:
             # By its handler, which still runs.
-            self.settled(JobResult(job, None, None, object()), verdict)
+            self.settled(JobResult(job, None, None), verdict)
             return
         event = EventType.RELEASED if verdict else EventType.LOST
         self._count(event)

@@ -327,7 +327,7 @@ class Execution:
         if self._in_flight.remove(job):
             keep = self._keep if spec is None or spec.keep is None else spec.keep
             verb = job.settled_by  # read before the report, which settles the job
-            done = JobResult(job, spec, outcome, pending, seconds, keep, reason)
+            done = JobResult(job, spec, outcome, seconds, keep, reason, pending=pending)
             if self._hooks:
                 self._results.ended(done)
             self._put(done)
@@ -375,7 +375,7 @@ class Execution:
                 return False
             job.ran = seconds
             self.cancel(job)
-            done = JobResult(job, spec, outcome, pending)
+            done = JobResult(job, spec, outcome, pending=pending)
             if self._hooks:
                 self._results.ended(done)
             self._put(done)

@@ -20,7 +20,7 @@ from queue_db.notifications.wakeup import Wakeup
 from queue_db.outcomes import Dead
 from queue_db.store.wakeups import cancelled_in
 from queue_db.verbs.claim import MAX_CLAIM
-from queue_db.worker.completer import Unknown
+from queue_db.worker.completer import unknown_kind
 from queue_db.worker.executor import Assignment
 from queue_db.worker.isolation import PoisonIsolation
 from queue_db.worker.leases import queue_of
@@ -364,15 +364,13 @@ class Dispatch:
 
     def _settle_unknown(self, job: LeasedJob) -> None:
         """There is no handler for its kind."""
-        options, error = self._options, UnknownKindError(job.kind, self._run.worker.handlers.kinds())
-        if self._at_most_once or options.unknown == "dead":
-            self._execution.finish(job, None, Dead(f"parked: {error}"), reason=DeathReason.UNKNOWN_KIND)
-            return
-        if job.kind not in self._unknown and len(self._unknown) < _MOST_KINDS:
+        error = UnknownKindError(job.kind, self._run.worker.handlers.kinds())
+        outcome, reason = unknown_kind(error, self._options)
+        if reason is None and job.kind not in self._unknown and len(self._unknown) < _MOST_KINDS:
             self._unknown.add(job.kind)
             message = "%s; its jobs wait for a worker that has one, and are dead after %g s"
-            log.warning(message, error, options.unknown_grace, extra=about(job))
-        self._execution.finish(job, None, Unknown(error, options.unknown_grace))
+            log.warning(message, error, self._options.unknown_grace, extra=about(job))
+        self._execution.finish(job, None, outcome, reason=reason)
 
     def _drop_suspect(self, job: LeasedJob) -> None:
         """Release a job that waited to run alone and does not begin: its lease is lost, or the worker stops."""

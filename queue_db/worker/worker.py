@@ -21,7 +21,7 @@ from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.slices import slots
 from queue_db.verbs.settle import UNKNOWN_GRACE
 from queue_db.worker.events import Hook, Summary
-from queue_db.worker.handlers import Executor, Handler, Handlers, Wrapper, check_runs
+from queue_db.worker.handlers import Executor, Handler, Handlers, HandlerSpec, Wrapper, check_runs
 from queue_db.worker.options import Mode, Options, UnknownKinds, WorkerOptions
 from queue_db.worker.process_main import JobSnapshot
 from queue_db.worker.run import Run
@@ -201,8 +201,7 @@ class Worker:
 
         def add(function: Any) -> Any:
             model = None if schema is None else Schema(schema)
-            options: dict[str, Any] = {"max_attempts": max_attempts, "backoff": backoff, "timeout": timeout, "keep": keep}
-            self.handlers.add(kind, function, schema=model, executor=executor, **options)
+            self.handlers.add(kind, HandlerSpec(function, max_attempts, backoff, timeout, model, keep), executor)
             if model is not None and kind is not None:
                 self.db.schemas[kind] = model
             return function

@@ -18,7 +18,7 @@ from queue_db.model import DeathReason, Verdict
 from queue_db.notifications.deaths import Death
 from queue_db.outcomes import Dead
 from queue_db.verbs.settle import error_text
-from queue_db.worker.completer import JobResult, LeaseLost, PendingJob, Unknown, is_last, reason_of
+from queue_db.worker.completer import JobResult, LeaseLost, is_last, reason_of, unknown_kind
 from queue_db.worker.events import log_failure
 from queue_db.worker.handlers import HandlerSpec, timeout_error
 from queue_db.worker.logs import Activity
@@ -37,9 +37,6 @@ REPORT_FOR = 600.0
 
 # A call of a handler: since when, by ``time.monotonic``.
 _Call = tuple[LeasedJob, HandlerSpec, float]
-
-# The results of messages are settled together: nothing waits for a single one.
-_TICKET: PendingJob = object()
 
 
 class Released(NamedTuple):
@@ -108,7 +105,7 @@ class SpanWork:
         outcome, reason = self._slots.run.execution.call(job, handling), None
         if outcome is not None and outcome is job.misfit:
             outcome, reason = Dead(f"parked: {outcome}"), DeathReason.PAYLOAD
-        done = JobResult(job, handling, outcome, _TICKET, time.monotonic() - now, None, reason)
+        done = JobResult(job, handling, outcome, time.monotonic() - now, reason=reason)
         if self.results.setdefault(job.id, done) is not done:
             log.warning("%r: the handler ended after its span was lost or released; the result does not count", job)
             return False
@@ -169,7 +166,7 @@ class SpanWork:
     def _decide(self, call: _Call, outcome: object) -> bool:
         """Take the message of a call from its handler, with this result; False: it has one."""
         job, handling, began = call
-        done = JobResult(job, handling, outcome, _TICKET, time.monotonic() - began)
+        done = JobResult(job, handling, outcome, time.monotonic() - began)
         if self.results.setdefault(job.id, done) is not done:
             return False
         self.abandoned_since = time.monotonic()
@@ -275,9 +272,8 @@ class SpanWork:
         try:
             return worker.handlers.of(job)
         except UnknownKindError as error:
-            if worker.options.unknown == "dead":
-                return JobResult(job, None, Dead(f"parked: {error}"), object(), reason=DeathReason.UNKNOWN_KIND)
-            return JobResult(job, None, Unknown(error, worker.options.unknown_grace), object())
+            outcome, reason = unknown_kind(error, worker.options)
+            return JobResult(job, None, outcome, reason=reason)
 
     def _settled(self, outcomes: Sequence[tuple[JobResult, str, Failure | None]], verdict: Verdict | None) -> None:
         """Count and report results of messages, each with its verb and the job that the message becomes."""
