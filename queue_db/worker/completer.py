@@ -309,7 +309,7 @@ def _wrong_seconds(outcome: Snooze | Retry) -> Exception | None:
     try:
         arguments.seconds(f"{type(outcome).__name__}.seconds", 0 if outcome.seconds is None else outcome.seconds)
     except Exception as error:  # noqa: BLE001 - whatever a handler returns fails its own job only
-        return error.with_traceback(None)  # ours: no help to the author of the handler
+        return error.with_traceback(None)  # the traceback would show this package only
     return None
 
 

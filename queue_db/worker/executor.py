@@ -410,5 +410,5 @@ async def within_timeout(spec: HandlerSpec, function: Handler, job: LeasedJob) -
             return checked(await function(job))
     except TimeoutError:
         if clock.expired():
-            return timeout_error(spec)  # not raised: its traceback would be ours
+            return timeout_error(spec)  # not raised: its traceback would show this package only
         raise

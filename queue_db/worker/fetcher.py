@@ -164,12 +164,11 @@ class Fetcher:
             self._limiter.refresh()
         if not self._limiter.unlimited:
             room = self._allowed(room)
-        return self._fetch(room, free) if room else self._wait_for_limits()
-
-    def _fetch(self, room: Mapping[str, int], free: int) -> bool:
-        """Claim, or poll; False: there is nothing more to do."""
+        if not room:
+            return self._wait_for_limits()
         promising = {queue: places for queue, places in room.items() if queue in self._promising}
-        if not promising or (len(promising) < len(room) and self._poll_is_due(room)) or not self._claim_all(promising, room, free):
+        poll = not promising or (len(promising) < len(room) and self._poll_is_due(room))
+        if poll or not self._claim_all(promising, room, free):
             return self._poll_queues(room)
         return True
 

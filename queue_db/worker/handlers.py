@@ -154,7 +154,7 @@ class Handlers:
 
 
 def check_runs(what: str, function: Handler | Wrapper) -> None:
-    """A function whose code runs when it is called, or awaited.
+    """Check that the code of a function runs when it is called, or awaited.
 
     :raises ArgumentError: it is a class, or a generator function.
     """

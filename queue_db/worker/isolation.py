@@ -1,4 +1,4 @@
-"""Isolation of last attempts: a job whose previous attempt was not settled runs its last one alone in its worker.
+"""Isolation of last attempts: if the previous attempt of a job was not settled, its last attempt runs alone in its worker.
 
 When a process dies, an attempt is counted for each of its jobs, since any of them may have killed it. So a job that kills its
 process would take others to the dead table, which were only claimed together with it. A last attempt that runs alone tells them

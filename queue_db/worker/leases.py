@@ -153,7 +153,7 @@ def queue_of(job: LeasedJob) -> Queue:
 CHECK_EVERY = 1.0
 CHECK_AGAIN = 0.2
 
-#: A job whose lease was last checked longer ago than this, seconds, does not begin: it waits for a check.
+#: If the last check of leases is more seconds ago than this, a job does not begin: it waits for the next check.
 VALID_FOR = 2.0
 
 

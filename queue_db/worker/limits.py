@@ -27,7 +27,7 @@ CONCURRENCY = 10
 #: Slots at most, of each queue and of the worker.
 MOST_SLOTS = 1000
 
-# Without a call of a function of ours: it is asked for each job.
+# Without a function in Python: it is called for each job.
 _PRIORITY: Callable[[LeasedJob], int] = attrgetter("_row.priority")
 
 
@@ -52,7 +52,7 @@ class ConcurrencyLimits:
         return self.total + self.ahead
 
     def urgency(self) -> Callable[[LeasedJob], tuple[int, int] | int]:
-        """A key for the jobs in hand; the lowest begins first: by queue and priority, with weights in the order of the claims."""
+        """A key for the jobs in hand, by queue and priority: the lowest begins first; with weights in order of the claims."""
         if self.weights is not None:
             return lambda job: 0
         if len(self.queues) == 1:
@@ -108,7 +108,7 @@ _LEASES = 2
 # throughput, and a burst of this size does not show.
 _AHEAD = 0.05
 
-#: Seconds until a worker whose share is smaller than it needs asks for more: first, longest.
+#: Seconds until a worker asks again for a larger share: first, longest.
 ASK_AGAIN = (0.02, 0.25)
 
 _NUMBERS = itertools.count(1)
@@ -159,7 +159,7 @@ class RateLimiter:
         self._name = own_name(db, next(_NUMBERS))
         #: When :meth:`refresh` reads the controls again, by ``time.monotonic``.
         self.refresh_at = 0.0
-        #: Whether no queue was paused or limited when that was read last: then the other methods need not be asked.
+        #: Whether no queue was paused or limited at the last refresh: then the other methods need not be called.
         self.unlimited = False
 
     def refresh(self) -> None:
@@ -191,7 +191,7 @@ class RateLimiter:
         return self._of[queue].controls.paused
 
     def places(self, queue: str, room: int) -> int:
-        """How many jobs of this queue a claim may ask for, of ``room``: 0 while it is paused or at its limits."""
+        """How many of ``room`` jobs a claim from this queue may ask for: 0 while the queue is paused or at its limits."""
         limits = self._of[queue]
         limits.try_again = None
         if limits.controls.paused:
@@ -212,7 +212,7 @@ class RateLimiter:
 
     @property
     def limited(self) -> bool:
-        """Whether the end of a job may let another one of its queue begin."""
+        """Whether this worker has a share of a limit: then the end of a job may let another job of its queue begin."""
         return any(limits.share is not None for limits in self._of.values())
 
     def wait(self) -> float:

@@ -134,7 +134,7 @@ class Outages:
 
 
 class Activity:
-    """The failures of one thread, or of one slot for feeds: there the heartbeat, a timeout and the end of the run report too."""
+    """The failures of one thread; or of one slot for feeds, where the heartbeat, timeouts and the end of the run report too."""
 
     def __init__(self, outages: Outages | None = None) -> None:
         self._outages = outages or Outages()
@@ -156,7 +156,7 @@ class Activity:
     def failed_rarely(self, what: str, error: BaseException) -> None:
         """Log that ``what`` failed, unless an outage is logged already, or the same failure was logged within :data:`REPEAT`.
 
-        For what runs rarely: it does not belong to an outage, whose end others see earlier.
+        For tasks that run rarely: they would report the end of an outage too late.
         """
         if self._over:
             log.debug("%s was interrupted by the end of the worker: %s", what, error)

@@ -12,7 +12,7 @@ _CREDIT = 20.0
 
 
 class FairOrder:
-    """Shares of jobs by weight: after any number of jobs each queue is within one job of its share, while all have jobs.
+    """Shares of jobs by weight: while all queues have jobs, each is within one job of its share after any number of jobs.
 
     Each queue has a clock that advances by ``1/weight`` for each of its jobs. The next job comes from the queue whose clock is
     furthest behind. Without weights the order is strict.
@@ -51,7 +51,7 @@ class FairOrder:
             self._clocks[queue] -= (wanted - number) / self._weights[queue]
 
 
-#: Seconds; a claim waits for slots no longer than this after the last one, and no longer than twice the time that one took.
+#: Seconds for which a claim waits for slots at most; also at most twice the duration of the last claim.
 LONGEST = 0.0025
 
 # Each handler changes the share of short ones by this part of the difference; claims wait while the share is above _MOSTLY.
@@ -74,10 +74,10 @@ class FetchPacing:
         self._short = 0.0  # the share of short handlers
         #: Until when :meth:`wait` waits, by ``time.monotonic``; 0: not at all.
         self.until = 0.0
-        # When at most this many jobs are in hand, those of the last claim have ended. -1: no claim waits for that.
+        # When at most this many jobs are in hand, those of the last claim have ended.
         self._before = 0
         self._several = False  # whether the last claim brought more than one job
-        self._wake_at = -1
+        self._wake_at = -1  # the same while the fetcher waits for that; otherwise -1
         self._wakes: SimpleQueue[None] = SimpleQueue()
 
     def claimed(self, seconds: float, before: int, came: int) -> None:
@@ -102,7 +102,7 @@ class FetchPacing:
             self._wake_at = -1
             self._wakes.put(None)
             if self._several:
-                # Lets the fetcher run at once: the claim goes out while this thread still ends its job. For one job it costs more.
+                # Lets the fetcher run at once: the claim goes out while this thread ends its job. Not worth it for a single job.
                 time.sleep(0)
 
     def wait(self) -> None:

@@ -145,7 +145,7 @@ class ParentPipe:
 
     @classmethod
     def from_environment(cls, environment: MutableMapping[str, str]) -> Self | None:
-        """The pipe that the environment names; the variable is removed. None: this process has no parent of ours."""
+        """The pipe that the environment names; the variable is removed. None: this process was not started by this package."""
         number = environment.pop(PARENT_PIPE, "")
         with suppress(ValueError, OSError):
             if stat.S_ISSOCK(os.fstat(int(number)).st_mode):
@@ -157,15 +157,15 @@ class ParentPipe:
         with self._sending, suppress(OSError):
             self._pipe.send_bytes(message)
 
-    def listen(self, received: Callable[[bytes], None], gone: Callable[[], None]) -> None:
-        """Call ``received`` with each message of the parent, and ``gone`` when the parent is dead, both from another thread."""
-        threading.Thread(target=self._listen, args=(received, gone), name="queue_db parent", daemon=True).start()
+    def listen(self, received: Callable[[bytes], None], died: Callable[[], None]) -> None:
+        """Call ``received`` with each message of the parent, and ``died`` when the parent is dead, both from another thread."""
+        threading.Thread(target=self._listen, args=(received, died), name="queue_db parent", daemon=True).start()
 
-    def _listen(self, received: Callable[[bytes], None], gone: Callable[[], None]) -> None:
+    def _listen(self, received: Callable[[bytes], None], died: Callable[[], None]) -> None:
         with suppress(EOFError, OSError):
             while True:
                 received(self._pipe.recv_bytes())
-        gone()
+        died()
 
 
 #: Seconds until a process that died is replaced: first, longest. Short, since a job that ends its process at each attempt takes one
@@ -205,9 +205,9 @@ class SupervisorLink(ParentPipe):
         """The process ends and has no job in hand."""
         self.send(_ENDED)
 
-    def watch(self, gone: Callable[[], None]) -> None:
-        """Call ``gone`` from another thread when the supervisor is dead."""
-        self.listen(lambda message: None, gone)
+    def watch(self, died: Callable[[], None]) -> None:
+        """Call ``died`` from another thread when the supervisor is dead."""
+        self.listen(lambda message: None, died)
 
 
 class _WorkerProcess(PipedProcess):

@@ -1,4 +1,4 @@
-"""The row of a worker in the table ``workers``, and the rescue of jobs and spans whose process on this machine is dead."""
+"""The row of a worker in the table ``workers``, and the rescue of the jobs and spans of dead processes of this machine."""
 
 from __future__ import annotations
 

@@ -43,14 +43,14 @@ _RESULTS = 10.0
 # How long it then waits for the threads of periodic tasks, all together, seconds.
 _HELPERS = 2.0
 
-# Seconds between two reads of the commands. Mostly a command ends the wait; but a signal right after SIGCONT may go to any thread,
-# and Python's signal handlers wait for the main thread to wake up.
+# Longest wait for a command, seconds. A signal right after SIGCONT may go to any thread, and Python calls its handler only when the
+# main thread wakes up.
 _COMMANDS = 0.5
 
 # Seconds between two checks whether all results are reported.
 _REPORTED = 0.005
 
-#: A handler is stuck when its job was abandoned this many seconds ago: a coroutine or a process that is stopped ends before.
+#: A handler is stuck when its job was abandoned this many seconds ago. Coroutines and processes end before, since they are stopped.
 STUCK_AFTER = 5.0
 
 # Seconds between two counts of the handlers that are stuck.
@@ -124,7 +124,7 @@ class Run:
         self._fetching = self.thread("fetcher", self._claim, until_empty)
 
     def _leases(self) -> list[tuple[float, PeriodicTask]]:
-        """What keeps leases. In a thread and with a connection of its own: maintenance may wait for locks, longer than a lease."""
+        """The tasks of the heartbeat. It has its own thread and connection: maintenance may wait for locks, longer than a lease."""
         lease = self.worker.options.lease
         if self.worker.options.at_most_once:
             return []
@@ -139,7 +139,7 @@ class Run:
         log.info("working on %s", text, extra=fields)
 
     def _tasks(self) -> list[tuple[float, PeriodicTask]]:
-        """What runs now and then and may wait for locks, in the order of the first runs. The first claim waits for the report."""
+        """The tasks of maintenance, in the order of their first runs. The first claim waits for the report."""
         db, options = self.worker.db, self.worker.options
         tasks: list[tuple[float, PeriodicTask]] = [(0.0, self._registration.report)]
         if not options.at_most_once:
@@ -170,8 +170,8 @@ class Run:
     def watch(self) -> None:
         """Obey commands until the fetcher has ended and all results are reported, or the grace time of a stop is over.
 
-        Between commands it fails handlers whose timeouts are over, and sees that no periodic task waits for another: this thread
-        itself waits for no lock and no database here.
+        Between commands it fails handlers whose timeouts are over, and starts another thread for maintenance if a task takes long.
+        So this thread must not wait for a lock or for the database here.
         """
         deadline = math.inf
         ending = False
@@ -179,7 +179,7 @@ class Run:
         pause = _COMMANDS if timeouts_every is None else min(_COMMANDS, timeouts_every)
         while not (ending and self.idle):
             self._look_after(timeouts=timeouts_every is not None)
-            # No command follows the last report, which takes a moment, or as long as the database does not answer.
+            # No command tells of the last report.
             longest = _REPORTED if ending and not self.in_flight else pause
             try:
                 command = self._commands.get(timeout=max(0.0, min(longest, deadline - time.monotonic())))
@@ -212,7 +212,7 @@ class Run:
     def _stop(self, command: Stop) -> float:
         """Stop claiming; return the grace time, seconds."""
         first = not self.stopping.is_set()
-        # Before the log line: a program that reads it may let the handlers go on.
+        # Before the log line: a program that waits for the line may let the handlers go on.
         self.fetcher.stop()
         self._registration.decided.set()
         for other in self.others:
@@ -304,7 +304,7 @@ class Run:
             if self.stopping.is_set():
                 return
             if until_empty and self.worker.options.schedules:
-                # Before the first look: jobs of schedules that are due belong to what is to be done.
+                # Before the first claim: the jobs of schedules that are due belong to this run.
                 enqueue_scheduled(self.worker.db, RETRY, self.activity())()
             for other in self.others:
                 other.start(until_empty=until_empty)

@@ -33,7 +33,7 @@ _END = 5.0
 
 
 def open_cursors(db: QueueDB, names: Iterable[str]) -> None:
-    """Open these shared cursors (``feed:cursor``), which creates those that are not there.
+    """Open these shared cursors (``feed:cursor``); those that are missing are created.
 
     :raises ConfigurationError: one is not shared, or its feed cannot have shared cursors.
     """
@@ -43,8 +43,8 @@ def open_cursors(db: QueueDB, names: Iterable[str]) -> None:
                 _opened(db, name)
             except FeedError as error:
                 feed, _, cursor = name.rpartition(":")
-                found = db.feed(feed).existing()
-                if found is not None and found.max_attempts is not None:
+                row = db.feed(feed).existing()
+                if row is not None and row.max_attempts is not None:
                     advice = "name a feed without claims in feeds= or --feed"
                 else:
                     advice = (
@@ -69,10 +69,10 @@ def _opened(db: QueueDB, name: str) -> SharedCursor:
     feed_name, _, cursor = name.rpartition(":")
     feed = db.feed(feed_name)
     # A mistyped name is a new feed or cursor, without messages.
-    found = feed.existing() is not None
-    known = found and any(reader.name == cursor for reader in feed.cursors())
+    existed = feed.existing() is not None
+    known = existed and any(reader.name == cursor for reader in feed.cursors())
     opened = feed.shared(cursor, on_trimmed="skip")
-    if not found:
+    if not existed:
         log.warning("there was no feed %r: it was created, with cursor %r; is the name right?", feed_name, cursor)
     elif not known:
         log.warning("feed %r had no cursor %r: it was created, before the first message; is the name right?", feed_name, cursor)
@@ -126,7 +126,7 @@ class Slot:
         try:
             work.run()
         finally:
-            # After an unexpected error too: then nobody extends the lease any more.
+            # After an unexpected error too: then the heartbeat does not extend the lease any more.
             self.work = None
 
     def _claim(self) -> SpanWork | None:
@@ -227,7 +227,7 @@ class FeedSlots:
 
     @property
     def busy(self) -> bool:
-        """Whether a slot still works; one whose handler does not return although its message was taken from it does not."""
+        """Whether a slot still works. One does not if its message was taken from a handler that does not return."""
         return any(
             thread.is_alive() and ((work := slot.work) is None or work.abandoned_since is None)
             for slot, thread in zip(self._slots, self._threads, strict=False)

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("queue_db.worker")
 
-#: Seconds between two reports of what is done of a span: a worker that dies repeats the messages since the last one, and the one
-#: whose handler ran.
+#: Seconds between two reports of what is done of a span. If the worker dies, the messages since the last report are repeated, and
+#: the message whose handler ran.
 REPORT_EVERY = 1.0
 
-#: For how long a report is tried while the database does not answer, seconds.
+#: Seconds for which a report is tried while the database does not answer.
 REPORT_FOR = 600.0
 
 # A call of a handler: since when, by ``time.monotonic``.
@@ -46,8 +46,8 @@ class Released(NamedTuple):
 class SpanWork:
     """The work on one span. The slot's thread calls the handlers; the heartbeat, the timeouts or the end of the run may end it.
 
-    Each message gets one result: who puts it into :attr:`results` first, by one atomic method of a dict, decides it. So the slot's
-    thread needs no lock between two messages. The lock is held while the span is settled or extended.
+    Each message gets one result: the thread that puts it into :attr:`results` first, by one atomic method of a dict, decides it. So
+    the slot's thread needs no lock between two messages. The lock is held while the span is settled or extended.
 
     :param valid_until: the end of the lease, by ``time.monotonic``.
     """
@@ -198,43 +198,43 @@ class SpanWork:
         return all(message.seq in self._source.settled or message.seq in reported for message in self._source.span.messages)
 
     def _unreported(self) -> list[JobResult]:
-        found = list(islice(list(self.results.values()), self._reported, None))
-        self._reported += len(found)
-        return found
+        unreported = list(islice(list(self.results.values()), self._reported, None))
+        self._reported += len(unreported)
+        return unreported
 
     def _report(self, *, last: bool) -> None:
-        source, done = self._source, self._unreported()
-        released = [done.pop()] if done and isinstance(done[-1].outcome, Released) else []
-        # By what was taken here: the slot may put a result meanwhile, which nobody reports.
+        source, results = self._source, self._unreported()
+        released = [results.pop()] if results and isinstance(results[-1].outcome, Released) else []
+        # By the results that were taken here: the slot may put another result meanwhile, which is not reported.
         left = bool(released) or self._reported < len(source.span.messages)
-        for one in done if source.used else ():
-            if one.job.settled:
-                self._settled_before(one)
-        outcomes = [(one, *source.failure(one)) for one in done if not one.job.settled]
-        whole = last and not left and not source.used and bool(done)
+        for done in results if source.used else ():
+            if done.job.settled:
+                self._settled_before(done)
+        outcomes = [(done, *source.failure(done)) for done in results if not done.job.settled]
+        whole = last and not left and not source.used and bool(results)
         # If each message has a result and one is left, its attempt counts: released, it would be repeated at once, again and again.
         release = last and left
         verdict: Verdict | None = Verdict.APPLIED
         if outcomes or release:
             failures = [failure for _, _, failure in outcomes if failure is not None]
-            seqs = None if whole else [one.job.id for one, _, failure in outcomes if failure is None]
+            seqs = None if whole else [done.job.id for done, _, failure in outcomes if failure is None]
             verdict = self._try(seqs, failures, release=release)
         if verdict is Verdict.LOST:
             self.over = True
-            self._lost([*(one for one, _, _ in outcomes), *(one._replace(outcome=LeaseLost()) for one in released)])
+            self._lost([*(done for done, _, _ in outcomes), *(done._replace(outcome=LeaseLost()) for done in released)])
             return
         if verdict is None:
             source.used = True  # not completed with the others: it comes back when the lease ends
         self._settled(outcomes, verdict)
-        for one in released:
-            self._was_released(one, verdict)
+        for done in released:
+            self._was_released(done, verdict)
 
-    def _settled_before(self, one: JobResult) -> None:
+    def _settled_before(self, done: JobResult) -> None:
         """A message that its handler has settled: if the handler raised then, that was perhaps rolled back."""
-        verb, failure = self._source.failure(one)
+        verb, failure = self._source.failure(done)
         if failure is not None and self._try([], [failure]):
-            one.job.settled_by = verb
-        self._slots.run.results.settled(one, Verdict.APPLIED)
+            done.job.settled_by = verb
+        self._slots.run.results.settled(done, Verdict.APPLIED)
 
     def _try(self, seqs: Sequence[int] | None, failures: Sequence[Failure], *, release: bool = False) -> Verdict | None:
         """Settle, with retries while the database does not answer; None: it did not, or the outcome is unknown.
@@ -297,7 +297,7 @@ class SpanWork:
         self._slots.db.deaths.record([Death(done.job, done.reason or rejected, error_text(error), error)])
 
     def _was_released(self, done: JobResult, verdict: Verdict | None) -> None:
-        """A message is released whose handler runs, unless the verdict is None; the handler may have settled it."""
+        """A message was released while its handler runs, unless the verdict is None; the handler may have settled it."""
         done.job.settled_by = done.job.settled_by or "release"
         verdict = Verdict.APPLIED if verdict or done.job.settled else None
         self._slots.run.results.settled(done._replace(outcome=None), verdict)
