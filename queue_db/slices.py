@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, MetaData, Select
 
+    from queue_db.db import QueueDB
     from queue_db.store.base import Store, Transaction
+    from queue_db.worker.run import Run
+    from queue_db.worker.worker import Worker
 
 #: The slices, in the order in which they are asked.
 NAMES = ("feeds", "routes", "spark")
@@ -43,6 +46,72 @@ class Holder(Protocol):
         """Select the job of this id, of ``queue`` or of any, if it holds it; ``shown`` selects columns by their names."""
 
 
+class Task(NamedTuple):
+    """Maintenance that workers do now and then. What it raises is logged, and it runs again."""
+
+    #: What it does, for the log: ``trimming feeds``.
+    name: str
+    #: Seconds between two runs, give or take a quarter. Each worker does it.
+    every: float
+    #: Does a part that takes seconds at most; whether there is more to do at once.
+    run: Callable[[], bool]
+    #: Whether the first run is at the start of the worker, not within the first ``every`` seconds.
+    at_start: bool = False
+
+
+class Slots(Protocol):
+    """Slots of one run of a worker that execute something else than jobs of its queues, each in a thread of its own.
+
+    An option of the worker has their names and how many there are of each.
+    """
+
+    def __init__(self, run: Run) -> None: ...
+
+    @staticmethod
+    def checked(names: Mapping[str, int]) -> dict[str, int]:
+        """The option, checked.
+
+        :raises ArgumentError: a value is outside its allowed range.
+        """
+
+    @staticmethod
+    def queues(names: Mapping[str, int]) -> list[str]:
+        """The queues of the jobs that result: the worker works on them if it is given no queues."""
+
+    @staticmethod
+    def prepare(worker: Worker) -> None:
+        """Look whether the worker can run.
+
+        :raises ConfigurationError: it cannot.
+        """
+
+    def start(self, *, until_empty: bool) -> None:
+        """Start the threads; with ``until_empty`` each ends when there is nothing for it."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether the end of the run waits for a slot."""
+
+    @property
+    def in_hand(self) -> int:
+        """How many handlers they run whose results count."""
+
+    def stuck(self, longer: float) -> int:
+        """How many handlers have not returned although their results have not counted for more than ``longer`` seconds."""
+
+    def beat(self) -> float:
+        """Extend the leases; return how many seconds to wait until the next time."""
+
+    def check_timeouts(self) -> None:
+        """End the calls that take longer than their timeouts."""
+
+    def wake(self) -> None:
+        """End the waits of idle slots: the worker stops."""
+
+    def end(self) -> None:
+        """Take from the slots what they still have."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
     """What a slice adds to the queue."""
@@ -57,6 +126,10 @@ class Slice:
     rescue: Callable[[Transaction, str], int] | None = None
     #: How many messages the readers of each feed are behind, for monitors: feed, reader, messages.
     behind: Callable[[Transaction], list[tuple[str, str, int]]] | None = None
+    #: Imports what else the slots of a worker can execute; called when a worker has such slots.
+    slots: Callable[[], type[Slots]] | None = None
+    #: The maintenance that each worker does for it.
+    tasks: Callable[[QueueDB], Iterable[Task]] | None = None
 
 
 @lru_cache(maxsize=1)
@@ -67,7 +140,20 @@ def slices() -> Mapping[str, Slice]:
 
 def holders() -> list[Holder]:
     """Those that hold jobs."""
-    return [known.holder for known in slices().values() if known.holder is not None]
+    return [part.holder for part in slices().values() if part.holder is not None]
+
+
+def tasks(db: QueueDB) -> list[Task]:
+    """The maintenance of all slices."""
+    return [task for part in slices().values() if part.tasks is not None for task in part.tasks(db)]
+
+
+def slots(name: str) -> type[Slots]:
+    """What the slots of a worker can execute of the slice of this name."""
+    imported = slices()[name].slots
+    if imported is None:
+        raise LookupError(f"{name} has nothing for the slots of a worker")
+    return imported()
 
 
 def load(module: str, name: str) -> Any:

@@ -12,14 +12,17 @@ import queue_db
 from queue_db.dialects import Dialect, dialect_for
 from queue_db.dialects.postgresql import PostgreSQL
 from queue_db.feeds.dialects import FeedDialect
-from queue_db.slices import NAMES, slices
+from queue_db.slices import NAMES, slices, tasks
 from queue_db.spark.dialects import SparkDialect
 from queue_db.store.schema import tables
+from queue_db.worker.maintenance import maintenance
+from queue_db.worker.options import Options
+from queue_db.worker.registration import Registration
 
 _OTHERS = ("compare", "service")
 
 
-@pytest.mark.parametrize("module", ["queue_db", "queue_db.aio"])
+@pytest.mark.parametrize("module", ["queue_db", "queue_db.aio", "queue_db.worker"])
 def test_an_import_of_the_queue_imports_no_slice(module: str) -> None:
     """Also not at run time, by its name, where the linter sees nothing."""
     program = f"import sys, {module}; print(*sys.modules)"
@@ -27,6 +30,33 @@ def test_an_import_of_the_queue_imports_no_slice(module: str) -> None:
     loaded = {name.split(".")[1] for name in run.stdout.split() if name.startswith("queue_db.")}
     assert "db" in loaded
     assert not loaded & {*NAMES, *_OTHERS}
+
+
+@pytest.mark.parametrize(("feeds", "loaded"), [({}, "False"), ({"orders:mailers": 1}, "True")])
+def test_only_a_worker_with_slots_of_feeds_imports_them(tmp_path: Path, feeds: dict[str, int], loaded: str) -> None:
+    """Its maintenance trims feeds, which a database has without a worker."""
+    program = f"""
+import sys
+from queue_db import QueueDB
+from queue_db.worker import Worker
+
+with QueueDB("sqlite:///{tmp_path}/slices.db") as db:
+    db.migrate()
+    db.queue("mail").enqueue("n")
+    worker = Worker(db, "mail", feeds={feeds!r})
+    worker.handles("n")(lambda job: None)
+    assert worker.run(until_empty=True).completed == 1
+print("queue_db.feeds.worker.slots" in sys.modules or "queue_db.feeds.worker" in sys.modules)
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1])
+    assert run.stdout.split() == [loaded]
+
+
+def test_the_maintenance_of_slices_is_that_of_a_worker(tmp_path: Path) -> None:
+    with queue_db.QueueDB(f"sqlite:///{tmp_path}/slices.db") as db:
+        own = Registration(db, {}, lambda: ("working", 0, {}))
+        names = {task.name for task in maintenance(db, Options(queues="mail"), own)}
+        assert {"trimming feeds", "expiring streams"} == {task.name for task in tasks(db)} <= names
 
 
 def test_the_packages_of_public_slices_are_attributes() -> None:

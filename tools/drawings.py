@@ -255,7 +255,7 @@ THREADS = {
             "writes progress and the worker's row in jobs_workers, enqueues the jobs of",
             "schedules, deletes expired rows, repairs groups, releases the jobs of dead",
             "processes, writes metrics; if a task waits, another thread does the others",
-            "1 connection, briefly",
+            "1 connection, briefly, and 1 for each task that waits, up to 4",
         ],
         YELLOW,
     ),

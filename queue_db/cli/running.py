@@ -40,7 +40,7 @@ def process_number(processes: int) -> Iterator[None]:
 
 def run(worker: Worker, processes: int, *, until_empty: bool) -> Summary | int:
     """Run the worker; return its summary, or the exit status of the supervised processes."""
-    worker.handlers.require(worker.names)
+    worker.handlers.require(worker.options.names)
     supervisor = SupervisorLink.from_environment(os.environ)
     if supervisor is not None:
         return _run_supervised(worker, supervisor, until_empty=until_empty)

@@ -6,14 +6,19 @@ import logging
 
 from queue_db.core import ONCE, Core
 from queue_db.database.database import Run
+from queue_db.db import QueueDB
 from queue_db.errors import StorageError
 from queue_db.feeds.store import messages, rows
 from queue_db.feeds.store.orderings import ORDERINGS
 from queue_db.feeds.store.ranking import RANKED_AT_ONCE
 from queue_db.feeds.store.rows import FeedRow
 from queue_db.model import Capability
+from queue_db.slices import Task
 
 log = logging.getLogger("queue_db.feeds")
+
+#: Seconds between two trims by a worker.
+TRIM_EVERY = 60.0
 
 #: One try: another process ranks or trims next. A look at the inbox comes before a transaction begins.
 RANK = Run(attempts=1, direct=True)
@@ -58,3 +63,15 @@ def trim_all(core: Core) -> tuple[dict[str, int], bool]:
             trimmed[row.name] = gone
         more = more or gone >= messages.at_once(row) or ranked == RANKED_AT_ONCE
     return trimmed, more
+
+
+def tasks(db: QueueDB) -> list[Task]:
+    """What a worker does for feeds."""
+
+    def trim() -> bool:
+        trimmed, more = trim_all(db.core)
+        for name, gone in trimmed.items():
+            logging.getLogger("queue_db.worker").info("trimmed %d messages of feed %r", gone, name)
+        return more
+
+    return [Task("trimming feeds", TRIM_EVERY, trim)]

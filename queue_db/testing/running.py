@@ -49,14 +49,15 @@ def drain(worker: Worker, *, raises: bool = True) -> list[LeasedJob]:
     :raises RuntimeError: more than 10,000 jobs ran.
     :raises ConfigurationError: the worker has no handlers.
     """
-    worker.handlers.require(worker.names)
+    worker.handlers.require(worker.options.names)
     done: list[LeasedJob] = []
     while job := _next(worker):
         if len(done) >= MOST:
             raise RuntimeError(f"more than {MOST:,} jobs: does {job!r} enqueue itself?")
         done.append(job)
         spec, outcome, reason, error = _call(worker, job)
-        settle(JobResult(job, spec, outcome, None, keep=worker.keeps(spec), reason=reason))
+        keep = worker.options.keep if spec is None or spec.keep is None else spec.keep
+        settle(JobResult(job, spec, outcome, keep=keep, reason=reason))
         if raises and error is not None:
             raise error
     return done
@@ -102,7 +103,7 @@ class _Inline:
 
     def wake(self, queue: str) -> None:
         """Jobs of this queue are enqueued and committed."""
-        self._again = self._again or queue in self._worker.shares.queues
+        self._again = self._again or queue in self._worker.options.shares.queues
         if self._running:
             return  # called from a running handler, or while another task waits for one: the jobs run after that
         self._running = True
@@ -116,7 +117,7 @@ class _Inline:
     def join(self, connection: Connection, queue: str) -> None:
         """Jobs of this queue are enqueued in a transaction of the connection's owner."""
         info = connection.connection.record_info
-        if info is not None and queue in self._worker.shares.queues:
+        if info is not None and queue in self._worker.options.shares.queues:
             info[_JOINED] = queue
 
     def ended(self, _connection: object, entry: ConnectionPoolEntry) -> None:
@@ -138,7 +139,7 @@ def _drained(worker: Worker, *, raises: bool) -> None:
 
 
 def _next(worker: Worker) -> LeasedJob | None:
-    for name in worker.shares.queues:
+    for name in worker.options.shares.queues:
         for job in worker.db.queue(name).claim(1, worker.options.lease):
             return job
     return None
@@ -168,7 +169,10 @@ def _returned(spec: HandlerSpec, function: Handler, job: LeasedJob) -> Any:
     """
     if spec.asynchronous:
         run = partial(asyncio.run, within_timeout(spec, function, job))
-        return _in_thread(run).result() if _loop_runs() else run()
+        outcome = _in_thread(run).result() if _loop_runs() else run()
+        if isinstance(outcome, TimeoutError):
+            raise outcome
+        return outcome
     if spec.timeout is None:
         return checked(function(job))
     returned = _in_thread(partial(function, job))

@@ -1,8 +1,8 @@
 """The completer: one thread settles the jobs whose handlers have ended, many in one statement.
 
-What a handler returned or raised chooses the verb. The completer works beside the fetcher, which does not complete jobs with its
-claims (:meth:`Queue.exchange`): one completion for the jobs of several claims costs as little as one in each claim, and the
-claims need not wait for it. benchmarks/README.md has the figures.
+What a handler returned or raised chooses the verb. The fetcher does not complete jobs with its claims (:meth:`Queue.exchange`): one
+completion for the jobs of several claims costs as little, and the claims need not wait for it. benchmarks/README.md has the
+figures.
 """
 
 from __future__ import annotations
@@ -25,22 +25,24 @@ from queue_db.model import DeathReason, RetainedResult, Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.queue import Queue
 from queue_db.worker.handlers import HandlerSpec
+from queue_db.worker.leases import queue_of
 from queue_db.worker.logs import Activity, about
+from queue_db.worker.options import Options
 from queue_db.worker.process_main import LostResult
 
 log = logging.getLogger("queue_db.worker")
 
-#: Seconds for which results are collected before they are reported, and the most in one statement. A worker that dies within this
-#: time leaves finished jobs that run once more.
+#: Seconds for which results are collected before they are reported, and the most in one statement. If a worker dies within this
+#: time, its finished jobs run once more.
 WITHIN = 0.002
 AT_MOST = 1000
 
-#: For how long a result is tried to be reported while the database does not answer, seconds.
+#: Seconds for which the completer tries to report a result while the database does not answer.
 SETTLE_FOR = 600.0
 
 
 def is_last(job: LeasedJob) -> bool:
-    """Whether the job is dead if this attempt fails: its death is logged then, in place of the failure."""
+    """Whether the job is dead if this attempt fails. Then its death is logged in place of the failure."""
     return job.attempts >= job.max_attempts
 
 
@@ -52,12 +54,19 @@ class Unknown(NamedTuple):
     grace: float
 
 
+def unknown_kind(error: UnknownKindError, options: Options) -> tuple[Dead | Unknown, DeathReason | None]:
+    """The outcome of a job of a kind without a handler, by the options of the worker, and why the job is dead if it is."""
+    if options.unknown == "dead" or options.at_most_once:
+        return Dead(f"parked: {error}"), DeathReason.UNKNOWN_KIND
+    return Unknown(error, options.unknown_grace), None
+
+
 class LeaseLost(NamedTuple):
     """The outcome of a job in flight whose lease was lost: there is nothing to settle."""
 
 
 PendingJob = object
-"""Stands for a job from before it leaves the jobs in flight until its result is reported."""
+"""Stands for a job that leaves the jobs in flight, until its result is reported."""
 
 
 class JobResult(NamedTuple):
@@ -67,15 +76,16 @@ class JobResult(NamedTuple):
     spec: HandlerSpec | None
     #: What the handler returned or raised.
     outcome: object
-    pending: PendingJob
     #: How long it ran, seconds; None: it was not called.
     seconds: float | None = None
-    #: For how long the job is kept if it is completed, seconds; None or 0: not at all.
+    #: Seconds for which the job is kept if it is completed; None or 0: not at all.
     keep: float | None = None
-    #: Why it goes to the dead table, unless its handler decided that.
+    #: Why the job goes to the dead table; None: its handler decided that.
     reason: DeathReason | None = None
     #: What the handler returned, encoded, if it is kept.
     result: str | None = None
+    #: What the completer removes when the result is reported.
+    pending: PendingJob | None = None
 
 
 Verb = Callable[[Sequence[JobResult]], list[Verdict]]
@@ -89,8 +99,7 @@ class Completer:
 
     :param retry: seconds between tries while the database does not answer: first, longest.
     :param outage: logs failures.
-    :param completed: gets those of :func:`complete_plain` together, if all jobs are completed; default: ``settled`` gets
-        each.
+    :param completed: gets the results of :func:`complete_plain` together, if all are completed; default: ``settled`` gets each.
     """
 
     def __init__(
@@ -106,9 +115,9 @@ class Completer:
         self._completed = completed
         self._retry = retry
         self._results: SimpleQueue[JobResult | None] = SimpleQueue()
-        #: Jobs whose results are announced or not reported yet. Who takes a job out of those in flight adds it here before, so that
-        #: it is never in neither; and removes it again if another thread was first.
-        self.pending: dict[PendingJob, None] = {}
+        #: Jobs whose results are announced or not reported yet. A thread adds a job here before it takes it out of those in flight,
+        #: so that the job is always in one of the two; it removes the job again if another thread has taken it.
+        self.pending: dict[PendingJob | None, None] = {}
         #: Report this result soon.
         self.put: Callable[[JobResult], None] = self._results.put
         self._closing = threading.Event()
@@ -130,37 +139,37 @@ class Completer:
             batch = [first]
             while len(batch) < AT_MOST and not closed:
                 try:
-                    one = self._results.get_nowait()
+                    done = self._results.get_nowait()
                 except Empty:
                     break
-                if one is None:
+                if done is None:
                     closed = True
                 else:
-                    batch.append(one)
-            for verb, ones in verbs_for(batch):
-                self._settle_each(verb, ones)
+                    batch.append(done)
+            for verb, results in verbs_for(batch):
+                self._settle_each(verb, results)
 
     def close(self) -> None:
         """Report the results that were put, without retries, and end :meth:`run`."""
         self._closing.set()
         self._results.put(None)
 
-    def _settle_each(self, verb: Verb, ones: Sequence[JobResult]) -> None:
+    def _settle_each(self, verb: Verb, results: Sequence[JobResult]) -> None:
         """Settle these jobs together, and one by one if that raises."""
         try:
-            self._settle(verb, ones)
+            self._settle(verb, results)
         except Exception:
-            rest = [one for one in ones if one.pending in self.pending]
-            if len(ones) > 1:
-                for one in rest:
-                    self._settle_each(verb, [one])
+            rest = [done for done in results if done.pending in self.pending]
+            if len(results) > 1:
+                for done in rest:
+                    self._settle_each(verb, [done])
                 return
             # An unexpected error: the job comes back when its lease expires, and the worker goes on.
-            log.exception("%s could not be settled and comes back when its lease expires", _text(ones), extra=_about(ones))
-            for one in rest:
-                self._report(one, None)
+            log.exception("%s could not be settled and comes back when its lease expires", _text(results), extra=_about(results))
+            for done in rest:
+                self._report(done, None)
 
-    def _settle(self, verb: Verb, ones: Sequence[JobResult]) -> None:
+    def _settle(self, verb: Verb, results: Sequence[JobResult]) -> None:
         """Settle these jobs, with retries while the database does not answer. The fence decides whether the result still counts.
 
         :raises StorageError: the database refuses what one of several jobs leaves, for example a row that a removal inserts.
@@ -169,51 +178,51 @@ class Completer:
         until = time.monotonic() + SETTLE_FOR
         while True:
             try:
-                verdicts = verb(ones)
+                verdicts = verb(results)
             except StorageError as error:
                 refused = isinstance(error.__cause__, IntegrityError | DataError)
-                if refused and len(ones) > 1:
+                if refused and len(results) > 1:
                     raise
                 retry = retry or Pause(*self._retry)
                 wait = retry.next()
                 # What is refused now is refused later too, and the results behind it must not wait for that.
                 if refused or time.monotonic() + wait > until or self._closing.wait(wait):
                     message = "%s could not be settled and comes back when its lease expires: %s"
-                    log.error(message, _text(ones), error, extra=_about(ones))  # noqa: TRY400 - each try was a warning
+                    log.error(message, _text(results), error, extra=_about(results))  # noqa: TRY400 - each try was a warning
                     self._outage.ended()
-                    for one in ones:
-                        self._report(one, None)
+                    for done in results:
+                        self._report(done, None)
                     return
-                self._outage.failed(f"settling {_text(ones)}", error, wait, _about(ones))
+                self._outage.failed(f"settling {_text(results)}", error, wait, _about(results))
             else:
                 self._outage.worked()
-                self._report_all(verb, ones, verdicts)
+                self._report_all(verb, results, verdicts)
                 return
 
-    def _report_all(self, verb: Verb, ones: Sequence[JobResult], verdicts: Sequence[Verdict]) -> None:
-        if verb is complete_plain and self._completed is not None and verdicts.count(Verdict.APPLIED) == len(ones):
+    def _report_all(self, verb: Verb, results: Sequence[JobResult], verdicts: Sequence[Verdict]) -> None:
+        if verb is complete_plain and self._completed is not None and verdicts.count(Verdict.APPLIED) == len(results):
             try:
-                self._completed(ones)
+                self._completed(results)
             finally:
-                for one in ones:
-                    self.pending.pop(one.pending, None)
+                for done in results:
+                    self.pending.pop(done.pending, None)
             return
-        for one, verdict in zip(ones, verdicts, strict=True):
-            self._report(one, verdict)
+        for done, verdict in zip(results, verdicts, strict=True):
+            self._report(done, verdict)
 
-    def _report(self, one: JobResult, verdict: Verdict | None) -> None:
+    def _report(self, done: JobResult, verdict: Verdict | None) -> None:
         try:
-            self._settled(one, verdict)
+            self._settled(done, verdict)
         finally:
-            self.pending.pop(one.pending, None)
+            self.pending.pop(done.pending, None)
 
 
-def _text(ones: Sequence[JobResult]) -> str:
-    return repr(ones[0].job) if len(ones) == 1 else f"{len(ones)} jobs"
+def _text(results: Sequence[JobResult]) -> str:
+    return repr(results[0].job) if len(results) == 1 else f"{len(results)} jobs"
 
 
-def _about(ones: Sequence[JobResult]) -> dict[str, Any] | None:
-    return about(ones[0].job, seconds=ones[0].seconds) if len(ones) == 1 else None
+def _about(results: Sequence[JobResult]) -> dict[str, Any] | None:
+    return about(results[0].job, seconds=results[0].seconds) if len(results) == 1 else None
 
 
 # --- which verb settles a job -----------------------------------------------------------------------------------------
@@ -221,35 +230,35 @@ def _about(ones: Sequence[JobResult]) -> dict[str, Any] | None:
 
 def settle(done: JobResult) -> Verdict:
     """Settle one job at once."""
-    ((verb, ones),) = verbs_for([done])
-    return verb(ones)[0]
+    ((verb, results),) = verbs_for([done])
+    return verb(results)[0]
 
 
 def verbs_for(batch: Sequence[JobResult]) -> list[tuple[Verb, Sequence[JobResult]]]:
     """The verbs that settle these jobs, each with its jobs. Raises nothing: an invalid outcome fails its job."""
-    plain_ones: dict[object, list[JobResult]] = {}
+    plain_results: dict[object, list[JobResult]] = {}
     groups: dict[tuple[Queue, str, Any], list[JobResult]] = {}
-    for one in batch:
-        job = one.job
-        if one.outcome is None and not one.keep and not job.settled:  # nearly all
-            plain_ones.setdefault(job.source, []).append(one)
+    for done in batch:
+        job = done.job
+        if done.outcome is None and not done.keep and not job.settled:  # nearly all
+            plain_results.setdefault(job.source, []).append(done)
         else:
-            done, name, detail = _with_result(*name_of_verb(one))
-            groups.setdefault((_queue_of(job), name, detail), []).append(done)
+            result, name, detail = _with_result(*name_of_verb(done))
+            groups.setdefault((queue_of(job), name, detail), []).append(result)
     return [
-        *((complete_plain, ones) for ones in plain_ones.values()),
-        *((_verb(queue, name, detail), ones) for (queue, name, detail), ones in groups.items()),
+        *((complete_plain, results) for results in plain_results.values()),
+        *((_verb(queue, name, detail), results) for (queue, name, detail), results in groups.items()),
     ]
 
 
-def complete_plain(ones: Sequence[JobResult]) -> list[Verdict]:
-    """Complete jobs of one queue whose handlers returned nothing and of which nothing is kept."""
-    return _queue_of(ones[0].job).complete_many([one.job for one in ones])
+def complete_plain(results: Sequence[JobResult]) -> list[Verdict]:
+    """Complete jobs of one queue whose handlers returned nothing, and whose results are not kept."""
+    return queue_of(results[0].job).complete_many([done.job for done in results])
 
 
-def name_of_verb(one: JobResult) -> tuple[JobResult, str, Any]:
+def name_of_verb(done: JobResult) -> tuple[JobResult, str, Any]:
     """The result as it is reported, the name of the verb, and its argument: seconds of a snooze, the reason of a death."""
-    outcome = one.outcome
+    outcome = done.outcome
     detail: Any = None
     match outcome:
         case LeaseLost():
@@ -257,42 +266,42 @@ def name_of_verb(one: JobResult) -> tuple[JobResult, str, Any]:
         case Unknown():
             name, detail = "defer", (f"parked: {outcome.error}", outcome.grace)
         case Snooze() | Retry() if (wrong := _wrong_seconds(outcome)) is not None:
-            if not is_last(one.job):
-                log.warning("%r failed: %s", one.job, wrong, extra=about(one.job, "failed", one.seconds))
-            one, name = one._replace(outcome=wrong), "fail"
+            if not is_last(done.job):
+                log.warning("%r failed: %s", done.job, wrong, extra=about(done.job, "failed", done.seconds))
+            done, name = done._replace(outcome=wrong), "fail"
         case Snooze():
             name, detail = "snooze", float(outcome.seconds)
         case BaseException() | Retry():
             name = "fail"
-        case _ if one.job.settled:
+        case _ if done.job.settled:
             name = "settled"
         case Dead():
-            name, detail = "bury", one.reason or DeathReason.REJECTED
+            name, detail = "bury", done.reason or DeathReason.REJECTED
         case _:
             name = "cancel" if isinstance(outcome, Cancel) else "complete"
-    return one, name, detail
+    return done, name, detail
 
 
-def _with_result(one: JobResult, name: str, detail: Any) -> tuple[JobResult, str, Any]:
+def _with_result(done: JobResult, name: str, detail: Any) -> tuple[JobResult, str, Any]:
     """The same, with the result encoded if it is kept; if that is impossible, the job is dead."""
-    if name == "complete" and one.keep:
+    if name == "complete" and done.keep:
         try:
-            one = one._replace(result=_encoded(one))
+            done = done._replace(result=_encoded(done))
         except Exception as error:  # noqa: BLE001 - the codec is the application's
             # Not a failed attempt: the work is done, and another attempt would have the same result.
             text = f"the work is done, but its result cannot be kept: {described(error)}; return texts, numbers, lists and objects"
-            return one._replace(outcome=Dead(text)), "bury", DeathReason.PAYLOAD
-    return one, name, detail
+            return done._replace(outcome=Dead(text)), "bury", DeathReason.PAYLOAD
+    return done, name, detail
 
 
-def _encoded(one: JobResult) -> str:
-    if isinstance(one.outcome, LostResult):
-        raise TypeError(f"it cannot be sent from the process of the handler: {one.outcome.problem}")
-    codec = _queue_of(one.job).db.codec
+def _encoded(done: JobResult) -> str:
+    if isinstance(done.outcome, LostResult):
+        raise TypeError(f"it cannot be sent from the process of the handler: {done.outcome.problem}")
+    codec = queue_of(done.job).db.codec
     try:
-        text: str = codec.encode(one.outcome)
+        text: str = codec.encode(done.outcome)
     except Exception:  # noqa: BLE001 - as payloads first; a result has no handler that expects its types
-        text = codec.encode(plain(one.outcome))
+        text = codec.encode(plain(done.outcome))
     return text
 
 
@@ -300,53 +309,48 @@ def _wrong_seconds(outcome: Snooze | Retry) -> Exception | None:
     try:
         arguments.seconds(f"{type(outcome).__name__}.seconds", 0 if outcome.seconds is None else outcome.seconds)
     except Exception as error:  # noqa: BLE001 - whatever a handler returns fails its own job only
-        return error.with_traceback(None)  # ours: no help to the author of the handler
+        return error.with_traceback(None)  # the traceback would show this package only
     return None
 
 
 def _verb(queue: Queue, name: str, detail: Any) -> Verb:
     return {
-        "complete": lambda ones: queue.complete_many(_jobs(ones), retained=_retained(ones)),
-        "settled": lambda ones: [Verdict.APPLIED for _ in ones],
-        "lost": lambda ones: [Verdict.LOST for _ in ones],
-        "snooze": lambda ones: queue.snooze_many(_jobs(ones), detail),
-        "defer": lambda ones: queue.defer_unknown_many(_jobs(ones), detail[0], grace=detail[1]),
-        "cancel": lambda ones: queue.cancel_many(_jobs(ones)),
-        "bury": lambda ones: queue.bury_many(_jobs(ones), [reason_of(one.outcome) for one in ones], reason=detail),
-        "fail": lambda ones: queue.fail_many(
-            _jobs(ones), [reason_of(one.outcome) for one in ones], retry_in=[retry_in(one) for one in ones]
+        "complete": lambda results: queue.complete_many(_jobs(results), retained=_retained(results)),
+        "settled": lambda results: [Verdict.APPLIED for _ in results],
+        "lost": lambda results: [Verdict.LOST for _ in results],
+        "snooze": lambda results: queue.snooze_many(_jobs(results), detail),
+        "defer": lambda results: queue.defer_unknown_many(_jobs(results), detail[0], grace=detail[1]),
+        "cancel": lambda results: queue.cancel_many(_jobs(results)),
+        "bury": lambda results: queue.bury_many(_jobs(results), [reason_of(done.outcome) for done in results], reason=detail),
+        "fail": lambda results: queue.fail_many(
+            _jobs(results), [reason_of(done.outcome) for done in results], retry_in=[retry_in(done) for done in results]
         ),
     }[name]
 
 
-def _queue_of(job: LeasedJob) -> Queue:
-    source: Queue = job.source  # type: ignore[assignment]
-    return source
+def _jobs(results: Sequence[JobResult]) -> list[LeasedJob]:
+    return [done.job for done in results]
 
 
-def _jobs(ones: Sequence[JobResult]) -> list[LeasedJob]:
-    return [one.job for one in ones]
-
-
-def _retained(ones: Sequence[JobResult]) -> list[RetainedResult | None] | None:
+def _retained(results: Sequence[JobResult]) -> list[RetainedResult | None] | None:
     """The results to keep; None: no job is kept."""
-    if not any(one.keep for one in ones):
+    if not any(done.keep for done in results):
         return None
-    return [RetainedResult(one.result, arguments.seconds("keep", one.keep)) if one.keep else None for one in ones]
+    return [RetainedResult(done.result, arguments.seconds("keep", done.keep)) if done.keep else None for done in results]
 
 
-def retry_in(one: JobResult) -> float | None:
+def retry_in(done: JobResult) -> float | None:
     """Seconds until the next attempt; None: by the default backoff."""
-    if isinstance(one.outcome, Retry) and one.outcome.seconds is not None:
-        return one.outcome.seconds
-    if one.spec is None or one.spec.backoff is None:
+    if isinstance(done.outcome, Retry) and done.outcome.seconds is not None:
+        return done.outcome.seconds
+    if done.spec is None or done.spec.backoff is None:
         return None
     try:
-        seconds = one.spec.backoff(one.job.attempts)
+        seconds = done.spec.backoff(done.job.attempts)
         arguments.seconds("backoff", seconds)
     except Exception:
         message = "the backoff of %r failed for attempt %d: the default is used"
-        log.exception(message, one.job, one.job.attempts, extra=about(one.job, "failed", one.seconds))
+        log.exception(message, done.job, done.job.attempts, extra=about(done.job, "failed", done.seconds))
         return None
     return seconds
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,7 +20,7 @@ from queue_db.worker.logs import about
 from queue_db.worker.process_main import LostResult
 
 if TYPE_CHECKING:
-    from queue_db.worker.worker import Worker
+    from queue_db.worker.run import Run
 
 log = logging.getLogger("queue_db.worker")
 
@@ -89,17 +88,14 @@ _BY_VERB = {
 
 
 class Results:
-    """Counts, logs and sends the results of one run, in the thread that has the result.
+    """Counts, logs and sends the results of one run, in the thread that has the result."""
 
-    :param lock: of the counts.
-    :param claimant: identifies the jobs that this run has claimed.
-    """
-
-    def __init__(self, worker: Worker, lock: threading.Lock, claimant: object) -> None:
-        self._worker = worker
-        self._lock = lock
-        self._claimant = claimant
-        # Handlers that have ended, until their jobs are settled; without hooks nobody asks for them.
+    def __init__(self, run: Run) -> None:
+        self._worker = run.worker
+        self._lock = run.lock
+        # Identifies the jobs that this run has claimed.
+        self._claimant = run
+        # Handlers that have ended, until their jobs are settled: what hooks get when a job dies.
         self._ended: dict[LeasedJob, JobResult] = {}
 
     def started(self, job: LeasedJob) -> None:
@@ -118,7 +114,7 @@ class Results:
         if job.dead:
             return  # counted by died()
         if isinstance(done.outcome, BaseException) and is_last(job) and job.settled_by in {None, "fail"}:
-            log_failure(job, done.outcome, None, done.seconds)  # nothing has logged it, for want of its death
+            log_failure(job, done.outcome, None, done.seconds)  # it has not died, which would have logged this
         event = _event_of(done, verdict)
         if event is EventType.LOST and verdict is not None:
             message = "%r: the lease was lost before the handler ended; the result does not count"
@@ -134,13 +130,13 @@ class Results:
     def completed(self, done: Sequence[JobResult]) -> None:
         """These are completed, each by the verb of that name: one count for all of them."""
         if self._worker.hooks or log.isEnabledFor(logging.DEBUG):
-            for one in done:
-                self.settled(one, Verdict.APPLIED)
+            for result in done:
+                self.settled(result, Verdict.APPLIED)
         elif done:
             self._count(EventType.COMPLETED, len(done))
 
     def died(self, death: Death) -> None:
-        """A job is dead, by whichever verb; a listener of ``db.deaths``. Only jobs of this run count."""
+        """A job is dead, by any verb: a listener of ``db.deaths``. Only jobs of this run count."""
         job = death.job
         if not isinstance(job, LeasedJob) or job.claimant is not self._claimant:
             return
@@ -151,7 +147,7 @@ class Results:
             self._send(JobEvent(EventType.DEAD, job, outcome, seconds, death.reason))
 
     def ended_at_most_once(self, done: JobResult) -> None:
-        """The handler of a job has ended, and there is nothing to settle: the job left the queue when it was claimed."""
+        """The handler of a job has ended. The job left the queue when it was claimed, so there is nothing to settle."""
         self.ended(done)
         error = _failure(done.outcome)
         if error is not None:
@@ -164,7 +160,7 @@ class Results:
         """Return unfinished jobs to their queues; at most once they are lost."""
         if self._worker.options.at_most_once:
             for job in jobs:
-                self.ended_at_most_once(JobResult(job, None, _NOT_RUN, object(), reason=DeathReason.EXHAUSTED))
+                self.ended_at_most_once(JobResult(job, None, _NOT_RUN, reason=DeathReason.EXHAUSTED))
             return
         released = 0
         for queue in {job.queue for job in jobs}:
@@ -182,7 +178,7 @@ class Results:
     def _released(self, job: LeasedJob, verdict: Verdict | None) -> None:
         if verdict is Verdict.LOST and job.settled:
             # By its handler, which still runs.
-            self.settled(JobResult(job, None, None, object()), verdict)
+            self.settled(JobResult(job, None, None), verdict)
             return
         event = EventType.RELEASED if verdict else EventType.LOST
         self._count(event)

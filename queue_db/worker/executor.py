@@ -1,4 +1,4 @@
-"""Calls handlers: functions on threads, some of them in processes, coroutines on an event loop. Ends calls early when it must."""
+"""Calls handlers: functions on threads, or in processes; coroutines on an event loop. Ends calls whose jobs are lost or late."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason
 from queue_db.outcomes import Dead, checked
-from queue_db.worker.completer import Completer, JobResult, LeaseLost, PendingJob, is_last
-from queue_db.worker.events import EventType, Results, log_failure
+from queue_db.worker.completer import JobResult, LeaseLost, PendingJob, is_last
+from queue_db.worker.events import EventType, log_failure
 from queue_db.worker.handlers import Handler, HandlerSpec, Stoppable, timeout_error
-from queue_db.worker.leases import InFlight, LeaseCheck
+from queue_db.worker.leases import LeaseCheck
 from queue_db.worker.logs import about, current
 from queue_db.worker.process_pool import ProcessPool
 
 if TYPE_CHECKING:
-    from queue_db.worker.worker import Worker
+    from queue_db.worker.run import Run
 
 log = logging.getLogger("queue_db.worker")
 
@@ -42,8 +42,8 @@ Urgency = Callable[[LeasedJob], tuple[int, int] | int]
 class Threads:
     """Calls functions, each on one of ``number`` threads.
 
-    A thread that begins a job wakes the next one if more jobs wait. So functions that return at once run one after the other on one
-    thread, without a handover for each, and those that wait for something run beside each other.
+    A thread that begins a job wakes the next thread if more jobs wait. So functions that return at once run one after the other on
+    one thread, without a handover for each, and functions that wait for something run beside each other.
 
     The threads are daemons: a handler that does not return must not keep the process from ending.
 
@@ -57,7 +57,7 @@ class Threads:
         self._numbers = count()
         # True wakes a thread that has no job, None ends it.
         self._wakes: SimpleQueue[bool | None] = SimpleQueue()
-        # Whether there is a True in it, or a thread that has just taken it: one at a time is enough.
+        # Whether there is a True in it, or a thread has just taken it: one at a time is enough.
         self._waking = False
         self._lock = threading.Lock()
         self._threads = [
@@ -75,9 +75,6 @@ class Threads:
             if not self._waking and self._heap:
                 self._wake()
 
-    def cancel(self, job: LeasedJob) -> None:
-        """Nothing: a thread cannot be stopped from outside. Its handler may read ``job.lost``."""
-
     def unstarted(self) -> list[LeasedJob]:
         """Take back the jobs that no thread has begun."""
         with self._lock:
@@ -94,7 +91,7 @@ class Threads:
         while self._wakes.get():
             with self._lock:
                 self._waking = False
-            # What comes after this look wakes a thread, perhaps this one.
+            # A job that comes after this look wakes a thread, perhaps this one.
             while self._heap and (assignment := self._next()) is not None:
                 self._work(*assignment)
 
@@ -110,7 +107,7 @@ class Threads:
             return assignment
 
     def _wake(self) -> None:
-        """Wake a thread for the jobs that wait. With the lock, and unless one has been woken that has not yet looked."""
+        """Wake a thread for the jobs that wait. The caller has the lock, and no other thread is being woken."""
         self._waking = True
         self._wakes.put(True)
 
@@ -118,19 +115,13 @@ class Threads:
 class Loop:
     """Calls coroutines, all on one event loop in a thread of its own.
 
-    :param work: ends the job, also when it is cancelled; raises nothing.
-    :param cancelled_early: ends a job whose coroutine was cancelled before its first step, so that ``work`` did not run.
+    :param work: ends the job, also when it is cancelled, or does not begin since it is no longer in flight; raises nothing.
     """
 
-    def __init__(
-        self,
-        work: Callable[[LeasedJob, HandlerSpec], Coroutine[Any, Any, None]],
-        cancelled_early: Callable[[LeasedJob], None],
-        name: str,
-    ) -> None:
+    def __init__(self, work: Callable[[LeasedJob, HandlerSpec], Coroutine[Any, Any, None]], name: str) -> None:
         self._work = work
-        self._cancelled_early = cancelled_early
-        self._tasks: dict[LeasedJob, asyncio.Task[Any]] = {}
+        # Of coroutines that have begun.
+        self._tasks: dict[LeasedJob, asyncio.Task[Any] | None] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=f"queue_db event loop of {name}", daemon=True)
         self._thread.start()
@@ -140,24 +131,12 @@ class Loop:
         self._loop.call_soon_threadsafe(self._begin, list(assignments))
 
     def cancel(self, job: LeasedJob) -> None:
-        """Cancel the coroutine of this job."""
+        """Cancel the coroutine of this job, if it has begun."""
         self._loop.call_soon_threadsafe(self._cancel, job)
 
     def call(self, job: LeasedJob, coroutine: Coroutine[Any, Any, object]) -> object:
-        """Run a coroutine and wait for it, in another thread than the loop's; :meth:`cancel` cancels it."""
+        """Run a coroutine and wait for it, from a thread without the loop; :meth:`cancel` cancels it."""
         return asyncio.run_coroutine_threadsafe(self._noted(job, coroutine), self._loop).result()
-
-    async def _noted(self, job: LeasedJob, coroutine: Coroutine[Any, Any, object]) -> object:
-        task = self._loop.create_task(coroutine)
-        self._tasks[job] = task
-        try:
-            return await task
-        finally:
-            del self._tasks[job]
-
-    def unstarted(self) -> list[LeasedJob]:
-        """None: no job waits here."""
-        return []
 
     def close(self) -> None:
         """Cancel the running coroutines and end the loop."""
@@ -166,14 +145,14 @@ class Loop:
 
     def _begin(self, assignments: list[Assignment]) -> None:
         for job, spec in assignments:
-            task = self._loop.create_task(self._work(job, spec))
-            self._tasks[job] = task
-            task.add_done_callback(partial(self._ended, job))
+            self._loop.create_task(self._noted(job, self._work(job, spec)))
 
-    def _ended(self, job: LeasedJob, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(job, None)
-        if task.cancelled():
-            self._cancelled_early(job)
+    async def _noted(self, job: LeasedJob, coroutine: Coroutine[Any, Any, object]) -> object:
+        self._tasks[job] = asyncio.current_task()
+        try:
+            return await coroutine
+        finally:
+            del self._tasks[job]
 
     def _cancel(self, job: LeasedJob) -> None:
         task = self._tasks.get(job)
@@ -182,7 +161,8 @@ class Loop:
 
     def _end(self) -> None:
         for task in list(self._tasks.values()):
-            task.cancel()
+            if task is not None:
+                task.cancel()
         self._loop.call_soon(self._loop.stop)
 
     def _run(self) -> None:
@@ -195,29 +175,20 @@ class Loop:
 
 
 class Execution:
-    """The handler calls of one run.
+    """The handler calls of one run."""
 
-    :param slot_freed: called from any thread, when a slot is free again, with the seconds that its handler took if it was called.
-    """
-
-    def __init__(
-        self,
-        worker: Worker,
-        in_flight: InFlight,
-        results: Results,
-        completer: Completer,
-        slot_freed: Callable[[float | None], None],
-    ) -> None:
-        self._worker = worker
+    def __init__(self, run: Run) -> None:
+        self._worker = worker = run.worker
         self._at_most_once = worker.options.at_most_once
-        self._in_flight = in_flight
-        self._results = results
-        self._completer = completer
-        self._pending = completer.pending
+        self._in_flight = run.in_flight
+        self._results = run.results
+        self._pending = run.completer.pending
+        # At most once nothing is left of the job in the database: its result is reported at once, before the slot is free.
+        self._put = self._end_at_most_once if self._at_most_once else run.completer.put
         self._hooks = worker.hooks
         self._keep = worker.options.keep
-        self._slot_freed = slot_freed
-        self.lease_check = LeaseCheck(worker.db.core, in_flight, self.lose, enabled=not self._at_most_once)
+        self._slot_freed = run.fetcher.freed
+        self.lease_check = LeaseCheck(worker.db.core, run.in_flight, self.lose, enabled=not self._at_most_once)
         # Until when each function may run that has a timeout.
         self._deadlines: dict[LeasedJob, tuple[float, HandlerSpec]] = {}
         self._wrapped: dict[HandlerSpec, Handler] = {}
@@ -231,18 +202,18 @@ class Execution:
         """Start the threads and the event loop that the handlers need."""
         worker = self._worker
         specs = worker.handlers.all()
-        if any(not one.asynchronous for one in specs):
-            self._threads = Threads(worker.shares.total, self._call, worker.names, worker.shares.urgency())
-        if any(one.asynchronous for one in specs):
-            self._loop = Loop(self._await, self._cancelled_early, worker.names)
+        if not all(spec.asynchronous for spec in specs):
+            self._threads = Threads(worker.options.shares.total, self._call, worker.options.names, worker.options.shares.urgency())
+        if any(spec.asynchronous for spec in specs):
+            self._loop = Loop(self._await, worker.options.names)
 
     def begin(self, assignments: Sequence[Assignment]) -> None:
         """Call the handlers of these jobs as soon as slots are free."""
         functions = assignments
         if self._loop is not None:
-            functions = [one for one in assignments if not one[1].asynchronous]
+            functions = [assignment for assignment in assignments if not assignment[1].asynchronous]
             if len(functions) < len(assignments):
-                self._loop.begin([one for one in assignments if one[1].asynchronous])
+                self._loop.begin([assignment for assignment in assignments if assignment[1].asynchronous])
         if functions and self._threads is not None:
             self._threads.begin(functions)
 
@@ -251,7 +222,7 @@ class Execution:
         return [] if self._threads is None else [job for job in self._threads.unstarted() if self._in_flight.remove(job)]
 
     def stop(self) -> list[LeasedJob]:
-        """Take the jobs in flight from their handlers and stop these, as far as that is possible; return the jobs."""
+        """Take the jobs in flight from their handlers, and stop the handlers that can be stopped; return the jobs."""
         jobs = [job for job in self._in_flight.jobs() if self._in_flight.abandon(job)]
         if jobs:
             for job in jobs:
@@ -284,15 +255,9 @@ class Execution:
             if self._hooks:
                 self._results.started(job)
             began = time.monotonic()
-            current.set(job)
-            if spec.schema is not None:
-                spec.read(job)
-            outcome = (self._wrapped.get(spec) or self._wrapped_handler(spec))(job)
-            if outcome is not None:
-                outcome = checked(outcome)
-        except BaseException as error:  # noqa: BLE001 - whatever a handler raises fails its job only, and the thread goes on
+            outcome = self.call(job, spec)
+        except BaseException as error:  # noqa: BLE001 - a mistake here fails this job only, and the thread goes on
             outcome = error
-        current.set(None)
         if spec.timeout is not None:
             self._deadlines.pop(job, None)
         self.finish(job, spec, outcome, began)
@@ -300,25 +265,22 @@ class Execution:
     async def _await(self, job: LeasedJob, spec: HandlerSpec) -> None:
         outcome: object
         began: float | None = None
-        clock: asyncio.Timeout | None = None
         try:
-            if not self.lease_check.valid(job) and not await asyncio.to_thread(self.lease_check.wait_until_valid, job):
+            check = self.lease_check
+            if not check.valid(job) and not (job in self._in_flight and await asyncio.to_thread(check.wait_until_valid, job)):
                 self.returned(job)
                 return
             self._results.started(job)
             began = time.monotonic()
             current.set(job)  # of this task
             spec.read(job)
-            async with asyncio.timeout(spec.timeout) as clock:
-                outcome = checked(await self._wrapped_handler(spec)(job))
-        except TimeoutError as error:
-            outcome = timeout_error(spec) if clock is not None and clock.expired() else error
-        except BaseException as error:  # noqa: BLE001 - CancelledError too: we cancelled it, after its job was abandoned
+            outcome = await within_timeout(spec, self._wrapped_handler(spec), job)
+        except BaseException as error:  # noqa: BLE001 - CancelledError too: of a job that was abandoned
             outcome = error
         self.finish(job, spec, outcome, began)
 
     def call(self, job: LeasedJob, spec: HandlerSpec) -> object:
-        """Call a handler and wait for it; return its outcome, or what it raised. For messages: they are not in flight."""
+        """Call a handler and wait for it; return its outcome, or what it raised. Also for messages: they are not in flight."""
         current.set(job)
         try:
             if spec.schema is not None:
@@ -326,15 +288,12 @@ class Execution:
             function = self._wrapped.get(spec) or self._wrapped_handler(spec)
             if spec.asynchronous and self._loop is not None:
                 return self._loop.call(job, within_timeout(spec, function, job))
-            return checked(function(job))
-        except BaseException as error:  # noqa: BLE001 - whatever a handler raises fails its message only
+            outcome = function(job)
+            return None if outcome is None else checked(outcome)
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises fails its job only
             return error
         finally:
             current.set(None)
-
-    def _cancelled_early(self, job: LeasedJob) -> None:
-        """A coroutine was cancelled before its first step; if we cancelled it, its job was abandoned before."""
-        self.finish(job, None, asyncio.CancelledError("cancelled before it began"))
 
     def _wrapped_handler(self, spec: HandlerSpec) -> Handler:
         """The handler with the wrappers around it."""
@@ -368,8 +327,10 @@ class Execution:
         if self._in_flight.remove(job):
             keep = self._keep if spec is None or spec.keep is None else spec.keep
             verb = job.settled_by  # read before the report, which settles the job
-            done = JobResult(job, spec, outcome, pending, seconds, keep, reason)
-            self._report(done)
+            done = JobResult(job, spec, outcome, seconds, keep, reason, pending=pending)
+            if self._hooks:
+                self._results.ended(done)
+            self._put(done)
             if isinstance(outcome, BaseException) and (verb is not None or not self._is_last(job)):
                 log_failure(job, outcome, verb, seconds)
         else:
@@ -386,12 +347,12 @@ class Execution:
         self._slot_freed(None)
 
     def lose(self, job: LeasedJob) -> None:
-        """The lease of a job is lost. In the thread that extends leases, or that claims: neither waits for hooks and logs."""
+        """The lease of a job is lost. Called by the heartbeat and the fetcher, which do not wait for hooks and logs."""
         self._end_early(job, None, LeaseLost())
 
     def timeouts_every(self) -> float | None:
         """Seconds between two checks of timeouts; None: no function has one."""
-        timeouts = [one.timeout / 4 for one in self._worker.handlers.all() if one.timeout is not None and one.watched]
+        timeouts = [spec.timeout / 4 for spec in self._worker.handlers.all() if spec.timeout is not None and spec.watched]
         return min(_CHECK_TIMEOUTS, *timeouts) if timeouts else None
 
     def check_timeouts(self) -> None:
@@ -414,23 +375,20 @@ class Execution:
                 return False
             job.ran = seconds
             self.cancel(job)
-            self._report(JobResult(job, spec, outcome, pending))
-        except BaseException:  # a signal handler's, in the main thread: nobody reports the result any more
+            done = JobResult(job, spec, outcome, pending=pending)
+            if self._hooks:
+                self._results.ended(done)
+            self._put(done)
+        except BaseException:  # a signal handler's, in the main thread: the result is not reported any more
             self._pending.pop(pending, None)
             raise
         return True
 
-    def _report(self, done: JobResult) -> None:
-        if self._at_most_once:
-            # At once, and before the slot is free: nothing is left of the job in the database, so this is all that tells of it.
-            try:
-                self._results.ended_at_most_once(done)
-            finally:
-                self._pending.pop(done.pending, None)
-            return
-        if self._hooks:
-            self._results.ended(done)
-        self._completer.put(done)
+    def _end_at_most_once(self, done: JobResult) -> None:
+        try:
+            self._results.ended_at_most_once(done)
+        finally:
+            self._pending.pop(done.pending, None)
 
     def _is_last(self, job: LeasedJob) -> bool:
         return self._at_most_once or is_last(job)
@@ -444,13 +402,13 @@ class Execution:
 
 
 async def within_timeout(spec: HandlerSpec, function: Handler, job: LeasedJob) -> object:
-    """Await a coroutine of a handler, no longer than its timeout."""
+    """Await a coroutine of a handler, no longer than its timeout; return its outcome, or the failure of the timeout."""
     current.set(job)  # of this task
     clock = asyncio.timeout(spec.timeout)
     try:
         async with clock:
             return checked(await function(job))
-    except TimeoutError as error:
+    except TimeoutError:
         if clock.expired():
-            raise timeout_error(spec) from error
+            return timeout_error(spec)  # not raised: its traceback would show this package only
         raise

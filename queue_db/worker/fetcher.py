@@ -7,14 +7,12 @@ call.
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from queue_db.concurrency.pauses import Idle, Pause
-from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError, StorageError, UnknownKindError
 from queue_db.leased_job import LeasedJob, hand_to_worker, row_of
 from queue_db.model import DeathReason
@@ -22,19 +20,17 @@ from queue_db.notifications.wakeup import Wakeup
 from queue_db.outcomes import Dead
 from queue_db.store.wakeups import cancelled_in
 from queue_db.verbs.claim import MAX_CLAIM
-from queue_db.worker.completer import Unknown
-from queue_db.worker.events import Results
-from queue_db.worker.executor import Assignment, Execution
+from queue_db.worker.completer import unknown_kind
+from queue_db.worker.executor import Assignment
 from queue_db.worker.isolation import PoisonIsolation
-from queue_db.worker.leases import InFlight, Progress
+from queue_db.worker.leases import queue_of
 from queue_db.worker.limits import RateLimiter
 from queue_db.worker.logs import about, outages_of
-from queue_db.worker.options import Options
 from queue_db.worker.order import FairOrder, FetchPacing
 
 if TYPE_CHECKING:
     from queue_db.worker.handlers import HandlerSpec
-    from queue_db.worker.worker import Worker
+    from queue_db.worker.run import Run
 
 log = logging.getLogger("queue_db.worker")
 
@@ -56,84 +52,58 @@ _MOST_KINDS = 1000
 
 
 class Fetcher:
-    """The claim loop.
+    """The claim loop of a run."""
 
-    :param in_flight: the jobs in hand.
-    :param idle: whether no job is in hand and all results are reported.
-    :param drained: called when the last slot is free after :meth:`stop`, in the thread whose job ended.
-    :param quiet: while it is set, nothing is claimed.
-    :param cancelled: gets the ids of cancelled jobs, from notifications.
-    """
-
-    def __init__(
-        self,
-        db: QueueDB,
-        options: Options,
-        *,
-        retry: tuple[float, float],
-        in_flight: InFlight,
-        idle: Callable[[], bool],
-        drained: Callable[[], None],
-        quiet: threading.Event,
-        cancelled: Callable[[set[int]], None],
-    ) -> None:
+    def __init__(self, run: Run) -> None:
+        db, options = run.worker.db, run.worker.options
         self._db = db
+        self._in_run = run
         self._limits = limits = options.shares
         self._queues = {name: db.queue(name) for name in limits.queues}
         self._slots = limits.slots
         # The fewest free places for which a claim is worth a statement.
         self._fewest = max(1, limits.ahead // 2)
         self._lease, self._at_most_once = options.lease, options.at_most_once
-        self._in_flight = in_flight
-        self._idle_now = idle
-        self._drained = drained
+        self._in_flight = run.in_flight
         self._idle = Idle(options.poll)
         self._longest = options.poll
-        self._retry = Pause(*retry)
+        self._retry = Pause(*run.retry)
         self._outage = outages_of(db.url).activity()
-        self._failed = False  # since the last statement that succeeded
-        self.wakeup = Wakeup(lambda: db.database.listen(db.notifications.channel), retry)
+        self.wakeup = Wakeup(lambda: db.database.listen(db.notifications.channel), run.retry)
         # Queues whose last claim got all that it asked for: the next claim probably gets jobs too.
         self._promising: set[str] = set()
         self._order = FairOrder(list(limits.queues), limits.weights)
-        self._strict = limits.weights is None
         self._rank = {queue: rank for rank, queue in enumerate(limits.queues)}
         self._polled_at = self._poll_took = 0.0
         self._claimed_since = 0  # jobs since the last poll
         # While the fetcher waits for a slot: the most jobs in hand with which a claim is worth it; otherwise -1.
         self._hungry_at = -1
-        self._pacing = FetchPacing(in_flight.slots_in_use)
-        self.stopping = threading.Event()
-        self._stopped = False  # the same, for what is asked after each job
-        self._quiet = quiet
-        self._cancelled = cancelled
+        self._pacing = FetchPacing(run.in_flight.slots_in_use)
+        self._stopping = run.stopping
+        self._quiet = run.worker.quieted
         self._read_at = 0.0
         self._limiter = RateLimiter(
             db,
             limits.queues,
             options.lease,
             most=lambda queue: min(limits.queues[queue], limits.total) + limits.ahead,
-            in_hand=in_flight.in_use,
+            in_hand=run.in_flight.in_use,
         )
 
-    def run(self, take: Callable[[str, Sequence[LeasedJob]], None], *, until_empty: bool) -> None:
-        """Claim until :meth:`stop`; with ``until_empty`` also until no job is due or in hand.
-
-        :param take: gets the claimed jobs of a queue.
-        """
-        self._take = take
+    def run(self, *, until_empty: bool) -> None:
+        """Claim until :meth:`stop`; with ``until_empty`` also until no job is due or in hand."""
         self._until_empty = until_empty
+        self._take = self._in_run.dispatch.take
         self._db.notifications.add(self.wakeup.set)
         try:
-            while not self._stopped:
+            while not self._stopping.is_set():
                 try:
                     if not self._round():
                         return
                 except Exception as error:  # noqa: BLE001 - logged by the outage, an unexpected one with its traceback
                     wait = self._retry.next()
-                    self._failed = True
                     self._outage.failed(f"claiming from {', '.join(map(repr, self._queues))}", error, wait)
-                    self.stopping.wait(wait)
+                    self._stopping.wait(wait)
         finally:
             self._outage.ended()
             self._db.notifications.remove(self.wakeup.set)
@@ -153,12 +123,11 @@ class Fetcher:
 
     def stop(self) -> None:
         """Stop claiming. From any thread."""
-        self._stopped = True
-        self.stopping.set()
+        self._stopping.set()
         self.wakeup.set()
 
     def freed(self, seconds: float | None) -> None:
-        """A slot is free. From any thread, after each job: it costs little unless the fetcher waits for a slot.
+        """A slot is free. Called after each job, from any thread: it costs little unless the fetcher waits for a slot.
 
         :param seconds: how long the handler took; None: it was not called.
         """
@@ -168,8 +137,8 @@ class Fetcher:
             if in_use <= self._hungry_at and self._room(self._slots - in_use):
                 self._hungry_at = -1
                 self.wakeup.set()
-        if self._stopped and not self._in_flight:
-            self._drained()
+        if self._stopping.is_set() and not self._in_flight:
+            self._in_run.drained()
 
     # --- one round --------------------------------------------------------------------------------------------------
 
@@ -183,65 +152,64 @@ class Fetcher:
         room = self._room(free)
         if not room:
             self._hungry_at = self._slots - self._fewest
-            free = self._slots - self._in_flight.slots_in_use()  # a slot that was freed just before sets no wakeup
+            free = self._slots - self._in_flight.slots_in_use()  # a slot that was freed just before has set no wakeup
             room = self._room(free)
             if not room:
                 self._wait(self._longest)
                 return True
         self._hungry_at = -1
-        if self._stopped:
-            return True  # the slot may be free because a job ended after stop(): that job was the last one
+        if self._stopping.is_set():
+            return True  # the slot is perhaps free because the last job ended after stop()
         if time.monotonic() >= self._limiter.refresh_at:
             self._limiter.refresh()
         if not self._limiter.unlimited:
             room = self._allowed(room)
-        return self._fetch(room, free) if room else self._wait_for_limits()
-
-    def _fetch(self, room: Mapping[str, int], free: int) -> bool:
-        """Claim, or poll; False: there is nothing more to do."""
+        if not room:
+            return self._wait_for_limits()
         promising = {queue: places for queue, places in room.items() if queue in self._promising}
-        if not promising or (len(promising) < len(room) and self._poll_is_due(room)) or not self._claim_all(promising, room, free):
+        poll = not promising or (len(promising) < len(room) and self._poll_is_due(room))
+        if poll or not self._claim_all(promising, room, free):
             return self._poll_queues(room)
         return True
 
     def _wait_for_limits(self) -> bool:
         """All queues with free places are paused or at their limits; False: there is nothing more to do."""
-        if self._until_empty and self._idle_now() and all(map(self._limiter.paused, self._queues)):
+        if self._until_empty and self._in_run.idle and all(map(self._limiter.paused, self._queues)):
             return False
         self._wait(min(self._longest, _REFUSED, self._limiter.wait()))
         return True
 
     def _allowed(self, room: Mapping[str, int]) -> dict[str, int]:
         """What limits leave of the room."""
-        # Set before the limits are read: a job that ends from now on ends the wait.
+        # Before the limits are read: a job that ends from now on ends the wait.
         if self._limiter.limited:
             self._hungry_at = self._slots
         return {queue: places for queue, most in room.items() if (places := self._limiter.places(queue, most))}
 
     def _claim_all(self, promising: Mapping[str, int], room: Collection[str], left: int) -> bool:
-        """Claim from each of the ``promising`` queues its part; False: no job came, probably since a higher queue has due jobs.
+        """Claim its part from each of the ``promising`` queues; False: no job came, probably since a higher queue has due jobs.
 
         :param left: free slots, those for jobs that are claimed ahead included.
         """
         won = 0
         began = time.monotonic()
-        # Higher queues that are not claimed from in this round: they may have got jobs since the last poll.
-        unasked = [queue for queue in room if queue not in promising] if self._strict else []
-        parts = self._order.split(promising, left) if len(promising) > 1 or not self._strict else promising
+        # Higher queues that this round does not claim from: they may have got jobs since the last poll.
+        unasked = [queue for queue in room if queue not in promising] if self._order.strict else []
+        parts = self._order.split(promising, left) if len(promising) > 1 or not self._order.strict else promising
         guarded = refused = False
         for queue, most in parts.items():
             wanted = min(most, left - won, MAX_CLAIM)
             allowed = wanted if self._limiter.unlimited or wanted <= 0 else self._limiter.spend(queue, wanted)
             came = 0
             if allowed > 0:
-                before = [one for one in unasked if self._rank[one] < self._rank[queue]]
+                before = [other for other in unasked if self._rank[other] < self._rank[queue]]
                 guarded = guarded or bool(before)
                 came = self._claim(queue, allowed, before)
             else:
                 refused = True
                 # Other workers use what the limit allows, and may have claimed the last job: poll before the next claim.
                 self._promising.discard(queue)
-            if not self._strict:
+            if not self._order.strict:
                 self._order.came(queue, most, came)
             won += came
         if won == left and not self._limits.ahead:
@@ -252,12 +220,12 @@ class Fetcher:
         return won > 0 or not guarded
 
     def _poll_is_due(self, room: Collection[str]) -> bool:
-        """Whether to poll: queues without jobs may have some now, and they are not all lower than those with jobs."""
+        """Whether to poll: queues that had no jobs may have jobs now, and one of them is higher than a queue with jobs."""
         since = time.monotonic() - self._polled_at
         if (self._claimed_since < POLL_AFTER and since < POLL_EVERY) or since < POLL_REST * self._poll_took:
             return False
         others = [queue for queue in room if queue not in self._promising]
-        if not self._strict:
+        if not self._order.strict:
             return bool(others)
         last = max(self._rank[queue] for queue in self._promising if queue in room)
         return any(self._rank[queue] < last for queue in others)
@@ -276,11 +244,11 @@ class Fetcher:
         came = len(jobs)
         self._claimed_since += came
         if came < wanted:
-            if self._strict or not jobs:
+            if self._order.strict or not jobs:
                 self._promising.discard(queue)
             self._limiter.refund(queue, wanted - came)
         if jobs:
-            if self._failed:
+            if self._outage.fails:
                 self._worked()
             self._idle.worked()
             self._take(queue, jobs)
@@ -288,13 +256,13 @@ class Fetcher:
 
     def _poll_queues(self, room: Mapping[str, int]) -> bool:
         """Read which queues have due jobs, and wait if none has."""
-        # Read before the poll: if no job was in hand then, no handler here can have enqueued one since.
-        idle = self._idle_now()
+        # Before the poll: if no job was in hand then, no handler here can have enqueued a job since.
+        idle = self._in_run.idle
         began = time.monotonic()
         waits = self._db.next_due(room)
         self._polled_at, self._claimed_since = time.monotonic(), 0
         self._poll_took = self._polled_at - began
-        if self._failed:
+        if self._outage.fails:
             self._worked()
         due = {queue for queue, wait in waits.items() if wait is not None and wait <= 0}
         if due:
@@ -308,7 +276,6 @@ class Fetcher:
 
     def _worked(self) -> None:
         """A statement succeeded after one that failed."""
-        self._failed = False
         self._retry.reset()
         self._outage.worked()
 
@@ -320,7 +287,7 @@ class Fetcher:
         named = self.wakeup.wait(seconds)
         self._read_at = time.monotonic()
         if cancelled := cancelled_in(named):
-            self._cancelled(cancelled)
+            self._in_run.execution.lease_check.check_cancelled(cancelled)
         self._promising |= named & self._queues.keys()
 
     def _room(self, free: int) -> dict[str, int]:
@@ -337,41 +304,27 @@ class Fetcher:
 
 
 class Dispatch:
-    """Takes the jobs that one run claims, in the fetcher's thread.
+    """Takes the jobs that a run claims, in the fetcher's thread."""
 
-    :param left: set when the run ends without waiting for the fetcher.
-    """
-
-    def __init__(
-        self,
-        worker: Worker,
-        in_flight: InFlight,
-        results: Results,
-        execution: Execution,
-        progress: Progress,
-        isolation: PoisonIsolation,
-        left: threading.Event,
-    ) -> None:
-        self._worker = worker
-        self._at_most_once = worker.options.at_most_once
-        self._lease = round(worker.options.lease * 1_000_000)
-        self._specs = worker.handlers.by_kind
-        self._in_flight = in_flight
-        self._results = results
-        self._execution = execution
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._options = run.worker.options
+        self._at_most_once = self._options.at_most_once
+        self._lease = round(self._options.lease * 1_000_000)
+        self._specs = run.worker.handlers.by_kind
+        self._in_flight = run.in_flight
+        self._execution = run.execution
         # At most once no row is left that could have the progress.
-        self._report = None if self._at_most_once else progress.report
-        self._isolation = isolation
-        self._left = left
+        self._report = None if self._at_most_once else run.progress.report
+        self._isolation = PoisonIsolation(run)
         self._unknown: set[str] = set()
 
     def take(self, queue: str, jobs: Sequence[LeasedJob]) -> None:
         """Begin these jobs of a queue."""
         hand_to_worker(jobs, self._lease, self._report)
         self._in_flight.add(queue, jobs)
-        if self._left.is_set():
-            # The claim took longer than the stop waited for it.
-            self._results.release([job for job in jobs if self._in_flight.remove(job)])
+        if self._run.left.is_set():
+            self._run.results.release([job for job in jobs if self._in_flight.remove(job)])
             return
         assignments: list[Assignment] = []
         last: list[LeasedJob] = []
@@ -395,30 +348,28 @@ class Dispatch:
             self._execution.begin(assignments)
 
     def _begin_last(self, assignments: Sequence[Assignment], last: Sequence[LeasedJob]) -> None:
-        """Begin these jobs, of which some have their last attempt: each of those that may have killed a process begins alone."""
+        """Begin these jobs; those of ``last`` that may have killed a process begin alone."""
         suspects = self._isolation.suspects(last)
-        self._execution.begin([one for one in assignments if one[0] not in suspects])
+        self._execution.begin([assignment for assignment in assignments if assignment[0] not in suspects])
         if suspects:
             specs = dict(assignments)
             self._isolation.run(suspects, lambda job: self._execution.begin([(job, specs[job])]), self._drop_suspect)
 
     def _bury(self, job: LeasedJob, spec: HandlerSpec) -> None:
-        """All its attempts were used up before this one, by the limit of its handler."""
+        """By the limit of its handler, its attempts were used up before this one."""
         reason = f"no verdict after {spec.max_attempts} attempts: each worker vanished or overran its lease"
         reason += f"; last error: {job.last_error}" if job.last_error else ""
         self._execution.finish(job, spec, Dead(reason), reason=DeathReason.EXHAUSTED)
 
     def _settle_unknown(self, job: LeasedJob) -> None:
         """There is no handler for its kind."""
-        options, error = self._worker.options, UnknownKindError(job.kind, self._worker.handlers.kinds())
-        if options.at_most_once or options.unknown == "dead":
-            self._execution.finish(job, None, Dead(f"parked: {error}"), reason=DeathReason.UNKNOWN_KIND)
-            return
-        if job.kind not in self._unknown and len(self._unknown) < _MOST_KINDS:
+        error = UnknownKindError(job.kind, self._run.worker.handlers.kinds())
+        outcome, reason = unknown_kind(error, self._options)
+        if reason is None and job.kind not in self._unknown and len(self._unknown) < _MOST_KINDS:
             self._unknown.add(job.kind)
             message = "%s; its jobs wait for a worker that has one, and are dead after %g s"
-            log.warning(message, error, options.unknown_grace, extra=about(job))
-        self._execution.finish(job, None, Unknown(error, options.unknown_grace))
+            log.warning(message, error, self._options.unknown_grace, extra=about(job))
+        self._execution.finish(job, None, outcome, reason=reason)
 
     def _drop_suspect(self, job: LeasedJob) -> None:
         """Release a job that waited to run alone and does not begin: its lease is lost, or the worker stops."""
@@ -427,5 +378,5 @@ class Dispatch:
             return
         # The release takes an attempt off, and this one has not been counted.
         with suppress(StorageError):
-            self._worker.db.queue(job.queue).recount([job], by=1)
-        self._results.release([job])
+            queue_of(job).recount([job], by=1)
+        self._run.results.release([job])

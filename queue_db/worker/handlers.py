@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
@@ -88,22 +88,13 @@ class Handlers:
         #: None: of kinds without a handler of their own.
         self.by_kind: dict[str | None, HandlerSpec] = {}
 
-    def add(
-        self,
-        kind: str | None,
-        function: Handler,
-        *,
-        max_attempts: int | None = None,
-        backoff: Backoff | None = None,
-        timeout: float | None = None,
-        schema: Schema | None = None,
-        keep: float | None = None,
-        executor: Executor = "thread",
-    ) -> None:
-        """Call ``function`` for jobs of this kind.
+    def add(self, kind: str | None, spec: HandlerSpec, executor: Executor) -> None:
+        """Call the function for jobs of this kind.
 
+        :param spec: as the application has given it.
         :raises ArgumentError: it cannot be called, the kind has a handler, or a value is outside its allowed range.
         """
+        function, timeout, keep = spec.function, spec.timeout, spec.keep
         if kind is not None:
             arguments.name("kind", kind, KIND_LENGTH)
         of_kind = "other kinds" if kind is None else f"kind {kind!r}"
@@ -111,10 +102,10 @@ class Handlers:
             raise ArgumentError(f"the handler of {of_kind} is {function!r}: must be a function of one job")
         if kind in self.by_kind:
             raise ArgumentError(f"{of_kind} has a handler already")
-        if max_attempts is not None:
-            arguments.whole("max_attempts", max_attempts, 1)
-        if backoff is not None:
-            checked("backoff", backoff)
+        if spec.max_attempts is not None:
+            arguments.whole("max_attempts", spec.max_attempts, 1)
+        if spec.backoff is not None:
+            checked("backoff", spec.backoff)
         if timeout is not None:
             timeout = arguments.seconds("timeout", timeout, zero=False) / 1_000_000
         if keep is not None:
@@ -123,7 +114,7 @@ class Handlers:
         asynchronous = arguments.asynchronous(function)
         apart = _apart(of_kind, function, executor, asynchronous)
         arguments.takes(f"the handler of {of_kind}", function, "one job")
-        self.by_kind[kind] = HandlerSpec(function, max_attempts, backoff, timeout, schema, keep, asynchronous, apart)
+        self.by_kind[kind] = replace(spec, timeout=timeout, keep=keep, asynchronous=asynchronous, apart=apart)
 
     def of(self, job: LeasedJob) -> HandlerSpec:
         """The handler of this job, whose ``max_attempts`` precede the job's from now on.
@@ -163,7 +154,7 @@ class Handlers:
 
 
 def check_runs(what: str, function: Handler | Wrapper) -> None:
-    """A function whose code runs when it is called, or awaited.
+    """Check that the code of a function runs when it is called, or awaited.
 
     :raises ArgumentError: it is a class, or a generator function.
     """

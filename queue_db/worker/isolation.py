@@ -1,24 +1,25 @@
-"""Isolation of last attempts: a job whose previous attempt was not settled runs its last one alone in its worker.
+"""Isolation of last attempts: if the previous attempt of a job was not settled, its last attempt runs alone in its worker.
 
-When a process dies, an attempt of each of its jobs is counted, since any of them may have killed it. A job that kills its process
-would so send others to the dead table that were only claimed together with it. Its last attempt alone tells them apart: no job dies
-for want of a verdict before it was the only one in its worker's hands.
+When a process dies, an attempt is counted for each of its jobs, since any of them may have killed it. So a job that kills its
+process would take others to the dead table, which were only claimed together with it. A last attempt that runs alone tells them
+apart: a job dies without a verdict only after it was the only job of its worker.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from threading import Event
+from typing import TYPE_CHECKING
 
 from queue_db.concurrency.pauses import Pause
-from queue_db.core import Core
 from queue_db.errors import QueueDBError, StorageError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Verdict
-from queue_db.queue import Queue
 from queue_db.store import history
-from queue_db.worker.leases import InFlight
+from queue_db.worker.leases import queue_of
+
+if TYPE_CHECKING:
+    from queue_db.worker.run import Run
 
 log = logging.getLogger("queue_db.worker")
 
@@ -27,30 +28,11 @@ _CHECK = 0.02
 
 
 class PoisonIsolation:
-    """Runs suspects one after the other, from the fetcher's thread: nothing is claimed meanwhile.
+    """Runs suspects one after the other, in the fetcher's thread: nothing is claimed meanwhile."""
 
-    :param busy: whether a result is not reported yet.
-    :param stopping: set when no more jobs may begin.
-    :param meanwhile: called again and again during the wait.
-    :param retry: seconds between tries while the database does not answer: first, longest.
-    """
-
-    def __init__(
-        self,
-        core: Core,
-        in_flight: InFlight,
-        *,
-        busy: Callable[[], bool],
-        stopping: Event,
-        meanwhile: Callable[[], object],
-        retry: tuple[float, float],
-    ) -> None:
-        self._core = core
-        self._in_flight = in_flight
-        self._busy = busy
-        self._stopping = stopping
-        self._meanwhile = meanwhile
-        self._retry = retry
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._stopping = run.stopping
 
     def suspects(self, last: Sequence[LeasedJob]) -> list[LeasedJob]:
         """Those of these jobs, of one queue, that must run alone. Their attempts are not counted until they begin.
@@ -58,15 +40,14 @@ class PoisonIsolation:
         :param last: begin their last attempts, which are not their first ones.
         """
         try:
-            failed = self._core.read(history.last_failed, [job.id for job in last])
-            found = [job for job in last if failed.get(job.id) != job.attempts - 1]
-            if not found:
-                return []
-            _queue_of(found[0]).recount(found, by=-1)
+            failed = self._run.worker.db.core.read(history.last_failed, [job.id for job in last])
+            suspects = [job for job in last if failed.get(job.id) != job.attempts - 1]
+            if suspects:
+                queue_of(suspects[0]).recount(suspects, by=-1)
         except StorageError as error:
             log.debug("%d last attempts begin beside others: %s", len(last), error)
             return []
-        return found
+        return suspects
 
     def run(self, suspects: Sequence[LeasedJob], begin: Callable[[LeasedJob], None], drop: Callable[[LeasedJob], None]) -> None:
         """Begin each when no other job is in flight and all results are reported; return when the last one has ended.
@@ -77,33 +58,29 @@ class PoisonIsolation:
         waiting = list(suspects)
         for job in suspects:
             log.info("%r: its previous attempt was not settled, so its last one waits until no other job runs", job)
-            began = self._wait_for(waiting) and self._counts(job)
+            begins = self._wait_for(waiting) and self._counts(job)
             waiting.remove(job)
-            (begin if began else drop)(job)
+            (begin if begins else drop)(job)
         self._wait_for([])
 
     def _wait_for(self, suspects: Sequence[LeasedJob]) -> bool:
         """Wait until only these jobs are in flight; False: the worker stops."""
+        run = self._run
         while not self._stopping.is_set():
-            if not self._busy() and all(job in suspects for job in self._in_flight.jobs()):
+            if not run.completer and all(job in suspects for job in run.in_flight.jobs()):
                 return True
-            self._meanwhile()
+            run.fetcher.keep_shares()
             self._stopping.wait(_CHECK)
         return False
 
     def _counts(self, job: LeasedJob) -> bool:
         """Count the attempt that begins; False: the lease is lost, or the worker stops."""
-        retry = Pause(*self._retry)
-        while job in self._in_flight:
+        retry = Pause(*self._run.retry)
+        while job in self._run.in_flight:
             try:
-                return _queue_of(job).recount([job], by=1) == [Verdict.APPLIED]
+                return queue_of(job).recount([job], by=1) == [Verdict.APPLIED]
             except QueueDBError as error:
                 log.debug("the last attempt of %r cannot be counted yet: %s", job, error)
                 if self._stopping.wait(retry.next()):
                     break
         return False
-
-
-def _queue_of(job: LeasedJob) -> Queue:
-    source: Queue = job.source  # type: ignore[assignment]
-    return source

@@ -1,9 +1,8 @@
-"""The jobs in flight and their leases: these are extended, lost ones are found, and progress is written under them.
+"""The jobs in flight: their leases are extended, lost leases are found, and progress is written.
 
-Without :class:`LeaseCheck` a job that waits for a free slot would begin after its lease was lost (cancelled, replaced, or returned
-by others), and a handler that runs would learn of the loss at the next heartbeat, a third of a lease later. So the claim tokens of
-the jobs in flight are compared with the database once a second, in one statement by primary key, and at once when a notification
-names a job.
+A job may be cancelled, replaced or rescued by others while it waits here for a free slot, or while its handler runs. The next
+heartbeat would find that a third of a lease later. So :class:`LeaseCheck` compares the claim tokens of the jobs in flight with the
+database once a second, in one statement by primary key, and at once when a notification names a job.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ log = logging.getLogger("queue_db.worker")
 class InFlight:
     """The jobs in flight. The thread that removes a job decides its outcome: its handler, the heartbeat, the timeout, or the stop.
 
-    One thread adds, any thread removes. Each relies on one atomic method of a dict, so there is no lock.
+    One thread adds, any thread removes, each by one atomic method of a dict. So there is no lock.
     """
 
     def __init__(self, queues: Iterable[str]) -> None:
@@ -55,7 +54,7 @@ class InFlight:
 
     def abandon(self, job: LeasedJob) -> bool:
         """:meth:`remove` a job whose handler still runs; :meth:`returned` follows when the handler returns."""
-        # Noted before the removal: a handler that returns in between must find the note and take it away.
+        # Before the removal: a handler that returns in between takes the job out of here.
         self._abandoned[job] = time.monotonic()
         if self.remove(job):
             return True
@@ -110,7 +109,7 @@ class Heartbeat:
         """Extend once; return how many seconds to wait until the next beat."""
         wait = self._lease / 3
         all_well = True
-        for queue, jobs in groupby(self._in_flight.jobs(), key=_queue_of):
+        for queue, jobs in groupby(self._in_flight.jobs(), key=queue_of):
             retry = self._retries.setdefault(queue, Pause(self._lease / 60, self._lease / 6))
             again = retry.next()
             try:
@@ -128,7 +127,7 @@ class Heartbeat:
 
     def _extend(self, queue: Queue, jobs: list[LeasedJob]) -> bool:
         """Extend the leases of one queue; False: some rows are locked, try again soon."""
-        # A verb that runs on a job may wait for a lock in the database. It ends the lease, or fails.
+        # A verb that runs on a job may wait for a lock in the database: its job is extended the next time.
         batch = [job for job in jobs if not job.verbs]
         verdicts = queue.extend_unlocked(batch, self._lease)
         waiting = len(jobs) - len(batch) + verdicts.count(None)
@@ -136,16 +135,16 @@ class Heartbeat:
             if verdict is not Verdict.LOST:
                 continue
             if job.verbs:
-                waiting += 1  # it has perhaps ended the lease, and says so in a moment
+                waiting += 1  # the verb has perhaps ended the lease
             elif not job.settled:
-                # Otherwise the handler has settled it, or it is no longer in flight since jobs(): no lease was lost.
                 self._lost(job)
         if waiting:
             log.debug("%d leases of %r are not extended yet: their rows are locked", waiting, queue.name)
         return not waiting
 
 
-def _queue_of(job: LeasedJob) -> Queue:
+def queue_of(job: LeasedJob) -> Queue:
+    """The queue whose verbs settle a job of a worker."""
     source: Queue = job.source  # type: ignore[assignment]
     return source
 
@@ -154,7 +153,7 @@ def _queue_of(job: LeasedJob) -> Queue:
 CHECK_EVERY = 1.0
 CHECK_AGAIN = 0.2
 
-#: A job whose lease was last checked longer ago than this, seconds, does not begin: it waits for a check.
+#: If the last check of leases is more seconds ago than this, a job does not begin: it waits for the next check.
 VALID_FOR = 2.0
 
 
@@ -217,7 +216,7 @@ class LeaseCheck:
             return
         tokens = self._core.run(Run(write=False, attempts=1), settle.tokens, [job.id for job in jobs])
         for job in jobs:
-            # A verb that runs on the job decides its end itself; one that has returned has ended the lease.
+            # A verb that runs, or has run, has ended the lease itself.
             if tokens.get(job.id) != job.token and not job.verbs and not job.settled:
                 self._lost(job)
 
@@ -229,7 +228,7 @@ WRITE_EVERY = 1.0
 class Progress:
     """The last progress of each job, until it is written.
 
-    Any thread reports; one, maintenance, writes. Each relies on one atomic method of a dict, so there is no lock.
+    Any thread reports, maintenance writes, each by one atomic method of a dict. So there is no lock.
     """
 
     def __init__(self, core: Core, in_flight: InFlight) -> None:

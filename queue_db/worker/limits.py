@@ -6,7 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 from queue_db import arguments
@@ -17,16 +17,17 @@ from queue_db.errors import ArgumentError
 from queue_db.leased_job import LeasedJob, row_of
 from queue_db.model import Controls
 from queue_db.store import controls
-from queue_db.store.schema import CURSOR_LENGTH, FEED_LENGTH, QUEUE_LENGTH
+from queue_db.store.schema import QUEUE_LENGTH
 from queue_db.verbs.claim import MAX_CLAIM
 from queue_db.worker.registration import own_name
 
 #: Jobs in hand at once where neither ``concurrency`` nor the queues set a number.
 CONCURRENCY = 10
 
-_MOST = 1000
+#: Slots at most, of each queue and of the worker.
+MOST_SLOTS = 1000
 
-# Without a call of a function of ours: it is asked for each job.
+# Without a function in Python: it is called for each job.
 _PRIORITY: Callable[[LeasedJob], int] = attrgetter("_row.priority")
 
 
@@ -51,7 +52,7 @@ class ConcurrencyLimits:
         return self.total + self.ahead
 
     def urgency(self) -> Callable[[LeasedJob], tuple[int, int] | int]:
-        """A key for the jobs in hand; the lowest begins first: by queue and priority, with weights in the order of the claims."""
+        """A key for the jobs in hand, by queue and priority: the lowest begins first; with weights in order of the claims."""
         if self.weights is not None:
             return lambda job: 0
         if len(self.queues) == 1:
@@ -68,10 +69,10 @@ def shares_of(
     :raises ArgumentError: a value is outside its allowed range.
     """
     if concurrency is not None:
-        arguments.whole("concurrency", concurrency, 1, _MOST)
+        arguments.whole("concurrency", concurrency, 1, MOST_SLOTS)
     arguments.whole("prefetch", prefetch, 0, MAX_CLAIM)
     if isinstance(queues, Mapping):
-        most = {queue: arguments.whole(f"queues[{queue!r}]", number, 1, _MOST) for queue, number in queues.items()}
+        most = {queue: arguments.whole(f"queues[{queue!r}]", number, 1, MOST_SLOTS) for queue, number in queues.items()}
         total = sum(most.values()) if concurrency is None else concurrency
     else:
         if not isinstance(queues, str | Sequence):
@@ -83,24 +84,7 @@ def shares_of(
         raise ArgumentError("queues is empty: name at least one")
     if weights is not None:
         _check_weights(weights, most)
-    return ConcurrencyLimits(most, min(total, _MOST), prefetch, weights)
-
-
-def feed_slots(feeds: Mapping[str, int]) -> dict[str, int]:
-    """How many slots each shared cursor has, by ``feed:cursor``.
-
-    :raises ArgumentError: a value is outside its allowed range.
-    """
-    if not isinstance(feeds, Mapping):
-        raise ArgumentError(f"feeds={arguments.shown(feeds)}: must be a mapping from feed:cursor to a number of slots")
-    for name, number in feeds.items():
-        feed, colon, cursor = name.rpartition(":") if isinstance(name, str) else ("", "", "")
-        if not colon:
-            raise ArgumentError(f"feeds: {arguments.shown(name)} must be feed:cursor, such as orders:mailers")
-        arguments.name("feed", feed, FEED_LENGTH)
-        arguments.name("cursor", cursor, CURSOR_LENGTH)
-        arguments.whole(f"feeds[{name!r}]", number, 1, _MOST)
-    return dict(feeds)
+    return ConcurrencyLimits(most, min(total, MOST_SLOTS), prefetch, weights)
 
 
 def _check_weights(weights: Mapping[str, int], queues: Mapping[str, int]) -> None:
@@ -124,10 +108,36 @@ _LEASES = 2
 # throughput, and a burst of this size does not show.
 _AHEAD = 0.05
 
-#: Seconds until a worker whose share is smaller than it needs asks for more: first, longest.
+#: Seconds until a worker asks again for a larger share: first, longest.
 ASK_AGAIN = (0.02, 0.25)
 
 _NUMBERS = itertools.count(1)
+
+_NONE = Controls()
+
+
+@dataclass(slots=True)
+class _QueueLimits:
+    """The limits of one queue, and what this worker has of them."""
+
+    controls: Controls = _NONE
+    #: Its part of the jobs that may be in hand at once; None: it has not asked for one.
+    share: int | None = None
+    #: The most in hand since the last refresh: the rest of the share is returned.
+    used: int = 0
+    #: Jobs that the rate allows and that are not claimed yet.
+    credit: int = 0
+    #: When the rate allows jobs again.
+    refused_until: float = 0.0
+    #: When to ask for a larger share, and the pauses between.
+    ask_at: float = 0.0
+    pause: Pause = field(default_factory=lambda: Pause(*ASK_AGAIN))
+    #: When to try again, since there were no free places; None: there were.
+    try_again: float | None = None
+
+    @property
+    def limited(self) -> bool:
+        return self.controls.paused or self.controls.concurrency is not None or self.controls.rate is not None
 
 
 class RateLimiter:
@@ -142,27 +152,14 @@ class RateLimiter:
         self, db: QueueDB, queues: Collection[str], lease: float, most: Callable[[str], int], in_hand: Callable[[str], int]
     ) -> None:
         self._core = db.core
-        self._queues = list(queues)
+        self._of = {queue: _QueueLimits() for queue in queues}
         self._lasts = round(_LEASES * lease * 1_000_000)
         self._most = most
         self._in_hand = in_hand
         self._name = own_name(db, next(_NUMBERS))
-        self._controls: dict[str, Controls] = {}
-        self._shares: dict[str, int] = {}
-        # The most in hand since the last refresh: the rest of a share is returned.
-        self._used: dict[str, int] = {}
-        # Jobs that a queue's rate allows and that are not claimed yet.
-        self._credit: dict[str, int] = {}
-        # When a queue's rate allows jobs again.
-        self._refused_until: dict[str, float] = {}
-        # When to ask for a larger share, and the pauses between.
-        self._ask_at: dict[str, float] = {}
-        self._pauses: dict[str, Pause] = {}
-        # When to try queues again that had no free places.
-        self._try_again: dict[str, float] = {}
         #: When :meth:`refresh` reads the controls again, by ``time.monotonic``.
         self.refresh_at = 0.0
-        #: Whether no queue was paused or limited when that was read last: then the other methods need not be asked.
+        #: Whether no queue was paused or limited at the last refresh: then the other methods need not be called.
         self.unlimited = False
 
     def refresh(self) -> None:
@@ -171,38 +168,42 @@ class RateLimiter:
         if now < self.refresh_at:
             return
         self.unlimited = False
-        self._controls = self._core.read(controls.read, self._queues)
+        controls_of = self._core.read(controls.read, list(self._of))
+        for queue, limits in self._of.items():
+            limits.controls = controls_of.get(queue, _NONE)
         self.refresh_at = now + REFRESH
         self._return_credit()
-        for queue, share in list(self._shares.items()):
-            used = max(self._in_hand(queue), self._used.pop(queue, 0))
-            if self._of(queue).concurrency is None:
-                del self._shares[queue]
-            elif used < share:
-                self._take(queue, used)
+        for queue, limits in self._of.items():
+            if limits.share is None:
+                continue
+            if limits.controls.concurrency is None:
+                limits.share = None
             else:
-                self._take(queue, share)
-        self.unlimited = not self._shares and not any(map(_limits, self._controls.values()))
+                self._take(queue, min(limits.share, max(self._in_hand(queue), limits.used)))
+            limits.used = 0
+        self.unlimited = not self.limited and not any(limits.limited for limits in self._of.values())
         if self.unlimited:
-            self._try_again.clear()
+            for limits in self._of.values():
+                limits.try_again = None
 
     def paused(self, queue: str) -> bool:
         """Whether this queue is paused."""
-        return self._of(queue).paused
+        return self._of[queue].controls.paused
 
     def places(self, queue: str, room: int) -> int:
-        """How many jobs of this queue a claim may ask for, of ``room``: 0 while it is paused or at its limits."""
-        self._try_again.pop(queue, None)
-        if self.paused(queue):
+        """How many of ``room`` jobs a claim from this queue may ask for: 0 while the queue is paused or at its limits."""
+        limits = self._of[queue]
+        limits.try_again = None
+        if limits.controls.paused:
             return 0
-        if time.monotonic() < self._refused_until.get(queue, 0.0):
-            self._try_again[queue] = self._refused_until[queue]
+        if time.monotonic() < limits.refused_until:
+            limits.try_again = limits.refused_until
             return 0
-        if self._of(queue).concurrency is None or self._may_ask(queue):
+        if limits.controls.concurrency is None or self._may_ask(queue):
             return room
-        left = self._shares.get(queue, 0) - self._in_hand(queue)
+        left = (limits.share or 0) - self._in_hand(queue)
         if left <= 0 and self._share_is_small(queue):
-            self._try_again[queue] = self._ask_at[queue]
+            limits.try_again = limits.ask_at
         return max(0, min(room, left))
 
     def allows(self, queue: str) -> bool:
@@ -211,82 +212,75 @@ class RateLimiter:
 
     @property
     def limited(self) -> bool:
-        """Whether the end of a job may let another one of its queue begin."""
-        return bool(self._shares)
+        """Whether this worker has a share of a limit: then the end of a job may let another job of its queue begin."""
+        return any(limits.share is not None for limits in self._of.values())
 
     def wait(self) -> float:
         """Seconds until a queue without free places may be tried again, unless one of its jobs ends here before."""
-        return max(0.0, min(self._try_again.values()) - time.monotonic()) if self._try_again else math.inf
+        times = [limits.try_again for limits in self._of.values() if limits.try_again is not None]
+        return max(0.0, min(times) - time.monotonic()) if times else math.inf
 
     def spend(self, queue: str, wanted: int) -> int:
         """Take up to ``wanted`` jobs from the allowance; return how many may be claimed now."""
-        limits = self._of(queue)
-        if limits.concurrency is not None:
+        limits = self._of[queue]
+        if limits.controls.concurrency is not None:
             in_hand = self._in_hand(queue)
-            if in_hand + wanted > self._shares.get(queue, 0) and self._may_ask(queue):
+            if in_hand + wanted > (limits.share or 0) and self._may_ask(queue):
                 self._ask(queue)
-            wanted = min(wanted, self._shares.get(queue, 0) - in_hand)
+            wanted = min(wanted, (limits.share or 0) - in_hand)
             if wanted <= 0:
                 return 0
-            self._used[queue] = max(self._used.get(queue, 0), in_hand + wanted)
-        if limits.rate is not None and limits.per is not None:
-            if not self._credit.get(queue):
-                ahead = max(wanted, round(limits.rate / limits.per * _AHEAD))
-                self._credit[queue], wait = self._core.write(controls.spend, queue, ahead)
-                if not self._credit[queue]:
-                    self._refused_until[queue] = time.monotonic() + min(wait / 1_000_000, REFRESH)
-            wanted = min(wanted, self._credit[queue])
-            self._credit[queue] -= wanted
+            limits.used = max(limits.used, in_hand + wanted)
+        rate, per = limits.controls.rate, limits.controls.per
+        if rate is not None and per is not None:
+            if not limits.credit:
+                limits.credit, wait = self._core.write(controls.spend, queue, max(wanted, round(rate / per * _AHEAD)))
+                if not limits.credit:
+                    limits.refused_until = time.monotonic() + min(wait / 1_000_000, REFRESH)
+            wanted = min(wanted, limits.credit)
+            limits.credit -= wanted
         return wanted
 
     def refund(self, queue: str, count: int) -> None:
         """Put back what :meth:`spend` allowed and the claim did not get."""
-        if queue in self._credit:
-            self._credit[queue] += count
+        if self._of[queue].controls.rate is not None:
+            self._of[queue].credit += count
 
     def return_all(self) -> None:
         """Return everything: no job of a limited queue is in hand."""
         self._return_credit()
-        if self._shares:
-            self._shares.clear()
+        if self.limited:
+            for limits in self._of.values():
+                limits.share = None
             self._core.run(ONCE, controls.drop_shares, self._name)
 
     def _return_credit(self) -> None:
-        for queue, count in list(self._credit.items()):
-            del self._credit[queue]
-            limits = self._of(queue)
-            if count and limits.rate is not None and limits.per is not None:
-                self._core.write(controls.refund, queue, round(count * limits.per * 1_000_000 / limits.rate))
-
-    def _of(self, queue: str) -> Controls:
-        return self._controls.get(queue, _NONE)
+        for queue, limits in self._of.items():
+            count, limits.credit = limits.credit, 0
+            rate, per = limits.controls.rate, limits.controls.per
+            if count and rate is not None and per is not None:
+                self._core.write(controls.refund, queue, round(count * per * 1_000_000 / rate))
 
     def _share_is_small(self, queue: str) -> bool:
         """Whether other workers have a part of what this one could use."""
-        limit = self._of(queue).concurrency
-        return limit is not None and self._shares.get(queue, 0) < min(limit, self._most(queue))
+        limits = self._of[queue]
+        limit = limits.controls.concurrency
+        return limit is not None and (limits.share or 0) < min(limit, self._most(queue))
 
     def _may_ask(self, queue: str) -> bool:
-        return self._share_is_small(queue) and time.monotonic() >= self._ask_at.get(queue, 0.0)
+        return self._share_is_small(queue) and time.monotonic() >= self._of[queue].ask_at
 
     def _ask(self, queue: str) -> None:
-        before = self._shares.get(queue, 0)
-        self._take(queue, self._most(queue))
-        pause = self._pauses.setdefault(queue, Pause(*ASK_AGAIN))
-        if self._shares[queue] > before:
-            pause.reset()
-        self._ask_at[queue] = time.monotonic() + pause.next()
+        limits = self._of[queue]
+        before = limits.share or 0
+        if self._take(queue, self._most(queue)) > before:
+            limits.pause.reset()
+        limits.ask_at = time.monotonic() + limits.pause.next()
 
-    def _take(self, queue: str, wanted: int) -> None:
+    def _take(self, queue: str, wanted: int) -> int:
         share = self._core.write(controls.take_share, queue, self._name, wanted, self._lasts)
         if share is None:
             self.refresh_at = 0.0  # the limit has been removed
             share = wanted
-        self._shares[queue] = share
-
-
-_NONE = Controls()
-
-
-def _limits(of_queue: Controls) -> bool:
-    return of_queue.paused or of_queue.concurrency is not None or of_queue.rate is not None
+        self._of[queue].share = share
+        return share

@@ -6,6 +6,7 @@ All threads of a worker fail while the database does not answer. That is logged 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -14,7 +15,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from queue_db import __version__
 from queue_db.errors import QueueDBError, StorageError
@@ -52,16 +52,16 @@ def described(worker: Worker) -> tuple[str, dict[str, Any]]:
         "version": __version__,
         "worker": worker.db.worker,
         "database": worker.db.url,
-        "queues": dict(worker.shares.queues),
+        "queues": dict(options.shares.queues),
         "feeds": dict(options.feeds),
         "kinds": kinds,
-        "slots": worker.shares.total,
+        "slots": options.shares.total,
         "mode": options.mode,
         "lease": options.lease,
         "strategy": worker.db.strategy.name,
     }
     text = (
-        f"{worker.names}: {worker.shares.total} at once, {options.mode.replace('_', ' ')}, lease {options.lease:g} s, "
+        f"{options.names}: {options.shares.total} at once, {options.mode.replace('_', ' ')}, lease {options.lease:g} s, "
         f"strategy {worker.db.strategy.name}, kinds {', '.join(kinds)}; "
         f"{worker.db.url}, queue_db {__version__}, pid {os.getpid()}"
     )
@@ -87,27 +87,25 @@ class Outages:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+        self.clock = clock
         self._lock = threading.Lock()
         self._outages: dict[object, _Outage] = {}
-        # When a failure of each kind was logged last.
-        self._rare_failures: WeakKeyDictionary[Activity, dict[object, float]] = WeakKeyDictionary()
 
     def activity(self) -> Activity:
         """An activity: one thread that may fail."""
         return Activity(self)
 
+    def has(self, activity: Activity, error: BaseException) -> bool:
+        """Whether this failure belongs to an outage that is logged already."""
+        return _outage_of(activity, error) in self._outages
+
     def failed(self, activity: Activity, what: str, error: BaseException, wait: float, extra: dict[str, Any] | None) -> None:
         """Log a failure, as :meth:`Activity.failed` describes."""
-        key = _outage_of(activity, error)
-        now = self._clock()
+        now = self.clock()
         with self._lock:
-            outage = self._outages.get(key)
-            first = outage is None
-            if outage is None:
-                outage = self._outages[key] = _Outage(now, now)
+            outage = self._outages.setdefault(_outage_of(activity, error), _Outage(now, -math.inf))
             outage.failing.add(activity)
-            again = now - outage.logged_at >= REPEAT
+            first, again = outage.logged_at < outage.since, now - outage.logged_at >= REPEAT
             if again:
                 outage.logged_at = now
         # An error of the database fits in a line; any other is a mistake and needs its traceback.
@@ -121,39 +119,30 @@ class Outages:
         else:
             log.debug("%s failed, trying again in %.1f s: %s", what, wait, error, extra=extra)
 
-    def failed_rarely(self, activity: Activity, what: str, error: BaseException) -> None:
-        """Log a failure of something that runs rarely: it does not belong to an outage, whose end others see earlier."""
-        now = self._clock()
-        kind = _kind_of(error)
-        with self._lock:
-            logged_at = self._rare_failures.setdefault(activity, {})
-            known = _outage_of(activity, error) in self._outages or now - logged_at.get(kind, -REPEAT) < REPEAT
-            if not known:
-                logged_at[kind] = now
-        log.log(logging.DEBUG if known else logging.WARNING, "%s failed: %s", what, error)
-
     def worked(self, activity: Activity, *, quietly: bool = False) -> None:
         """Log the end of an outage when no activity fails any more."""
-        now = self._clock()
-        over: list[float] = []
+        now = self.clock()
+        ended: list[float] = []
         with self._lock:
             for key, outage in list(self._outages.items()):
-                if activity in outage.failing:
-                    outage.failing.remove(activity)
-                    if not outage.failing:
-                        del self._outages[key]
-                        over.append(now - outage.since)
-        if over and not quietly:
-            log.warning("back again after %.0f s", max(over))
+                outage.failing.discard(activity)
+                if not outage.failing:
+                    del self._outages[key]
+                    ended.append(now - outage.since)
+        if ended and not quietly:
+            log.warning("back again after %.0f s", max(ended))
 
 
 class Activity:
-    """The failures of one thread, or of one slot for feeds: there the heartbeat, a timeout and the end of the run report too."""
+    """The failures of one thread; or of one slot for feeds, where the heartbeat, timeouts and the end of the run report too."""
 
     def __init__(self, outages: Outages | None = None) -> None:
         self._outages = outages or Outages()
-        self._fails = False
+        #: Whether no statement has succeeded since the last failure.
+        self.fails = False
         self._over = False
+        # When a rare failure of each kind was logged last.
+        self._logged_at: dict[object, float] = {}
 
     def failed(self, what: str, error: BaseException, wait: float, extra: dict[str, Any] | None = None) -> None:
         """Log that ``what`` failed, unless this outage has been logged within :data:`REPEAT`, by any activity.
@@ -162,23 +151,30 @@ class Activity:
         """
         self._outages.failed(self, what, error, wait, extra)
         # Last: a success of another thread comes before the failure, or ends its outage.
-        self._fails = True
+        self.fails = True
 
     def failed_rarely(self, what: str, error: BaseException) -> None:
-        """Log that ``what`` failed, unless an outage is logged already, or the same failure was logged within :data:`REPEAT`."""
+        """Log that ``what`` failed, unless an outage is logged already, or the same failure was logged within :data:`REPEAT`.
+
+        For tasks that run rarely: they would report the end of an outage too late.
+        """
         if self._over:
             log.debug("%s was interrupted by the end of the worker: %s", what, error)
-        else:
-            self._outages.failed_rarely(self, what, error)
+            return
+        now, kind = self._outages.clock(), _kind_of(error)
+        level = logging.DEBUG
+        if not self._outages.has(self, error) and now - self._logged_at.get(kind, -math.inf) >= REPEAT:
+            self._logged_at[kind], level = now, logging.WARNING
+        log.log(level, "%s failed: %s", what, error)
 
     def worked(self) -> None:
         """A statement succeeded. Called after each: it costs nothing without an outage."""
-        if self._fails:
-            self._fails = False
+        if self.fails:
+            self.fails = False
             self._outages.worked(self)
 
     def ended(self) -> None:
-        """The thread ends. What it does rarely may still run: nobody waits for that, and the next worker does it."""
+        """The thread ends. A rare task may still run: the end does not wait for it, and the next worker does it."""
         self._over = True
         self._outages.worked(self, quietly=True)
 

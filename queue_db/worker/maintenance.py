@@ -1,4 +1,4 @@
-"""Periodic tasks of a worker, and the thread that runs those that may wait for locks: schedules, pruning, repair, its own row."""
+"""Periodic tasks of a worker and the threads that run them: schedules, pruning, repair, the worker's own row."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
+from queue_db import slices
 from queue_db.concurrency.pauses import Pause
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
-from queue_db.feeds.retention import trim_all
+from queue_db.slices import Task
 from queue_db.worker.logs import Activity
+from queue_db.worker.options import Options
+from queue_db.worker.registration import RESCUE_EVERY, Registration
 
 log = logging.getLogger("queue_db.worker")
 
 PeriodicTask = Callable[[], float]
 """Does its work and returns how many seconds to wait until its next run."""
 
-# Seconds until the next run of a task that has raised: the other tasks of the thread go on.
+# Seconds until the next run of a task that has raised.
 _AFTER_EXCEPTION = 5.0
 
 #: A task that has run for this many seconds waits for something, perhaps a lock: another thread goes on with the other tasks.
@@ -44,19 +48,8 @@ SWEEP_LIMIT = 10_000
 #: The most dead jobs of a queue deleted at a time.
 PRUNE_DEAD_LIMIT = 1000
 
-#: Seconds until the next run of a task that has deleted a part only, so that other tasks run too.
+#: Seconds until the next run of a task that has more to do: other tasks run in between.
 AGAIN = 0.1
-
-
-def run_periodically(tasks: Sequence[tuple[float, PeriodicTask]], stopped: threading.Event) -> None:
-    """Run each task, first after the seconds beside it, until ``stopped``."""
-    now = time.monotonic()
-    due = {task: now + first for first, task in tasks}
-    while due:
-        task = min(due, key=due.__getitem__)
-        if stopped.wait(max(0.0, due[task] - time.monotonic())):
-            return
-        due[task] = time.monotonic() + _run_task(task)
 
 
 def _run_task(task: PeriodicTask) -> float:
@@ -68,12 +61,12 @@ def _run_task(task: PeriodicTask) -> float:
         return _AFTER_EXCEPTION
 
 
-class Upkeep:
-    """Runs periodic tasks that may wait for locks, or for long statements, so that none of them holds up the others for long.
+class PeriodicTasks:
+    """Runs periodic tasks on one thread, one after the other.
 
-    One thread runs them, one after the other. While one takes longer than :data:`PATIENCE`, :meth:`relieve` starts another thread,
-    which goes on with the others; the thread of the long one ends after it. So there is one thread as long as nothing waits, and
-    at most :data:`MOST_THREADS`.
+    For tasks that may wait for locks, or for long statements, :meth:`relieve` starts another thread while one takes longer than
+    :data:`PATIENCE`. The new thread goes on with the other tasks; the first one ends after its task. There are at most
+    :data:`MOST_THREADS`.
 
     :param tasks: each with the seconds until its first run; one that is due runs before those behind it.
     :param stopped: set when nothing more is to run.
@@ -99,21 +92,22 @@ class Upkeep:
         self.threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread, if there are tasks."""
         with self._lock:
-            self._hand_over()
+            if self._due:
+                self._hand_over()
 
     def relieve(self) -> None:
         """Let another thread go on if a task takes long. By one thread, now and then."""
         with self._lock:
             late = self._began is not None and time.monotonic() - self._began >= PATIENCE
-            if late and self._due and sum(one.is_alive() for one in self.threads) < MOST_THREADS:
+            if late and self._due and sum(thread.is_alive() for thread in self.threads) < MOST_THREADS:
                 self._hand_over()
 
     def _hand_over(self) -> None:
         turn = object()
         thread = self._start(self._run, turn)  # waits for the lock
-        self.threads = [*(one for one in self.threads if one.is_alive()), thread]
+        self.threads = [*(other for other in self.threads if other.is_alive()), thread]
         self._turn, self._began = turn, None
 
     def _run(self, turn: object) -> None:
@@ -163,102 +157,57 @@ def enqueue_scheduled(db: QueueDB, retry: tuple[float, float], outage: Activity)
     return tick
 
 
-def take_metrics(db: QueueDB, outage: Activity | None = None) -> PeriodicTask:
-    """Writes what this process did, and counts the jobs of all queues if that is due and no other process does."""
-
-    def take() -> float:
-        try:
-            db.metrics.take()
-        except Exception as error:  # noqa: BLE001 - the next run writes the same
-            (outage or Activity()).failed_rarely("writing metrics", error)
-        return _spread(METRICS_EVERY)
-
-    return take
-
-
-def repair_groups(db: QueueDB, queues: Iterable[str], outage: Activity | None = None) -> PeriodicTask:
-    """Unblocks groups whose first jobs were deleted by hand."""
-
-    def repair() -> float:
-        try:
-            for queue in queues:
-                db.queue(queue).repair_groups()
-        except Exception as error:  # noqa: BLE001 - the next run finds the same groups
-            (outage or Activity()).failed_rarely("repairing groups", error)
-        return _spread(PRUNE_EVERY)
-
-    return repair
+def maintenance(db: QueueDB, options: Options, own: Registration) -> list[Task]:
+    """What a worker with these options does now and then, with what the slices add."""
+    tasks = [
+        Task("rescuing the jobs of dead processes", RESCUE_EVERY, _whole(own.rescue_dead), at_start=True),
+        Task("pruning expired rows", PRUNE_EVERY, _whole(db.prune)),
+        Task("writing metrics", METRICS_EVERY, _whole(db.metrics.take)),
+        *(Task("repairing groups", PRUNE_EVERY, _whole(db.queue(name).repair_groups)) for name in options.shares.queues),
+    ]
+    if options.dead_for is not None or options.dead_at_most is not None:
+        prune = partial(prune_dead, db, options.shares.queues, options.dead_for, options.dead_at_most)
+        tasks.append(Task("deleting dead jobs", PRUNE_EVERY, prune, at_start=True))
+    if db.removal.marks:
+        # At the start: a worker that runs a second each minute sweeps too.
+        sweep = _whole(partial(db.sweep, limit=SWEEP_LIMIT))
+        tasks.append(Task("sweeping completed jobs", SWEEP_EVERY, sweep, at_start=True))
+    return [*tasks, *slices.tasks(db)]
 
 
-def prune_expired(db: QueueDB, outage: Activity | None = None) -> PeriodicTask:
-    """Deletes expired results and old errors, and releases streams without readers."""
+def logged(task: Task, outage: Activity) -> PeriodicTask:
+    """Run the task for a worker; what it raises is logged."""
 
-    def prune() -> float:
-        try:
-            db.prune()
-            for name in db.streams.expire():
-                log.warning("stream %r has expired without a reader: its jobs are back in their queue", name)
-        except Exception as error:  # noqa: BLE001 - the next run finds the same rows
-            (outage or Activity()).failed_rarely("pruning expired rows", error)
-        return _spread(PRUNE_EVERY)
-
-    return prune
-
-
-def prune_dead(
-    db: QueueDB, queues: Collection[str], dead_for: float | None, dead_at_most: int | None, outage: Activity | None = None
-) -> PeriodicTask:
-    """Deletes jobs of these queues that died more than ``dead_for`` seconds ago, and the oldest above ``dead_at_most``."""
-
-    def prune() -> float:
+    def run() -> float:
         more = False
         try:
-            for queue in queues:
-                for limit in ({"older_than": dead_for}, {"keep": dead_at_most}):
-                    if None in limit.values():
-                        continue
-                    deleted = db.dead.purge(queue, limit=PRUNE_DEAD_LIMIT, **limit)
-                    more = more or deleted == PRUNE_DEAD_LIMIT
-                    if deleted:
-                        log.info("deleted %d dead jobs of %r", deleted, queue)
-        except Exception as error:  # noqa: BLE001 - the next run finds the same rows
-            (outage or Activity()).failed_rarely("deleting dead jobs", error)
-            more = False
-        return AGAIN if more else _spread(PRUNE_EVERY)
+            more = task.run()
+        except Exception as error:  # noqa: BLE001 - the next run finds the same to do
+            outage.failed_rarely(task.name, error)
+        return AGAIN if more else task.every * random.uniform(0.75, 1.25)
 
-    return prune
+    return run
 
 
-def trim_feeds(db: QueueDB, outage: Activity | None = None) -> PeriodicTask:
-    """Deletes the messages of feeds that their retention does not keep."""
+def _whole(call: Callable[[], object]) -> Callable[[], bool]:
+    """A task that leaves nothing to do at once."""
 
-    def trim() -> float:
-        more = False
-        try:
-            trimmed, more = trim_all(db.core)
-        except Exception as error:  # noqa: BLE001 - the next run finds the same rows
-            (outage or Activity()).failed_rarely("trimming feeds", error)
-        else:
-            for name, gone in trimmed.items():
-                log.info("trimmed %d messages of feed %r", gone, name)
-        return AGAIN if more else _spread(PRUNE_EVERY)
+    def run() -> bool:
+        call()
+        return False
 
-    return trim
+    return run
 
 
-def sweep_completed(db: QueueDB, outage: Activity | None = None) -> PeriodicTask:
-    """Deletes jobs that are marked as completed, first at the start: a worker that runs a second each minute sweeps too."""
-    pause = Pause(SWEEP_EVERY, SWEEP_EVERY)
-
-    def sweep() -> float:
-        try:
-            db.sweep(limit=SWEEP_LIMIT)
-        except Exception as error:  # noqa: BLE001 - the next sweep finds the same rows
-            (outage or Activity()).failed_rarely("sweeping completed jobs", error)
-        return pause.next()
-
-    return sweep
-
-
-def _spread(seconds: float) -> float:
-    return seconds * random.uniform(0.75, 1.25)
+def prune_dead(db: QueueDB, queues: Iterable[str], dead_for: float | None, dead_at_most: int | None) -> bool:
+    """Delete jobs of these queues that died more than ``dead_for`` seconds ago, and the oldest above ``dead_at_most``."""
+    more = False
+    for queue in queues:
+        for limit in ({"older_than": dead_for}, {"keep": dead_at_most}):
+            if None in limit.values():
+                continue
+            deleted = db.dead.purge(queue, limit=PRUNE_DEAD_LIMIT, **limit)
+            more = more or deleted == PRUNE_DEAD_LIMIT
+            if deleted:
+                log.info("deleted %d dead jobs of %r", deleted, queue)
+    return more

@@ -8,9 +8,10 @@ from typing import Literal, TypedDict, get_args
 
 from queue_db import arguments
 from queue_db.errors import ArgumentError
+from queue_db.slices import slots
 from queue_db.verbs.claim import MAX_CLAIM
 from queue_db.verbs.settle import UNKNOWN_GRACE
-from queue_db.worker.limits import ConcurrencyLimits, feed_slots, shares_of
+from queue_db.worker.limits import ConcurrencyLimits, shares_of
 
 UnknownKinds = Literal["wait", "dead"]
 """What may become of jobs of a kind without a handler."""
@@ -96,21 +97,27 @@ class Options:
             object.__setattr__(self, name, arguments.seconds(name, getattr(self, name), zero=zero) / 1_000_000)
 
     @property
+    def names(self) -> str:
+        """The queues and shared cursors, as text."""
+        return ", ".join(map(repr, [*self.shares.queues, *self.feeds]))
+
+    @property
     def at_most_once(self) -> bool:
         """Whether jobs leave the queue when they are claimed."""
         return self.mode == "at_most_once"
 
     def _queues(self) -> str | Sequence[str] | Mapping[str, int]:
         """The queues; by default those where messages that fail become jobs."""
-        object.__setattr__(self, "feeds", feed_slots(self.feeds))
         arguments.whole("span", self.span, 1, MAX_CLAIM)
-        if self.feeds and self.at_most_once:
-            raise ArgumentError("feeds and at_most_once exclude each other: a span of messages is completed after its handlers")
-        if self.queues is not None:
-            return self.queues
         if not self.feeds:
-            raise ArgumentError("queues=None: must be at least one name, unless feeds= names some")
-        return list(dict.fromkeys(name.rpartition(":")[2] for name in self.feeds))
+            if self.queues is None:
+                raise ArgumentError("queues=None: must be at least one name, unless feeds= names some")
+            return self.queues
+        feeds = slots("feeds")
+        object.__setattr__(self, "feeds", feeds.checked(self.feeds))
+        if self.at_most_once:
+            raise ArgumentError("feeds and at_most_once exclude each other: a span of messages is completed after its handlers")
+        return feeds.queues(self.feeds) if self.queues is None else self.queues
 
     def _check_stuck(self, slots: int) -> None:
         most = self.exit_when_stuck

@@ -1,4 +1,4 @@
-"""When a worker claims, from which of its queues first, and how many jobs of each."""
+"""The order of claims: which queue comes first, how many jobs of each, and when the next claim goes out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CREDIT = 20.0
 
 
 class FairOrder:
-    """Shares of jobs by weight: after any number of jobs each queue is within one job of its share, while all have jobs.
+    """Shares of jobs by weight: while all queues have jobs, each is within one job of its share after any number of jobs.
 
     Each queue has a clock that advances by ``1/weight`` for each of its jobs. The next job comes from the queue whose clock is
     furthest behind. Without weights the order is strict.
@@ -21,13 +21,10 @@ class FairOrder:
     def __init__(self, queues: Sequence[str], weights: Mapping[str, int] | None) -> None:
         self._queues = list(queues)
         self._weights = weights
+        #: Whether no job of a queue may be claimed while one is due in a queue before it.
+        self.strict = weights is None
         self._clocks = dict.fromkeys(self._queues, 0.0)
         self._now = 0.0
-
-    @property
-    def strict(self) -> bool:
-        """Whether no job of a queue may be claimed while one is due in a queue before it."""
-        return self._weights is None
 
     def split(self, room: Mapping[str, int], free: int) -> dict[str, int]:
         """How many of the next ``free`` jobs to claim from each queue in ``room``, in the order of the claims."""
@@ -54,7 +51,7 @@ class FairOrder:
             self._clocks[queue] -= (wanted - number) / self._weights[queue]
 
 
-#: Seconds; a claim waits for slots no longer than this after the last one, and no longer than twice the time that one took.
+#: Seconds for which a claim waits for slots at most; also at most twice the duration of the last claim.
 LONGEST = 0.0025
 
 # Each handler changes the share of short ones by this part of the difference; claims wait while the share is above _MOSTLY.
@@ -65,9 +62,8 @@ _MOSTLY = 0.75
 class FetchPacing:
     """Lets the claim after one that filled all slots wait until its jobs have ended: ten jobs cost a claim little more than one.
 
-    It waits only while most handlers end within that wait; those that take :data:`LONGEST` or more never make it wait. The
-    fetcher's thread claims and waits, any thread reports handlers. Two reports at the same moment may count as one, which does no
-    harm.
+    It waits only while most handlers end within that wait, so never for handlers that take :data:`LONGEST` or more. The fetcher's
+    thread claims and waits, any thread reports handlers. If two reports at the same moment count as one, that does no harm.
 
     :param in_hand: how many jobs are in hand.
     """
@@ -78,14 +74,18 @@ class FetchPacing:
         self._short = 0.0  # the share of short handlers
         #: Until when :meth:`wait` waits, by ``time.monotonic``; 0: not at all.
         self.until = 0.0
-        # When at most this many jobs are in hand, those of the last claim have ended. -1: no claim waits for that.
+        # When at most this many jobs are in hand, those of the last claim have ended.
         self._before = 0
         self._several = False  # whether the last claim brought more than one job
-        self._wake_at = -1
+        self._wake_at = -1  # the same while the fetcher waits for that; otherwise -1
         self._wakes: SimpleQueue[None] = SimpleQueue()
 
     def claimed(self, seconds: float, before: int, came: int) -> None:
-        """A claim has taken so long and filled all slots by the jobs that ``came``; ``before`` it so many jobs were in hand."""
+        """A claim of so many seconds has filled all slots.
+
+        :param before: jobs in hand before it.
+        :param came: jobs that it brought.
+        """
         self._longest = min(2 * seconds, LONGEST)
         self._before = before
         self._several = came > 1
@@ -102,7 +102,7 @@ class FetchPacing:
             self._wake_at = -1
             self._wakes.put(None)
             if self._several:
-                # Lets the fetcher run at once: the claim goes out while this thread still ends its job. For one job it costs more.
+                # Lets the fetcher run at once: the claim goes out while this thread ends its job. Not worth it for a single job.
                 time.sleep(0)
 
     def wait(self) -> None:

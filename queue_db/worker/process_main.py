@@ -1,7 +1,7 @@
 """The main program of a handler's process: it receives calls, runs the handlers, and sends back their results.
 
-The parent (:mod:`queue_db.worker.process_pool`) starts it as a fresh interpreter and has the other end of a pipe. Messages consist
-of plain values, so that each can be unpickled; what needs the classes of users is pickled inside of them.
+The parent (:mod:`queue_db.worker.process_pool`) starts it as a fresh interpreter and has the other end of a pipe. Messages have
+plain values, so that each can be unpickled; objects of users' classes are pickled inside of them.
 """
 
 from __future__ import annotations
@@ -125,10 +125,10 @@ def reference_of(function: Any) -> Reference:
     if module == "__main__":
         raise ArgumentError(f"executor='process' with {name} of the main program, which another process cannot import; {fix}")
     try:
-        found = find_spec(module)
+        module_spec = find_spec(module)
     except (ImportError, ValueError):
-        found = None
-    if found is None:
+        module_spec = None
+    if module_spec is None:
         raise ArgumentError(f"executor='process' with {module}.{name}: no module {module!r} can be imported; {fix}")
     return Reference(module, name)
 

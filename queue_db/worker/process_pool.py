@@ -1,7 +1,7 @@
 """The pool of ``executor="process"``: processes that call handlers, started on demand, reused, and stopped with the worker.
 
-A process works for one thread at a time, which sends it a job and waits for the answer. The processes are fresh interpreters, not
-forks of this one, whose threads hold locks; and not those of ``multiprocessing``, which run the main program again and leave a
+A process works for one thread at a time, which sends it a job and waits for the answer. The processes are fresh interpreters. Forks
+of this one could inherit locks that its threads hold; the processes of ``multiprocessing`` run the main program again and leave a
 tracker process behind.
 """
 

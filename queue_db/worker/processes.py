@@ -1,8 +1,7 @@
 """Child processes, and the supervisor of ``--processes``.
 
-How each child is started and signalled, its pipe, its end within a deadline, and its exit status in words: for the supervisor, for
-the pool of ``executor="process"`` and for ``--exec``. The supervisor starts worker processes, forwards signals, replaces those that
-die and returns their jobs.
+A child is started, signalled and ended within a deadline in one way for the supervisor, for the pool of ``executor="process"`` and
+for ``--exec``. The supervisor starts worker processes, forwards signals to them, replaces those that die and returns their jobs.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
 from queue import Empty, SimpleQueue
@@ -23,7 +22,7 @@ from typing import IO, Self
 
 from queue_db import arguments
 from queue_db.concurrency.pauses import Pause
-from queue_db.worker.signals import STOPS, available
+from queue_db.worker.signals import STOPS, available, handled
 
 log = logging.getLogger("queue_db.worker")
 
@@ -146,7 +145,7 @@ class ParentPipe:
 
     @classmethod
     def from_environment(cls, environment: MutableMapping[str, str]) -> Self | None:
-        """The pipe that the environment names; the variable is removed. None: this process has no parent of ours."""
+        """The pipe that the environment names; the variable is removed. None: this process was not started by this package."""
         number = environment.pop(PARENT_PIPE, "")
         with suppress(ValueError, OSError):
             if stat.S_ISSOCK(os.fstat(int(number)).st_mode):
@@ -158,22 +157,22 @@ class ParentPipe:
         with self._sending, suppress(OSError):
             self._pipe.send_bytes(message)
 
-    def listen(self, received: Callable[[bytes], None], gone: Callable[[], None]) -> None:
-        """Call ``received`` with each message of the parent, and ``gone`` when the parent is dead, both from another thread."""
-        threading.Thread(target=self._listen, args=(received, gone), name="queue_db parent", daemon=True).start()
+    def listen(self, received: Callable[[bytes], None], died: Callable[[], None]) -> None:
+        """Call ``received`` with each message of the parent, and ``died`` when the parent is dead, both from another thread."""
+        threading.Thread(target=self._listen, args=(received, died), name="queue_db parent", daemon=True).start()
 
-    def _listen(self, received: Callable[[bytes], None], gone: Callable[[], None]) -> None:
+    def _listen(self, received: Callable[[bytes], None], died: Callable[[], None]) -> None:
         with suppress(EOFError, OSError):
             while True:
                 received(self._pipe.recv_bytes())
-        gone()
+        died()
 
 
-#: Seconds until a process that died is replaced: first, longest. Not longer: a job that ends its process at each attempt takes one
-#: process after the other, and all other jobs wait meanwhile.
+#: Seconds until a process that died is replaced: first, longest. Short, since a job that ends its process at each attempt takes one
+#: process after the other, and the other jobs wait meanwhile.
 RESTART = (0.1, 5.0)
 
-#: The same after a process that could not start, although others did.
+#: The same after a process that could not start, although others have started.
 RESTART_AFTER_FAILED_START = (1.0, 30.0)
 
 #: A process that lives for this many seconds makes the pause before its replacement short again.
@@ -206,9 +205,9 @@ class SupervisorLink(ParentPipe):
         """The process ends and has no job in hand."""
         self.send(_ENDED)
 
-    def watch(self, gone: Callable[[], None]) -> None:
-        """Call ``gone`` from another thread when the supervisor is dead."""
-        self.listen(lambda message: None, gone)
+    def watch(self, died: Callable[[], None]) -> None:
+        """Call ``died`` from another thread when the supervisor is dead."""
+        self.listen(lambda message: None, died)
 
 
 class _WorkerProcess(PipedProcess):
@@ -239,8 +238,8 @@ class _Slot:
     pause_after_failed_start: Pause = field(default_factory=lambda: Pause(*RESTART_AFTER_FAILED_START))
     #: When a process that died is replaced; None: the process has not exited.
     restart_at: float | None = None
-    #: Returns the jobs of the last process. Its replacement starts afterwards and finds them: with ``--until-empty`` it ends when
-    #: nothing is due.
+    #: Returns the jobs of the last process. The replacement starts afterwards, so that it finds them: with ``--until-empty`` it
+    #: ends when nothing is due.
     returning: threading.Thread | None = None
     #: The exit status of the last process, which is not replaced.
     exit_status: int | None = None
@@ -275,7 +274,7 @@ class Supervisor:
     def run(self) -> int:
         """Run until all have ended; return the exit status: 0, that of a process that could not start, or -2 after SIGINT."""
         began = time.monotonic()
-        with self._signals_queued():
+        with handled(dict.fromkeys(available(_FORWARDED), lambda number, frame: self._signals.put(number))):
             self._slots = [_Slot(number, self._start(number)) for number in range(1, self._count + 1)]
             while running := [slot for slot in self._slots if slot.exit_status is None]:
                 with suppress(Empty):
@@ -299,17 +298,6 @@ class Supervisor:
         if self._failed is not None:
             return "they cannot start"
         return "no job is due" if self._stopping is None else signal.Signals(self._stopping).name
-
-    @contextmanager
-    def _signals_queued(self) -> Iterator[None]:
-        before = {
-            number: signal.signal(number, lambda number, frame: self._signals.put(number)) for number in available(_FORWARDED)
-        }
-        try:
-            yield
-        finally:
-            for number, old in before.items():
-                signal.signal(number, signal.SIG_DFL if old is None else old)
 
     def _start(self, number: int) -> _WorkerProcess:
         process = _WorkerProcess(self._command, self._environment | {PROCESS_NUMBER: str(number)})

@@ -1,4 +1,4 @@
-"""The row of a worker in the table ``workers``, and the rescue of jobs and spans whose process on this machine is dead."""
+"""The row of a worker in the table ``workers``, and the rescue of the jobs and spans of dead processes of this machine."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError, TransientStorageError
 from queue_db.store import worker_registry
 from queue_db.worker.logs import Activity
-from queue_db.worker.maintenance import PeriodicTask
 
 log = logging.getLogger("queue_db.worker")
 
 #: Seconds between two updates of a worker's row.
 REPORT_EVERY = 5.0
+
+#: Seconds between two looks for dead processes of this machine.
+RESCUE_EVERY = 15.0
 
 # A row without an update for this many seconds is deleted.
 _DELETE_AFTER = 3600.0
@@ -85,8 +87,8 @@ class Registration:
         self._outage = outage or Activity()
         self._retry = Pause(*retry)
         self._refused = False
-        #: Set when the row is written, or cannot be written: then the worker may claim. A worker that was killed before would leave
-        #: its jobs to their leases, since the others find them by the row.
+        #: Set when the row is written, or cannot be written: then the worker may claim. Others rescue the jobs of a killed worker
+        #: by its row; without the row the jobs would wait until their leases end.
         self.decided = threading.Event()
         self._core = db.core
         self._queues = json.dumps(dict(queues))
@@ -130,7 +132,7 @@ class Registration:
             self.deregister()
 
     def _refuse(self, what: str, error: QueueDBError) -> None:
-        """The database refuses what a retry does not cure: logged and counted once. One that is closed refuses nothing."""
+        """The database refuses something that a retry does not cure: log and count it once, unless it is only closed."""
         if self._refused or self._core.database.closed:
             return
         self._refused = True
@@ -162,7 +164,7 @@ class Registration:
                 level = logging.WARNING if count else logging.DEBUG  # its supervisor may have been faster
                 log.log(level, "process %d of this machine is dead: returned its %d jobs and spans", row.pid, count)
                 rescued += count
-            # Last: the first worker of a machine after hours without one must find the rows of those before it.
+            # Last: after hours without a worker, the first one of a machine must find the rows of the workers before it.
             self._core.run(ONCE, worker_registry.deregister_unseen, round(_DELETE_AFTER * 1e6))
         except TransientStorageError as error:
             self._outage.failed_rarely("returning the jobs of dead processes of this machine", error)
@@ -180,16 +182,6 @@ def seen_here(db: QueueDB, within: float) -> list[float]:
     rows = db.core.read(worker_registry.all_workers, host)
     silent = [max(0.0, (row.now - row.seen_at) / 1_000_000) for row in rows if _alive(row.name.rpartition("#")[0], row.pid)]
     return [seconds for seconds in silent if seconds <= within]
-
-
-def rescue_dead(own: Registration) -> PeriodicTask:
-    """Rescues the jobs and spans of dead processes of this machine."""
-
-    def rescue() -> float:
-        own.rescue_dead()
-        return REPORT_EVERY * random.uniform(2.0, 4.0)
-
-    return rescue
 
 
 def _alive(worker: str, pid: int) -> bool:

@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -77,6 +77,13 @@ def signals_queued(commands: Commands) -> Iterator[None]:
     handlers: dict[int, Callable[[int, object], None]] = dict.fromkeys(available(STOPS), stop)
     handlers |= dict.fromkeys(available(("SIGTSTP", "SIGCONT")), quiet)
     handlers |= dict.fromkeys(available(("SIGUSR1",)), log_stacks)
+    with handled(handlers):
+        yield
+
+
+@contextmanager
+def handled(handlers: Mapping[int, Callable[[int, object], None]]) -> Iterator[None]:
+    """Handle signals in the main thread; the signal handlers from before are restored."""
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield

@@ -18,11 +18,10 @@ from queue_db.codecs import Schema
 from queue_db.database.masking import masked
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, ConfigurationError
+from queue_db.slices import slots
 from queue_db.verbs.settle import UNKNOWN_GRACE
 from queue_db.worker.events import Hook, Summary
-from queue_db.worker.feed_slots import open_cursors, warn_of_failed
 from queue_db.worker.handlers import Executor, Handler, Handlers, HandlerSpec, Wrapper, check_runs
-from queue_db.worker.limits import ConcurrencyLimits
 from queue_db.worker.options import Mode, Options, UnknownKinds, WorkerOptions
 from queue_db.worker.process_main import JobSnapshot
 from queue_db.worker.run import Run
@@ -92,27 +91,10 @@ class Worker:
         feeds: Mapping[str, int] | None = None,
         span: int = 100,
     ) -> None:
+        given = locals() | {"feeds": feeds or {}}
         _check_database(db)
         self.db = db
-        self.options = Options(
-            queues=queues,
-            concurrency=concurrency,
-            lease=lease,
-            mode=mode,
-            prefetch=prefetch,
-            weights=weights,
-            poll=poll,
-            grace=grace,
-            unknown=unknown,
-            unknown_grace=unknown_grace,
-            exit_when_stuck=exit_when_stuck,
-            schedules=schedules,
-            keep=keep,
-            dead_for=dead_for,
-            dead_at_most=dead_at_most,
-            feeds=feeds or {},
-            span=span,
-        )
+        self.options = Options(**{name: given[name] for name in WorkerOptions.__annotations__})
         self._check_queues(self.options)
         self.handlers = Handlers()
         self.hooks: list[Hook] = []
@@ -219,25 +201,12 @@ class Worker:
 
         def add(function: Any) -> Any:
             model = None if schema is None else Schema(schema)
-            self.handlers.add(
-                kind,
-                function,
-                max_attempts=max_attempts,
-                backoff=backoff,
-                timeout=timeout,
-                schema=model,
-                keep=keep,
-                executor=executor,
-            )
+            self.handlers.add(kind, HandlerSpec(function, max_attempts, backoff, timeout, model, keep), executor)
             if model is not None and kind is not None:
                 self.db.schemas[kind] = model
             return function
 
         return add
-
-    def keeps(self, spec: HandlerSpec | None) -> float | None:
-        """For how long a job that this handler has completed is kept, seconds; None or 0: not at all."""
-        return self.options.keep if spec is None or spec.keep is None else spec.keep
 
     def on(self, hook: Hook) -> Hook:
         """Call ``hook`` with each :class:`~queue_db.worker.events.JobEvent`; usable as a decorator."""
@@ -282,8 +251,8 @@ class Worker:
         with self._lock:
             if self.running:
                 raise ConfigurationError(
-                    f"the worker of {self.names} runs already: start it in one place, of an app and its sub-apps in the outermost; "
-                    "worker.changed() makes another one with the same handlers, which runs and stops by itself"
+                    f"the worker of {self.options.names} runs already: start it in one place, of an app and its sub-apps in the "
+                    "outermost; worker.changed() makes another one with the same handlers, which runs and stops by itself"
                 )
             self._runs_in = os.getpid()
 
@@ -324,7 +293,7 @@ class Worker:
         """
         self.check_start()
         self._begin()
-        self._background = threading.Thread(target=self._work, name=f"queue_db worker of {self.names}")
+        self._background = threading.Thread(target=self._work, name=f"queue_db worker of {self.options.names}")
         self._background.start()
         return self
 
@@ -351,19 +320,14 @@ class Worker:
         :raises SchemaOutOfDateError: the tables are missing or of another version.
         :raises ConfigurationError: it has no handlers, or a cursor of ``feeds`` is not a shared one.
         """
-        self.handlers.require(self.names)
+        self.handlers.require(self.options.names)
         self.db.ready()
-        open_cursors(self.db, self.options.feeds)
-        warn_of_failed(self.options.feeds, self.shares.queues)
+        if self.options.feeds:
+            slots("feeds").prepare(self)
 
     def _check_queues(self, options: Options) -> None:
         for queue in options.shares.queues:
             self.db.queue(queue)  # refuses invalid names
-
-    @property
-    def shares(self) -> ConcurrencyLimits:
-        """How many jobs of which queue may be in hand."""
-        return self.options.shares
 
     @property
     def running(self) -> bool:
@@ -374,11 +338,6 @@ class Worker:
     def stuck(self) -> int:
         """Slots of handlers that have not returned after their timeouts or lost leases."""
         return 0 if self._run is None else self._run.stuck
-
-    @property
-    def names(self) -> str:
-        """Its queues and shared cursors, as text."""
-        return ", ".join(map(repr, [*self.shares.queues, *self.options.feeds]))
 
 
 def _check_names(options: WorkerOptions) -> None:

@@ -12,6 +12,7 @@ import pytest
 from queue_db import QueueDB
 from queue_db.store.schema import tables
 from queue_db.worker import Worker
+from queue_db.worker.maintenance import MOST_THREADS
 from tests.patience import PATIENCE
 from tools import drawings
 
@@ -56,6 +57,12 @@ def test_the_drawing_of_the_worker_has_every_thread(tmp_path: Path) -> None:
     drawn = {title for title, *_ in drawings.THREADS.values()}
     called = {"handler": "handler threads", "worker": "thread of run()"}
     assert {called.get(name, name) for name in running} == drawn - {"handler processes"}
+
+
+def test_the_drawing_and_the_docs_have_the_connections_of_maintenance() -> None:
+    text = f"and 1 for each task that waits, up to {MOST_THREADS}"
+    assert text in drawings.drawings()["worker-threads.svg"]
+    assert f"| 1, briefly, {text} |" in (DOCS / "worker.md").read_text(encoding="utf-8")
 
 
 def threads_of(queue: str) -> Iterator[str]:

@@ -4,12 +4,11 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
+from queue_db.feeds.worker.slots import FeedSlots
 from queue_db.worker import Worker
-from queue_db.worker.feed_slots import FeedSlots
 from queue_db.worker.leases import Heartbeat
 from queue_db.worker.run import Run
 from tests.patience import PATIENCE
@@ -80,9 +79,5 @@ def quick_beats(monkeypatch: pytest.MonkeyPatch) -> None:
     for beats in (Heartbeat, FeedSlots):
         beat = beats.beat
         monkeypatch.setattr(beats, "beat", lambda self, beat=beat: min(beat(self), 0.01))
-    periodic = Run._periodic
-
-    def at_once(run: Run, name: str, *tasks: Any) -> None:
-        periodic(run, name, *((0.0 if name == "heartbeat" else first, task) for first, task in tasks))
-
-    monkeypatch.setattr(Run, "_periodic", at_once)
+    leases = Run._leases
+    monkeypatch.setattr(Run, "_leases", lambda run: [(0.0, task) for _, task in leases(run)])

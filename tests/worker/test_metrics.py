@@ -252,8 +252,7 @@ def completed(db):
 
 
 def test_a_worker_writes_them_without_a_service_and_what_it_did_last_at_its_end(opened, monkeypatch):
-    for module in ("run", "maintenance"):
-        monkeypatch.setattr(f"queue_db.worker.{module}.METRICS_EVERY", 0.05)
+    monkeypatch.setattr("queue_db.worker.maintenance.METRICS_EVERY", 0.05)
     db = opened(clock=None)
     queue, go = db.queue("mail"), threading.Event()
     queue.enqueue_many([("k", number) for number in range(10)])
@@ -262,7 +261,7 @@ def test_a_worker_writes_them_without_a_service_and_what_it_did_last_at_its_end(
         assert completed(db) == 0
         go.set()
         wait_for(lambda: completed(db) == 10)
-    monkeypatch.setattr("queue_db.worker.run.METRICS_EVERY", 1e6)
+    monkeypatch.setattr("queue_db.worker.maintenance.METRICS_EVERY", 1e6)
     # Another worker, which begins to count at zero.
     queue.enqueue("k")
     serving(queue, lambda job: None).run(until_empty=True)

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from queue_db.worker import maintenance
-from queue_db.worker.maintenance import Upkeep
+from queue_db.worker.maintenance import PeriodicTasks
 from tests.patience import HOURS, PATIENCE, wait_for
 
-Make = Callable[..., Upkeep]
+Make = Callable[..., PeriodicTasks]
 
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    """An Upkeep of these tasks, all due at once; its threads end with the test."""
+    """PeriodicTasks of these, all due at once; its threads end with the test."""
     stopped, made = threading.Event(), []
 
     def start(run: Callable[[object], None], turn: object) -> threading.Thread:
@@ -25,8 +25,8 @@ def make() -> Iterator[Make]:
         thread.start()
         return thread
 
-    def make_it(*tasks: Callable[[], float]) -> Upkeep:
-        made.append(Upkeep([(0.0, task) for task in tasks], stopped, start))
+    def make_it(*tasks: Callable[[], float]) -> PeriodicTasks:
+        made.append(PeriodicTasks([(0.0, task) for task in tasks], stopped, start))
         made[-1].start()
         return made[-1]
 
@@ -44,6 +44,7 @@ class Hanging:
     def __init__(self) -> None:
         self.hangs, self.go_on = threading.Semaphore(0), threading.Semaphore(0)
         self.running = self.most = 0
+        self.wait = 0.0
 
     def __call__(self) -> float:
         self.running += 1
@@ -51,7 +52,12 @@ class Hanging:
         self.hangs.release()
         assert self.go_on.acquire(timeout=PATIENCE)
         self.running -= 1
-        return 0.0
+        return self.wait
+
+    def leave(self) -> None:
+        """Run once more at most."""
+        self.wait = HOURS
+        self.go_on.release()
 
 
 def test_tasks_that_wait_hold_up_no_other(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +79,7 @@ def test_tasks_that_wait_hold_up_no_other(make: Make, monkeypatch: pytest.Monkey
     wait_for(lambda: first.hangs.acquire(blocking=False) or upkeep.relieve())
     assert first.most == second.most == 1, "no task runs twice at once"
     for hanging in (first, second):
-        hanging.go_on.release(1000)
+        hanging.leave()
 
 
 def test_no_more_threads_wait_than_connections_can_be_spared(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +92,7 @@ def test_no_more_threads_wait_than_connections_can_be_spared(make: Make, monkeyp
     upkeep.relieve()
     assert len(upkeep.threads) == maintenance.MOST_THREADS
     for one in hanging:
-        one.go_on.release(1000)
+        one.leave()
 
 
 def test_one_thread_is_enough_while_nothing_waits(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,11 @@ with the 2 ms, 138, 49 and 37.
 from __future__ import annotations
 
 import itertools
+import re
 import sys
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
+from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
@@ -23,7 +25,9 @@ from queue_db import Queue, QueueDB
 from queue_db.dialects import direct, prepared
 from queue_db.store import low_water_marks
 from queue_db.worker import Worker, completer
-from tests.patience import HOURS, PATIENCE
+from tests.patience import HOURS, PATIENCE, wait_for
+
+ROOT = Path(__file__).parents[2]
 
 #: Options of a worker → database → most calls for each job. Only ever lowered.
 MOST: dict[str, dict[str, float]] = {
@@ -103,3 +107,50 @@ def test_a_job_costs_few_calls(kind: str, db: QueueDB, queue: Queue, how: str, m
         assert done.wait(PATIENCE)
     stretches = [(after - before) / JOBS for before, after in itertools.pairwise(totals)][1:]
     assert min(stretches) <= MOST[how][kind], f"{stretches} calls for each job:\n{calls.text()}"
+
+
+class Ways:
+    """Notes the functions that each thread calls while it is installed: file and name, by the thread's part in a worker."""
+
+    def __init__(self) -> None:
+        self.by_thread: dict[str, list[tuple[str, str]]] = defaultdict(list)
+
+    def __enter__(self) -> Self:
+        threading.setprofile(self._begin)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        threading.setprofile(None)  # type: ignore[arg-type]
+
+    def _begin(self, frame: FrameType, event: str, argument: Any) -> None:
+        # "queue_db handler 3 of 'mail'"
+        calls = self.by_thread[threading.current_thread().name.removeprefix("queue_db ").split()[0]]
+
+        def note(frame: FrameType, event: str, _: Any) -> None:
+            if event == "call":
+                code = frame.f_code
+                calls.append((code.co_filename.removeprefix(f"{ROOT}/"), code.co_qualname))
+
+        sys.setprofile(note)
+
+
+_ROW = re.compile(r"\| `(queue_db/[\w/]+\.py)` \| `([\w.]+)` \| (\w+) \|")
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+def test_the_way_in_contributing_is_that_of_the_code(kind: str, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the last job, backwards: what is prepared once has been prepared for the jobs before it."""
+    _, _, section = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Follow one worker's job\n")
+    told: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for file, function, thread in _ROW.findall(section.partition("\n## ")[0]):
+        told[thread].append((file, function))
+    assert {"fetcher", "handler", "completer"} == told.keys()
+    worker = Worker(queue.db, queue.name, concurrency=1, schedules=False)
+    worker.handles("n")(lambda job: None)
+    with Ways() as ways, worker:
+        for number in range(3):
+            queue.enqueue("n")
+            wait_for(lambda number=number: worker.summary.completed > number)
+    for thread, steps in told.items():
+        went = reversed(ways.by_thread[thread])
+        assert [step for step in reversed(steps) if step not in went] == [], f"the {thread} does not call these before the others"

@@ -5,7 +5,9 @@ import threading
 import pytest
 
 from queue_db import Dead, Retry, Snooze
-from queue_db.worker import maintenance
+from queue_db.worker.maintenance import maintenance
+from queue_db.worker.options import Options
+from queue_db.worker.registration import Registration
 from tests.patience import PATIENCE
 from tests.worker.serving import serving
 
@@ -103,7 +105,9 @@ def test_a_worker_mends_the_groups_of_its_queues(queue):
     with queue.db.database.engine.begin() as connection:
         connection.execute(jobs.delete().where(jobs.c.id == first))
     assert queue.claim() == []
-    maintenance.repair_groups(queue.db, [queue.name])()
+    own = Registration(queue.db, {}, lambda: ("working", 0, {}))
+    (repair,) = [task for task in maintenance(queue.db, Options(queues=queue.name), own) if task.name == "repairing groups"]
+    repair.run()
     assert [job.payload for job in queue.claim()] == [1]
 
 

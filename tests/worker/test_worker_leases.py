@@ -12,7 +12,7 @@ from queue_db.db import QueueDB
 from queue_db.testing import SettableClock
 from queue_db.verbs.fenced_change import Verbs
 from queue_db.worker.leases import Heartbeat, InFlight
-from queue_db.worker.maintenance import run_periodically
+from queue_db.worker.maintenance import PeriodicTasks
 from tests.patience import PATIENCE, wait_for
 from tests.worker.serving import serving
 
@@ -150,8 +150,14 @@ def test_a_task_that_fails_does_not_stop_the_heartbeat(kind):
     def broken():
         raise RuntimeError("a mistake")
 
-    thread = threading.Thread(target=run_periodically, args=([(0.0, broken), (0.001, heartbeat)], ended))
-    thread.start()
+    def start(run, turn):
+        thread = threading.Thread(target=run, args=(turn,))
+        thread.start()
+        return thread
+
+    tasks = PeriodicTasks([(0.0, broken), (0.001, heartbeat)], ended, start)
+    tasks.start()
+    (thread,) = tasks.threads
     thread.join(PATIENCE)
     assert not thread.is_alive()
     assert len(beats) == 3

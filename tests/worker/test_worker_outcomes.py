@@ -32,7 +32,7 @@ def acknowledged(jobs, outcomes):
     for job, outcome in zip(jobs, outcomes, strict=True):
         pending = object()
         reporting.pending[pending] = None
-        reporting.put(JobResult(job, None, outcome, pending))
+        reporting.put(JobResult(job, None, outcome, pending=pending))
     reporting.close()
     reporting.run()
     assert len(reporting) == 0

@@ -51,17 +51,17 @@ def test_a_task_that_hangs_delays_neither_schedules_nor_progress_nor_presence(qu
     monkeypatch.setattr("queue_db.worker.registration.REPORT_EVERY", 0.02)
     hangs, ticked, go = threading.Event(), threading.Event(), threading.Event()
 
-    def hung() -> float:
+    def hung(*_: object) -> bool:
         hangs.set()
         go.wait(4 * PATIENCE)  # longer than all that is waited for below
-        return PATIENCE
+        return False
 
     def tick() -> float:
         if hangs.is_set():
             ticked.set()
         return 0.02
 
-    monkeypatch.setattr("queue_db.worker.run.prune_dead", lambda *_: hung)
+    monkeypatch.setattr("queue_db.worker.maintenance.prune_dead", hung)
     monkeypatch.setattr("queue_db.worker.run.enqueue_scheduled", lambda *_: tick)
     others = open_db()
 

@@ -11,5 +11,5 @@ __all__ = ["open_db"]
 @pytest.fixture(autouse=True)
 def no_report_and_no_end_because_of_the_time(monkeypatch):
     """A span is reported at its end only, and the end of a run waits for that."""
-    monkeypatch.setattr("queue_db.worker.span_work.REPORT_EVERY", HOURS)
-    monkeypatch.setattr("queue_db.worker.feed_slots._END", PATIENCE)
+    monkeypatch.setattr("queue_db.feeds.worker.span_work.REPORT_EVERY", HOURS)
+    monkeypatch.setattr("queue_db.feeds.worker.slots._END", PATIENCE)

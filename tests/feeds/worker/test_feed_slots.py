@@ -19,7 +19,7 @@ SERVERS = pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"])
 
 def waiting_of(worker, cursor):
     """What wakes the idle slots of a cursor; None: none has waited yet."""
-    return worker._run and worker._run._feeds._lookouts[cursor]._waiting._wakeup
+    return worker._run and worker._run.others[0]._lookouts[cursor]._waiting._wakeup
 
 
 def in_process(db):
@@ -76,7 +76,7 @@ def test_one_idle_slot_looks_for_all(feed, db, cursor, running, monkeypatch):
     def wait(waiting, *args):
         inside.append(threading.current_thread())
         most.append(len(inside))
-        while not pauses.acquire(timeout=0.02) and not worker._run._feeds.stopping.is_set():
+        while not pauses.acquire(timeout=0.02) and not worker._run.others[0].stopping.is_set():
             pass
         inside.pop()
 
@@ -144,7 +144,7 @@ def between(monkeypatch):
 
         def act_and_look(job):
             if job.payload == 1:
-                (slot,) = worker._run._feeds._slots
+                (slot,) = worker._run.others[0]._slots
                 act(slot.work)
             return of(job)
 

@@ -8,8 +8,8 @@ import pytest
 
 from queue_db.errors import TransientStorageError
 from queue_db.feeds import Span
+from queue_db.feeds.worker.span_work import SpanWork
 from queue_db.worker import Summary, Worker
-from queue_db.worker.span_work import SpanWork
 from tests.patience import PATIENCE, wait_for
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
@@ -33,7 +33,7 @@ def test_a_result_that_comes_after_the_report_has_begun_is_not_taken_for_reporte
 
     def find_late(job):
         if job.kind == "other":
-            (slot,) = worker._run._feeds._slots
+            (slot,) = worker._run.others[0]._slots
             slot.work.results = Results(slot.work.results)
             worker.stop(grace=0)
             taken.wait(PATIENCE)
@@ -114,7 +114,7 @@ def two_that_hang(db, name, monkeypatch):
         with db.database.begin("effect") if first else nullcontext() as connection:
             for act in first:
                 act(job, connection)
-            (work,) = [one for one in worker._run._feeds._work() if one._call[0] is job]
+            (work,) = [one for one in worker._run.others[0]._work() if one._call[0] is job]
             work._call = (*work._call[:2], -math.inf)
             go.wait(PATIENCE)
 

@@ -12,10 +12,10 @@ from queue_db import ArgumentError, Cancel, Dead, Retry, Snooze
 from queue_db.backoff import constant
 from queue_db.errors import TransientStorageError
 from queue_db.feeds import SharedCursor, Span
+from queue_db.feeds.worker.span_work import SpanWork
 from queue_db.testing import SettableClock
 from queue_db.worker import Summary, Worker
 from queue_db.worker.events import EventType
-from queue_db.worker.span_work import SpanWork
 from tests.patience import PATIENCE, wait_for
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
@@ -202,7 +202,7 @@ def test_a_stop_completes_what_is_done_and_releases_the_rest(feed, make, open_db
     def handle(job):
         if job.payload == 3:
             worker.stop()
-            assert worker._run._feeds.stopping.wait(PATIENCE)
+            assert worker._run.others[0].stopping.wait(PATIENCE)
         seen.append(job.payload)
 
     with running(worker) as thread:
@@ -278,7 +278,7 @@ def test_the_lease_is_extended_while_a_handler_runs(feed, make, open_db, name, r
 
 
 def test_what_is_done_is_reported_before_the_span_ends(feed, make, running, monkeypatch):
-    monkeypatch.setattr("queue_db.worker.span_work.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("queue_db.feeds.worker.span_work.REPORT_EVERY", 0.0)
     feed.publish_many([("n", number) for number in range(3)])
     worker, begun, go = make(), threading.Event(), threading.Event()
 
@@ -298,8 +298,8 @@ def test_what_is_done_is_reported_before_the_span_ends(feed, make, running, monk
 
 def test_results_that_could_not_be_reported_come_back(feed, make, monkeypatch):
     """The report of the first message fails, those of the others do not: the span is not completed with it."""
-    monkeypatch.setattr("queue_db.worker.span_work.REPORT_EVERY", 0.0)
-    monkeypatch.setattr("queue_db.worker.span_work.REPORT_FOR", 0.0)
+    monkeypatch.setattr("queue_db.feeds.worker.span_work.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("queue_db.feeds.worker.span_work.REPORT_FOR", 0.0)
     feed.publish_many([("n", number) for number in range(3)])
     settle, reports = Span.settle, []
 
@@ -381,7 +381,7 @@ def test_no_handler_is_called_if_the_lease_is_over_and_cannot_be_extended(feed, 
     def handle(job):
         fences.append(job.version)
         if job.payload == 0:
-            (slot,) = worker._run._feeds._slots
+            (slot,) = worker._run.others[0]._slots
             slot.work.valid_until = 0.0
             refuse.append(True)
 
@@ -445,9 +445,9 @@ def test_what_is_refused(db, wrong):
 @SQLITE
 def test_its_queues_are_those_of_the_jobs(db):
     worker = Worker(db, feeds={"orders:mailers": 4, "prices:mailers": 1, "prices:audit": 2})
-    assert list(worker.shares.queues) == ["mailers", "audit"]
-    assert worker.names == "'mailers', 'audit', 'orders:mailers', 'prices:mailers', 'prices:audit'"
-    assert list(worker.changed(queues=["other"]).shares.queues) == ["other"]
+    assert list(worker.options.shares.queues) == ["mailers", "audit"]
+    assert worker.options.names == "'mailers', 'audit', 'orders:mailers', 'prices:mailers', 'prices:audit'"
+    assert list(worker.changed(queues=["other"]).options.shares.queues) == ["other"]
     assert worker.changed(concurrency=2).options.feeds == worker.options.feeds
 
 

@@ -9,12 +9,14 @@ from typing import TypeVar
 from queue_db.core import Core
 from queue_db.feeds.waiting import Waiting
 
-_Found = TypeVar("_Found")
+_Span = TypeVar("_Span")
 
 
 class IdlePoller:
-    """One idle slot waits for notifications of new messages, and looks after each and from time to time; the others wait for its
-    place. The slot that finds something gives it up: the next one looks at once, since there may be more.
+    """One idle slot waits for notifications of new messages.
+
+    It looks after each notification and from time to time, while the other slots wait for its place. When it has found something,
+    it gives up the place. The next slot looks at once, since there may be more.
 
     :param feed: its name.
     :param longest: seconds between two looks, at most.
@@ -26,20 +28,20 @@ class IdlePoller:
         self._waiting = Waiting(core, feed, longest)
         self._leave = leave
 
-    def wait(self, look: Callable[[], _Found | None]) -> _Found | None:
+    def wait(self, look: Callable[[], _Span | None]) -> _Span | None:
         """Wait until ``look`` has found something; None: :meth:`wake` has ended the wait."""
         # The caller has just looked: if the place is free, it waits first.
         waited = not self._place.acquire(blocking=False)
         if waited:
             self._place.acquire()
         try:
-            found = look() if waited and not self._leave() else None
-            while found is None and not self._leave():
+            span = look() if waited and not self._leave() else None
+            while span is None and not self._leave():
                 self._waiting.wait()
                 if not self._leave():
-                    found = look()
+                    span = look()
             self._waiting.found()
-            return found
+            return span
         finally:
             self._place.release()
 

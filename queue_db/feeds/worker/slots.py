@@ -5,43 +5,35 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from queue_db import arguments
 from queue_db.concurrency.pauses import Pause
 from queue_db.db import QueueDB
-from queue_db.errors import ConfigurationError, FeedError, QueueDBError, StorageError, UnknownKindError
+from queue_db.errors import ArgumentError, ConfigurationError, FeedError, QueueDBError, StorageError
 from queue_db.feeds import SharedCursor, Span
-from queue_db.feeds.shared import Failure
-from queue_db.leased_job import LeasedJob, claimed_by
-from queue_db.model import DeathReason, Verdict
-from queue_db.notifications.deaths import Death
-from queue_db.outcomes import Dead
-from queue_db.verbs.settle import error_text
-from queue_db.worker.completer import JobResult, LeaseLost, Unknown, reason_of
-from queue_db.worker.events import Results
-from queue_db.worker.executor import Execution
-from queue_db.worker.handlers import HandlerSpec
-from queue_db.worker.idle_poller import IdlePoller
+from queue_db.feeds.worker.idle_poller import IdlePoller
+from queue_db.feeds.worker.messages import MessageSource
+from queue_db.feeds.worker.span_work import SpanWork
+from queue_db.leased_job import claimed_by
+from queue_db.store.schema import CURSOR_LENGTH, FEED_LENGTH
+from queue_db.worker.limits import MOST_SLOTS
 from queue_db.worker.logs import Activity
-from queue_db.worker.messages import MessageSource
-from queue_db.worker.span_work import SpanWork
 
 if TYPE_CHECKING:
+    from queue_db.worker.run import Run
     from queue_db.worker.worker import Worker
 
 log = logging.getLogger("queue_db.worker")
-
-# Seconds between two checks of timeouts, at most.
-_CHECK_TIMEOUTS = 0.5
 
 # Seconds that the end of a run waits for the spans of all slots to be settled and released; then their leases end.
 _END = 5.0
 
 
 def open_cursors(db: QueueDB, names: Iterable[str]) -> None:
-    """Open these shared cursors (``feed:cursor``), which creates those that are not there.
+    """Open these shared cursors (``feed:cursor``); those that are missing are created.
 
     :raises ConfigurationError: one is not shared, or its feed cannot have shared cursors.
     """
@@ -51,8 +43,8 @@ def open_cursors(db: QueueDB, names: Iterable[str]) -> None:
                 _opened(db, name)
             except FeedError as error:
                 feed, _, cursor = name.rpartition(":")
-                found = db.feed(feed).existing()
-                if found is not None and found.max_attempts is not None:
+                row = db.feed(feed).existing()
+                if row is not None and row.max_attempts is not None:
                     advice = "name a feed without claims in feeds= or --feed"
                 else:
                     advice = (
@@ -77,10 +69,10 @@ def _opened(db: QueueDB, name: str) -> SharedCursor:
     feed_name, _, cursor = name.rpartition(":")
     feed = db.feed(feed_name)
     # A mistyped name is a new feed or cursor, without messages.
-    found = feed.existing() is not None
-    known = found and any(one.name == cursor for one in feed.cursors())
+    existed = feed.existing() is not None
+    known = existed and any(reader.name == cursor for reader in feed.cursors())
     opened = feed.shared(cursor, on_trimmed="skip")
-    if not found:
+    if not existed:
         log.warning("there was no feed %r: it was created, with cursor %r; is the name right?", feed_name, cursor)
     elif not known:
         log.warning("feed %r had no cursor %r: it was created, before the first message; is the name right?", feed_name, cursor)
@@ -104,7 +96,7 @@ class Slot:
 
     def run(self, *, until_empty: bool) -> None:
         """Claim and work until the worker stops; with ``until_empty`` until there is nothing to claim."""
-        slots, retry = self._slots, Pause(*self._slots.retry)
+        slots, retry = self._slots, Pause(*self._slots.run.retry)
         while not slots.stopping.is_set():
             if slots.quiet.is_set():
                 slots.stopping.wait(slots.poll)
@@ -134,7 +126,7 @@ class Slot:
         try:
             work.run()
         finally:
-            # After an unexpected error too: then nobody extends the lease any more.
+            # After an unexpected error too: then the heartbeat does not extend the lease any more.
             self.work = None
 
     def _claim(self) -> SpanWork | None:
@@ -165,48 +157,69 @@ class Slot:
 
 
 class FeedSlots:
-    """The slots of one run, for all its feeds.
+    """The slots of one run, for all its feeds: the :class:`queue_db.slices.Slots` of the option ``feeds``."""
 
-    :param stopping: set when nothing more is claimed and no more handlers are called.
-    """
-
-    def __init__(
-        self,
-        worker: Worker,
-        results: Results,
-        execution: Execution,
-        *,
-        stopping: threading.Event,
-        retry: tuple[float, float],
-        activity: Callable[[], Activity],
-    ) -> None:
-        self._worker = worker
+    def __init__(self, run: Run) -> None:
+        worker = run.worker
+        self.run = run
         self.db = worker.db
-        self.results = results
-        self.execution = execution
-        self.stopping = stopping
+        #: Set when nothing more is claimed and no more handlers are called.
+        self.stopping = run.stopping
         #: Set when reports are not tried again, and wait for no handler's transaction.
         self.closing = threading.Event()
         self.quiet = worker.quieted
-        self.retry = retry
         self.lease, self.poll, self.size = worker.options.lease, worker.options.poll, worker.options.span
         feeds = worker.options.feeds
         self._lookouts = {
             name: IdlePoller(self.db.core, name.rpartition(":")[0], self.poll, leave=self._inactive) for name in feeds
         }
-        self._slots = [Slot(self, name, self._lookouts[name], activity()) for name, slots in feeds.items() for _ in range(slots)]
+        self._slots = [
+            Slot(self, name, self._lookouts[name], run.activity()) for name, slots in feeds.items() for _ in range(slots)
+        ]
         self._threads: list[threading.Thread] = []
 
-    def __bool__(self) -> bool:
-        return bool(self._slots)
+    # --- before a run -----------------------------------------------------------------------------------------------
 
-    def start(self, thread: Callable[..., threading.Thread], run: object, *, until_empty: bool) -> None:
+    @staticmethod
+    def checked(names: Mapping[str, int]) -> dict[str, int]:
+        """How many slots each shared cursor has, by ``feed:cursor``.
+
+        :raises ArgumentError: a value is outside its allowed range.
+        """
+        if not isinstance(names, Mapping):
+            raise ArgumentError(f"feeds={arguments.shown(names)}: must be a mapping from feed:cursor to a number of slots")
+        for name, number in names.items():
+            feed, colon, cursor = name.rpartition(":") if isinstance(name, str) else ("", "", "")
+            if not colon:
+                raise ArgumentError(f"feeds: {arguments.shown(name)} must be feed:cursor, such as orders:mailers")
+            arguments.name("feed", feed, FEED_LENGTH)
+            arguments.name("cursor", cursor, CURSOR_LENGTH)
+            arguments.whole(f"feeds[{name!r}]", number, 1, MOST_SLOTS)
+        return dict(names)
+
+    @staticmethod
+    def queues(names: Mapping[str, int]) -> list[str]:
+        """The queues in which messages that fail become jobs."""
+        return list(dict.fromkeys(name.rpartition(":")[2] for name in names))
+
+    @staticmethod
+    def prepare(worker: Worker) -> None:
+        """Open the shared cursors, which creates those that are missing.
+
+        :raises ConfigurationError: a cursor is not shared, or its feed cannot have shared cursors.
+        """
+        open_cursors(worker.db, worker.options.feeds)
+        warn_of_failed(worker.options.feeds, worker.options.shares.queues)
+
+    # --- the run ----------------------------------------------------------------------------------------------------
+
+    def start(self, *, until_empty: bool) -> None:
         """Start a thread for each slot."""
         for number, slot in enumerate(self._slots, 1):
-            self._threads.append(thread(f"feed slot {number}", self._run, slot, run, until_empty))
+            self._threads.append(self.run.thread(f"feed slot {number}", self._run, slot, until_empty))
 
-    def _run(self, slot: Slot, run: object, until_empty: bool) -> None:
-        with claimed_by(run):
+    def _run(self, slot: Slot, until_empty: bool) -> None:
+        with claimed_by(self.run):
             slot.run(until_empty=until_empty)
 
     def _inactive(self) -> bool:
@@ -214,7 +227,7 @@ class FeedSlots:
 
     @property
     def busy(self) -> bool:
-        """Whether a slot still works; one whose handler does not return although its message was taken from it does not."""
+        """Whether a slot still works. One does not if its message was taken from a handler that does not return."""
         return any(
             thread.is_alive() and ((work := slot.work) is None or work.abandoned_since is None)
             for slot, thread in zip(self._slots, self._threads, strict=False)
@@ -232,15 +245,13 @@ class FeedSlots:
 
     def beat(self) -> float:
         """A task of the heartbeat: extend all spans; return how many seconds to wait."""
-        done = [work.extend() for work in self._work()]
-        return self.lease / 3 if all(done) else self.lease / 20
+        extended = [work.extend() for work in self._work()]
+        return self.lease / 3 if all(extended) else self.lease / 20
 
-    def check_timeouts(self) -> float:
-        """A periodic task: end the calls that take longer than their timeouts."""
+    def check_timeouts(self) -> None:
+        """End the calls that take longer than their timeouts."""
         for work in self._work():
             work.check_timeout()
-        timeouts = [one.timeout for one in self._worker.handlers.all() if one.timeout is not None and one.watched]
-        return min([_CHECK_TIMEOUTS, *(one / 4 for one in timeouts)])
 
     def wake(self) -> None:
         """End the waits of idle slots if the worker stops or is quiet."""
@@ -263,48 +274,3 @@ class FeedSlots:
 
     def _work(self) -> list[SpanWork]:
         return [work for slot in self._slots if (work := slot.work) is not None]
-
-    # --- for the work on a span ---------------------------------------------------------------------------------------
-
-    def handling(self, job: LeasedJob) -> HandlerSpec | JobResult:
-        """The handler of a message; without one the outcome: it becomes a job, which waits for a worker that has one."""
-        options = self._worker.options
-        try:
-            return self._worker.handlers.of(job)
-        except UnknownKindError as error:
-            if options.unknown == "dead":
-                return JobResult(job, None, Dead(f"parked: {error}"), object(), reason=DeathReason.UNKNOWN_KIND)
-            return JobResult(job, None, Unknown(error, options.unknown_grace), object())
-
-    def settled(self, outcomes: Sequence[tuple[JobResult, str, Failure | None]], verdict: Verdict | None) -> None:
-        """Count and report results of messages, each with its verb and the job that the message becomes."""
-        completed = []
-        for one, verb, failure in outcomes:
-            if verdict is not None:
-                one.job.settled_by = verb
-            if verdict is None or verb != "complete":
-                self._settled(one, verdict, dead=failure is not None and failure.dead)
-            else:
-                completed.append(one)
-        self.results.completed(completed)
-
-    def _settled(self, done: JobResult, verdict: Verdict | None, *, dead: bool) -> None:
-        if dead and verdict is not None:
-            done.job.dead = True
-            error = reason_of(done.outcome)
-            rejected = DeathReason.REJECTED if isinstance(done.outcome, Dead) else DeathReason.FAILED
-            self.results.ended(done)
-            self.db.deaths.record([Death(done.job, done.reason or rejected, error_text(error), error)])
-        self.results.settled(done, verdict)
-
-    def released(self, done: JobResult, verdict: Verdict | None) -> None:
-        """A message is released whose handler runs, unless the verdict is None; the handler may have settled it."""
-        done.job.settled_by = done.job.settled_by or "release"
-        self.results.settled(done._replace(outcome=None), Verdict.APPLIED if verdict or done.job.settled else None)
-
-    def lost(self, source: MessageSource, done: Sequence[JobResult]) -> None:
-        """A span is lost with these results."""
-        count = sum(not isinstance(one.outcome, LeaseLost) for one in done)
-        log.warning("%r: %r is lost: another worker has it; the results of %d messages do not count", source.name, source, count)
-        for one in done:
-            self.results.settled(one, Verdict.APPLIED if one.job.settled else None)

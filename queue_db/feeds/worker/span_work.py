@@ -10,34 +10,33 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from queue_db.concurrency.pauses import Pause
-from queue_db.errors import StorageError
+from queue_db.errors import StorageError, UnknownKindError
 from queue_db.feeds.shared import Failure
+from queue_db.feeds.worker.messages import MessageSource
 from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason, Verdict
+from queue_db.notifications.deaths import Death
 from queue_db.outcomes import Dead
-from queue_db.worker.completer import JobResult, LeaseLost, PendingJob, is_last
+from queue_db.verbs.settle import error_text
+from queue_db.worker.completer import JobResult, LeaseLost, is_last, reason_of, unknown_kind
 from queue_db.worker.events import log_failure
 from queue_db.worker.handlers import HandlerSpec, timeout_error
 from queue_db.worker.logs import Activity
-from queue_db.worker.messages import MessageSource
 
 if TYPE_CHECKING:
-    from queue_db.worker.feed_slots import FeedSlots
+    from queue_db.feeds.worker.slots import FeedSlots
 
 log = logging.getLogger("queue_db.worker")
 
-#: Seconds between two reports of what is done of a span: a worker that dies repeats the messages since the last one, and the one
-#: whose handler ran.
+#: Seconds between two reports of what is done of a span. If the worker dies, the messages since the last report are repeated, and
+#: the message whose handler ran.
 REPORT_EVERY = 1.0
 
-#: For how long a report is tried while the database does not answer, seconds.
+#: Seconds for which a report is tried while the database does not answer.
 REPORT_FOR = 600.0
 
 # A call of a handler: since when, by ``time.monotonic``.
 _Call = tuple[LeasedJob, HandlerSpec, float]
-
-# The results of messages are settled together: nothing waits for a single one.
-_TICKET: PendingJob = object()
 
 
 class Released(NamedTuple):
@@ -47,8 +46,8 @@ class Released(NamedTuple):
 class SpanWork:
     """The work on one span. The slot's thread calls the handlers; the heartbeat, the timeouts or the end of the run may end it.
 
-    Each message gets one result: who puts it into :attr:`results` first, by one atomic method of a dict, decides it. So the slot's
-    thread needs no lock between two messages. The lock is held while the span is settled or extended.
+    Each message gets one result: the thread that puts it into :attr:`results` first, by one atomic method of a dict, decides it. So
+    the slot's thread needs no lock between two messages. The lock is held while the span is settled or extended.
 
     :param valid_until: the end of the lease, by ``time.monotonic``.
     """
@@ -95,19 +94,18 @@ class SpanWork:
 
     def _handle(self, job: LeasedJob, now: float) -> bool:
         """Call the handler of a message; False: the span was taken away."""
-        slots = self._slots
-        handling = slots.handling(job)
+        handling = self._spec(job)
         if not isinstance(handling, HandlerSpec):
             self.results.setdefault(job.id, handling)
             return True
         self._call = job, handling, now
         if self.over:
             return False  # taken away just now, with this call or before it
-        slots.results.started(job)
-        outcome, reason = slots.execution.call(job, handling), None
+        self._slots.run.results.started(job)
+        outcome, reason = self._slots.run.execution.call(job, handling), None
         if outcome is not None and outcome is job.misfit:
             outcome, reason = Dead(f"parked: {outcome}"), DeathReason.PAYLOAD
-        done = JobResult(job, handling, outcome, _TICKET, time.monotonic() - now, None, reason)
+        done = JobResult(job, handling, outcome, time.monotonic() - now, reason=reason)
         if self.results.setdefault(job.id, done) is not done:
             log.warning("%r: the handler ended after its span was lost or released; the result does not count", job)
             return False
@@ -168,11 +166,11 @@ class SpanWork:
     def _decide(self, call: _Call, outcome: object) -> bool:
         """Take the message of a call from its handler, with this result; False: it has one."""
         job, handling, began = call
-        done = JobResult(job, handling, outcome, _TICKET, time.monotonic() - began)
+        done = JobResult(job, handling, outcome, time.monotonic() - began)
         if self.results.setdefault(job.id, done) is not done:
             return False
         self.abandoned_since = time.monotonic()
-        self._slots.execution.cancel(job)
+        self._slots.run.execution.cancel(job)
         return True
 
     # --- under the lock ---------------------------------------------------------------------------------------------
@@ -191,7 +189,7 @@ class SpanWork:
             call = self._call
             if call is not None:
                 self._decide(call, LeaseLost())
-            self._slots.lost(self._source, self._unreported())
+            self._lost(self._unreported())
         return verdict is not None
 
     def _ended(self) -> bool:
@@ -200,43 +198,43 @@ class SpanWork:
         return all(message.seq in self._source.settled or message.seq in reported for message in self._source.span.messages)
 
     def _unreported(self) -> list[JobResult]:
-        found = list(islice(list(self.results.values()), self._reported, None))
-        self._reported += len(found)
-        return found
+        unreported = list(islice(list(self.results.values()), self._reported, None))
+        self._reported += len(unreported)
+        return unreported
 
     def _report(self, *, last: bool) -> None:
-        source, slots, done = self._source, self._slots, self._unreported()
-        released = [done.pop()] if done and isinstance(done[-1].outcome, Released) else []
-        # By what was taken here: the slot may put a result meanwhile, which nobody reports.
+        source, results = self._source, self._unreported()
+        released = [results.pop()] if results and isinstance(results[-1].outcome, Released) else []
+        # By the results that were taken here: the slot may put another result meanwhile, which is not reported.
         left = bool(released) or self._reported < len(source.span.messages)
-        for one in done if source.used else ():
-            if one.job.settled:
-                self._settled_before(one)
-        outcomes = [(one, *source.failure(one)) for one in done if not one.job.settled]
-        whole = last and not left and not source.used and bool(done)
+        for done in results if source.used else ():
+            if done.job.settled:
+                self._settled_before(done)
+        outcomes = [(done, *source.failure(done)) for done in results if not done.job.settled]
+        whole = last and not left and not source.used and bool(results)
         # If each message has a result and one is left, its attempt counts: released, it would be repeated at once, again and again.
         release = last and left
         verdict: Verdict | None = Verdict.APPLIED
         if outcomes or release:
             failures = [failure for _, _, failure in outcomes if failure is not None]
-            seqs = None if whole else [one.job.id for one, _, failure in outcomes if failure is None]
+            seqs = None if whole else [done.job.id for done, _, failure in outcomes if failure is None]
             verdict = self._try(seqs, failures, release=release)
         if verdict is Verdict.LOST:
             self.over = True
-            slots.lost(source, [*(one for one, _, _ in outcomes), *(one._replace(outcome=LeaseLost()) for one in released)])
+            self._lost([*(done for done, _, _ in outcomes), *(done._replace(outcome=LeaseLost()) for done in released)])
             return
         if verdict is None:
             source.used = True  # not completed with the others: it comes back when the lease ends
-        slots.settled(outcomes, verdict)
-        for one in released:
-            slots.released(one, verdict)
+        self._settled(outcomes, verdict)
+        for done in released:
+            self._was_released(done, verdict)
 
-    def _settled_before(self, one: JobResult) -> None:
+    def _settled_before(self, done: JobResult) -> None:
         """A message that its handler has settled: if the handler raised then, that was perhaps rolled back."""
-        verb, failure = self._source.failure(one)
+        verb, failure = self._source.failure(done)
         if failure is not None and self._try([], [failure]):
-            one.job.settled_by = verb
-        self._slots.results.settled(one, Verdict.APPLIED)
+            done.job.settled_by = verb
+        self._slots.run.results.settled(done, Verdict.APPLIED)
 
     def _try(self, seqs: Sequence[int] | None, failures: Sequence[Failure], *, release: bool = False) -> Verdict | None:
         """Settle, with retries while the database does not answer; None: it did not, or the outcome is unknown.
@@ -244,7 +242,7 @@ class SpanWork:
         At the end of the run without a wait for a transaction of a handler that has locked the span.
         """
         name, closing = self._source.name, self._slots.closing
-        retry, until, unknown = Pause(*self._slots.retry), time.monotonic() + REPORT_FOR, False
+        retry, until, unknown = Pause(*self._slots.run.retry), time.monotonic() + REPORT_FOR, False
         while True:
             try:
                 verdict = self._source.span.settle(seqs, failures, release=release, wait=not closing.is_set())
@@ -265,3 +263,49 @@ class SpanWork:
                     return verdict
                 log.warning("%r: whether results of a span count is unknown: the connection broke during the commit", name)
                 return None
+
+    # --- results ----------------------------------------------------------------------------------------------------
+
+    def _spec(self, job: LeasedJob) -> HandlerSpec | JobResult:
+        """The handler of a message; without one the outcome: it becomes a job, which waits for a worker that has one."""
+        worker = self._slots.run.worker
+        try:
+            return worker.handlers.of(job)
+        except UnknownKindError as error:
+            outcome, reason = unknown_kind(error, worker.options)
+            return JobResult(job, None, outcome, reason=reason)
+
+    def _settled(self, outcomes: Sequence[tuple[JobResult, str, Failure | None]], verdict: Verdict | None) -> None:
+        """Count and report results of messages, each with its verb and the job that the message becomes."""
+        completed = []
+        for done, verb, failure in outcomes:
+            if verdict is not None:
+                done.job.settled_by = verb
+            if verdict is not None and verb == "complete":
+                completed.append(done)
+                continue
+            if failure is not None and failure.dead and verdict is not None:
+                self._died(done)
+            self._slots.run.results.settled(done, verdict)
+        self._slots.run.results.completed(completed)
+
+    def _died(self, done: JobResult) -> None:
+        done.job.dead = True
+        error = reason_of(done.outcome)
+        rejected = DeathReason.REJECTED if isinstance(done.outcome, Dead) else DeathReason.FAILED
+        self._slots.run.results.ended(done)
+        self._slots.db.deaths.record([Death(done.job, done.reason or rejected, error_text(error), error)])
+
+    def _was_released(self, done: JobResult, verdict: Verdict | None) -> None:
+        """A message was released while its handler runs, unless the verdict is None; the handler may have settled it."""
+        done.job.settled_by = done.job.settled_by or "release"
+        verdict = Verdict.APPLIED if verdict or done.job.settled else None
+        self._slots.run.results.settled(done._replace(outcome=None), verdict)
+
+    def _lost(self, results: Sequence[JobResult]) -> None:
+        """The span is lost with these results."""
+        count = sum(not isinstance(done.outcome, LeaseLost) for done in results)
+        message = "%r: %r is lost: another worker has it; the results of %d messages do not count"
+        log.warning(message, self._source.name, self._source, count)
+        for done in results:
+            self._slots.run.results.settled(done, Verdict.APPLIED if done.job.settled else None)

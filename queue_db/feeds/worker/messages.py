@@ -108,8 +108,8 @@ class MessageSource:
         """The verb for this outcome, and the job that the message becomes by it; None: it is done."""
         if not isinstance(done.outcome, _NOT_COMPLETED):
             return "complete", None
-        one, verb, detail = completer.name_of_verb(done)
-        job, message = one.job, self._messages[one.job.id]
+        done, verb, detail = completer.name_of_verb(done)
+        job, message = done.job, self._messages[done.job.id]
         most = job.max_attempts
         match verb:
             case "snooze":
@@ -117,11 +117,11 @@ class MessageSource:
             case "defer":
                 return verb, Failure(message, None, max_attempts=most)
             case "bury":
-                return verb, Failure(message, completer.reason_of(one.outcome), attempted=True, dead=True, max_attempts=most)
+                return verb, Failure(message, completer.reason_of(done.outcome), attempted=True, dead=True, max_attempts=most)
             case "fail":
-                wait = completer.retry_in(one)
+                wait = completer.retry_in(done)
                 after = backoff_of(self.core, 1, job) if wait is None else arguments.seconds("retry_in", wait)
-                error = completer.reason_of(one.outcome)
+                error = completer.reason_of(done.outcome)
                 return verb, Failure(message, error, after, attempted=True, dead=most <= 1, max_attempts=most)
         return verb, None
 

@@ -1,0 +1,1 @@
+"""Slots of a worker that execute the messages of shared cursors."""
