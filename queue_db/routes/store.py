@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
-    Connection,
     Integer,
     Row,
     Select,
@@ -27,17 +26,15 @@ from sqlalchemy import (
     literal_column,
     or_,
     select,
-    update,
 )
-from sqlalchemy.exc import IntegrityError
 
 from queue_db.dialects.clock import moment
 from queue_db.dialects.texts import text_parameter
-from queue_db.dialects.transactions import savepoint
 from queue_db.errors import TransientStorageError
 from queue_db.feeds.store.rows import FeedRow
 from queue_db.feeds.tables import feed_tables
 from queue_db.routes.tables import RouteTables, route_tables
+from queue_db.store import by_key
 from queue_db.store.base import Store, Transaction
 from queue_db.store.schema import TOPIC_LENGTH
 
@@ -130,11 +127,7 @@ def define(tx: Transaction, new: DefinitionRow) -> int:
     found = find(tx, new.sha)
     if found is None:
         values = {**new._asdict(), "created_at": moment(tx.store.clock is not None)}
-        try:
-            with savepoint(tx.connection):
-                tx.connection.execute(insert(definitions).values(values), tx.time())
-        except IntegrityError:
-            pass  # another transaction has inserted it meanwhile
+        by_key.insert_new(tx, definitions, values)  # if it does not, another transaction has inserted it meanwhile
         found = find(tx, new.sha)
     assert found is not None  # noqa: S101 - it never changes, and nothing deletes it
     return found
@@ -171,7 +164,7 @@ def point(tx: Transaction, name: str, definition: int, *, create: bool) -> bool:
     routes = route_tables(tx.tables).routes
     now = moment(tx.store.clock is not None)
     values = {"definition": definition, "version": routes.c.version + 1, "changed_at": now}
-    if tx.connection.execute(update(routes).where(routes.c.name == name).values(values), tx.time()).rowcount:
+    if by_key.change(tx, routes, {"name": name}, values):
         return True
     if create:
         tx.connection.execute(insert(routes).values(name=name, definition=definition, changed_at=now), tx.time())
@@ -182,17 +175,17 @@ def pause(tx: Transaction, name: str, paused: int) -> bool:
     """Pause a route, or let it go on; False: there is none."""
     routes = route_tables(tx.tables).routes
     values = {"paused": paused, "changed_at": moment(tx.store.clock is not None)}
-    return bool(tx.connection.execute(update(routes).where(routes.c.name == name).values(values), tx.time()).rowcount)
+    return by_key.change(tx, routes, {"name": name}, values)
 
 
 def remove(tx: Transaction, name: str) -> bool:
     """Delete a route with its subscriptions; False: there is none."""
     tables = route_tables(tx.tables)
     tx.begin()
-    there = _locked(tx, name)
+    there = by_key.lock(tx, tables.routes, {"name": name}, "name")
     tx.connection.execute(delete(tables.subscriptions).where(tables.subscriptions.c.route == name))
     tx.connection.execute(delete(tables.routes).where(tables.routes.c.name == name))
-    return there
+    return there is not None
 
 
 def every(tx: Transaction) -> list[Row[Any]]:
@@ -215,12 +208,6 @@ def every(tx: Transaction) -> list[Row[Any]]:
     return list(tx.connection.execute(query))
 
 
-def _locked(tx: Transaction, name: str) -> bool:
-    routes = route_tables(tx.tables).routes
-    query = tx.dialect.lock_rows(select(routes.c.name).where(routes.c.name == name), skip=False)
-    return tx.connection.execute(query).first() is not None
-
-
 # --- subscriptions --------------------------------------------------------------------------------------------------
 
 
@@ -228,7 +215,7 @@ def subscribe(tx: Transaction, route: str, values: Mapping[str, str]) -> bool | 
     """Subscribe a route; False: it has this subscription already. None: there is no such route."""
     subscriptions = route_tables(tx.tables).subscriptions
     tx.begin()
-    if not _locked(tx, route):
+    if by_key.lock(tx, route_tables(tx.tables).routes, {"name": route}, "name") is None:
         return None
     if tx.connection.execute(select(subscriptions.c.id).where(*_same(tx.store, route, values))).first() is not None:
         return False
@@ -334,7 +321,7 @@ def named(tx: Transaction, route: str) -> WalkRow | None:
 def count(tx: Transaction, name: str, messages: int) -> None:
     """Add to a counter, in one of its rows."""
     counts = route_tables(tx.tables).counts
-    _add(tx.connection, counts, {"name": name, "slot": random.randrange(_SLOTS)}, messages)
+    _add(tx, counts, {"name": name, "slot": random.randrange(_SLOTS)}, messages)
 
 
 def count_keys(tx: Transaction, name: str, messages: Mapping[str, int]) -> None:
@@ -348,25 +335,20 @@ def count_keys(tx: Transaction, name: str, messages: Mapping[str, int]) -> None:
         there = {(row.counted_key, row.slot) for row in tx.connection.execute(query)}
         for key, slot in slots.items():
             place = {"name": name, "counted_key": key, "slot": slot}
-            _add(tx.connection, counts, place, messages[key], missing=(key, slot) not in there)
+            _add(tx, counts, place, messages[key], missing=(key, slot) not in there)
 
 
-def _add(connection: Connection, counts: Table, place: Mapping[str, Any], messages: int, *, missing: bool = False) -> None:
+def _add(tx: Transaction, counts: Table, place: Mapping[str, Any], messages: int, *, missing: bool = False) -> None:
     """Add to a row, or insert it; ``missing``: it was not there a moment ago."""
-    same = [counts.c[name] == value for name, value in place.items()]
-    more = update(counts).where(*same).values(messages=counts.c.messages + messages)
-    if not missing and connection.execute(more).rowcount:
+    more = {"messages": counts.c.messages + messages}
+    if not missing and by_key.change(tx, counts, place, more):
         return
-    try:
-        with savepoint(connection):
-            connection.execute(insert(counts).values(**place, messages=messages))
-    except IntegrityError:
-        # Another transaction has inserted it meanwhile.
-        if not connection.execute(more).rowcount:
-            raise TransientStorageError(
-                f"counter {place['name']!r} was first used after this transaction had begun, and its isolation level hides it: "
-                "run it again"
-            ) from None
+    # If it is not inserted, another transaction has done so meanwhile.
+    if not by_key.insert_new(tx, counts, {**place, "messages": messages}) and not by_key.change(tx, counts, place, more):
+        raise TransientStorageError(
+            f"counter {place['name']!r} was first used after this transaction had begun, and its isolation level hides it: run it "
+            "again"
+        )
 
 
 def top(tx: Transaction, name: str, limit: int) -> list[tuple[str, int]]:
@@ -383,9 +365,6 @@ def reset(tx: Transaction, name: str, key: str | None) -> bool:
     tables = route_tables(tx.tables)
     tx.begin()
     if key is not None:
-        one = tables.keyed_counts.c.name == name, tables.keyed_counts.c.counted_key == key
-        return bool(tx.connection.execute(delete(tables.keyed_counts).where(*one)).rowcount)
-    found = [
-        tx.connection.execute(delete(table).where(table.c.name == name)).rowcount for table in (tables.counts, tables.keyed_counts)
-    ]
-    return any(found)
+        return by_key.delete(tx, tables.keyed_counts, {"name": name, "counted_key": key})
+    gone = [by_key.delete(tx, table, {"name": name}) for table in (tables.counts, tables.keyed_counts)]
+    return any(gone)

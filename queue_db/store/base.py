@@ -140,6 +140,11 @@ def next_attempt(table: Table) -> ColumnElement[int]:
     return case((table.c.attempts < MOST_ATTEMPTS, table.c.attempts + 1), else_=MOST_ATTEMPTS)
 
 
+def attempt_before(table: Table) -> ColumnElement[int]:
+    """What the end of a claim that is no attempt makes of ``attempts``: what they were before it."""
+    return case((table.c.attempts > 0, table.c.attempts - 1), else_=0)
+
+
 def each(column: ColumnElement[Any], values: Mapping[Any, Any], kind: Any) -> ColumnElement[Any]:
     """A value for each of the column's; plain when they are all the same."""
     different = set(values.values())

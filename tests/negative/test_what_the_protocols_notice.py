@@ -192,7 +192,7 @@ def break_the_token_of_releases(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def break_the_count_of_releases(monkeypatch: pytest.MonkeyPatch) -> None:
     """A release counts as an attempt."""
-    monkeypatch.setattr(releases, "case", lambda *whens, else_: whens[0][1] + 1)
+    monkeypatch.setattr(releases, "attempt_before", lambda table: table.c.attempts)
 
 
 def break_the_look_before_the_deletion(monkeypatch: pytest.MonkeyPatch, dialect: Dialect) -> None:

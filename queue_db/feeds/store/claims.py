@@ -20,7 +20,7 @@ from queue_db.feeds.store.messages import MessageRow
 from queue_db.feeds.store.rows import FeedRow, by_id
 from queue_db.feeds.tables import feed_tables
 from queue_db.model import Capability
-from queue_db.store.base import Store, Transaction
+from queue_db.store.base import Store, Transaction, attempt_before
 
 
 class Terms(NamedTuple):
@@ -150,9 +150,8 @@ def release(tx: Transaction, feed: FeedRow, token: str) -> int:
     :raises ClaimError: nothing was changed.
     """
     claims, seqs = _claims(tx.store), _of_claim(tx, feed, token)
-    once_less = case((claims.c.attempts > 0, claims.c.attempts - 1), else_=0)
     mine = and_(claims.c.feed == feed.id, claims.c.seq.in_(seqs))
-    tx.connection.execute(update(claims).where(mine).values(token=None, until=0, attempts=once_less))
+    tx.connection.execute(update(claims).where(mine).values(token=None, until=0, attempts=attempt_before(claims)))
     return len(seqs)
 
 

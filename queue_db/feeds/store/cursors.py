@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Row, and_, case, delete, func, insert, literal, select, update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import BigInteger, ColumnElement, Row, and_, case, func, literal, select, update
 
 from queue_db.dialects.clock import moment
-from queue_db.dialects.transactions import savepoint
 from queue_db.feeds.store import rows, spans
 from queue_db.feeds.store.rows import FeedRow, moved_to
 from queue_db.feeds.tables import feed_tables
+from queue_db.store import by_key
 from queue_db.store.base import Store, Transaction
 
 
@@ -21,42 +20,32 @@ def take(tx: Transaction, feed: int, name: str, *, holder: str, lease: int, star
 
     Return its row, and whether it was taken: False: another holder has it, or it is shared.
     """
-    cursors = feed_tables(tx.tables).cursors
+    cursors, key = feed_tables(tx.tables).cursors, {"feed": feed, "name": name}
     tx.begin()
-    row = _locked(tx, feed, name)
+    row = by_key.lock(tx, cursors, key)
     if row is None:
-        fresh = {"feed": feed, "name": name, "acked": start, "created_at": moment(tx.store.clock is not None)}
-        try:
-            with savepoint(tx.connection):
-                tx.connection.execute(insert(cursors).values(fresh), tx.time())
-        except IntegrityError:
-            pass  # another process has created it meanwhile
-        row = _locked(tx, feed, name)
+        # If it is not inserted, another process has done so meanwhile.
+        by_key.insert_new(tx, cursors, key | {"acked": start, "created_at": moment(tx.store.clock is not None)})
+        row = by_key.lock(tx, cursors, key)
         assert row is not None  # noqa: S101 - it is there, and locked
     now = tx.read_clock()
     if row.handed is not None or (row.holder is not None and row.until > now and not force):
         return row, False
-    values = {"version": row.version + 1, "holder": holder, "until": now + lease, "seen_at": now}
-    tx.connection.execute(update(cursors).where(_is(tx.store, feed, name)).values(values))
-    return tx.connection.execute(select(cursors).where(_is(tx.store, feed, name))).one(), True
+    by_key.change(tx, cursors, key, {"version": row.version + 1, "holder": holder, "until": now + lease, "seen_at": now})
+    return tx.connection.execute(select(cursors).where(by_key.matches(cursors, key))).one(), True
 
 
 def find(tx: Transaction, feed: int, name: str) -> Row[Any] | None:
     """The row of a cursor; None: there is no such cursor."""
-    return tx.connection.execute(select(feed_tables(tx.tables).cursors).where(_is(tx.store, feed, name))).one_or_none()
+    cursors = feed_tables(tx.tables).cursors
+    return tx.connection.execute(select(cursors).where(by_key.matches(cursors, {"feed": feed, "name": name}))).one_or_none()
 
 
 def acknowledge(tx: Transaction, feed: int, name: str, version: int, seq: int, lease: int) -> bool:
     """Move the cursor to ``seq``, never back, and extend the hold; False: another holder has opened it, or it is gone."""
-    cursors = feed_tables(tx.tables).cursors
-    now = moment(tx.store.clock is not None)
-    values = {
-        "acked": case((cursors.c.acked < seq, seq), else_=cursors.c.acked),
-        "seen_at": now,
-        "until": now + lease,
-    }
-    held = update(cursors).where(_is(tx.store, feed, name), cursors.c.version == version).values(values)
-    return bool(tx.connection.execute(held, tx.time()).rowcount)
+    cursors, now = feed_tables(tx.tables).cursors, moment(tx.store.clock is not None)
+    values = {"acked": case((cursors.c.acked < seq, seq), else_=cursors.c.acked), "seen_at": now, "until": now + lease}
+    return by_key.change(tx, cursors, {"feed": feed, "name": name, "version": version}, values)
 
 
 def extend(tx: Transaction, feed: int, name: str, version: int, lease: int) -> bool:
@@ -66,17 +55,15 @@ def extend(tx: Transaction, feed: int, name: str, version: int, lease: int) -> b
 
 def release(tx: Transaction, feed: int, name: str, version: int) -> bool:
     """End the hold; the position stays."""
-    cursors = feed_tables(tx.tables).cursors
-    mine = and_(_is(tx.store, feed, name), cursors.c.version == version)
-    return bool(tx.connection.execute(update(cursors).where(mine).values(version=version + 1, holder=None, until=0)).rowcount)
+    mine = {"feed": feed, "name": name, "version": version}
+    return by_key.release(tx, feed_tables(tx.tables).cursors, mine, {"holder": None})
 
 
 def seek(tx: Transaction, feed: int, name: str, seq: int) -> bool:
     """Move a cursor to ``seq``, forwards or back; its holder is fenced off. False: there is no such cursor."""
     tables = feed_tables(tx.tables)
     tx.begin()
-    values = moved_to(tables.cursors, seq)
-    if not tx.connection.execute(update(tables.cursors).where(_is(tx.store, feed, name)).values(values)).rowcount:
+    if not by_key.change(tx, tables.cursors, {"feed": feed, "name": name}, moved_to(tables.cursors, seq)):
         return False
     spans.drop(tx.connection, tables, feed, name)
     return True
@@ -86,7 +73,7 @@ def remove(tx: Transaction, feed: int, name: str) -> bool:
     """Delete a cursor; False: there is none."""
     tables = feed_tables(tx.tables)
     tx.begin()
-    if not tx.connection.execute(delete(tables.cursors).where(_is(tx.store, feed, name))).rowcount:
+    if not by_key.delete(tx, tables.cursors, {"feed": feed, "name": name}):
         return False
     spans.drop(tx.connection, tables, feed, name)
     return True
@@ -143,20 +130,10 @@ def every(tx: Transaction, some: Sequence[int] | None, name: str | None = None) 
     return list(tx.connection.execute(query, tx.time()))
 
 
-def _locked(tx: Transaction, feed: int, name: str) -> Row[Any] | None:
-    query = select(feed_tables(tx.tables).cursors).where(_is(tx.store, feed, name))
-    return tx.connection.execute(tx.dialect.lock_rows(query, skip=False)).first()
-
-
 def _these(store: Store, some: Sequence[int] | None, name: str | None) -> list[ColumnElement[bool]]:
     cursors = feed_tables(store.tables).cursors
     found: list[ColumnElement[bool]] = [] if some is None else [cursors.c.feed.in_(some)]
     return found if name is None else [*found, cursors.c.name == name]
-
-
-def _is(store: Store, feed: int, name: str) -> Any:
-    cursors = feed_tables(store.tables).cursors
-    return and_(cursors.c.feed == feed, cursors.c.name == name)
 
 
 def with_waiting(tx: Transaction, some: Sequence[int] | None, name: str | None = None) -> tuple[list[Row[Any]], dict[int, int]]:

@@ -13,7 +13,7 @@ from queue_db.spark.streams.deaths import Buried
 from queue_db.spark.streams.store.held import keyed_pairs
 from queue_db.spark.streams.store.position import Offset, Session, batches_between, check, held_by, locked, mismatch
 from queue_db.spark.tables import spark_tables
-from queue_db.store import dependents
+from queue_db.store import by_key, dependents
 from queue_db.store.base import Transaction, each
 from queue_db.store.callbacks import Departure
 from queue_db.store.settle import AT_ONCE
@@ -88,11 +88,10 @@ def mark_dead(tx: Transaction, stream: int, reasons: Mapping[tuple[int, int], st
     :returns: how many were found.
     """
     ours = spark_tables(tx.tables)
-    held, streams = ours.held, ours.streams
+    held = ours.held
     # A running completion has read the marks already: wait for it, then there is nothing to mark.
-    tx.connection.execute(tx.dialect.lock_rows(select(streams.c.id).where(streams.c.id == stream), skip=False)).first()
+    by_key.lock(tx, ours.streams, {"id": stream}, "id")
     found, left = 0, set(reasons)
-    ours = spark_tables(tx.tables)
     batches = select(ours.batches.c.batch).where(ours.batches.c.stream == stream).scalar_subquery()
     while left:
         # One version of each job: by its id a statement finds the reason.
@@ -110,7 +109,7 @@ def complete_up_to(tx: Transaction, row: Row[Any], end: Offset, buried: Buried |
     if end.batch <= row.acked:
         return
     ours = spark_tables(tx.tables)
-    held, batches, streams = ours.held, ours.batches, ours.streams
+    held, batches = ours.held, ours.batches
     for batch in tx.connection.execute(batches_between(tx.store, row.id, row.acked + 1, end.batch)).all():
         mine = and_(held.c.stream == row.id, held.c.batch == batch.batch)
         if batch.keyed:
@@ -124,7 +123,7 @@ def complete_up_to(tx: Transaction, row: Row[Any], end: Offset, buried: Buried |
         tx.connection.execute(delete(held).where(mine))
     tx.connection.execute(delete(batches).where(batches.c.stream == row.id, batches.c.batch <= end.batch))
     acked = {"acked": end.batch, "acked_claim": end.claim, "seen_at": moment(tx.store.clock is not None)}
-    tx.connection.execute(update(streams).where(streams.c.id == row.id).values(acked), tx.time())
+    by_key.change(tx, ours.streams, {"id": row.id}, acked)
 
 
 def _complete_all(tx: Transaction, row: Row[Any], end: Offset, buried: Buried | None) -> int:
@@ -136,8 +135,7 @@ def _complete_all(tx: Transaction, row: Row[Any], end: Offset, buried: Buried | 
 
 
 def _complete_and_fence(tx: Transaction, row: Row[Any], end: Offset, buried: Buried | None) -> int:
-    streams = spark_tables(tx.tables).streams
-    tx.connection.execute(update(streams).where(streams.c.id == row.id).values(epoch=row.epoch + 1, holder=None))
+    by_key.change(tx, spark_tables(tx.tables).streams, {"id": row.id}, {"epoch": row.epoch + 1, "holder": None})
     return _complete_all(tx, row, end, buried)
 
 

@@ -9,6 +9,7 @@ from sqlalchemy import Row, select
 
 from queue_db.errors import CheckpointMismatchError, StreamFencedError
 from queue_db.spark.tables import spark_tables
+from queue_db.store import by_key
 from queue_db.store.base import Store, Transaction
 
 
@@ -44,8 +45,7 @@ class Session:
 
 def locked(tx: Transaction, name: str) -> Row[Any] | None:
     """The row of a stream, locked until the transaction ends; None: no such stream."""
-    streams = spark_tables(tx.tables).streams
-    return tx.connection.execute(tx.dialect.lock_rows(select(streams).where(streams.c.name == name), skip=False)).first()
+    return by_key.lock(tx, spark_tables(tx.tables).streams, {"name": name})
 
 
 def held_by(tx: Transaction, session: Session) -> Row[Any]:
