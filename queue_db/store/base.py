@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Connection, Table, case, literal
 from sqlalchemy.util import LRUCache
@@ -15,6 +15,9 @@ from queue_db.dialects.transactions import OnDemand, Sender
 from queue_db.model import MOST_ATTEMPTS, MOST_VERSION, Capability, Notice
 from queue_db.store.schema import Tables
 from queue_db.store.wakeups import CANCELLED, Notifications
+
+if TYPE_CHECKING:
+    from queue_db.notifications.deaths import Death
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +45,7 @@ class Transaction(Sender):
 
     dialect: Dialect
 
-    __slots__ = ("following", "own", "store", "tables", "woken")
+    __slots__ = ("deaths", "following", "own", "store", "tables", "woken")
 
     def __init__(self, connection: Connection, store: Store, *, own: bool = True, on_demand: OnDemand | None = None) -> None:
         super().__init__(connection, store.dialect, on_demand)
@@ -50,6 +53,8 @@ class Transaction(Sender):
         self.own = own
         self.store = store
         self.tables = store.tables
+        #: The jobs that died in it without a lease, by id, if its caller reports them: see ``Core.run_reporting_deaths``.
+        self.deaths: dict[int, Death] | None = None
         #: What is called after its commit.
         self.following: list[Callable[[], None]] = []
         #: What the listeners of this process are told after it → whether other processes were notified of it through the database.

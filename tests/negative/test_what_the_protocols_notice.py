@@ -18,7 +18,6 @@ from queue_db.spark.dialects import Move, SparkDialect
 from queue_db.spark.staging import store as staging
 from queue_db.spark.staging.store import Load, Published
 from queue_db.spark.streams import store as streams
-from queue_db.spark.streams.deaths import Buried
 from queue_db.spark.streams.store import Offset, Session, completion, position, reading, releases
 from queue_db.spark.tables import spark_tables
 from queue_db.store import Transaction
@@ -131,12 +130,12 @@ def break_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def break_the_epoch_of_completions(monkeypatch: pytest.MonkeyPatch) -> None:
-    def complete(tx: Transaction, session: Session, end: Offset, *, buried: Buried | None = None) -> None:
+    def complete(tx: Transaction, session: Session, end: Offset) -> None:
         row = position.locked(tx, session.name)
         assert row is not None
         if end.batch > row.acked:
             position.check(tx, row, end)
-            completion.complete_up_to(tx, row, end, buried)
+            completion.complete_up_to(tx, row, end)
 
     monkeypatch.setattr(streams, "complete", complete)
 

@@ -19,7 +19,8 @@ from queue_db.feeds.store.message_jobs import MessageJob
 from queue_db.feeds.store.messages import MessageRow
 from queue_db.feeds.store.rows import FeedRow, by_id
 from queue_db.feeds.tables import feed_tables
-from queue_db.model import Capability
+from queue_db.model import Capability, DeathReason
+from queue_db.notifications.deaths import Death, UnleasedJob
 from queue_db.store.base import Store, Transaction, attempt_before
 
 
@@ -64,8 +65,7 @@ def claim(tx: Transaction, feed: FeedRow, terms: Terms, bury: Callable[[MessageR
         row.seq: row.attempts for row in free if feed.max_attempts and row.attempts >= feed.max_attempts and row.seq not in expired
     }
     if spent:
-        found = _messages(tx, feed.id, list(spent))
-        message_jobs.add(tx, [bury(one, spent[one.seq]) for one in found])
+        _bury(tx, [bury(one, spent[one.seq]) for one in _messages(tx, feed.id, list(spent))])
     gone = {*expired, *spent}
     if gone:
         remove(tx, feed.id, sorted(gone))
@@ -76,6 +76,14 @@ def claim(tx: Transaction, feed: FeedRow, terms: Terms, bury: Callable[[MessageR
     _lease(tx, feed.id, list(mine), terms.lease, terms.grace, changed)
     until, epoch = _until(tx, feed.id, next(iter(mine))), _epoch(tx, feed)
     return Claimed(_messages(tx, feed.id, list(mine)), list(mine.values()), until, epoch, len(gone))
+
+
+def _bury(tx: Transaction, dying: Sequence[MessageJob]) -> None:
+    """Messages that were claimed too often become dead jobs."""
+    for job_id, one in zip(message_jobs.add(tx, dying), dying, strict=True):
+        if tx.deaths is not None:
+            job = UnleasedJob(job_id, one.job.queue, one.job.kind, one.attempts, one.job.max_attempts)
+            tx.deaths[job_id] = Death(job, DeathReason.EXHAUSTED, one.error or "")
 
 
 def pop(tx: Transaction, feed: FeedRow, limit: int) -> Claimed:

@@ -9,7 +9,8 @@ from sqlalchemy import ColumnElement, Row, Text, and_, case, delete, func, inser
 
 from queue_db.dialects.clock import moment
 from queue_db.dialects.statements import Pairs
-from queue_db.spark.streams.deaths import Buried
+from queue_db.model import DeathReason
+from queue_db.notifications.deaths import Death, UnleasedJob
 from queue_db.spark.streams.store.held import keyed_pairs
 from queue_db.spark.streams.store.position import Offset, Session, batches_between, check, held_by, locked, mismatch
 from queue_db.spark.tables import spark_tables
@@ -19,20 +20,18 @@ from queue_db.store.callbacks import Departure
 from queue_db.store.settle import AT_ONCE
 
 
-def complete(tx: Transaction, session: Session, end: Offset, *, buried: Buried | None = None) -> None:
+def complete(tx: Transaction, session: Session, end: Offset) -> None:
     """Complete all batches up to ``end``: their jobs leave, those with a reason go to the dead table.
-
-    :param buried: gets the rows of those, for a report after the commit.
 
     :raises StreamFencedError, CheckpointMismatchError: nothing was changed.
     """
     row = held_by(tx, session)
     if end.batch > row.acked:
         check(tx, row, end)
-        complete_up_to(tx, row, end, buried)
+        complete_up_to(tx, row, end)
 
 
-def complete_claim(tx: Transaction, offset: Offset, *, buried: Buried | None = None) -> int | None:
+def complete_claim(tx: Transaction, offset: Offset) -> int | None:
     """Complete all up to ``offset``, which Spark has committed, of any stream; return the number of jobs; None: no such claim.
 
     It does nothing after another reader has opened the stream: that reader may be at this batch.
@@ -47,10 +46,10 @@ def complete_claim(tx: Transaction, offset: Offset, *, buried: Buried | None = N
     batch = tx.connection.execute(batches_between(tx.store, row.id, offset.batch, offset.batch)).first()
     if batch is None or batch.claim != offset.claim or batch.delivered_epoch < row.epoch:
         return None
-    return _complete_all(tx, row, offset, buried)
+    return _complete_all(tx, row, offset)
 
 
-def complete_committed(tx: Transaction, name: str, offsets: Collection[Offset], *, buried: Buried | None = None) -> int | None:
+def complete_committed(tx: Transaction, name: str, offsets: Collection[Offset]) -> int | None:
     """Complete all up to the last of the offsets that a checkpoint has committed and that are this stream's.
 
     It fences off a running reader; the checkpoint stays valid. Returns the number of jobs; None: no such stream.
@@ -67,10 +66,10 @@ def complete_committed(tx: Transaction, name: str, offsets: Collection[Offset], 
     mine = [offset for offset in offsets if claims.get(offset.batch) == offset.claim]
     if not mine:
         raise mismatch(name, "none of the offsets that it has committed is one of this stream's")
-    return _complete_and_fence(tx, row, max(mine, key=lambda offset: offset.batch), buried)
+    return _complete_and_fence(tx, row, max(mine, key=lambda offset: offset.batch))
 
 
-def complete_held(tx: Transaction, name: str, *, buried: Buried | None = None) -> int | None:
+def complete_held(tx: Transaction, name: str) -> int | None:
     """Complete all held jobs of a stream, which the user knows to be written."""
     row = locked(tx, name)
     if row is None:
@@ -78,7 +77,7 @@ def complete_held(tx: Transaction, name: str, *, buried: Buried | None = None) -
     if row.allocated == row.acked:
         return 0
     (last,) = tx.connection.execute(batches_between(tx.store, row.id, row.allocated, row.allocated)).all()
-    return _complete_and_fence(tx, row, Offset(last.batch, last.claim), buried)
+    return _complete_and_fence(tx, row, Offset(last.batch, last.claim))
 
 
 def mark_dead(tx: Transaction, stream: int, reasons: Mapping[tuple[int, int], str]) -> int:
@@ -104,7 +103,7 @@ def mark_dead(tx: Transaction, stream: int, reasons: Mapping[tuple[int, int], st
     return found
 
 
-def complete_up_to(tx: Transaction, row: Row[Any], end: Offset, buried: Buried | None) -> None:
+def complete_up_to(tx: Transaction, row: Row[Any], end: Offset) -> None:
     """Complete the batches of a locked row up to ``end``."""
     if end.batch <= row.acked:
         return
@@ -119,24 +118,24 @@ def complete_up_to(tx: Transaction, row: Row[Any], end: Offset, buried: Buried |
                 lost = [job_id for job_id, _ in pairs if job_id not in gone]
                 if lost:
                     tx.connection.execute(delete(held).where(mine, held.c.id.in_(lost)))
-        _bury_marked(tx, mine, buried)
+        _bury_marked(tx, mine)
         tx.connection.execute(delete(held).where(mine))
     tx.connection.execute(delete(batches).where(batches.c.stream == row.id, batches.c.batch <= end.batch))
     acked = {"acked": end.batch, "acked_claim": end.claim, "seen_at": moment(tx.store.clock is not None)}
     by_key.change(tx, ours.streams, {"id": row.id}, acked)
 
 
-def _complete_all(tx: Transaction, row: Row[Any], end: Offset, buried: Buried | None) -> int:
+def _complete_all(tx: Transaction, row: Row[Any], end: Offset) -> int:
     batches = spark_tables(tx.tables).batches
     size = select(func.coalesce(func.sum(batches.c.size), 0))
     jobs = tx.connection.execute(size.where(batches.c.stream == row.id, batches.c.batch <= end.batch)).scalar_one()
-    complete_up_to(tx, row, end, buried)
+    complete_up_to(tx, row, end)
     return int(jobs)
 
 
-def _complete_and_fence(tx: Transaction, row: Row[Any], end: Offset, buried: Buried | None) -> int:
+def _complete_and_fence(tx: Transaction, row: Row[Any], end: Offset) -> int:
     by_key.change(tx, spark_tables(tx.tables).streams, {"id": row.id}, {"epoch": row.epoch + 1, "holder": None})
-    return _complete_all(tx, row, end, buried)
+    return _complete_all(tx, row, end)
 
 
 def _leave(tx: Transaction, mine: ColumnElement[bool], pairs: Pairs) -> set[int]:
@@ -148,7 +147,7 @@ def _leave(tx: Transaction, mine: ColumnElement[bool], pairs: Pairs) -> set[int]
     return dependents.delete(tx, pairs, lambda job_id: Departure.DEAD if job_id in dead else Departure.COMPLETED, every=True)
 
 
-def _bury_marked(tx: Transaction, mine: ColumnElement[bool], buried: Buried | None) -> None:
+def _bury_marked(tx: Transaction, mine: ColumnElement[bool]) -> None:
     ours = spark_tables(tx.tables)
     held, dead, streams, batches = ours.held, tx.tables.dead, ours.streams, ours.batches
     same = (
@@ -176,7 +175,8 @@ def _bury_marked(tx: Transaction, mine: ColumnElement[bool], buried: Buried | No
         .where(mine, held.c.dead_reason.is_not(None))
     )
     moved = tx.connection.execute(insert(dead).from_select(list(copied), source), tx.time()).rowcount
-    if moved and buried is not None:
+    if moved and tx.deaths is not None:
         reported = [copied[name].label(name) for name in ("id", "queue", "kind", "attempts", "max_attempts", "last_error")]
         for row in tx.connection.execute(source.with_only_columns(*reported, maintain_column_froms=True).order_by(held.c.id)):
-            buried[row.id] = row
+            job = UnleasedJob(row.id, row.queue, row.kind, row.attempts, row.max_attempts)
+            tx.deaths[row.id] = Death(job, DeathReason.REJECTED, row.last_error)

@@ -11,7 +11,6 @@ from sqlalchemy import Integer, insert, literal, select
 from queue_db.dialects.clock import moment
 from queue_db.errors import StreamError
 from queue_db.spark.ranges.store import COLUMNS, Rows, rows_of
-from queue_db.spark.streams.deaths import Buried
 from queue_db.spark.streams.store.claim import claim_allowed
 from queue_db.spark.streams.store.completion import complete_up_to
 from queue_db.spark.streams.store.partitions import cut
@@ -56,7 +55,6 @@ def allocate(
     limit: int,
     ceiling: int | None,
     partitions: int,
-    buried: Buried | None = None,
 ) -> Offset:
     """The next offset after ``start``: a batch that is claimed already, or a fresh claim of up to ``limit`` due jobs.
 
@@ -64,12 +62,11 @@ def allocate(
     or if the queue is paused or its rate is used up.
 
     :param ceiling: no job with a higher id is claimed.
-    :param buried: as for :func:`complete`.
     :raises StreamFencedError, CheckpointMismatchError: nothing was changed.
     """
     row = held_by(tx, session)
     check(tx, row, start)
-    complete_up_to(tx, row, start, buried)
+    complete_up_to(tx, row, start)
     if row.allocated > start.batch:
         claim = tx.connection.execute(batches_between(tx.store, row.id, start.batch + 1, start.batch + 1)).one().claim
         return Offset(start.batch + 1, claim)
