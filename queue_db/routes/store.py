@@ -28,14 +28,13 @@ from sqlalchemy import (
     select,
 )
 
-from queue_db.dialects.clock import moment
 from queue_db.dialects.texts import text_parameter
 from queue_db.errors import TransientStorageError
 from queue_db.feeds.store.rows import FeedRow
 from queue_db.feeds.tables import feed_tables
 from queue_db.routes.tables import RouteTables, route_tables
 from queue_db.store import by_key
-from queue_db.store.base import Store, Transaction
+from queue_db.store.base import Transaction
 from queue_db.store.schema import TOPIC_LENGTH
 
 #: Ends the stored action of a definition with a condition.
@@ -126,7 +125,7 @@ def define(tx: Transaction, new: DefinitionRow) -> int:
     tx.begin()
     found = find(tx, new.sha)
     if found is None:
-        values = {**new._asdict(), "created_at": moment(tx.store.clock is not None)}
+        values = {**new._asdict(), "created_at": tx.now}
         by_key.insert_new(tx, definitions, values)  # if it does not, another transaction has inserted it meanwhile
         found = find(tx, new.sha)
     assert found is not None  # noqa: S101 - it never changes, and nothing deletes it
@@ -162,7 +161,7 @@ def definitions(tx: Transaction) -> list[Row[Any]]:
 def point(tx: Transaction, name: str, definition: int, *, create: bool) -> bool:
     """Point a route at a definition; False: there is no such route, and ``create`` is not set."""
     routes = route_tables(tx.tables).routes
-    now = moment(tx.store.clock is not None)
+    now = tx.now
     values = {"definition": definition, "version": routes.c.version + 1, "changed_at": now}
     if by_key.change(tx, routes, {"name": name}, values):
         return True
@@ -174,7 +173,7 @@ def point(tx: Transaction, name: str, definition: int, *, create: bool) -> bool:
 def pause(tx: Transaction, name: str, paused: int) -> bool:
     """Pause a route, or let it go on; False: there is none."""
     routes = route_tables(tx.tables).routes
-    values = {"paused": paused, "changed_at": moment(tx.store.clock is not None)}
+    values = {"paused": paused, "changed_at": tx.now}
     return by_key.change(tx, routes, {"name": name}, values)
 
 
@@ -182,10 +181,9 @@ def remove(tx: Transaction, name: str) -> bool:
     """Delete a route with its subscriptions; False: there is none."""
     tables = route_tables(tx.tables)
     tx.begin()
-    there = by_key.lock(tx, tables.routes, {"name": name}, "name")
+    by_key.lock(tx, tables.routes, {"name": name}, "name")
     tx.connection.execute(delete(tables.subscriptions).where(tables.subscriptions.c.route == name))
-    tx.connection.execute(delete(tables.routes).where(tables.routes.c.name == name))
-    return there is not None
+    return by_key.delete(tx, tables.routes, {"name": name})
 
 
 def every(tx: Transaction) -> list[Row[Any]]:
@@ -193,13 +191,13 @@ def every(tx: Transaction) -> list[Row[Any]]:
     tables = route_tables(tx.tables)
     routes, definitions = tables.routes, tables.definitions
     total = select(func.sum(tables.counts.c.messages)).where(tables.counts.c.name == definitions.c.target)
-    by_key = select(func.sum(tables.keyed_counts.c.messages)).where(tables.keyed_counts.c.name == definitions.c.target)
+    keyed = select(func.sum(tables.keyed_counts.c.messages)).where(tables.keyed_counts.c.name == definitions.c.target)
     query = (
         select(
             *(routes.c[name] for name in ("name", "version", "paused", "changed_at")),
             *(definitions.c[name] for name in DefinitionRow._fields),
             func.coalesce(
-                case((definitions.c.action.in_(_KEYED), by_key.scalar_subquery()), else_=total.scalar_subquery()), 0
+                case((definitions.c.action.in_(_KEYED), keyed.scalar_subquery()), else_=total.scalar_subquery()), 0
             ).label("messages"),
         )
         .join(definitions, definitions.c.id == routes.c.definition)
@@ -217,7 +215,8 @@ def subscribe(tx: Transaction, route: str, values: Mapping[str, str]) -> bool | 
     tx.begin()
     if by_key.lock(tx, route_tables(tx.tables).routes, {"name": route}, "name") is None:
         return None
-    if tx.connection.execute(select(subscriptions.c.id).where(*_same(tx.store, route, values))).first() is not None:
+    there = select(subscriptions.c.id).where(by_key.matches(subscriptions, _same(route, values)))
+    if tx.connection.execute(there).first() is not None:
         return False
     tx.connection.execute(insert(subscriptions).values(route=route, **values))
     return True
@@ -225,8 +224,7 @@ def subscribe(tx: Transaction, route: str, values: Mapping[str, str]) -> bool | 
 
 def unsubscribe(tx: Transaction, route: str, values: Mapping[str, str]) -> bool:
     """Delete a subscription; False: there is none."""
-    subscriptions = route_tables(tx.tables).subscriptions
-    return bool(tx.connection.execute(delete(subscriptions).where(*_same(tx.store, route, values))).rowcount)
+    return by_key.delete(tx, route_tables(tx.tables).subscriptions, _same(route, values))
 
 
 def subscribed(tx: Transaction) -> list[Row[Any]]:
@@ -235,10 +233,8 @@ def subscribed(tx: Transaction) -> list[Row[Any]]:
     return list(tx.connection.execute(select(*columns).order_by(*columns)))
 
 
-def _same(store: Store, route: str, values: Mapping[str, str]) -> list[Any]:
-    subscriptions = route_tables(store.tables).subscriptions
-    same = [subscriptions.c[name] == values[name] for name in ("form", "pattern")]
-    return [*same, subscriptions.c.route == route]
+def _same(route: str, values: Mapping[str, str]) -> dict[str, str]:
+    return {"form": values["form"], "pattern": values["pattern"], "route": route}
 
 
 # --- what a topic leads to ------------------------------------------------------------------------------------------

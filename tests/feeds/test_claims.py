@@ -77,8 +77,8 @@ def test_a_claim_without_a_lock_is_detected(
     publish(open_db(), name, 6)
     barrier = threading.Barrier(2)
 
-    def without_lock(store: Any, feed: int, limit: int) -> Select[Any]:
-        query = FREE(store, feed, limit)
+    def without_lock(tx: Any, feed: int, limit: int) -> Select[Any]:
+        query = FREE(tx, feed, limit)
         query._for_update_arg = None
         return query
 

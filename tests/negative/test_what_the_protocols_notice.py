@@ -180,9 +180,9 @@ def break_the_token_of_releases(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def keep(tx: Transaction, row: Row[Any]) -> int:
         table = spark_tables(tx.tables).streams
-        last = tx.connection.execute(position.batches_between(tx.store, row.id, row.allocated, row.allocated)).first()
+        last = position.batches_between(tx, row.id, row.allocated, row.allocated)
         back = release(tx, row)
-        claim = row.acked_claim if last is None else last.claim
+        claim = last[0].claim if last else row.acked_claim
         tx.connection.execute(update(table).where(table.c.id == row.id).values(acked_claim=claim))
         return back
 

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import delete, select
 
-from queue_db.dialects.clock import moment
 from queue_db.errors import IdempotencyKeyError, TransientStorageError
 from queue_db.feeds.tables import feed_tables
 from queue_db.store import by_key
@@ -35,7 +34,7 @@ def once(tx: Transaction, keyed: Keyed, publish: Callable[[], Any]) -> Any:
     publishes = feed_tables(tx.tables).publishes
     tx.begin()
     mine = {"digest": keyed.digest}
-    new = {**mine, "request": keyed.request, "answer": "", "created_at": moment(tx.store.clock is not None)}
+    new = {**mine, "request": keyed.request, "answer": "", "created_at": tx.now}
     if not by_key.insert_new(tx, publishes, new):
         # A caller's old snapshot does not show what a locking read does.
         found = by_key.lock(tx, publishes, mine, "request", "answer")

@@ -22,7 +22,6 @@ from sqlalchemy import (
 )
 
 from queue_db.dialects import Dialect
-from queue_db.dialects.clock import moment
 from queue_db.errors import TransientStorageError
 from queue_db.feeds.tables import feed_tables
 from queue_db.store import by_key
@@ -77,7 +76,7 @@ def create(tx: Transaction, name: str, values: Mapping[str, Any]) -> FeedRow:
     found = find(tx, name)
     if found is not None:
         return found
-    new = {"name": name, "created_at": moment(tx.store.clock is not None), **values}
+    new = {"name": name, "created_at": tx.now, **values}
     by_key.insert_new(tx, feed_tables(tx.tables).feeds, new)
     # Another transaction may have created it: the latest rows show that also in an old snapshot.
     row = _latest(tx, name)
@@ -167,14 +166,12 @@ def change(tx: Transaction, feed: int, values: Mapping[str, Any], check: Callabl
 
     :param check: called with the row as it will be; what it raises is raised, and nothing is changed.
     """
-    feeds = feed_tables(tx.tables).feeds
     tx.begin()
-    query = select(*(feeds.c[column] for column in FeedRow._fields)).where(feeds.c.id == feed)
-    row = tx.connection.execute(tx.dialect.lock_rows(query, skip=False, pinned=True)).first()
+    row = locked(tx, feed)
     if row is None:
         return False
-    check(FeedRow(*row)._replace(**{name: value for name, value in values.items() if name in FeedRow._fields}))
-    return by_key.change(tx, feeds, {"id": feed}, values)
+    check(row._replace(**{name: value for name, value in values.items() if name in FeedRow._fields}))
+    return by_key.change(tx, feed_tables(tx.tables).feeds, {"id": feed}, values)
 
 
 def restored(tx: Transaction) -> int:

@@ -42,13 +42,13 @@ class SpanRow(NamedTuple):
 
 
 def create(tx: Transaction, feed: int, name: str, start: int) -> bool:
-    """Create a shared cursor whose first message is the one after ``start``, if there is none; False: it is not shared."""
+    """Create a shared cursor before the message after ``start``, unless there is one; False: the cursor is not shared."""
     cursors = feed_tables(tx.tables).cursors
     tx.begin()
     key = {"feed": feed, "name": name}
     row = tx.connection.execute(select(cursors.c.handed).where(by_key.matches(cursors, key))).first()
     if row is None:
-        places = {"acked": start, "handed": start, "created_at": moment(tx.store.clock is not None)}
+        places = {"acked": start, "handed": start, "created_at": tx.now}
         if by_key.insert_new(tx, cursors, key | places):
             return True
         row = by_key.lock(tx, cursors, key, "handed")
@@ -77,7 +77,7 @@ def settle(
     *,
     wait: bool = True,
 ) -> list[int]:
-    """The messages ``seqs`` are done, None: all; those of ``jobs`` become jobs. Return the ids of these.
+    """The messages ``seqs`` are done (None: all), and those of ``jobs`` become jobs; return the ids of the jobs.
 
     :param wait: for another transaction that has locked the span. Without SKIP LOCKED it waits in any case.
     :raises SpanLostError: the span is lost, or one of these messages was settled before.
@@ -89,7 +89,7 @@ def settle(
         return []
     spans, mine = feed_tables(tx.tables).spans, {"id": span, "version": version}
     tx.begin()
-    # First: it locks stripes.
+    # First, since it locks stripes.
     ids = _add(tx, jobs)
     row = by_key.lock(tx, spans, mine, "low", "high", "done", wait=wait)
     if row is None:
@@ -120,8 +120,8 @@ def split(tx: Transaction, span: SpanRow, jobs: Sequence[MessageJob]) -> list[in
     expired = and_(
         spans.c.id == span.id,
         spans.c.version == span.version,
-        spans.c.until <= moment(tx.store.clock is not None),
-        # What its holder has settled since it was read is not among the jobs.
+        spans.c.until <= tx.now,
+        # Unchanged since it was read: a message that its holder has settled must not become a job.
         spans.c.low == span.low,
         spans.c.done.is_(None) if span.done is None else spans.c.done == span.done,
     )
@@ -168,7 +168,7 @@ def extend(tx: Transaction, span: int, version: int, lease: int, *, wait: bool =
 
 
 def release(tx: Transaction, span: int, version: int) -> bool:
-    """Any consumer may claim the span now; the claim that ends here is no attempt. False: another one has it, or it is gone."""
+    """Any consumer may claim the span now, and this claim is no attempt. False: another consumer has it, or it is gone."""
     spans = feed_tables(tx.tables).spans
     values = {"attempts": attempt_before(spans), "worker": None}
     return by_key.release(tx, spans, {"id": span, "version": version}, values)
@@ -189,13 +189,13 @@ def rescue(tx: Transaction, worker: str) -> int:
 def every(tx: Transaction, feed: int, name: str) -> list[Row[Any]]:
     """The open spans of a shared cursor, by number, with the time."""
     spans = feed_tables(tx.tables).spans
-    query = select(spans, moment(tx.store.clock is not None).label("now"))
+    query = select(spans, tx.now.label("now"))
     mine = query.where(spans.c.feed == feed, spans.c.cursor_name == name)
     return list(tx.connection.execute(mine.order_by(spans.c.low), tx.time()))
 
 
 def drop(connection: Connection, tables: FeedTables, feed: int, name: str | None) -> None:
-    """Delete the open spans of a cursor, None: of all cursors of the feed; their holders lose them."""
+    """Delete the open spans of a cursor, or of all cursors of the feed (None); their holders lose them."""
     spans = tables.spans
     mine = spans.c.feed == feed
     connection.execute(delete(spans).where(mine if name is None else and_(mine, spans.c.cursor_name == name)))

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Protocol
 
 from sqlalchemy import delete, func, insert, literal, select
 
-from queue_db.dialects.clock import due_time, moment
+from queue_db.dialects.clock import due_time
 from queue_db.dialects.tabbed import Value
 from queue_db.errors import StagingError
 from queue_db.spark.dialects import SparkDialect
@@ -170,7 +170,7 @@ def enter(tx: Transaction, load: Entry, rows: int) -> bool:
     published = spark_tables(tx.tables).published
     entry = {**_entry(load.app, load.version, load.queue), "size": rows, "kept": int(load.kept)}
     # It waits for a concurrent publication of the same load.
-    if not by_key.insert_new(tx, published, {**entry, "published_at": moment(tx.store.clock is not None)}):
+    if not by_key.insert_new(tx, published, {**entry, "published_at": tx.now}):
         before = ledger(tx, load.app, load.version, load.queue)
         had = rows if before is None else before.jobs + before.skipped
         if had != rows:
@@ -256,7 +256,7 @@ def sweep(tx: Transaction, age: float, limit: int) -> int:
     # Skip rows that other transactions have locked, such as another sweep.
     for attempt, place in tx.connection.execute(tx.dialect.lock_rows(late, skip=True)).all():
         gone += by_key.delete(tx, staged, {"attempt": attempt, "place": place})
-    past = moment(tx.store.clock is not None) - int(age * 1_000_000)
+    past = tx.now - int(age * 1_000_000)
     old = select(published.c.app, published.c.version, published.c.queue)
     old = old.where(published.c.kept == 0, published.c.published_at < past).limit(limit)
     for app, version, queue in tx.connection.execute(tx.dialect.lock_rows(old, skip=True), tx.time()).all():
@@ -296,7 +296,7 @@ def _insert(tx: Transaction, load: Load, given: Mapping[str, Any], rows: Any, st
     """The database takes the chunks apart and inserts their jobs."""
     jobs = tx.tables.jobs
     # Read once and not for each row, which takes PostgreSQL a tenth of the time.
-    now = select(moment(tx.store.clock is not None)).scalar_subquery()
+    now = select(tx.now).scalar_subquery()
     value: dict[str, Any] = {}
     for name, kind in FIELDS.items():
         default = load.defaults.get(name)

@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Text, and_, case, delete, func, insert, select, update
 
-from queue_db.dialects.clock import moment
 from queue_db.dialects.statements import Pairs
 from queue_db.model import DeathReason
 from queue_db.notifications.deaths import Death, UnleasedJob
@@ -32,9 +31,9 @@ def complete(tx: Transaction, session: Session, end: Offset) -> None:
 
 
 def complete_claim(tx: Transaction, offset: Offset) -> int | None:
-    """Complete all up to ``offset``, which Spark has committed, of any stream; return the number of jobs; None: no such claim.
+    """Complete all up to ``offset``, which Spark has committed, in whichever stream it is; return the number of jobs.
 
-    It does nothing after another reader has opened the stream: that reader may be at this batch.
+    None: there is no such claim, or another reader has opened the stream since: that reader may be at this batch.
     """
     ours = spark_tables(tx.tables)
     streams, batches = ours.streams, ours.batches
@@ -43,8 +42,8 @@ def complete_claim(tx: Transaction, offset: Offset) -> int | None:
     row = None if name is None else locked(tx, name)
     if row is None:
         return None
-    batch = tx.connection.execute(batches_between(tx.store, row.id, offset.batch, offset.batch)).first()
-    if batch is None or batch.claim != offset.claim or batch.delivered_epoch < row.epoch:
+    found = batches_between(tx, row.id, offset.batch, offset.batch)
+    if not found or found[0].claim != offset.claim or found[0].delivered_epoch < row.epoch:
         return None
     return _complete_all(tx, row, offset)
 
@@ -59,9 +58,7 @@ def complete_committed(tx: Transaction, name: str, offsets: Collection[Offset]) 
     row = locked(tx, name)
     if row is None:
         return None
-    claims = {
-        batch.batch: batch.claim for batch in tx.connection.execute(batches_between(tx.store, row.id, row.acked + 1, row.allocated))
-    }
+    claims = {batch.batch: batch.claim for batch in batches_between(tx, row.id, row.acked + 1, row.allocated)}
     claims[row.acked] = row.acked_claim
     mine = [offset for offset in offsets if claims.get(offset.batch) == offset.claim]
     if not mine:
@@ -76,7 +73,7 @@ def complete_held(tx: Transaction, name: str) -> int | None:
         return None
     if row.allocated == row.acked:
         return 0
-    (last,) = tx.connection.execute(batches_between(tx.store, row.id, row.allocated, row.allocated)).all()
+    (last,) = batches_between(tx, row.id, row.allocated, row.allocated)
     return _complete_and_fence(tx, row, Offset(last.batch, last.claim))
 
 
@@ -93,10 +90,10 @@ def mark_dead(tx: Transaction, stream: int, reasons: Mapping[tuple[int, int], st
     found, left = 0, set(reasons)
     batches = select(ours.batches.c.batch).where(ours.batches.c.stream == stream).scalar_subquery()
     while left:
-        # One version of each job: by its id a statement finds the reason.
+        # One version of a job in each statement, which finds the reason by the id.
         some = [*dict(sorted(left)).items()][:AT_ONCE]
         left -= set(some)
-        # No index has the version; a stream has few batches.
+        # By batch, for no index has the version; a stream has few batches.
         mine = and_(held.c.stream == stream, held.c.batch.in_(batches), tx.dialect.match(held, some))
         reason = each(held.c.id, {pair[0]: reasons[pair] for pair in some}, Text())
         found += tx.connection.execute(update(held).where(mine).values(dead_reason=reason)).rowcount
@@ -109,7 +106,7 @@ def complete_up_to(tx: Transaction, row: Row[Any], end: Offset) -> None:
         return
     ours = spark_tables(tx.tables)
     held, batches = ours.held, ours.batches
-    for batch in tx.connection.execute(batches_between(tx.store, row.id, row.acked + 1, end.batch)).all():
+    for batch in batches_between(tx, row.id, row.acked + 1, end.batch):
         mine = and_(held.c.stream == row.id, held.c.batch == batch.batch)
         if batch.keyed:
             for pairs in keyed_pairs(tx, mine):
@@ -121,7 +118,7 @@ def complete_up_to(tx: Transaction, row: Row[Any], end: Offset) -> None:
         _bury_marked(tx, mine)
         tx.connection.execute(delete(held).where(mine))
     tx.connection.execute(delete(batches).where(batches.c.stream == row.id, batches.c.batch <= end.batch))
-    acked = {"acked": end.batch, "acked_claim": end.claim, "seen_at": moment(tx.store.clock is not None)}
+    acked = {"acked": end.batch, "acked_claim": end.claim, "seen_at": tx.now}
     by_key.change(tx, ours.streams, {"id": row.id}, acked)
 
 
@@ -165,7 +162,7 @@ def _bury_marked(tx: Transaction, mine: ColumnElement[bool]) -> None:
     )
     copied: dict[str, ColumnElement[Any]] = {name: held.c[name] for name in same}
     copied |= {"queue": streams.c.queue, "worker": streams.c.holder}
-    copied |= {"died_at": moment(tx.store.clock is not None), "last_error": held.c.dead_reason}
+    copied |= {"died_at": tx.now, "last_error": held.c.dead_reason}
     again = case((batches.c.deliveries > 1, batches.c.deliveries - 1), else_=0)
     copied |= {"attempts": held.c.attempts + again}
     source = (

@@ -8,7 +8,6 @@ from typing import Any
 
 from sqlalchemy import Integer, insert, literal, select
 
-from queue_db.dialects.clock import moment
 from queue_db.errors import StreamError
 from queue_db.spark.ranges.store import COLUMNS, Rows, rows_of
 from queue_db.spark.streams.store.claim import claim_allowed
@@ -35,7 +34,7 @@ def open_stream(tx: Transaction, name: str, queue: str, holder: str, retention: 
         assert row is not None  # noqa: S101 - it is never deleted
     if row.queue != queue:
         raise StreamError(f"stream {name!r} reads queue {row.queue!r}, not {queue!r}: give a stream of another name to this queue")
-    seen = moment(tx.store.clock is not None)
+    seen = tx.now
     taken = {"epoch": row.epoch + 1, "holder": holder, "retention": retention, "seen_at": seen}
     by_key.change(tx, streams, {"id": row.id}, taken)
     return Session(row.id, name, queue, row.epoch + 1)
@@ -68,13 +67,12 @@ def allocate(
     check(tx, row, start)
     complete_up_to(tx, row, start)
     if row.allocated > start.batch:
-        claim = tx.connection.execute(batches_between(tx.store, row.id, start.batch + 1, start.batch + 1)).one().claim
-        return Offset(start.batch + 1, claim)
+        return Offset(start.batch + 1, batches_between(tx, row.id, start.batch + 1, start.batch + 1)[0].claim)
     batch, claim = start.batch + 1, secrets.token_hex(16)
     taken = claim_allowed(tx, row, batch, claim, limit, ceiling)
     ours = spark_tables(tx.tables)
     streams, batches = ours.streams, ours.batches
-    seen = moment(tx.store.clock is not None)
+    seen = tx.now
     if not taken:
         return start
     parts, keyed, oldest = cut(tx, row.id, batch, partitions)
@@ -88,7 +86,7 @@ def allocate(
 def keep_alive(tx: Transaction, session: Session) -> None:
     """Record that the reader still runs, though nothing is due."""
     mine = {"id": session.stream, "epoch": session.epoch}
-    by_key.change(tx, spark_tables(tx.tables).streams, mine, {"seen_at": moment(tx.store.clock is not None)})
+    by_key.change(tx, spark_tables(tx.tables).streams, mine, {"seen_at": tx.now})
 
 
 def partition(tx: Transaction, session: Session, start: Offset, end: Offset, *, most: int | None = None) -> list[Part]:
@@ -103,7 +101,7 @@ def partition(tx: Transaction, session: Session, start: Offset, end: Offset, *, 
     row = held_by(tx, session)
     check(tx, row, start)
     check(tx, row, end)
-    found = tx.connection.execute(batches_between(tx.store, row.id, start.batch + 1, end.batch)).all()
+    found = batches_between(tx, row.id, start.batch + 1, end.batch)
     if len(found) != end.batch - start.batch:
         raise mismatch(row.name, f"batches {start.batch + 1} to {end.batch} are not all there")
     if any(batch.delivered_epoch < session.epoch for batch in found):
@@ -115,7 +113,7 @@ def partition(tx: Transaction, session: Session, start: Offset, end: Offset, *, 
                 if not dying:
                     delivered["deliveries"] = batches.c.deliveries + 1
                 by_key.change(tx, batches, {"stream": row.id, "batch": batch.batch}, delivered)
-        found = tx.connection.execute(batches_between(tx.store, row.id, start.batch + 1, end.batch)).all()
+        found = batches_between(tx, row.id, start.batch + 1, end.batch)
     return [
         Part(batch.batch, low, high, jobs, batch.deliveries - 1) for batch in found for low, high, jobs in json.loads(batch.parts)
     ]
