@@ -22,7 +22,7 @@ from queue_db.concurrency.queue_counters import QueueCounters
 from queue_db.database import migrate
 from queue_db.database.database import Database, Run
 from queue_db.errors import ConfigurationError, PermanentStorageError, StorageError
-from queue_db.notifications.deaths import Deaths
+from queue_db.notifications.deaths import Death, Deaths
 from queue_db.notifications.loop import LoopListening
 from queue_db.removal import Removal
 from queue_db.store import LowWaterMarks, Store, Transaction
@@ -103,7 +103,7 @@ class Core:
         self.loop_listening = LoopListening(database.listen_on_loop)
         #: Counts of what the verbs did in this process, by queue, until they are written to the metrics.
         self.queue_counters = QueueCounters()
-        self.deaths = Deaths(database, lambda: self.worker)
+        self.deaths = Deaths(database, self.queue_counters, lambda: self.worker)
         self._worker = worker
         # Those that are known to lead to this database: our own, and callers'.
         self._pools: WeakSet[Pool] = WeakSet((database.engine.pool,))
@@ -203,6 +203,26 @@ class Core:
             how = how._replace(name=name_of(function))
         work: Callable[..., _T] = partial(function, **kwargs) if kwargs else function
         return self.database.commit(how, work, args, self.store)
+
+    def run_reporting_deaths(
+        self, how: Run, function: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> _T:
+        """:meth:`run` for a function that adds the jobs that die by it to ``tx.deaths``: they are reported after the commit."""
+        # Of all attempts that came to their COMMIT: one that was not answered may have happened, and the next then finds no job.
+        deaths: dict[int, Death] = {}
+
+        def work(tx: Transaction) -> _T:
+            tx.deaths = {}
+            answer = function(tx, *args, **kwargs)
+            deaths.update(tx.deaths)
+            return answer
+
+        answer, tx = self.commit(how._replace(name=how.name or name_of(function)), work)
+        try:
+            self.deaths.record(deaths.values())
+        finally:
+            tx.follow()
+        return answer
 
     def now(self) -> int:
         """Microseconds since 1970, by the clock that counts."""

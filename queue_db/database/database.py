@@ -556,11 +556,14 @@ def _unreachable(error: Exception, name: str) -> TransientStorageError:
 
 
 def _running(error: BaseException) -> str | None:
-    """The innermost function of the store that an exception has passed through, as ``enqueue.insert_jobs``; None: none of them."""
+    """The innermost function of the store that an exception has passed through, as ``enqueue.insert_jobs``; None: none of them.
+
+    What only sends for others is not named.
+    """
     found: str | None = None
     for frame, _ in traceback.walk_tb(error.__traceback__):
         _, _, module = str(frame.f_globals.get("__name__", "")).partition("queue_db.store.")
-        if module:
+        if module and module != "by_key":
             function = frame.f_code.co_qualname.partition(".<locals>")[0]
             found = f"{module.partition('.')[0]}.{function}"
     return found

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.core import name_of
+from queue_db.database.database import Run
 from queue_db.errors import ArgumentError, FeedError
 from queue_db.feeds import numbering
 from queue_db.feeds.building import MOST
@@ -121,7 +122,7 @@ def claim(feed: Feed, limit: int, lease: float, grace: float) -> MessageClaim | 
     row = _ranked(feed)
     terms = Terms(secrets.token_hex(16), limit, micros, more)
     while True:
-        claimed = feed.core.write(claims.claim, row, terms, lambda one, attempts: _dead(feed, one, attempts))
+        claimed = feed.core.run_reporting_deaths(Run(), claims.claim, row, terms, lambda one, attempts: _dead(feed, one, attempts))
         if claimed.found:
             return MessageClaim(feed, terms.token, row, claimed)
         if not claimed.removed:

@@ -23,9 +23,10 @@ from queue_db.feeds.store.message_jobs import MessageJob
 from queue_db.feeds.store.messages import MessageRow
 from queue_db.feeds.store.rows import FeedRow
 from queue_db.feeds.store.span_claims import Look, SpanRequest
-from queue_db.feeds.store.spans import SpanLockedError, SpanLostError, SpanRow
+from queue_db.feeds.store.spans import SpanLostError, SpanRow
 from queue_db.model import Verdict
 from queue_db.store.base import Transaction
+from queue_db.store.by_key import RowLockedError
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 from queue_db.verbs.claim import MAX_CLAIM
 from queue_db.verbs.settle import backoff_of, error_text, failure_row
@@ -275,8 +276,10 @@ class Span:
     def extend_unlocked(self, seconds: float) -> Verdict | None:
         """:meth:`extend` without a wait; None: another transaction has locked the span's row."""
         micros = arguments.seconds("seconds", seconds, zero=False)
-        extended = self._core.run(_ONCE, spans.extend_unlocked, self.id, self.version, micros)
-        return None if extended is None else _verdict(extended)
+        try:
+            return _verdict(self._core.run(_ONCE, spans.extend, self.id, self.version, micros, wait=False))
+        except RowLockedError:
+            return None
 
     def release(self) -> Verdict:
         """Let another consumer have what is left at once; this does not count as an attempt."""
@@ -308,7 +311,7 @@ class Span:
             self._core.run(_DIRECT if wait else _ONCE, _settle, self, seqs, jobs, due=due, release=release, wait=wait)
         except SpanLostError:
             return Verdict.LOST
-        except SpanLockedError:
+        except RowLockedError:
             raise TransientStorageError(f"{self!r}: another transaction settles messages of it") from None
         return Verdict.APPLIED
 

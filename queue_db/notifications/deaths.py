@@ -1,6 +1,6 @@
-"""Jobs that die: for each one log record, one count, and one call of each listener.
+"""Jobs that die: for each a log record, a count in the counters and in those of its queue, and a call of each listener.
 
-The verbs report them here after their transactions have committed.
+Whatever they died of: verbs report them here after their transactions have committed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from queue_db import arguments
+from queue_db.concurrency.queue_counters import QueueCounters
 from queue_db.database.database import Database
 from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason
@@ -54,8 +55,9 @@ class Deaths:
     :param worker: returns the worker name for log records; it changes after a fork.
     """
 
-    def __init__(self, database: Database, worker: Callable[[], str]) -> None:
+    def __init__(self, database: Database, counters: QueueCounters, worker: Callable[[], str]) -> None:
         self._database = database
+        self._counters = counters
         self._worker = worker
         self._listeners: tuple[Listener, ...] = ()
 
@@ -77,11 +79,12 @@ class Deaths:
         :param kept: whether they are in the dead table; False: they are gone.
         """
         for death in deaths:
+            job = death.job
             if kept:
+                self._counters.add(job.queue, died=1)
                 counters = self._database.counters
                 with self._database.counting:
                     counters.dead += 1
-            job = death.job
             error = death.error if len(death.error) <= _MAX_ERROR else death.error[: _MAX_ERROR - 1] + "…"
             fields = self._fields(death, kept=kept)
             log.warning(
@@ -106,8 +109,9 @@ class Deaths:
 
     def _fields(self, death: Death, *, kept: bool) -> dict[str, Any]:
         job = death.job
+        leased = isinstance(job, LeasedJob)
         # The claim that found an exhausted job counts as no attempt.
-        no_attempt = kept and death.reason is DeathReason.EXHAUSTED
+        no_attempt = kept and leased and death.reason is DeathReason.EXHAUSTED
         ran = job.ran if isinstance(job, LeasedJob) else None
         return {
             "job_id": job.id,

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
-    Connection,
     Integer,
     Row,
     Select,
@@ -27,18 +26,15 @@ from sqlalchemy import (
     literal_column,
     or_,
     select,
-    update,
 )
-from sqlalchemy.exc import IntegrityError
 
-from queue_db.dialects.clock import moment
 from queue_db.dialects.texts import text_parameter
-from queue_db.dialects.transactions import savepoint
 from queue_db.errors import TransientStorageError
 from queue_db.feeds.store.rows import FeedRow
 from queue_db.feeds.tables import feed_tables
 from queue_db.routes.tables import RouteTables, route_tables
-from queue_db.store.base import Store, Transaction
+from queue_db.store import by_key
+from queue_db.store.base import Transaction
 from queue_db.store.schema import TOPIC_LENGTH
 
 #: Ends the stored action of a definition with a condition.
@@ -129,12 +125,8 @@ def define(tx: Transaction, new: DefinitionRow) -> int:
     tx.begin()
     found = find(tx, new.sha)
     if found is None:
-        values = {**new._asdict(), "created_at": moment(tx.store.clock is not None)}
-        try:
-            with savepoint(tx.connection):
-                tx.connection.execute(insert(definitions).values(values), tx.time())
-        except IntegrityError:
-            pass  # another transaction has inserted it meanwhile
+        values = {**new._asdict(), "created_at": tx.now}
+        by_key.insert_new(tx, definitions, values)  # if it does not, another transaction has inserted it meanwhile
         found = find(tx, new.sha)
     assert found is not None  # noqa: S101 - it never changes, and nothing deletes it
     return found
@@ -169,9 +161,9 @@ def definitions(tx: Transaction) -> list[Row[Any]]:
 def point(tx: Transaction, name: str, definition: int, *, create: bool) -> bool:
     """Point a route at a definition; False: there is no such route, and ``create`` is not set."""
     routes = route_tables(tx.tables).routes
-    now = moment(tx.store.clock is not None)
+    now = tx.now
     values = {"definition": definition, "version": routes.c.version + 1, "changed_at": now}
-    if tx.connection.execute(update(routes).where(routes.c.name == name).values(values), tx.time()).rowcount:
+    if by_key.change(tx, routes, {"name": name}, values):
         return True
     if create:
         tx.connection.execute(insert(routes).values(name=name, definition=definition, changed_at=now), tx.time())
@@ -181,18 +173,17 @@ def point(tx: Transaction, name: str, definition: int, *, create: bool) -> bool:
 def pause(tx: Transaction, name: str, paused: int) -> bool:
     """Pause a route, or let it go on; False: there is none."""
     routes = route_tables(tx.tables).routes
-    values = {"paused": paused, "changed_at": moment(tx.store.clock is not None)}
-    return bool(tx.connection.execute(update(routes).where(routes.c.name == name).values(values), tx.time()).rowcount)
+    values = {"paused": paused, "changed_at": tx.now}
+    return by_key.change(tx, routes, {"name": name}, values)
 
 
 def remove(tx: Transaction, name: str) -> bool:
     """Delete a route with its subscriptions; False: there is none."""
     tables = route_tables(tx.tables)
     tx.begin()
-    there = _locked(tx, name)
+    by_key.lock(tx, tables.routes, {"name": name}, "name")
     tx.connection.execute(delete(tables.subscriptions).where(tables.subscriptions.c.route == name))
-    tx.connection.execute(delete(tables.routes).where(tables.routes.c.name == name))
-    return there
+    return by_key.delete(tx, tables.routes, {"name": name})
 
 
 def every(tx: Transaction) -> list[Row[Any]]:
@@ -200,25 +191,19 @@ def every(tx: Transaction) -> list[Row[Any]]:
     tables = route_tables(tx.tables)
     routes, definitions = tables.routes, tables.definitions
     total = select(func.sum(tables.counts.c.messages)).where(tables.counts.c.name == definitions.c.target)
-    by_key = select(func.sum(tables.keyed_counts.c.messages)).where(tables.keyed_counts.c.name == definitions.c.target)
+    keyed = select(func.sum(tables.keyed_counts.c.messages)).where(tables.keyed_counts.c.name == definitions.c.target)
     query = (
         select(
             *(routes.c[name] for name in ("name", "version", "paused", "changed_at")),
             *(definitions.c[name] for name in DefinitionRow._fields),
             func.coalesce(
-                case((definitions.c.action.in_(_KEYED), by_key.scalar_subquery()), else_=total.scalar_subquery()), 0
+                case((definitions.c.action.in_(_KEYED), keyed.scalar_subquery()), else_=total.scalar_subquery()), 0
             ).label("messages"),
         )
         .join(definitions, definitions.c.id == routes.c.definition)
         .order_by(routes.c.name)
     )
     return list(tx.connection.execute(query))
-
-
-def _locked(tx: Transaction, name: str) -> bool:
-    routes = route_tables(tx.tables).routes
-    query = tx.dialect.lock_rows(select(routes.c.name).where(routes.c.name == name), skip=False)
-    return tx.connection.execute(query).first() is not None
 
 
 # --- subscriptions --------------------------------------------------------------------------------------------------
@@ -228,9 +213,10 @@ def subscribe(tx: Transaction, route: str, values: Mapping[str, str]) -> bool | 
     """Subscribe a route; False: it has this subscription already. None: there is no such route."""
     subscriptions = route_tables(tx.tables).subscriptions
     tx.begin()
-    if not _locked(tx, route):
+    if by_key.lock(tx, route_tables(tx.tables).routes, {"name": route}, "name") is None:
         return None
-    if tx.connection.execute(select(subscriptions.c.id).where(*_same(tx.store, route, values))).first() is not None:
+    there = select(subscriptions.c.id).where(by_key.matches(subscriptions, _same(route, values)))
+    if tx.connection.execute(there).first() is not None:
         return False
     tx.connection.execute(insert(subscriptions).values(route=route, **values))
     return True
@@ -238,8 +224,7 @@ def subscribe(tx: Transaction, route: str, values: Mapping[str, str]) -> bool | 
 
 def unsubscribe(tx: Transaction, route: str, values: Mapping[str, str]) -> bool:
     """Delete a subscription; False: there is none."""
-    subscriptions = route_tables(tx.tables).subscriptions
-    return bool(tx.connection.execute(delete(subscriptions).where(*_same(tx.store, route, values))).rowcount)
+    return by_key.delete(tx, route_tables(tx.tables).subscriptions, _same(route, values))
 
 
 def subscribed(tx: Transaction) -> list[Row[Any]]:
@@ -248,10 +233,8 @@ def subscribed(tx: Transaction) -> list[Row[Any]]:
     return list(tx.connection.execute(select(*columns).order_by(*columns)))
 
 
-def _same(store: Store, route: str, values: Mapping[str, str]) -> list[Any]:
-    subscriptions = route_tables(store.tables).subscriptions
-    same = [subscriptions.c[name] == values[name] for name in ("form", "pattern")]
-    return [*same, subscriptions.c.route == route]
+def _same(route: str, values: Mapping[str, str]) -> dict[str, str]:
+    return {"form": values["form"], "pattern": values["pattern"], "route": route}
 
 
 # --- what a topic leads to ------------------------------------------------------------------------------------------
@@ -334,7 +317,7 @@ def named(tx: Transaction, route: str) -> WalkRow | None:
 def count(tx: Transaction, name: str, messages: int) -> None:
     """Add to a counter, in one of its rows."""
     counts = route_tables(tx.tables).counts
-    _add(tx.connection, counts, {"name": name, "slot": random.randrange(_SLOTS)}, messages)
+    _add(tx, counts, {"name": name, "slot": random.randrange(_SLOTS)}, messages)
 
 
 def count_keys(tx: Transaction, name: str, messages: Mapping[str, int]) -> None:
@@ -348,25 +331,20 @@ def count_keys(tx: Transaction, name: str, messages: Mapping[str, int]) -> None:
         there = {(row.counted_key, row.slot) for row in tx.connection.execute(query)}
         for key, slot in slots.items():
             place = {"name": name, "counted_key": key, "slot": slot}
-            _add(tx.connection, counts, place, messages[key], missing=(key, slot) not in there)
+            _add(tx, counts, place, messages[key], missing=(key, slot) not in there)
 
 
-def _add(connection: Connection, counts: Table, place: Mapping[str, Any], messages: int, *, missing: bool = False) -> None:
+def _add(tx: Transaction, counts: Table, place: Mapping[str, Any], messages: int, *, missing: bool = False) -> None:
     """Add to a row, or insert it; ``missing``: it was not there a moment ago."""
-    same = [counts.c[name] == value for name, value in place.items()]
-    more = update(counts).where(*same).values(messages=counts.c.messages + messages)
-    if not missing and connection.execute(more).rowcount:
+    more = {"messages": counts.c.messages + messages}
+    if not missing and by_key.change(tx, counts, place, more):
         return
-    try:
-        with savepoint(connection):
-            connection.execute(insert(counts).values(**place, messages=messages))
-    except IntegrityError:
-        # Another transaction has inserted it meanwhile.
-        if not connection.execute(more).rowcount:
-            raise TransientStorageError(
-                f"counter {place['name']!r} was first used after this transaction had begun, and its isolation level hides it: "
-                "run it again"
-            ) from None
+    # If it is not inserted, another transaction has done so meanwhile.
+    if not by_key.insert_new(tx, counts, {**place, "messages": messages}) and not by_key.change(tx, counts, place, more):
+        raise TransientStorageError(
+            f"counter {place['name']!r} was first used after this transaction had begun, and its isolation level hides it: run it "
+            "again"
+        )
 
 
 def top(tx: Transaction, name: str, limit: int) -> list[tuple[str, int]]:
@@ -383,9 +361,6 @@ def reset(tx: Transaction, name: str, key: str | None) -> bool:
     tables = route_tables(tx.tables)
     tx.begin()
     if key is not None:
-        one = tables.keyed_counts.c.name == name, tables.keyed_counts.c.counted_key == key
-        return bool(tx.connection.execute(delete(tables.keyed_counts).where(*one)).rowcount)
-    found = [
-        tx.connection.execute(delete(table).where(table.c.name == name)).rowcount for table in (tables.counts, tables.keyed_counts)
-    ]
-    return any(found)
+        return by_key.delete(tx, tables.keyed_counts, {"name": name, "counted_key": key})
+    gone = [by_key.delete(tx, table, {"name": name}) for table in (tables.counts, tables.keyed_counts)]
+    return any(gone)

@@ -16,7 +16,6 @@ from sqlalchemy import URL
 
 from queue_db.spark.masked_errors import described
 from queue_db.spark.streams import store as streams
-from queue_db.spark.streams.deaths import run_batch
 from queue_db.spark.streams.registry import offsets_in
 from queue_db.spark.target import REPEATABLE, Target, target_of
 
@@ -50,7 +49,7 @@ class CommitListener(StreamingQueryListener):
         try:
             with self._target.open() as db:
                 for offset in new:
-                    run_batch(db.core, REPEATABLE, streams.complete_claim, offset)
+                    db.core.run_reporting_deaths(REPEATABLE, streams.complete_claim, offset)
             self._completed[str(progress.runId)] = committed
         except Exception as error:  # noqa: BLE001 - the query completes it with its next claim, or at its next start
             problem = described(error, self._target.url)

@@ -32,7 +32,6 @@ from queue_db.spark.options import Settings
 from queue_db.spark.ranges.store import COLUMNS
 from queue_db.spark.rows import FIRST_ROWS, RowShape, fitting
 from queue_db.spark.streams import store as streams
-from queue_db.spark.streams.deaths import run_batch
 from queue_db.spark.target import REPEATABLE, REPEATABLE_READ, DriverDatabase, Target
 
 # Seconds, with jitter. Spark asks again 10 ms after an empty answer, and each answer is a transaction.
@@ -105,8 +104,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         session = self._opened(db)
         # Repeated, it hands out the claim that it finds.
         end = _to_spark(
-            run_batch(
-                db.core,
+            db.core.run_reporting_deaths(
                 REPEATABLE,
                 streams.allocate,
                 session,
@@ -146,7 +144,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         db = self._db()
         session = self._opened(db)
-        run_batch(db.core, REPEATABLE, streams.complete, session, _from_spark(end))
+        db.core.run_reporting_deaths(REPEATABLE, streams.complete, session, _from_spark(end))
 
     # --- in a task ------------------------------------------------------------------------------------------------------
 

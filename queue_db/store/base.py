@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Connection, Table, case, literal
 from sqlalchemy.util import LRUCache
 
 from queue_db.dialects import Dialect
 from queue_db.dialects.claim_sql import ClaimText, Shape
+from queue_db.dialects.clock import moment
 from queue_db.dialects.transactions import OnDemand, Sender
 from queue_db.model import MOST_ATTEMPTS, MOST_VERSION, Capability, Notice
 from queue_db.store.schema import Tables
 from queue_db.store.wakeups import CANCELLED, Notifications
+
+if TYPE_CHECKING:
+    from queue_db.notifications.deaths import Death
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +46,7 @@ class Transaction(Sender):
 
     dialect: Dialect
 
-    __slots__ = ("following", "own", "store", "tables", "woken")
+    __slots__ = ("deaths", "following", "own", "store", "tables", "woken")
 
     def __init__(self, connection: Connection, store: Store, *, own: bool = True, on_demand: OnDemand | None = None) -> None:
         super().__init__(connection, store.dialect, on_demand)
@@ -50,6 +54,8 @@ class Transaction(Sender):
         self.own = own
         self.store = store
         self.tables = store.tables
+        #: The jobs that died in it without a lease, by id, if its caller reports them: see ``Core.run_reporting_deaths``.
+        self.deaths: dict[int, Death] | None = None
         #: What is called after its commit.
         self.following: list[Callable[[], None]] = []
         #: What the listeners of this process are told after it → whether other processes were notified of it through the database.
@@ -64,6 +70,11 @@ class Transaction(Sender):
         return claim
 
     # --- the clock --------------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> ColumnElement[int]:
+        """The time in a statement: the database's, or a parameter that :meth:`time` gives. Microseconds since 1970."""
+        return moment(self.store.clock is not None)
 
     def time(self) -> dict[str, int]:
         """The parameter ``now`` of a statement, if time is set and not the database's."""
@@ -138,6 +149,11 @@ def next_version(table: Table) -> ColumnElement[int]:
 def next_attempt(table: Table) -> ColumnElement[int]:
     """What a claim makes of ``attempts``: one more, as far as the column goes."""
     return case((table.c.attempts < MOST_ATTEMPTS, table.c.attempts + 1), else_=MOST_ATTEMPTS)
+
+
+def attempt_before(table: Table) -> ColumnElement[int]:
+    """What the end of a claim that is no attempt makes of ``attempts``: what they were before it."""
+    return case((table.c.attempts > 0, table.c.attempts - 1), else_=0)
 
 
 def each(column: ColumnElement[Any], values: Mapping[Any, Any], kind: Any) -> ColumnElement[Any]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Row, delete, func, insert, select, update
+from sqlalchemy import Row, func, insert, select
 
 from queue_db.model import Capability
+from queue_db.store import by_key
 from queue_db.store.base import Transaction
 
 
@@ -17,8 +18,7 @@ def put(tx: Transaction, name: str, values: dict[str, Any]) -> bool:
     """
     table = tx.tables.schedules
     tx.begin()
-    changed = update(table).where(table.c.name == name).values(version=table.c.version + 1, **values)
-    if tx.connection.execute(changed).rowcount:
+    if change(tx, name, values):
         return False
     tx.connection.execute(insert(table).values(name=name, **values))
     return True
@@ -33,8 +33,9 @@ def every(tx: Transaction) -> list[Row[Any]]:
 def find(tx: Transaction, name: str, *, lock: bool = False) -> Row[Any] | None:
     """The schedule of that name. ``lock``: nobody else changes it until the transaction ends."""
     table = tx.tables.schedules
-    query = select(table).where(table.c.name == name)
-    return tx.connection.execute(tx.dialect.lock_rows(query, skip=False) if lock else query).first()
+    if lock:
+        return by_key.lock(tx, table, {"name": name})
+    return tx.connection.execute(select(table).where(table.c.name == name)).first()
 
 
 def due(tx: Transaction) -> tuple[int, list[Row[Any]], int | None]:
@@ -60,19 +61,15 @@ def advance(tx: Transaction, name: str, version: int, *, last_at: int | None, ne
     if last_at is not None:
         values["last_at"] = last_at
     # The version always changes, so every driver counts the row.
-    return bool(
-        tx.connection.execute(update(table).where(table.c.name == name, table.c.version == version).values(values)).rowcount
-    )
+    return by_key.change(tx, table, {"name": name, "version": version}, values)
 
 
 def change(tx: Transaction, name: str, values: dict[str, Any]) -> bool:
     """Change some columns; False if there is no such schedule."""
     table = tx.tables.schedules
-    statement = update(table).where(table.c.name == name).values(version=table.c.version + 1, **values)
-    return bool(tx.connection.execute(statement).rowcount)
+    return by_key.change(tx, table, {"name": name}, {"version": table.c.version + 1, **values})
 
 
 def remove(tx: Transaction, name: str) -> bool:
     """Delete it; False if it was not there."""
-    table = tx.tables.schedules
-    return bool(tx.connection.execute(delete(table).where(table.c.name == name)).rowcount)
+    return by_key.delete(tx, tx.tables.schedules, {"name": name})

@@ -16,7 +16,7 @@ from sqlalchemy import BigInteger, ColumnElement, Integer, Select, Text, case, i
 from queue_db.dialects.clock import moment
 from queue_db.dialects.statements import Pairs
 from queue_db.model import Capability, ClaimedRow
-from queue_db.store.base import Transaction, each, next_version
+from queue_db.store.base import Transaction, attempt_before, each, next_version
 from queue_db.store.portions import AT_ONCE, portions
 from queue_db.store.schema import MARKED
 
@@ -105,7 +105,7 @@ def free(
         "unknown_since": None,
     }
     if not attempted:
-        values["attempts"] = case((jobs.c.attempts > 0, jobs.c.attempts - 1), else_=0)
+        values["attempts"] = attempt_before(jobs)
     freed: set[int] = set()
     for some in _parts(tx, pairs, delays, errors, limits, unknown_since):
         values["available_at"] = now + each(jobs.c.id, _of(delays, some), BigInteger())
@@ -246,7 +246,7 @@ def bury(
     columns: dict[str, ColumnElement[Any]] = {column.name: jobs.c[column.name] for column in dead.c if column.name in jobs.c}
     columns |= {"version": next_version(jobs), "died_at": moment(tx.store.clock is not None)}
     if not attempted:
-        columns["attempts"] = case((jobs.c.attempts > 0, jobs.c.attempts - 1), else_=0)
+        columns["attempts"] = attempt_before(jobs)
     for some in _parts(tx, held, errors, limits):
         columns["last_error"] = each(jobs.c.id, _of(errors, some), Text())
         if limits:

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Row, delete, insert, or_, select, update
 
 from queue_db.dialects.clock import moment
+from queue_db.store import by_key
 from queue_db.store.base import Transaction
 
 
@@ -86,5 +87,4 @@ def session(tx: Transaction, sha256: str) -> Row[Any] | None:
 
 def log_out(tx: Transaction, sha256: str) -> bool:
     """Delete a session; False if there was none."""
-    table = tx.tables.service.sessions
-    return bool(tx.connection.execute(delete(table).where(table.c.sha256 == sha256)).rowcount)
+    return by_key.delete(tx, tx.tables.service.sessions, {"sha256": sha256})

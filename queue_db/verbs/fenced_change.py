@@ -53,7 +53,7 @@ class Verb(NamedTuple):
     departure: Departure | None = None
     #: How it leaves the row of a job that dies by it; the call is given :class:`Failures`. None: no job dies by it.
     death: Change | None = None
-    #: As what those that it changed are counted by queue, but for those that died. Deaths and lost leases are counted of all.
+    #: As what those that it changed are counted by queue, but for those that died.
     counted: str | None = None
     #: Whether a claim may do it in its transaction, on jobs on which nothing depends.
     carried: bool = False
@@ -357,7 +357,7 @@ class FencedChange(Verbs):
         with self.core.database.counting:
             counters.applied += applied
             counters.lost += lost
-        counts = {"died": died, "lost": lost}
+        counts = {"lost": lost}
         if verb.counted is not None:
             counts[verb.counted] = applied - died
         self.core.queue_counters.add(self.source.name, **counts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from queue_db.feeds.store import claim_rows, claims
 from queue_db.feeds.store.claims import Claimed, Terms
 from queue_db.feeds.store.message_jobs import MessageJob
 from queue_db.model import Capability
+from queue_db.notifications.deaths import Death
 from queue_db.store.base import Transaction
 from queue_db.testing import SettableClock
 from tests.feeds.conftest import ORDERINGS
@@ -75,8 +77,8 @@ def test_a_claim_without_a_lock_is_detected(
     publish(open_db(), name, 6)
     barrier = threading.Barrier(2)
 
-    def without_lock(store: Any, feed: int, limit: int) -> Select[Any]:
-        query = FREE(store, feed, limit)
+    def without_lock(tx: Any, feed: int, limit: int) -> Select[Any]:
+        query = FREE(tx, feed, limit)
         query._for_update_arg = None
         return query
 
@@ -199,6 +201,26 @@ def test_a_claim_that_comes_after_a_deletion_gets_nothing(open_db: OpenDB, name:
         thread.start()
     thread.join()
     assert found == [None]
+
+
+def test_each_message_that_dies_is_logged_and_counted(open_db: OpenDB, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    clock = SettableClock()
+    db = open_db(clock=clock)
+    feed = publish(db, name, 2)
+    db.feeds.set(name, max_attempts=1)
+    died: list[Death] = []
+    db.deaths.add(died.append)
+    assert feed.claim(2, lease=10)
+    clock.advance(11)
+    before = db.counters.dead
+    with caplog.at_level(logging.WARNING, "queue_db.dead"):
+        assert feed.claim(2) is None
+    dead = {job.id: job.last_error for job in db.dead.list(name)}
+    assert {death.job.id: death.error for death in died} == dead
+    assert (len(dead), db.counters.dead - before, db.core.tally.take()) == (2, 2, {name: {"died": 2}})
+    assert [record.getMessage() for record in caplog.records if record.name == "queue_db.dead"] == [
+        f"job {job_id} 'n' in {name!r} is dead after attempt 1/1 (exhausted): {error}" for job_id, error in sorted(dead.items())
+    ]
 
 
 def test_a_trim_and_a_deletion_do_not_deadlock(open_db: OpenDB, name: str) -> None:

@@ -18,7 +18,6 @@ from queue_db.spark.dialects import Move, SparkDialect
 from queue_db.spark.staging import store as staging
 from queue_db.spark.staging.store import Load, Published
 from queue_db.spark.streams import store as streams
-from queue_db.spark.streams.deaths import Buried
 from queue_db.spark.streams.store import Offset, Session, completion, position, reading, releases
 from queue_db.spark.tables import spark_tables
 from queue_db.store import Transaction
@@ -131,12 +130,12 @@ def break_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def break_the_epoch_of_completions(monkeypatch: pytest.MonkeyPatch) -> None:
-    def complete(tx: Transaction, session: Session, end: Offset, *, buried: Buried | None = None) -> None:
+    def complete(tx: Transaction, session: Session, end: Offset) -> None:
         row = position.locked(tx, session.name)
         assert row is not None
         if end.batch > row.acked:
             position.check(tx, row, end)
-            completion.complete_up_to(tx, row, end, buried)
+            completion.complete_up_to(tx, row, end)
 
     monkeypatch.setattr(streams, "complete", complete)
 
@@ -181,9 +180,9 @@ def break_the_token_of_releases(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def keep(tx: Transaction, row: Row[Any]) -> int:
         table = spark_tables(tx.tables).streams
-        last = tx.connection.execute(position.batches_between(tx.store, row.id, row.allocated, row.allocated)).first()
+        last = position.batches_between(tx, row.id, row.allocated, row.allocated)
         back = release(tx, row)
-        claim = row.acked_claim if last is None else last.claim
+        claim = last[0].claim if last else row.acked_claim
         tx.connection.execute(update(table).where(table.c.id == row.id).values(acked_claim=claim))
         return back
 
@@ -192,7 +191,7 @@ def break_the_token_of_releases(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def break_the_count_of_releases(monkeypatch: pytest.MonkeyPatch) -> None:
     """A release counts as an attempt."""
-    monkeypatch.setattr(releases, "case", lambda *whens, else_: whens[0][1] + 1)
+    monkeypatch.setattr(releases, "attempt_before", lambda table: table.c.attempts)
 
 
 def break_the_look_before_the_deletion(monkeypatch: pytest.MonkeyPatch, dialect: Dialect) -> None:

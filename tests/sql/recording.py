@@ -220,7 +220,11 @@ def _senders() -> tuple[str, ...]:
         module = str(frame.f_globals.get("__name__", ""))
         name = _MUTATED.sub(r"\1", frame.f_code.co_qualname)
         ours = _OURS.match(module)
-        if ours and not module.endswith((".direct", ".prepared", ".transactions")) and name.rpartition(".")[2] not in _CARRIERS:
+        if (
+            ours
+            and not module.endswith((".direct", ".by_key", ".prepared", ".transactions"))
+            and name.rpartition(".")[2] not in _CARRIERS
+        ):
             place = f"{module.removeprefix('queue_db.')}.{name.partition('.<locals>')[0]}"
             if place not in found:
                 found.append(place)

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +14,8 @@ from sqlalchemy import text
 from queue_db import DuplicateJobError, Queue, QueueDB, StorageError, TransientStorageError, Verdict
 from queue_db.database.database import Run
 from queue_db.feeds.notifications import notifications_of
-from queue_db.spark.streams.deaths import Buried, run_batch
+from queue_db.model import DeathReason
+from queue_db.notifications.deaths import Death, UnleasedJob
 from queue_db.store import Transaction, settle
 
 
@@ -227,17 +227,21 @@ def test_a_death_is_reported_when_its_followers_are_woken_also_if_that_raises(db
     assert db.counters.dead == 1
 
 
+def die(tx: Transaction, queue: str) -> None:
+    assert tx.deaths is not None
+    tx.deaths[7] = Death(UnleasedJob(7, queue, "mail", 1, 1), DeathReason.REJECTED, "no use")
+
+
 def test_the_deaths_of_a_batch_are_reported_also_if_a_listener_raises(db: QueueDB, name: str, broken: Exception) -> None:
     died: list[int] = []
     db.core.deaths.add(lambda death: died.append(death.job.id))
 
-    def work(tx: Transaction, buried: Buried) -> None:
-        row: Any = SimpleNamespace(id=7, queue=name, kind="mail", attempts=1, max_attempts=1, last_error="no use")
-        buried[row.id] = row
+    def work(tx: Transaction) -> None:
+        die(tx, name)
         tx.wake(name)
 
     with pytest.raises(TransientStorageError) as raised:
-        run_batch(db.core, Run("complete"), work)
+        db.core.run_reporting_deaths(Run("complete"), work)
     assert raised.value is broken
     assert died == [7]
 
@@ -268,16 +272,31 @@ def test_the_deaths_of_a_batch_are_reported_also_if_its_commit_was_not_answered(
     db.core.deaths.add(lambda death: died.append(death.job.id))
     runs: list[Transaction] = []
 
-    def work(tx: Transaction, buried: Buried) -> None:
+    def work(tx: Transaction) -> None:
         runs.append(tx)
         if len(runs) == 1:  # the second one finds the batch completed
-            row: Any = SimpleNamespace(id=7, queue=name, kind="mail", attempts=1, max_attempts=1, last_error="no use")
-            buried[row.id] = row
+            die(tx, name)
 
     unanswered()
-    run_batch(db.core, Run("complete", repeatable=True), work)
+    db.core.run_reporting_deaths(Run("complete", repeatable=True), work)
     assert len(runs) == 2
     assert died == [7]
+
+
+def test_the_deaths_of_a_batch_that_was_rolled_back_are_not_reported(db: QueueDB, name: str) -> None:
+    died: list[int] = []
+    db.core.deaths.add(lambda death: died.append(death.job.id))
+    runs: list[Transaction] = []
+
+    def work(tx: Transaction) -> None:
+        runs.append(tx)
+        if len(runs) == 1:  # before the second one another process completes the batch
+            die(tx, name)
+            raise TransientStorageError("a deadlock")
+
+    db.core.run_reporting_deaths(Run("complete"), work)
+    assert len(runs) == 2
+    assert died == []
 
 
 def test_who_waits_for_a_change_is_woken_also_if_it_is_proved_last(

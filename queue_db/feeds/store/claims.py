@@ -1,7 +1,7 @@
 """Claims on single messages: claim, extend, release, delete under the claim.
 
-Each function locks the rows of ``claims`` by number and looks at what it has locked. So a claim whose time is over changes nothing,
-whatever others have done meanwhile, and one in front of a live claim has no effect on it.
+Each function locks the rows of ``claims`` by number, and then checks their token and time. So a claim that has ended changes
+nothing, whatever others have done meanwhile.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Row, Select, Table, and_, case, func, or_, select, update
 
-from queue_db.dialects.clock import moment
 from queue_db.errors import ClaimExpiredError, MessageClaimedError, MessageNotClaimedError, UnknownClaimError
 from queue_db.feeds.store import message_jobs
 from queue_db.feeds.store.claim_rows import remove
@@ -19,8 +18,9 @@ from queue_db.feeds.store.message_jobs import MessageJob
 from queue_db.feeds.store.messages import MessageRow
 from queue_db.feeds.store.rows import FeedRow, by_id
 from queue_db.feeds.tables import feed_tables
-from queue_db.model import Capability
-from queue_db.store.base import Store, Transaction
+from queue_db.model import Capability, DeathReason
+from queue_db.notifications.deaths import Death, UnleasedJob
+from queue_db.store.base import Transaction, attempt_before
 
 
 class Terms(NamedTuple):
@@ -29,7 +29,7 @@ class Terms(NamedTuple):
     token: str
     limit: int
     lease: int  #: microseconds
-    grace: int  #: microseconds for which the messages live on after its end, at least
+    grace: int  #: microseconds after its end before which none of the messages expires
 
 
 class Claimed(NamedTuple):
@@ -58,30 +58,37 @@ class Counts(NamedTuple):
 def claim(tx: Transaction, feed: FeedRow, terms: Terms, bury: Callable[[MessageRow, int], MessageJob]) -> Claimed:
     """Claim the first messages that are free. One that was claimed too often becomes the dead job that ``bury`` makes of it."""
     tx.begin()
-    free = tx.connection.execute(_free(tx.store, feed.id, terms.limit), tx.time()).all()
+    free = tx.connection.execute(_free(tx, feed.id, terms.limit), tx.time()).all()
     expired = [row.seq for row in free if row.expires_at is not None and row.expires_at <= row.now]
     spent = {
         row.seq: row.attempts for row in free if feed.max_attempts and row.attempts >= feed.max_attempts and row.seq not in expired
     }
     if spent:
-        found = _messages(tx, feed.id, list(spent))
-        message_jobs.add(tx, [bury(one, spent[one.seq]) for one in found])
+        _bury(tx, [bury(one, spent[one.seq]) for one in _messages(tx, feed.id, list(spent))])
     gone = {*expired, *spent}
     if gone:
         remove(tx, feed.id, sorted(gone))
     mine = {row.seq: row.attempts + 1 for row in free if row.seq not in gone}
     if not mine:
         return Claimed([], [], 0, 0, len(gone))
-    changed = {"token": terms.token, "attempts": _claims(tx.store).c.attempts + 1}
+    changed = {"token": terms.token, "attempts": _claims(tx).c.attempts + 1}
     _lease(tx, feed.id, list(mine), terms.lease, terms.grace, changed)
     until, epoch = _until(tx, feed.id, next(iter(mine))), _epoch(tx, feed)
     return Claimed(_messages(tx, feed.id, list(mine)), list(mine.values()), until, epoch, len(gone))
 
 
+def _bury(tx: Transaction, dying: Sequence[MessageJob]) -> None:
+    """Messages that were claimed too often become dead jobs."""
+    for job_id, one in zip(message_jobs.add(tx, dying), dying, strict=True):
+        if tx.deaths is not None:
+            job = UnleasedJob(job_id, one.job.queue, one.job.kind, one.attempts, one.job.max_attempts)
+            tx.deaths[job_id] = Death(job, DeathReason.EXHAUSTED, one.error or "")
+
+
 def pop(tx: Transaction, feed: FeedRow, limit: int) -> Claimed:
     """Delete the first messages that are free and return them."""
     tx.begin()
-    free = tx.connection.execute(_free(tx.store, feed.id, limit), tx.time()).all()
+    free = tx.connection.execute(_free(tx, feed.id, limit), tx.time()).all()
     expired = [row.seq for row in free if row.expires_at is not None and row.expires_at <= row.now]
     found = _messages(tx, feed.id, [row.seq for row in free if row.seq not in expired])
     if free:
@@ -89,24 +96,24 @@ def pop(tx: Transaction, feed: FeedRow, limit: int) -> Claimed:
     return Claimed(found, [], 0, _epoch(tx, feed), len(expired))
 
 
-def _free(store: Store, feed: int, limit: int) -> Select[Any]:
+def _free(tx: Transaction, feed: int, limit: int) -> Select[Any]:
     """The first messages that nobody has claimed and that are not delayed; no two transactions get the same."""
-    claims, now = _claims(store), moment(store.clock is not None)
-    # Nothing else in the condition: another index than the primary key would have all rows locked.
+    claims, now = _claims(tx), tx.now
+    # No other condition: by another index than the primary key all rows would be locked.
     query = (
         select(claims.c.seq, claims.c.attempts, claims.c.expires_at, now.label("now"))
         .where(claims.c.feed == feed, claims.c.until <= now)
         .order_by(claims.c.seq)
         .limit(limit)
     )
-    return store.dialect.lock_rows(query, skip=Capability.SKIP_LOCKED in store.capabilities)
+    return tx.dialect.lock_rows(query, skip=Capability.SKIP_LOCKED in tx.store.capabilities)
 
 
 # --- under a claim --------------------------------------------------------------------------------------------------
 
 
 def delete(tx: Transaction, feed: FeedRow, seqs: Sequence[int], token: str | None) -> int:
-    """Delete messages: under a claim all of them, or without one those that are there; return how many.
+    """Delete messages; return how many: under a claim all of them or none, without one those that are there.
 
     :raises ClaimError: nothing was deleted.
     """
@@ -149,10 +156,9 @@ def release(tx: Transaction, feed: FeedRow, token: str) -> int:
 
     :raises ClaimError: nothing was changed.
     """
-    claims, seqs = _claims(tx.store), _of_claim(tx, feed, token)
-    once_less = case((claims.c.attempts > 0, claims.c.attempts - 1), else_=0)
+    claims, seqs = _claims(tx), _of_claim(tx, feed, token)
     mine = and_(claims.c.feed == feed.id, claims.c.seq.in_(seqs))
-    tx.connection.execute(update(claims).where(mine).values(token=None, until=0, attempts=once_less))
+    tx.connection.execute(update(claims).where(mine).values(token=None, until=0, attempts=attempt_before(claims)))
     return len(seqs)
 
 
@@ -177,7 +183,7 @@ def _is_held(row: Row[Any], token: str) -> bool:
 def _of_claim(tx: Transaction, feed: FeedRow, token: str) -> list[int]:
     """Lock the messages of a claim; return their numbers."""
     tx.begin()
-    # Two statements: locked by the index of the token, rows would be locked in another order than a claim locks them.
+    # Two statements: by the index of the token the rows would be locked in another order than a claim locks them.
     seqs = [row.seq for row in _by_token(tx, feed.id, token)]
     held = [row.seq for row in _locked(tx, feed.id, seqs) if _is_held(row, token)] if seqs else []
     if not held:
@@ -211,7 +217,7 @@ def get(tx: Transaction, feed: FeedRow, seqs: Sequence[int]) -> list[MessageRow]
 
 def every(tx: Transaction, feed: int) -> list[tuple[str, int, int]]:
     """The claims that have not ended: id, how many messages are left, end. Those that end first come first."""
-    claims, now = _claims(tx.store), moment(tx.store.clock is not None)
+    claims, now = _claims(tx), tx.now
     query = (
         select(claims.c.token, func.count(), claims.c.until)
         .where(claims.c.feed == feed, claims.c.token.is_not(None), claims.c.until > now)
@@ -223,7 +229,7 @@ def every(tx: Transaction, feed: int) -> list[tuple[str, int, int]]:
 
 def count(tx: Transaction, feed: int) -> Counts:
     """Count the messages of a feed."""
-    claims, now = _claims(tx.store), moment(tx.store.clock is not None)
+    claims, now = _claims(tx), tx.now
     hidden, taken = claims.c.until > now, claims.c.token.is_not(None)
 
     def number(condition: ColumnElement[bool]) -> ColumnElement[int]:
@@ -240,30 +246,30 @@ def count(tx: Transaction, feed: int) -> Counts:
 # --- parts ----------------------------------------------------------------------------------------------------------
 
 
-def _claims(store: Store) -> Table:
-    return feed_tables(store.tables).claims
+def _claims(tx: Transaction) -> Table:
+    return feed_tables(tx.tables).claims
 
 
 def _locked(tx: Transaction, feed: int, seqs: Sequence[int]) -> Sequence[Row[Any]]:
-    claims = _claims(tx.store)
-    query = _state(tx.store).where(claims.c.feed == feed, claims.c.seq.in_(seqs)).order_by(claims.c.seq)
+    claims = _claims(tx)
+    query = _state(tx).where(claims.c.feed == feed, claims.c.seq.in_(seqs)).order_by(claims.c.seq)
     return tx.connection.execute(tx.dialect.lock_rows(query, skip=False), tx.time()).all()
 
 
 def _by_token(tx: Transaction, feed: int, token: str) -> Sequence[Row[Any]]:
-    claims = _claims(tx.store)
+    claims = _claims(tx)
     # Sorted here: with ORDER BY seq SQLite would read all rows of the feed in this order.
-    query = _state(tx.store).where(claims.c.feed == feed, claims.c.token == token)
+    query = _state(tx).where(claims.c.feed == feed, claims.c.token == token)
     return sorted(tx.connection.execute(query, tx.time()), key=lambda row: int(row.seq))
 
 
-def _state(store: Store) -> Select[Any]:
-    claims = _claims(store)
-    return select(claims.c.seq, claims.c.token, claims.c.until, claims.c.attempts, moment(store.clock is not None).label("now"))
+def _state(tx: Transaction) -> Select[Any]:
+    claims = _claims(tx)
+    return select(claims.c.seq, claims.c.token, claims.c.until, claims.c.attempts, tx.now.label("now"))
 
 
 def _lease(tx: Transaction, feed: int, seqs: Sequence[int], lease: int, grace: int, more: Mapping[str, Any]) -> None:
-    claims, now = _claims(tx.store), moment(tx.store.clock is not None)
+    claims, now = _claims(tx), tx.now
     end = now + lease + grace
     values = {
         "until": now + lease,
@@ -275,14 +281,14 @@ def _lease(tx: Transaction, feed: int, seqs: Sequence[int], lease: int, grace: i
 
 
 def _until(tx: Transaction, feed: int, seq: int) -> int:
-    claims = _claims(tx.store)
+    claims = _claims(tx)
     query = select(claims.c.until).where(claims.c.feed == feed, claims.c.seq == seq)
     until: int = tx.connection.execute(query).scalar_one()
     return until
 
 
 def _epoch(tx: Transaction, feed: FeedRow) -> int:
-    """The epoch now: a purge that comes later takes the claimed messages away."""
+    """The epoch now: a later purge deletes the claimed messages."""
     row = by_id(tx, feed.id)
     return feed.epoch if row is None else row.epoch
 

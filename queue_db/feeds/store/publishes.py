@@ -6,13 +6,11 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from sqlalchemy import delete, insert, select, update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import delete, select
 
-from queue_db.dialects.clock import moment
-from queue_db.dialects.transactions import savepoint
 from queue_db.errors import IdempotencyKeyError, TransientStorageError
 from queue_db.feeds.tables import feed_tables
+from queue_db.store import by_key
 from queue_db.store.base import Transaction
 
 #: Microseconds for which a repeated publish with an idempotency key is known.
@@ -35,22 +33,18 @@ def once(tx: Transaction, keyed: Keyed, publish: Callable[[], Any]) -> Any:
     """
     publishes = feed_tables(tx.tables).publishes
     tx.begin()
-    mine = publishes.c.digest == keyed.digest
-    new = {"digest": keyed.digest, "request": keyed.request, "answer": "", "created_at": moment(tx.store.clock is not None)}
-    try:
-        with savepoint(tx.connection):
-            tx.connection.execute(insert(publishes).values(new), tx.time())
-    except IntegrityError:
+    mine = {"digest": keyed.digest}
+    new = {**mine, "request": keyed.request, "answer": "", "created_at": tx.now}
+    if not by_key.insert_new(tx, publishes, new):
         # A caller's old snapshot does not show what a locking read does.
-        query = select(publishes.c.request, publishes.c.answer).where(mine)
-        found = tx.connection.execute(tx.dialect.lock_rows(query, skip=False)).first()
+        found = by_key.lock(tx, publishes, mine, "request", "answer")
         if found is None:
-            raise TransientStorageError("an idempotency key was deleted meanwhile: publish again") from None
+            raise TransientStorageError("an idempotency key was deleted meanwhile: publish again")
         if found.request != keyed.request:
-            raise IdempotencyKeyError("the idempotency key was used for other messages: a new publish needs a new key") from None
+            raise IdempotencyKeyError("the idempotency key was used for other messages: a new publish needs a new key")
         return json.loads(found.answer)
     answer = publish()
-    tx.connection.execute(update(publishes).where(mine).values(answer=json.dumps(answer)))
+    by_key.change(tx, publishes, mine, {"answer": json.dumps(answer)})
     return answer
 
 

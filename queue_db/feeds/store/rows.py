@@ -15,19 +15,16 @@ from sqlalchemy import (
     case,
     delete,
     func,
-    insert,
     literal,
     select,
     union_all,
     update,
 )
-from sqlalchemy.exc import IntegrityError
 
 from queue_db.dialects import Dialect
-from queue_db.dialects.clock import moment
-from queue_db.dialects.transactions import savepoint
 from queue_db.errors import TransientStorageError
 from queue_db.feeds.tables import feed_tables
+from queue_db.store import by_key
 from queue_db.store.base import Transaction
 
 # Most messages of an inbox that are counted, and most feeds in one statement that counts them.
@@ -79,12 +76,9 @@ def create(tx: Transaction, name: str, values: Mapping[str, Any]) -> FeedRow:
     found = find(tx, name)
     if found is not None:
         return found
-    new = {"name": name, "created_at": moment(tx.store.clock is not None), **values}
-    try:
-        with savepoint(tx.connection):
-            tx.connection.execute(insert(feed_tables(tx.tables).feeds).values(new), tx.time())
-    except IntegrityError:
-        pass  # another transaction has created it; a read of the latest rows shows it, also in an old snapshot
+    new = {"name": name, "created_at": tx.now, **values}
+    by_key.insert_new(tx, feed_tables(tx.tables).feeds, new)
+    # Another transaction may have created it: the latest rows show that also in an old snapshot.
     row = _latest(tx, name)
     if row is None:
         raise TransientStorageError(
@@ -172,14 +166,12 @@ def change(tx: Transaction, feed: int, values: Mapping[str, Any], check: Callabl
 
     :param check: called with the row as it will be; what it raises is raised, and nothing is changed.
     """
-    feeds = feed_tables(tx.tables).feeds
     tx.begin()
-    query = select(*(feeds.c[column] for column in FeedRow._fields)).where(feeds.c.id == feed)
-    row = tx.connection.execute(tx.dialect.lock_rows(query, skip=False, pinned=True)).first()
+    row = locked(tx, feed)
     if row is None:
         return False
-    check(FeedRow(*row)._replace(**{name: value for name, value in values.items() if name in FeedRow._fields}))
-    return bool(tx.connection.execute(update(feeds).where(feeds.c.id == feed).values(values)).rowcount)
+    check(row._replace(**{name: value for name, value in values.items() if name in FeedRow._fields}))
+    return by_key.change(tx, feed_tables(tx.tables).feeds, {"id": feed}, values)
 
 
 def restored(tx: Transaction) -> int:
@@ -207,7 +199,7 @@ def purge(tx: Transaction, name: str) -> int | None:
     # Claims before messages, as whoever settles a claim.
     _empty(tx, row.id, (tables.claims, tables.inbox, tables.messages))
     values: dict[str, ColumnElement[Any]] = {"epoch": tables.feeds.c.epoch + 1, "first_seq": tables.feeds.c.next_seq}
-    tx.connection.execute(update(tables.feeds).where(tables.feeds.c.id == row.id).values(values))
+    by_key.change(tx, tables.feeds, {"id": row.id}, values)
     # Their holders lose them: what these have read is gone.
     moved = moved_to(tables.cursors, row.next_seq - 1)
     tx.connection.execute(update(tables.cursors).where(tables.cursors.c.feed == row.id).values(moved))
@@ -223,13 +215,11 @@ def remove(tx: Transaction, name: str) -> bool:
     tx.begin()
     tables = feed_tables(tx.tables)
     # By name and for a deletion: this lock waits for those who have pinned the row.
-    query = select(tables.feeds.c.id).where(tables.feeds.c.name == name)
-    feed = tx.connection.execute(tx.dialect.lock_rows(query, skip=False)).scalar()
-    if feed is None:
+    row = by_key.lock(tx, tables.feeds, {"name": name}, "id")
+    if row is None:
         return False
-    _empty(tx, feed, (tables.cursors, tables.spans, tables.claims, tables.inbox, tables.messages))
-    tx.connection.execute(delete(tables.feeds).where(tables.feeds.c.id == feed))
-    return True
+    _empty(tx, row.id, (tables.cursors, tables.spans, tables.claims, tables.inbox, tables.messages))
+    return by_key.delete(tx, tables.feeds, {"id": row.id})
 
 
 def _empty(tx: Transaction, feed: int, tables: Sequence[Table]) -> None:

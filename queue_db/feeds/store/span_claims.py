@@ -2,9 +2,9 @@
 
 A database that changes rows in a WITH clause does it in one statement, which returns the messages too.
 
-The version of a new span is that of the cursor and the time. A server that crashes may lose a claim that no later commit has
-followed, and then gives its id again, but not with this version: the late holder's verbs are LOST. A restore of a backup raises the
-cursor's version for the same reason.
+The version of a new span is that of the cursor plus the time. A server that crashes may lose the last claim and give its id again,
+but with another version, so the verbs of the late holder are LOST. A restore of a backup raises the cursor's version for the same
+reason.
 """
 
 from __future__ import annotations
@@ -180,8 +180,8 @@ def _claimed(found: Sequence[Sequence[Any]]) -> SpanClaim:
 def _claim(dialect: Dialect, tables: FeedTables, settable: bool) -> Any:
     """State, lock, move, insert and read in one statement, which a reader finds in tests/sql.
 
-    The lock gives the cursor as the last claim has left it, and the conditions hold for that. The messages are those that the
-    statement saw when it began, as their number: each of the span is among them, unless it was trimmed.
+    The lock gives the cursor as the last claim has left it, and the conditions are checked on that. ``next_seq`` and the messages
+    are those of the moment when the statement began, so each message of the span is found, unless it was trimmed.
     No parameter is named as a column that is set: SQLAlchemy would set the column.
     """
     cursors, spans, big = tables.cursors, tables.spans, BigInteger()
@@ -318,8 +318,9 @@ def _take_over(spans: Table, settable: bool) -> Update:
 
 
 def take_over(tx: Transaction, feed: int, name: str, worker: str, lease: int, max_attempts: int) -> tuple[SpanRow, bool] | None:
-    """Claim the span whose lease has ended first, for ``lease`` microseconds; False beside it: it was claimed ``max_attempts``
-    times, and stays as it is. None: there is none, but for those that other transactions change or settle messages of now.
+    """Claim the span whose lease has ended first, for ``lease`` microseconds.
+
+    Return it, and whether it was claimed: not if it had ``max_attempts`` claims before. None: there is none that is not locked.
     """
     spans, settable = feed_tables(tx.tables).spans, tx.store.clock is not None
     tx.begin()

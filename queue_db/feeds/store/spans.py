@@ -13,29 +13,14 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    Connection,
-    Delete,
-    Row,
-    Table,
-    Update,
-    and_,
-    bindparam,
-    case,
-    delete,
-    func,
-    insert,
-    select,
-    update,
-)
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Connection, Delete, Row, Table, Update, and_, bindparam, delete, func, select, update
 
 from queue_db.dialects.clock import moment
-from queue_db.dialects.transactions import savepoint
 from queue_db.feeds.store.message_jobs import MessageJob, add
 from queue_db.feeds.tables import FeedTables, feed_tables
 from queue_db.model import Capability
-from queue_db.store.base import Transaction
+from queue_db.store import by_key
+from queue_db.store.base import Transaction, attempt_before
 
 # Jobs inserted at once when a span becomes jobs.
 _CHUNK = 1000
@@ -43,10 +28,6 @@ _CHUNK = 1000
 
 class SpanLostError(Exception):
     """Another consumer has the span, or one of the messages was settled before: the transaction must be rolled back."""
-
-
-class SpanLockedError(Exception):
-    """Another transaction has locked the span's row."""
 
 
 class SpanRow(NamedTuple):
@@ -61,20 +42,16 @@ class SpanRow(NamedTuple):
 
 
 def create(tx: Transaction, feed: int, name: str, start: int) -> bool:
-    """Create a shared cursor whose first message is the one after ``start``, if there is none; False: it is not shared."""
+    """Create a shared cursor before the message after ``start``, unless there is one; False: the cursor is not shared."""
     cursors = feed_tables(tx.tables).cursors
     tx.begin()
-    mine = and_(cursors.c.feed == feed, cursors.c.name == name)
-    row = tx.connection.execute(select(cursors.c.handed).where(mine)).first()
+    key = {"feed": feed, "name": name}
+    row = tx.connection.execute(select(cursors.c.handed).where(by_key.matches(cursors, key))).first()
     if row is None:
-        fresh = {"feed": feed, "name": name, "acked": start, "handed": start, "created_at": moment(tx.store.clock is not None)}
-        try:
-            with savepoint(tx.connection):
-                tx.connection.execute(insert(cursors).values(fresh), tx.time())
-        except IntegrityError:
-            row = tx.connection.execute(tx.dialect.lock_rows(select(cursors.c.handed).where(mine), skip=False)).first()
-        else:
+        places = {"acked": start, "handed": start, "created_at": tx.now}
+        if by_key.insert_new(tx, cursors, key | places):
             return True
+        row = by_key.lock(tx, cursors, key, "handed")
     return row is not None and row.handed is not None
 
 
@@ -100,26 +77,23 @@ def settle(
     *,
     wait: bool = True,
 ) -> list[int]:
-    """The messages ``seqs`` are done, None: all; those of ``jobs`` become jobs. Return the ids of these.
+    """The messages ``seqs`` are done (None: all), and those of ``jobs`` become jobs; return the ids of the jobs.
 
-    :param wait: for a transaction that has locked the span's row. Without SKIP LOCKED it waits.
+    :param wait: for another transaction that has locked the span. Without SKIP LOCKED it waits in any case.
     :raises SpanLostError: the span is lost, or one of these messages was settled before.
-    :raises SpanLockedError: another transaction has locked its row, and ``wait`` is False.
+    :raises RowLockedError: another transaction has locked the span, and ``wait`` is False.
     """
     if seqs is None and not jobs and wait:
         if not complete(tx, span, version):
             raise SpanLostError
         return []
-    spans = feed_tables(tx.tables).spans
+    spans, mine = feed_tables(tx.tables).spans, {"id": span, "version": version}
     tx.begin()
-    # First: it locks stripes.
+    # First, since it locks stripes.
     ids = _add(tx, jobs)
-    mine = and_(spans.c.id == span, spans.c.version == version)
-    query = select(spans.c.low, spans.c.high, spans.c.done).where(mine)
-    skip = not wait and Capability.SKIP_LOCKED in tx.store.capabilities
-    row = tx.connection.execute(tx.dialect.lock_rows(query, skip=skip)).first()
+    row = by_key.lock(tx, spans, mine, "low", "high", "done", wait=wait)
     if row is None:
-        raise SpanLockedError if skip and tx.connection.execute(query).first() is not None else SpanLostError
+        raise SpanLostError
     low, done = row.low, settled(row.done)
     now_done = [*(seqs or ()), *(one.seq for one in jobs)]
     if len(set(now_done)) < len(now_done) or any(seq in done or not low <= seq <= row.high for seq in now_done):
@@ -129,9 +103,9 @@ def settle(
         done.remove(low)
         low += 1
     if seqs is None or low > row.high:
-        tx.connection.execute(delete(spans).where(mine))
+        by_key.delete(tx, spans, mine)
     else:
-        tx.connection.execute(update(spans).where(mine).values(low=low, done=json.dumps(sorted(done)) if done else None))
+        by_key.change(tx, spans, mine, {"low": low, "done": json.dumps(sorted(done)) if done else None})
     return ids
 
 
@@ -146,15 +120,15 @@ def split(tx: Transaction, span: SpanRow, jobs: Sequence[MessageJob]) -> list[in
     expired = and_(
         spans.c.id == span.id,
         spans.c.version == span.version,
-        spans.c.until <= moment(tx.store.clock is not None),
-        # What its holder has settled since it was read is not among the jobs.
+        spans.c.until <= tx.now,
+        # Unchanged since it was read: a message that its holder has settled must not become a job.
         spans.c.low == span.low,
         spans.c.done.is_(None) if span.done is None else spans.c.done == span.done,
     )
     skip = Capability.SKIP_LOCKED in tx.store.capabilities
     if tx.connection.execute(tx.dialect.lock_rows(select(spans.c.id).where(expired), skip=skip), tx.time()).first() is None:
         raise SpanLostError
-    tx.connection.execute(delete(spans).where(spans.c.id == span.id))
+    by_key.delete(tx, spans, {"id": span.id})
     return ids
 
 
@@ -176,42 +150,28 @@ def _extend(spans: Table, settable: bool) -> Update:
     return update(spans).where(mine).values(until=moment(settable) + bindparam("lease"))
 
 
-def extend(tx: Transaction, span: int, version: int, lease: int) -> bool:
+def extend(tx: Transaction, span: int, version: int, lease: int, *, wait: bool = True) -> bool:
     """The lease ends ``lease`` microseconds from now; False: another consumer has the span, or it is gone.
 
     The version stays: whoever takes over an expired span checks that it still is.
+
+    :param wait: as for :func:`settle`.
+    :raises RowLockedError: as for :func:`settle`.
     """
-    statement = _extend(feed_tables(tx.tables).spans, tx.store.clock is not None)
-    values = {"span": span, "held": version, "lease": lease, **tx.time()}
-    return bool(tx.execute(statement, values))
-
-
-def extend_unlocked(tx: Transaction, span: int, version: int, lease: int) -> bool | None:
-    """:func:`extend` without a wait for a transaction that has locked the span's row; None: one has.
-
-    Without SKIP LOCKED it waits.
-    """
-    if Capability.SKIP_LOCKED not in tx.store.capabilities:
-        return extend(tx, span, version, lease)
     spans = feed_tables(tx.tables).spans
-    tx.begin()
-    mine = select(spans.c.id).where(spans.c.id == span, spans.c.version == version)
-    if tx.connection.execute(tx.dialect.lock_rows(mine, skip=True)).first() is not None:
-        return extend(tx, span, version, lease)
-    return None if tx.connection.execute(mine).first() is not None else False
+    if not wait and Capability.SKIP_LOCKED in tx.store.capabilities:
+        tx.begin()
+        if by_key.lock(tx, spans, {"id": span, "version": version}, "id", wait=False) is None:
+            return False
+    values = {"span": span, "held": version, "lease": lease, **tx.time()}
+    return bool(tx.execute(_extend(spans, tx.store.clock is not None), values))
 
 
 def release(tx: Transaction, span: int, version: int) -> bool:
-    """Any consumer may claim the span now; the claim that ends here is no attempt. False: another one has it, or it is gone."""
+    """Any consumer may claim the span now, and this claim is no attempt. False: another consumer has it, or it is gone."""
     spans = feed_tables(tx.tables).spans
-    values = {
-        "version": spans.c.version + 1,
-        "attempts": case((spans.c.attempts > 0, spans.c.attempts - 1), else_=0),
-        "worker": None,
-        "until": 0,
-    }
-    mine = and_(spans.c.id == span, spans.c.version == version)
-    return bool(tx.connection.execute(update(spans).where(mine).values(values)).rowcount)
+    values = {"attempts": attempt_before(spans), "worker": None}
+    return by_key.release(tx, spans, {"id": span, "version": version}, values)
 
 
 def rescue(tx: Transaction, worker: str) -> int:
@@ -219,11 +179,8 @@ def rescue(tx: Transaction, worker: str) -> int:
     spans, settable = feed_tables(tx.tables).spans, tx.store.clock is not None
     tx.begin()
     held = select(spans.c.id, spans.c.version).where(spans.c.worker == worker, spans.c.until > moment(settable))
-    released = 0
-    for row in tx.connection.execute(held.order_by(spans.c.id), tx.time()).all():
-        mine = update(spans).where(spans.c.id == row.id, spans.c.version == row.version)
-        released += tx.connection.execute(mine.values(version=spans.c.version + 1, worker=None, until=0)).rowcount
-    return released
+    found = tx.connection.execute(held.order_by(spans.c.id), tx.time()).all()
+    return sum(by_key.release(tx, spans, row._asdict(), {"worker": None}) for row in found)
 
 
 # --- what others need of them -----------------------------------------------------------------------------------------
@@ -232,13 +189,13 @@ def rescue(tx: Transaction, worker: str) -> int:
 def every(tx: Transaction, feed: int, name: str) -> list[Row[Any]]:
     """The open spans of a shared cursor, by number, with the time."""
     spans = feed_tables(tx.tables).spans
-    query = select(spans, moment(tx.store.clock is not None).label("now"))
+    query = select(spans, tx.now.label("now"))
     mine = query.where(spans.c.feed == feed, spans.c.cursor_name == name)
     return list(tx.connection.execute(mine.order_by(spans.c.low), tx.time()))
 
 
 def drop(connection: Connection, tables: FeedTables, feed: int, name: str | None) -> None:
-    """Delete the open spans of a cursor, None: of all cursors of the feed; their holders lose them."""
+    """Delete the open spans of a cursor, or of all cursors of the feed (None); their holders lose them."""
     spans = tables.spans
     mine = spans.c.feed == feed
     connection.execute(delete(spans).where(mine if name is None else and_(mine, spans.c.cursor_name == name)))

@@ -16,17 +16,16 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, ClassVar, Protocol
 
-from sqlalchemy import ColumnElement, and_, delete, func, insert, literal, select, update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import delete, func, insert, literal, select
 
-from queue_db.dialects.clock import due_time, moment
+from queue_db.dialects.clock import due_time
 from queue_db.dialects.tabbed import Value
-from queue_db.dialects.transactions import savepoint
 from queue_db.errors import StagingError
 from queue_db.spark.dialects import SparkDialect
 from queue_db.spark.staging.chunks import FIELDS, jobs_of, unpack, whole
 from queue_db.spark.tables import spark_tables
-from queue_db.store.base import Store, Transaction
+from queue_db.store import by_key
+from queue_db.store.base import Transaction
 from queue_db.store.enqueue import OnDuplicate, after, insert_jobs
 from queue_db.store.schema import DEFAULT_KIND, DEFAULT_MAX_ATTEMPTS
 
@@ -134,7 +133,7 @@ def stage(tx: Transaction, attempt: int, chunks: Iterable[tuple[int, str]]) -> t
 def ledger(tx: Transaction, app: str, version: int, queue: str) -> Published | None:
     """What was published into ``queue`` as ``(app, version)``; None if nothing was."""
     published = spark_tables(tx.tables).published
-    query = select(published.c.size, published.c.skipped).where(_entry(tx.store, app, version, queue))
+    query = select(published.c.size, published.c.skipped).where(by_key.matches(published, _entry(app, version, queue)))
     row = tx.connection.execute(query).first()
     return None if row is None else Published(row.size, row.skipped)
 
@@ -158,8 +157,7 @@ def publish(tx: Transaction, load: Load, attempts: Mapping[int, int], jobs: int,
     skipped = found - added
     if skipped:
         published = spark_tables(tx.tables).published
-        mine = update(published).where(_entry(tx.store, load.app, load.version, load.queue))
-        tx.connection.execute(mine.values(size=added, skipped=skipped))
+        by_key.change(tx, published, _entry(load.app, load.version, load.queue), {"size": added, "skipped": skipped})
     return Published(added, skipped)
 
 
@@ -170,12 +168,9 @@ def enter(tx: Transaction, load: Entry, rows: int) -> bool:
     :raises StagingError: what was published as this entry had another number of rows.
     """
     published = spark_tables(tx.tables).published
-    entry = {"app": load.app, "version": load.version, "queue": load.queue, "size": rows, "kept": int(load.kept)}
-    try:
-        # Waits here for a concurrent publication of the same load.
-        with savepoint(tx.connection):
-            tx.connection.execute(insert(published).values(**entry, published_at=moment(tx.store.clock is not None)), tx.time())
-    except IntegrityError:
+    entry = {**_entry(load.app, load.version, load.queue), "size": rows, "kept": int(load.kept)}
+    # It waits for a concurrent publication of the same load.
+    if not by_key.insert_new(tx, published, {**entry, "published_at": tx.now}):
         before = ledger(tx, load.app, load.version, load.queue)
         had = rows if before is None else before.jobs + before.skipped
         if had != rows:
@@ -183,7 +178,7 @@ def enter(tx: Transaction, load: Entry, rows: int) -> bool:
                 f"{load.app!r}, version {load.version}, was published into {load.into} before with {had} {load.noun}, and this "
                 f"time it has {rows}: they are not the same load, and nothing was published. Give other data another version (or "
                 "txnAppId); a streaming query whose checkpoint was restored needs a new one"
-            ) from None
+            )
         return False
     return True
 
@@ -260,12 +255,12 @@ def sweep(tx: Transaction, age: float, limit: int) -> int:
     gone = 0
     # Skip rows that other transactions have locked, such as another sweep.
     for attempt, place in tx.connection.execute(tx.dialect.lock_rows(late, skip=True)).all():
-        gone += tx.connection.execute(delete(staged).where(staged.c.attempt == attempt, staged.c.place == place)).rowcount
-    past = moment(tx.store.clock is not None) - int(age * 1_000_000)
+        gone += by_key.delete(tx, staged, {"attempt": attempt, "place": place})
+    past = tx.now - int(age * 1_000_000)
     old = select(published.c.app, published.c.version, published.c.queue)
     old = old.where(published.c.kept == 0, published.c.published_at < past).limit(limit)
     for app, version, queue in tx.connection.execute(tx.dialect.lock_rows(old, skip=True), tx.time()).all():
-        gone += tx.connection.execute(delete(published).where(_entry(tx.store, app, version, queue))).rowcount
+        gone += by_key.delete(tx, published, _entry(app, version, queue))
     return gone
 
 
@@ -275,10 +270,9 @@ def forget_versions(tx: Transaction, app: str, below: int) -> None:
     tx.connection.execute(delete(published).where(published.c.app == app, published.c.version < below))
 
 
-def _entry(store: Store, app: str, version: int, queue: str) -> ColumnElement[bool]:
-    """The row of the ledger: the same load into another queue has its own."""
-    published = spark_tables(store.tables).published
-    return and_(published.c.app == app, published.c.version == version, published.c.queue == queue)
+def _entry(app: str, version: int, queue: str) -> dict[str, Any]:
+    """The key of an entry of the ledger: the same load into another queue has its own."""
+    return {"app": app, "version": version, "queue": queue}
 
 
 def _copy(tx: Transaction, load: Load, attempts: Sequence[int]) -> tuple[int, int]:
@@ -302,7 +296,7 @@ def _insert(tx: Transaction, load: Load, given: Mapping[str, Any], rows: Any, st
     """The database takes the chunks apart and inserts their jobs."""
     jobs = tx.tables.jobs
     # Read once and not for each row, which takes PostgreSQL a tenth of the time.
-    now = select(moment(tx.store.clock is not None)).scalar_subquery()
+    now = select(tx.now).scalar_subquery()
     value: dict[str, Any] = {}
     for name, kind in FIELDS.items():
         default = load.defaults.get(name)

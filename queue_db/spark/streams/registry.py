@@ -17,7 +17,6 @@ from queue_db.database.database import Run
 from queue_db.errors import StreamError
 from queue_db.model import from_micros
 from queue_db.spark.streams import store as streams
-from queue_db.spark.streams.deaths import run_batch
 from queue_db.spark.tables import STREAM_LENGTH
 from queue_db.store import Transaction
 from queue_db.store.schema import QUEUE_LENGTH
@@ -88,9 +87,9 @@ class Streams:
         self._core.ready()
         offsets = None if checkpoint is None else committed(Path(checkpoint))
         if offsets is None:
-            completed = run_batch(self._core, Run(), streams.complete_held, name)
+            completed = self._core.run_reporting_deaths(Run(), streams.complete_held, name)
         else:
-            completed = run_batch(self._core, Run(), streams.complete_committed, name, offsets)
+            completed = self._core.run_reporting_deaths(Run(), streams.complete_committed, name, offsets)
         if completed is None:
             raise self._unknown(name)
         return completed

@@ -11,7 +11,6 @@ import pytest
 from queue_db import QueueDB, State
 from queue_db.database.database import Run
 from queue_db.spark.streams import store as streams
-from queue_db.spark.streams.deaths import Buried, run_batch
 from queue_db.spark.streams.store import Offset
 from queue_db.store import Transaction
 from queue_db.testing import SettableClock
@@ -208,18 +207,20 @@ def test_each_death_is_logged_and_counted_after_the_commit(
     first, second, _, keyed, _ = pairs(held)
     assert reader.mark_dead({first: "no use", second: "no use", keyed: "key"}) == 3
     before = ours.counters.dead
+    ours.core.tally.take()
     with caplog.at_level(logging.WARNING, "queue_db.dead"):
         work = {
             "complete": partial(streams.complete, session=reader.session, end=end),
             "allocate": partial(streams.allocate, session=reader.session, start=end, limit=5, ceiling=None, partitions=1),
         }[by]
 
-        def change(tx: Transaction, buried: Buried) -> None:
-            work(tx, buried=buried)
+        def change(tx: Transaction) -> None:
+            work(tx)
             assert caplog.records == []
 
-        run_batch(ours.core, Run("stream", repeatable=True), change)
+        ours.core.run_reporting_deaths(Run("stream", repeatable=True), change)
     assert ours.counters.dead - before == len(ours.dead.list(name)) == 3
+    assert ours.core.tally.take() == {name: {"died": 3}}, "the metrics of its queue do not have them"
     logged = {record.job_id: (record.queue, record.reason, record.getMessage()) for record in caplog.records}
     assert {job_id: record[:2] for job_id, record in logged.items()} == dict.fromkeys(
         (job_id for job_id, _ in (first, second, keyed)), (name, "rejected")

@@ -13,7 +13,7 @@ from queue_db.store.schema import NEVER
 
 
 def queues(tx: Transaction) -> Sequence[str]:
-    """Names of the queues of which streams hold jobs."""
+    """Names of the queues whose jobs are held by streams."""
     streams = spark_tables(tx.tables).streams
     return tx.connection.execute(select(streams.c.queue).where(streams.c.allocated > streams.c.acked)).scalars().all()
 
@@ -35,7 +35,7 @@ def count(tx: Transaction, queue: str) -> int:
 def job(
     store: Store, queue: str | None, job_id: int, shown: Callable[[Mapping[str, ColumnElement[Any]]], Select[Any]]
 ) -> Select[Any]:
-    """The job of that id that a stream holds, as one that it holds and that has a unique key stands in the jobs table."""
+    """The held job with this id, with the columns that a held job with a unique key has in the jobs table."""
     ours = spark_tables(store.tables)
     streams, batches, held = ours.streams, ours.batches, ours.held
     columns: dict[str, ColumnElement[Any]] = {column.name: column for column in held.c}

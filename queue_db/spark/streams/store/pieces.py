@@ -10,6 +10,7 @@ from sqlalchemy import Row, and_, func, insert, select, update
 
 from queue_db.spark.dialects.base import stays
 from queue_db.spark.tables import spark_tables
+from queue_db.store import by_key
 from queue_db.store.base import Transaction
 
 # With fewer pieces it takes more restarts until the job is alone; each piece is a batch, which costs a trigger.
@@ -25,11 +26,11 @@ def give_up(tx: Transaction, stream: str, batch: Row[Any]) -> bool:
     ours = spark_tables(tx.tables)
     held, batches, streams = ours.held, ours.batches, ours.streams
     mine = and_(held.c.stream == batch.stream, held.c.batch == batch.batch)
-    this = and_(batches.c.stream == batch.stream, batches.c.batch == batch.batch)
+    this = {"stream": batch.stream, "batch": batch.batch}
     if batch.size <= 1:
         reason = f"stream {stream} received this job as often as maxDeliveries allows, and never completed it"
         tx.connection.execute(update(held).where(mine, held.c.dead_reason.is_(None)).values(dead_reason=reason))
-        tx.connection.execute(update(batches).where(this).values(parts="[]"))
+        by_key.change(tx, batches, this, {"parts": "[]"})
         return True
     ids = list(tx.connection.execute(select(held.c.id).where(mine).order_by(held.c.id)).scalars())
     size = -(-len(ids) // _PIECES)
@@ -43,10 +44,10 @@ def give_up(tx: Transaction, stream: str, batch: Row[Any]) -> bool:
         keyed = tx.connection.execute(select(func.count()).select_from(held).where(within, stays(held))).scalar_one()
         record = {"size": len(piece), "keyed": keyed, "parts": json.dumps([[piece[0], piece[-1], len(piece)]]), **same}
         if number == 0:
-            tx.connection.execute(update(batches).where(this).values(record))
+            by_key.change(tx, batches, this, record)
             continue
         new = {"stream": batch.stream, "batch": last + number, "claim": secrets.token_hex(16)}
         tx.connection.execute(insert(batches).values(record | new))
         tx.connection.execute(update(held).where(within).values(batch=last + number))
-    tx.connection.execute(update(streams).where(streams.c.id == batch.stream).values(allocated=last + len(pieces) - 1))
+    by_key.change(tx, streams, {"id": batch.stream}, {"allocated": last + len(pieces) - 1})
     return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,8 @@ from sqlalchemy import Row, select
 
 from queue_db.errors import CheckpointMismatchError, StreamFencedError
 from queue_db.spark.tables import spark_tables
-from queue_db.store.base import Store, Transaction
+from queue_db.store import by_key
+from queue_db.store.base import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,7 @@ class Session:
 
 def locked(tx: Transaction, name: str) -> Row[Any] | None:
     """The row of a stream, locked until the transaction ends; None: no such stream."""
-    streams = spark_tables(tx.tables).streams
-    return tx.connection.execute(tx.dialect.lock_rows(select(streams).where(streams.c.name == name), skip=False)).first()
+    return by_key.lock(tx, spark_tables(tx.tables).streams, {"name": name})
 
 
 def held_by(tx: Transaction, session: Session) -> Row[Any]:
@@ -64,10 +65,11 @@ def held_by(tx: Transaction, session: Session) -> Row[Any]:
     return row
 
 
-def batches_between(store: Store, stream: int, low: int, high: int) -> Any:
-    """Select the batches from ``low`` to ``high``."""
-    batches = spark_tables(store.tables).batches
-    return select(batches).where(batches.c.stream == stream, batches.c.batch.between(low, high)).order_by(batches.c.batch)
+def batches_between(tx: Transaction, stream: int, low: int, high: int) -> Sequence[Row[Any]]:
+    """The batches from ``low`` to ``high``, by number."""
+    batches = spark_tables(tx.tables).batches
+    query = select(batches).where(batches.c.stream == stream, batches.c.batch.between(low, high)).order_by(batches.c.batch)
+    return tx.connection.execute(query).all()
 
 
 def check(tx: Transaction, row: Row[Any], offset: Offset) -> None:
@@ -79,10 +81,7 @@ def check(tx: Transaction, row: Row[Any], offset: Offset) -> None:
         raise mismatch(
             row.name, f"it is at batch {offset.batch}, the database has {row.acked} completed and {row.allocated} claimed"
         )
-    if offset.batch == row.acked:
-        known = row.acked_claim
-    else:
-        known = tx.connection.execute(batches_between(tx.store, row.id, offset.batch, offset.batch)).one().claim
+    known = row.acked_claim if offset.batch == row.acked else batches_between(tx, row.id, offset.batch, offset.batch)[0].claim
     if offset.claim != known:
         raise mismatch(row.name, f"its batch {offset.batch} is not the one that the database knows by this number")
 

@@ -6,20 +6,17 @@ import json
 import secrets
 from typing import Any
 
-from sqlalchemy import Integer, and_, insert, literal, select, update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Integer, insert, literal, select
 
-from queue_db.dialects.clock import moment
-from queue_db.dialects.transactions import savepoint
 from queue_db.errors import StreamError
 from queue_db.spark.ranges.store import COLUMNS, Rows, rows_of
-from queue_db.spark.streams.deaths import Buried
 from queue_db.spark.streams.store.claim import claim_allowed
 from queue_db.spark.streams.store.completion import complete_up_to
 from queue_db.spark.streams.store.partitions import cut
 from queue_db.spark.streams.store.pieces import give_up
 from queue_db.spark.streams.store.position import Offset, Part, Session, batches_between, check, held_by, locked, mismatch
 from queue_db.spark.tables import spark_tables
+from queue_db.store import by_key
 from queue_db.store.base import Transaction
 
 
@@ -32,18 +29,14 @@ def open_stream(tx: Transaction, name: str, queue: str, holder: str, retention: 
     row = locked(tx, name)
     if row is None:
         fresh = {"name": name, "queue": queue, "acked_claim": secrets.token_hex(16), "retention": retention, "epoch": 0}
-        try:
-            with savepoint(tx.connection):
-                tx.connection.execute(insert(streams).values(fresh))
-        except IntegrityError:
-            pass  # another reader has created it meanwhile
+        by_key.insert_new(tx, streams, fresh)  # if it does not, another reader has created it meanwhile
         row = locked(tx, name)
         assert row is not None  # noqa: S101 - it is never deleted
     if row.queue != queue:
         raise StreamError(f"stream {name!r} reads queue {row.queue!r}, not {queue!r}: give a stream of another name to this queue")
-    seen = moment(tx.store.clock is not None)
+    seen = tx.now
     taken = {"epoch": row.epoch + 1, "holder": holder, "retention": retention, "seen_at": seen}
-    tx.connection.execute(update(streams).where(streams.c.id == row.id).values(taken), tx.time())
+    by_key.change(tx, streams, {"id": row.id}, taken)
     return Session(row.id, name, queue, row.epoch + 1)
 
 
@@ -61,7 +54,6 @@ def allocate(
     limit: int,
     ceiling: int | None,
     partitions: int,
-    buried: Buried | None = None,
 ) -> Offset:
     """The next offset after ``start``: a batch that is claimed already, or a fresh claim of up to ``limit`` due jobs.
 
@@ -69,35 +61,32 @@ def allocate(
     or if the queue is paused or its rate is used up.
 
     :param ceiling: no job with a higher id is claimed.
-    :param buried: as for :func:`complete`.
     :raises StreamFencedError, CheckpointMismatchError: nothing was changed.
     """
     row = held_by(tx, session)
     check(tx, row, start)
-    complete_up_to(tx, row, start, buried)
+    complete_up_to(tx, row, start)
     if row.allocated > start.batch:
-        claim = tx.connection.execute(batches_between(tx.store, row.id, start.batch + 1, start.batch + 1)).one().claim
-        return Offset(start.batch + 1, claim)
+        return Offset(start.batch + 1, batches_between(tx, row.id, start.batch + 1, start.batch + 1)[0].claim)
     batch, claim = start.batch + 1, secrets.token_hex(16)
     taken = claim_allowed(tx, row, batch, claim, limit, ceiling)
     ours = spark_tables(tx.tables)
     streams, batches = ours.streams, ours.batches
-    seen = moment(tx.store.clock is not None)
+    seen = tx.now
     if not taken:
         return start
     parts, keyed, oldest = cut(tx, row.id, batch, partitions)
     record = {"stream": row.id, "batch": batch, "claim": claim, "size": sum(jobs for _, _, jobs in parts), "keyed": keyed}
     record |= {"parts": json.dumps(parts), "oldest_at": oldest, "claimed_at": seen, "deliveries": 0}
     tx.connection.execute(insert(batches).values(record), tx.time())
-    tx.connection.execute(update(streams).where(streams.c.id == row.id).values(allocated=batch, seen_at=seen), tx.time())
+    by_key.change(tx, streams, {"id": row.id}, {"allocated": batch, "seen_at": seen})
     return Offset(batch, claim)
 
 
 def keep_alive(tx: Transaction, session: Session) -> None:
     """Record that the reader still runs, though nothing is due."""
-    streams = spark_tables(tx.tables).streams
-    mine = and_(streams.c.id == session.stream, streams.c.epoch == session.epoch)
-    tx.connection.execute(update(streams).where(mine).values(seen_at=moment(tx.store.clock is not None)), tx.time())
+    mine = {"id": session.stream, "epoch": session.epoch}
+    by_key.change(tx, spark_tables(tx.tables).streams, mine, {"seen_at": tx.now})
 
 
 def partition(tx: Transaction, session: Session, start: Offset, end: Offset, *, most: int | None = None) -> list[Part]:
@@ -112,7 +101,7 @@ def partition(tx: Transaction, session: Session, start: Offset, end: Offset, *, 
     row = held_by(tx, session)
     check(tx, row, start)
     check(tx, row, end)
-    found = tx.connection.execute(batches_between(tx.store, row.id, start.batch + 1, end.batch)).all()
+    found = batches_between(tx, row.id, start.batch + 1, end.batch)
     if len(found) != end.batch - start.batch:
         raise mismatch(row.name, f"batches {start.batch + 1} to {end.batch} are not all there")
     if any(batch.delivered_epoch < session.epoch for batch in found):
@@ -120,12 +109,11 @@ def partition(tx: Transaction, session: Session, start: Offset, end: Offset, *, 
         for batch in found:
             if batch.delivered_epoch < session.epoch:
                 dying = most is not None and batch.deliveries >= most and give_up(tx, row.name, batch)
-                mine = and_(batches.c.stream == row.id, batches.c.batch == batch.batch)
                 delivered: dict[str, Any] = {"delivered_epoch": session.epoch}
                 if not dying:
                     delivered["deliveries"] = batches.c.deliveries + 1
-                tx.connection.execute(update(batches).where(mine).values(delivered))
-        found = tx.connection.execute(batches_between(tx.store, row.id, start.batch + 1, end.batch)).all()
+                by_key.change(tx, batches, {"stream": row.id, "batch": batch.batch}, delivered)
+        found = batches_between(tx, row.id, start.batch + 1, end.batch)
     return [
         Part(batch.batch, low, high, jobs, batch.deliveries - 1) for batch in found for low, high, jobs in json.loads(batch.parts)
     ]

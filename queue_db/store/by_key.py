@@ -1,0 +1,69 @@
+"""One row, by its key: change, delete, lock or insert it.
+
+A key with a version is a fence, which the holder of a row has. Whoever takes the row over raises the version, and then the fence
+matches no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, Table, and_, insert, select, update
+from sqlalchemy import delete as delete_from
+from sqlalchemy.exc import IntegrityError
+
+from queue_db.dialects.transactions import savepoint
+from queue_db.model import Capability
+from queue_db.store.base import Transaction
+
+Key = Mapping[str, Any]
+"""Column → value."""
+
+
+class RowLockedError(Exception):
+    """Another transaction has locked the row."""
+
+
+def matches(table: Table, key: Key) -> ColumnElement[bool]:
+    """The condition that a row has this key."""
+    return and_(*(table.c[name] == value for name, value in key.items()))
+
+
+def change(tx: Transaction, table: Table, key: Key, values: Mapping[str, Any]) -> bool:
+    """Change the row; False: no row matches."""
+    return bool(tx.connection.execute(update(table).where(matches(table, key)).values(values), tx.time()).rowcount)
+
+
+def release(tx: Transaction, table: Table, key: Key, values: Mapping[str, Any]) -> bool:
+    """:func:`change`, and end the lease: anybody may take the row over at once."""
+    return change(tx, table, key, {"version": table.c.version + 1, **values, "until": 0})
+
+
+def delete(tx: Transaction, table: Table, key: Key) -> bool:
+    """Delete the row; False: no row matches."""
+    return bool(tx.connection.execute(delete_from(table).where(matches(table, key))).rowcount)
+
+
+def lock(tx: Transaction, table: Table, key: Key, *columns: str, wait: bool = True) -> Row[Any] | None:
+    """Lock the row until the transaction ends, and return these columns, or all; None: no row matches.
+
+    :param wait: for another transaction that has locked the row. Without SKIP LOCKED it waits in any case.
+    :raises RowLockedError: another transaction has locked the row, and ``wait`` is False.
+    """
+    query = select(*(table.c[name] for name in columns or table.c.keys())).where(matches(table, key))
+    skip = not wait and Capability.SKIP_LOCKED in tx.store.capabilities
+    row = tx.connection.execute(tx.dialect.lock_rows(query, skip=skip)).first()
+    if row is None and skip and tx.connection.execute(query).first() is not None:
+        raise RowLockedError
+    return row
+
+
+def insert_new(tx: Transaction, table: Table, values: Mapping[str, Any]) -> bool:
+    """Insert a row; False: there is one with its key. If another transaction is inserting that one, wait for its end."""
+    try:
+        with savepoint(tx.connection):
+            tx.connection.execute(insert(table).values(values), tx.time())
+    except IntegrityError:
+        return False
+    return True
