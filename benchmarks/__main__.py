@@ -86,7 +86,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _measure(url: str, asked: argparse.Namespace, pools: Pools, sheets: list[Sheet]) -> None:
-    with lab_at(url, repeat=asked.repeat, scale=asked.scale, workers=asked.workers, pools=pools, say=say, pgmq=asked.pgmq) as lab:
+    with lab_at(
+        url,
+        repeat=asked.repeat,
+        scale=asked.scale,
+        workers=asked.workers,
+        pools=pools,
+        say=say,
+        pgmq=asked.pgmq,
+        old=asked.old,
+    ) as lab:
         sheet = Sheet(lab.bench)
         sheets.append(sheet)
         for bar in asked.only:
@@ -150,6 +159,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--pgmq", type=sql_of("pgmq"), metavar="FILE", help="the SQL of pgmq, to take part (benchmarks spans --help)"
     )
+    parser.add_argument(
+        "--old",
+        type=_checkout,
+        metavar="FOLDER",
+        help="another checkout of this project, to take part in bars of claims with processes and migrations of its own",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file too")
     asked = parser.parse_args(arguments)
     if asked.json is not None and not asked.json.parent.is_dir():
@@ -159,6 +174,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     except ValueError as error:
         parser.error(str(error))
     return asked
+
+
+def _checkout(name: str) -> Path:
+    folder = Path(name).absolute()
+    if not (folder / "queue_db" / "__init__.py").is_file():
+        raise argparse.ArgumentTypeError(f"{name} is not a checkout of this project: it has no queue_db/__init__.py")
+    return folder
 
 
 def _positive(text: str) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.figures import Line, Side
@@ -33,6 +32,11 @@ class Rival:
     bound: float | None
     batch: int | None = None  #: if it differs from the product's
     peer: bool = False
+    beside: tuple[str, ...] = OURS  #: the product's rows that it is compared with
+
+
+#: The rows of another checkout, if one is given, each beside the same verbs.
+OLD = (Rival("old", None, peer=True, beside=("adaptive",)), Rival("old exchange", None, peer=True, beside=("exchange",)))
 
 
 def against(lab: Lab, batch: int, rivals: Sequence[Rival], *, without: tuple[str, ...] = ()) -> Iterator[Line]:
@@ -41,8 +45,8 @@ def against(lab: Lab, batch: int, rivals: Sequence[Rival], *, without: tuple[str
     found: dict[Rival, Contestant] = {}
     absent: list[Line] = []
     shared = ExitStack()
-    for rival in rivals:
-        peer = _peer(rival.name, rival.batch or batch, lab.pgmq) if rival.peer else None
+    for rival in (*rivals, *(OLD if lab.old else ())):
+        peer = _peer(lab, rival.name, rival.batch or batch) if rival.peer else None
         row = peer if rival.peer else _row(rival.name, batch)
         refused = f"{rival.name}: no such row in benchmarks.peers" if row is None else row.refused(lab.target)
         if row is None or refused is not None:
@@ -54,7 +58,7 @@ def against(lab: Lab, batch: int, rivals: Sequence[Rival], *, without: tuple[str
     with shared:
         sides = _run(lab, [*ours, *found.values()])
     for rival, row in found.items():
-        for own in ours:
+        for own in (own for own in ours if own.name in rival.beside):
             # Strategies are compared with the same calls, other queues with the fastest loop that has the same guarantees.
             bound = rival.bound if own.name == ("exchange" if rival.peer else "adaptive") else None
             yield Line(f"{title(own)} against {title(row)}", sides[title(own)], sides[title(row)], bound, without=without)
@@ -74,15 +78,16 @@ def _row(name: str, batch: int) -> Contestant:
     return replace(row, name=short_name(row)) if isinstance(row, Article) else row
 
 
-def _peer(name: str, batch: int, pgmq: Path | None) -> Peer | None:
+def _peer(lab: Lab, name: str, batch: int) -> Peer | None:
     try:
+        from benchmarks.checkout import Checkout
         from benchmarks.peers import CONTESTANTS
         from benchmarks.peers.pgmq import PgmqPeer
     except ImportError:
         return None
-    if name == PgmqPeer.name:
-        return PgmqPeer(batch=batch, file=pgmq)
-    return next((row for row in CONTESTANTS if row.name == name and row.batch == batch), None)
+    rows = [*CONTESTANTS, PgmqPeer(batch=batch, file=lab.pgmq)]
+    rows += [Checkout(name=old.name, batch=batch, folder=lab.old, one_verb="exchange" in old.beside) for old in OLD]
+    return next((row for row in rows if row.name == name and row.batch == batch), None)
 
 
 def single(lab: Lab) -> Iterator[Line]:

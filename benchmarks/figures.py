@@ -57,6 +57,11 @@ class Side:
         )
 
     @property
+    def per_server_second(self) -> float | None:
+        """Jobs for each second of the server's processor time: clients can be added, the server is shared by all."""
+        return 1e6 / self.server_cpu if self.server_cpu else None
+
+    @property
     def spread(self) -> Spread | None:
         """Median, min and max; None if no repeat finished."""
         return Spread.of(self.values)
@@ -154,5 +159,6 @@ def _side_record(side: Side | None) -> dict[str, Any] | None:
         "finished": side.finished,
         "client_cpu_us_per_job": side.client_cpu,
         "server_cpu_us_per_job": side.server_cpu,
+        "jobs_per_s_of_server_cpu": side.per_server_second,
         "skip_locked": side.skip_locked,
     }

@@ -47,6 +47,8 @@ class Lab:
     say: Callable[[str], None] = say_nothing
     #: The SQL of pgmq.
     pgmq: Path | None = None
+    #: Another checkout of this project, to take part.
+    old: Path | None = None
 
     @property
     def repeat(self) -> int:
@@ -140,13 +142,14 @@ def lab_at(
     limit: float = LIMIT,
     say: Callable[[str], None] = say_nothing,
     pgmq: Path | None = None,
+    old: Path | None = None,
 ) -> Iterator[Lab]:
     """Yield a lab in a new schema of this database; the schema is dropped afterwards, also after an error."""
     plan = Plan(jobs=max(1, int(JOBS * scale)), workers=workers, repeat=repeat, limit=limit)
     with ExitStack() as stack:
         with _signals_blocked():
             target, bench = stack.enter_context(scratch_target(url, plan))
-        yield Lab(target, bench, plan, scale, pools, say, pgmq)
+        yield Lab(target, bench, plan, scale, pools, say, pgmq, old)
 
 
 @contextmanager

@@ -87,6 +87,8 @@ def _side(side: Side | None) -> Text:
     spent = [f"{name} {used:,.0f}" for name, used in (("client", side.client_cpu), ("server", side.server_cpu)) if used is not None]
     if spent:
         parts.append(f"CPU µs/job: {', '.join(spent)}")
+    if side.per_server_second is not None:
+        parts.append(f"{side.per_server_second:,.0f} jobs/s of server CPU")
     if side.skip_locked is not None:
         parts.append("with SKIP LOCKED" if side.skip_locked else "from windows")
     return Text("\n".join(parts))

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -111,3 +111,23 @@ def interrupted(verb: Callable[[], object], place: Place, error: type[BaseExcept
     except BaseException:  # noqa: BLE001 - also what the library made of it
         return True
     return False
+
+
+def called_within(verb: Callable[[], object], handler: Callable[[], object]) -> Iterator[tuple[Place, Callable[[], None]]]:
+    """Each place that ``verb`` passes the first time, and a call of ``verb`` with ``handler`` called there, as a signal handler."""
+    passed: list[Place] = []
+    with _traced(passed.append):
+        verb()
+    for place in passed:
+        if place.time == 0:
+            yield place, partial(_calling, verb, place, handler)
+
+
+def _calling(verb: Callable[[], object], place: Place, handler: Callable[[], object]) -> None:
+    def note(passed: Place) -> None:
+        if passed == place:
+            sys.settrace(None)
+            handler()
+
+    with _traced(note):
+        verb()

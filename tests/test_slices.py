@@ -95,6 +95,16 @@ def test_a_companion_of_a_companion_is_found_too() -> None:
     assert type(SparkDialect.of(Cousin())) is CousinForSpark
 
 
+def test_a_subclass_of_a_companion_without_names_of_its_own_replaces_nothing() -> None:
+    ours = type(SparkDialect.of(dialect_for("postgresql")))
+
+    class Helper(ours):  # type: ignore[misc, valid-type]
+        pass
+
+    assert Helper.names == ours.names
+    assert type(SparkDialect.of(dialect_for("postgresql"))) is ours
+
+
 def test_a_dialect_without_a_companion_has_that_of_its_base_or_the_default() -> None:
     class Cousin(PostgreSQL):
         pass

@@ -33,7 +33,7 @@ class KeyedCache(Generic[_T]):
 
     def after_fork(self) -> None:
         """Another thread of the parent may have had the lock."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def __len__(self) -> int:
         """Number of objects, with those that somebody has."""

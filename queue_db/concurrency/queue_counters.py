@@ -28,7 +28,7 @@ class QueueCounters:
 
     def after_fork(self) -> None:
         """Begin with none: the parent writes its own."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._counts: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
 
     def add(self, queue: str, **counts: int) -> None:

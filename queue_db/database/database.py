@@ -300,11 +300,11 @@ class Database:
             wait_jitter=_FIRST_WAIT,
         ):
             with attempt:
+                if self.closed:
+                    self.check_open()
                 counters = self.counters
                 with self.counting:
                     counters.retried += 1
-                if self.closed:
-                    self.check_open()
                 return once(how, work, arguments, store)
         raise AssertionError("unreachable")  # pragma: no cover
 

@@ -25,7 +25,8 @@ class Companion:
     @classmethod
     def of(cls, dialect: Dialect) -> Self:
         """The one for this dialect or for the one that it is a subclass of; otherwise this class."""
-        known = {name: kind for kind in _below(cls) for name in kind.names}
+        # A subclass without names of its own stands for no dialect.
+        known = {name: kind for kind in _below(cls) for name in vars(kind).get("names", ())}
         named = (name for base in type(dialect).__mro__ for name in vars(base).get("names", ()))
         return next((known[name] for name in named if name in known), cls)(dialect)
 

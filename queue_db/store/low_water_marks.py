@@ -48,7 +48,8 @@ class LowWaterMarks:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
+        # Reentrant, as all locks that a verb takes: a signal handler may call one within another.
+        self._lock = threading.RLock()
         # 0 is the default priority: most queues have no other.
         self._floors: dict[int, int] = {0: BEGINNING}
         self._seen_at: dict[int, float] = {0: clock()}
@@ -71,7 +72,7 @@ class LowWaterMarks:
     def raised(self) -> bool:
         """Whether the next claim would start above the beginning."""
         with self._lock:
-            return any(floor != BEGINNING for floor in self._floors.values())
+            return any(floor != BEGINNING for floor in list(self._floors.values()))
 
     def rescan_due(self) -> bool:
         """Whether a claim should start from the beginning now."""
@@ -131,6 +132,7 @@ class LowWaterMarks:
         """Drop priorities without a job for :data:`REMEMBERED` seconds; the last stays, or claims would read one range over all."""
         last = max(self._seen_at, key=self._seen_at.__getitem__)
         long_ago = self._rescanned_at - REMEMBERED
-        for priority in [known for known, seen_at in self._seen_at.items() if seen_at < long_ago and known != last]:
-            del self._floors[priority], self._seen_at[priority]
+        for priority in [known for known, seen_at in list(self._seen_at.items()) if seen_at < long_ago and known != last]:
+            self._floors.pop(priority, None)
+            self._seen_at.pop(priority, None)
             self._ranges = None

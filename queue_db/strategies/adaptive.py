@@ -114,7 +114,7 @@ class Adaptive:
 
     def after_fork(self) -> None:
         """Another thread of the parent may have had the lock."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def window(self, queue: str) -> int:
         """The window in use for ``queue``, in batches."""

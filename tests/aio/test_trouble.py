@@ -16,7 +16,7 @@ from queue_db.concurrency.greenlets import run
 from queue_db.feeds.store import cursors
 from tests.aio.loop import for_asyncio
 from tests.faults.once import Once
-from tests.faults.test_contention import Rival
+from tests.faults.test_contention import Gate, Rival
 from tests.servers.proxy import Proxy
 
 SERVERS = pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")
@@ -42,7 +42,9 @@ def far(async_url: str, url: str, proxy: Proxy, name: str) -> Callable[[], Any]:
 
 
 @SERVERS
-async def test_a_deadlock_in_our_transaction_is_run_again_and_counted(kind: str, fresh_url: str, name: str) -> None:
+async def test_a_deadlock_in_our_transaction_is_run_again_and_counted(
+    kind: str, fresh_url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with QueueDB(fresh_url) as db:
         db.migrate()
         async with AsyncQueueDB(for_asyncio(fresh_url)) as adb:
@@ -55,8 +57,15 @@ async def test_a_deadlock_in_our_transaction_is_run_again_and_counted(kind: str,
                     await connection.execute(text("SET lock_timeout = 0"))
             rival = Rival(db, kind, jobs)
             rival.take_last()
+            gate = Gate(adb._db, monkeypatch)
+
+            def close_once() -> None:
+                rival.close_the_circle()
+                gate.let_one_in()  # the loop waits at the gate
+
+            gate.let_one_in()
             verdicts = asyncio.create_task(queue.complete_many(jobs))
-            await asyncio.to_thread(rival.close_the_circle)
+            await asyncio.to_thread(close_once)
             assert await verdicts == [Verdict.APPLIED] * 3
             assert (adb.counters.retried, adb.counters.deadlocks) == (1, 1)
             rival.close()

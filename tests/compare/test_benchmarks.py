@@ -19,6 +19,7 @@ from sqlalchemy import make_url
 
 from benchmarks import __main__ as program
 from benchmarks.bars import BARS, bars
+from benchmarks.checkout import Checkout, CheckoutError
 from benchmarks.claims import Rival, against
 from benchmarks.depth import bloat, depth
 from benchmarks.enqueue import enqueue, threads
@@ -81,6 +82,59 @@ def test_our_strategies_take_turns_with_rivals_and_one_that_cannot_run_is_report
     assert_sound(lines, 3)
     assert [line.bound for line in lines] == [0.95, None, None]
     assert (absent.missing, absent.bound, absent.met) == ("unknown: no such row in benchmarks.peers", 4.0, None)
+
+
+#: Run at the start of a process whose ``PYTHONPATH`` has it: every second claim returns its jobs twice, and a deadlock is counted.
+TAMPERED = """
+import itertools
+from queue_db import Queue
+genuine, calls = Queue.claim, itertools.count()
+def claim(self, *arguments):
+    jobs = genuine(self, *arguments)
+    if self.name == "race" and jobs and next(calls) % 2 == 0:
+        self.core.database.counters.deadlocks += 1
+        self.core.database.counters.candidates += 3
+        return [*jobs, *jobs]
+    return jobs
+Queue.claim = claim
+"""
+
+
+def checkout_at(folder: Path) -> Path:
+    """A checkout with the code of this one."""
+    for name in ("queue_db", "migrations"):
+        (folder / name).symlink_to(Path(__file__).parents[2] / name)
+    return folder
+
+
+@measures
+def test_another_checkout_takes_turns_with_the_same_verbs_of_this_one(lab: Lab, tmp_path: Path):
+    lab.old = checkout_at(tmp_path)
+    lines = list(against(lab, 5, []))
+    assert_sound(lines, 2)
+    assert [line.what for line in lines] == ["adaptive ×5 against old ×5", "exchange ×5 against old exchange ×5"]
+
+
+@measures
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+def test_errors_misses_and_repeated_jobs_of_another_checkout_are_counted(lab: Lab, tmp_path: Path):
+    folder = checkout_at(tmp_path)
+    (folder / "sitecustomize.py").write_text(TAMPERED)
+    (side,) = lab.turns([(Checkout(folder=folder), 40)])
+    assert side.finished
+    assert side.duplicates == side.errors["deadlock"] >= 10
+    assert side.misses is not None
+    assert side.misses >= 1 - 40 / (40 + 3 * side.duplicates)
+    assert side.client_cpu
+
+
+@measures
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+def test_a_checkout_that_cannot_run_says_why(lab: Lab, tmp_path: Path):
+    folder = checkout_at(tmp_path)
+    (folder / "sitecustomize.py").write_text("import queue_db\ndel queue_db.Optimistic")
+    with pytest.raises(CheckoutError, match="old: ImportError: cannot import name 'Optimistic'"):
+        lab.turns([(Checkout(folder=folder), 4)])
 
 
 @measures
@@ -233,6 +287,7 @@ def test_the_program_prints_a_table_and_writes_json(tmp_path: Path, capsys: pyte
         (["--pgmq", "binary.sql"], "--pgmq: cannot read binary.sql: it is not text"),
         (["--pgmq", "other.sql"], "--pgmq: other.sql is not the SQL of pgmq"),
         (["spans", "--pgque", "other.sql"], "--pgque: other.sql is not the SQL of pgque"),
+        (["--old", "."], "--old: . is not a checkout of this project"),
         (["--json", "nowhere/out.json"], "--json nowhere/out.json: there is no folder nowhere"),
     ],
 )
