@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 
 from queue_db.core import Core
-from queue_db.database.database import Run
+from queue_db.database.transaction import Run
 from queue_db.model import Capability
 from queue_db.store import upcoming as store_upcoming
 

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from queue_db import DuplicateJobError, Queue, QueueDB, StorageError, TransientStorageError, Verdict
-from queue_db.database.database import Run
+from queue_db.database.transaction import OwnTransaction, Run
 from queue_db.feeds.notifications import notifications_of
 from queue_db.spark.streams.deaths import Buried, run_batch
 from queue_db.store import Transaction, settle
@@ -247,17 +247,14 @@ def unanswered(db: QueueDB, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Non
     """When it is called, the next transaction is committed, and the answer to that is lost."""
     waiting: list[Exception] = []
 
-    def broken(run: Callable[..., Any]) -> Callable[..., Any]:
-        def run_once(*given: Any, **how: Any) -> Any:
-            answer = run(*given, **how)
-            if waiting:
-                raise waiting.pop()
-            return answer
+    leave = OwnTransaction.leave
 
-        return run_once
+    def broken(tx: OwnTransaction) -> None:
+        leave(tx)
+        if waiting and tx._database is db.database:
+            raise waiting.pop()
 
-    for run in ("_on_demand", "_within"):
-        monkeypatch.setattr(db.database, run, broken(getattr(db.database, run)))
+    monkeypatch.setattr(OwnTransaction, "leave", broken)
     return lambda: waiting.append(TransientStorageError("the reply is lost", outcome_unknown=True))
 
 

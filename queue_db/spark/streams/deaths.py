@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Row
 
 from queue_db.core import Core, name_of
-from queue_db.database.database import Run
+from queue_db.database.transaction import Run
 from queue_db.model import DeathReason
 from queue_db.notifications.deaths import Death, UnleasedJob
 from queue_db.store import Transaction

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from queue_db import QueueDB, State
-from queue_db.database.database import Run
+from queue_db.database.transaction import Run
 from queue_db.spark.streams import store as streams
 from queue_db.spark.streams.deaths import Buried, run_batch
 from queue_db.spark.streams.store import Offset
