@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks.busy import fib_of_25
 from benchmarks.draining import peak_memory
 from queue_db import QueueDB
+from queue_db.database.transaction import OwnTransaction
 from queue_db.worker import Worker
 from queue_db.worker.events import EventType, JobEvent
 
@@ -56,13 +57,13 @@ def run(
 
             worker.on(started)
         sent = [0]
-        commit = db.database.commit
+        enter = OwnTransaction.__enter__
 
-        def counted(*arguments: Any, **options: Any) -> Any:
+        def counted(tx: OwnTransaction) -> OwnTransaction:
             sent[0] += 1
-            return commit(*arguments, **options)
+            return enter(tx)
 
-        db.database.commit = counted  # type: ignore[method-assign]
+        OwnTransaction.__enter__ = counted  # type: ignore[method-assign]
 
         def mark() -> None:
             idle["since"], idle["cpu_then"], idle["sent_then"] = time.monotonic(), time.process_time(), sent[0]

@@ -7,7 +7,7 @@ import secrets
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakSet
 
@@ -20,7 +20,8 @@ from queue_db.codecs import Codec, Schema
 from queue_db.concurrency.keyed_cache import KeyedCache
 from queue_db.concurrency.queue_counters import QueueCounters
 from queue_db.database import migrate
-from queue_db.database.database import Database, Run
+from queue_db.database.database import Database
+from queue_db.database.transaction import OwnTransaction, Run
 from queue_db.errors import ConfigurationError, PermanentStorageError, StorageError
 from queue_db.notifications.deaths import Death, Deaths
 from queue_db.notifications.loop import LoopListening
@@ -197,12 +198,23 @@ class Core:
         """:meth:`run` for who takes an error of the transaction otherwise than one of what follows, or has something to do between
         them: the caller calls :meth:`Transaction.follow`, last.
         """
-        if not self._schema_fits or self.database.closed:
-            self.ready()
         if not how.name:
             how = how._replace(name=name_of(function))
-        work: Callable[..., _T] = partial(function, **kwargs) if kwargs else function
-        return self.database.commit(how, work, args, self.store)
+        tx = self.transaction(how)
+        try:
+            while not tx.committed:
+                with tx:
+                    answer = function(tx, *args, **kwargs)
+        finally:
+            if not tx.committed:
+                tx.give_back()
+        return answer, tx
+
+    def transaction(self, how: Run) -> OwnTransaction:
+        """A transaction of our own, for a ``with`` block, which names ``how``."""
+        if not self._schema_fits or self.database.closed:
+            self.ready()
+        return OwnTransaction(self.database, self.store, how)
 
     def run_reporting_deaths(
         self, how: Run, function: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.core import Core
-from queue_db.database.database import ATTEMPTS
+from queue_db.database.transaction import ATTEMPTS
 from queue_db.errors import ArgumentError, LeaseLostError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import (
@@ -316,7 +316,8 @@ class Queue:
         micros = arguments.seconds("lease", lease, zero=False)
         if worker is not None:
             arguments.name("worker", worker, WORKER_LENGTH)
-        return self._leased(self._claims.claim(limit, micros, delete=delete, worker=worker), worker)
+        claims = self._claims
+        return self._leased(claims.claim(claims.call(limit, micros, delete=delete, worker=worker)), worker)
 
     def handle(self, job_id: int, version: int, token: str) -> LeasedJob:
         """The object of a claim, made anew: for settling where the object that :meth:`claim` returned is not at hand.
@@ -343,7 +344,8 @@ class Queue:
         first 16 priorities of all these queues in the order of ``due``. ``db.next_due`` finds them.
         """
         micros = arguments.seconds("lease", lease, zero=False)
-        return self._leased(self._claims.claim(limit, micros, delete=delete, unless_due=_queues("due", due)))
+        claims = self._claims
+        return self._leased(claims.claim(claims.call(limit, micros, delete=delete, unless_due=_queues("due", due))))
 
     def exchange(
         self, jobs: Sequence[LeasedJob], limit: int = 1, lease: float = 60.0, *, unless_due: Iterable[str] = ()
@@ -375,7 +377,7 @@ class Queue:
         change = FencedChange(self.core, self, self._complete, jobs)
         if not change.jobs:
             return [], self.claim_unless(others, limit, lease)
-        verdicts, won = self._claims.exchange(change.settle_in, limit, micros, unless_due=others)
+        verdicts, won = self._claims.exchange(change, self._claims.call(limit, micros, unless_due=others))
         return verdicts, self._leased(won)
 
     def pop(self, limit: int = 1) -> list[Job]:
@@ -384,7 +386,7 @@ class Queue:
         A crash after this call loses them: use it for work that may rather be skipped than done twice. One commit per batch
         instead of two.
         """
-        won = self._claims.claim(limit, _POP_LEASE, delete=True)
+        won = self._claims.claim(self._claims.call(limit, _POP_LEASE, delete=True))
         return popped([row for rows, _ in won for row in rows], self.core.codec, queue=self.name, worker=self.core.worker)
 
     def _leased(self, won: Iterable[Won], worker: str | None = None) -> list[LeasedJob]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Hashable
 from typing import Any, ClassVar
 
-import stamina
 from sqlalchemy import URL, Engine
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.util import await_, greenlet_spawn
@@ -29,15 +27,6 @@ class AsyncDatabase(Database):
 
     def _engine(self, url: URL, **options: Any) -> Engine:
         return create_async_engine(url, **options).sync_engine
-
-    def _tries(self, **options: Any) -> Iterator[AbstractContextManager[object]]:
-        attempts = aiter(stamina.retry_context(**options))
-        while True:
-            try:
-                attempt = await_(anext(attempts))
-            except StopAsyncIteration:
-                return
-            yield attempt
 
     def _keeps(self, pool_size: int) -> int:
         return 0  # tasks that wait for a connection wait for the engine's pool, so each must go back there

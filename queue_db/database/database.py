@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-import random
 import socket
 import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-import stamina
 from sqlalchemy import URL, Connection, Engine, create_engine
 from sqlalchemy.exc import ArgumentError as SQLAlchemyArgumentError
 from sqlalchemy.exc import (
@@ -36,9 +32,9 @@ from queue_db.concurrency.batching import Callers, Threads
 from queue_db.concurrency.forks import reset_after_fork
 from queue_db.database.connections import Connections
 from queue_db.database.masking import mask, masked, secrets_in
+from queue_db.database.transaction import ATTEMPTS, OwnTransaction, Run
 from queue_db.database.urls import parse_url, wrong_sort
 from queue_db.dialects import Dialect, Listener, LoopListener, dialect_for, transactions
-from queue_db.dialects.transactions import PooledConnection
 from queue_db.errors import (
     ConfigurationError,
     PermanentStorageError,
@@ -48,7 +44,7 @@ from queue_db.errors import (
     UnsupportedError,
 )
 from queue_db.model import Capability, Counters, Fault
-from queue_db.store import Store, Transaction
+from queue_db.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,18 +52,6 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 _T = TypeVar("_T")
-
-#: Most runs of one transaction while the database asks to try again, and for how long (seconds). The waits add up to three
-#: seconds: enough for a server to restart after a crash.
-ATTEMPTS = 10
-RETRY_SECONDS = 30.0
-
-# Seconds: waits are random between the two, doubling.
-_FIRST_WAIT = 0.01
-_LONGEST_WAIT = 1.0
-
-# stamina logs every retry; without a handler Python would print that on stderr.
-logging.getLogger("stamina").addHandler(logging.NullHandler())
 
 #: The counter of each kind of error.
 COUNTED = {
@@ -100,19 +84,6 @@ _OLD_SNAPSHOT = (
     "another transaction has changed the row since this one first read: roll back and run the transaction again. At READ COMMITTED "
     "the database does not refuse it"
 )
-
-
-class Run(NamedTuple):
-    """How a function runs in a transaction: see :meth:`Database.run`.
-
-    :param name: its name in errors; for :class:`~queue_db.core.Core` empty: the function's own.
-    """
-
-    name: str = ""
-    write: bool = True
-    attempts: int = ATTEMPTS
-    direct: bool = False
-    repeatable: bool = False
 
 
 class Database:
@@ -214,10 +185,6 @@ class Database:
         """Sleep. Every wait for anything but the database goes through here."""
         time.sleep(seconds)
 
-    def _tries(self, **options: Any) -> Iterator[AbstractContextManager[object]]:
-        """The attempts of stamina, with its pauses between them."""
-        return iter(stamina.retry_context(**options))
-
     def _keeps(self, pool_size: int) -> int:
         # Other pools give a thread its own connection; and a caller's engine may count those that are out.
         return pool_size if self.made_here and isinstance(self.engine.pool, QueuePool) else 0
@@ -263,130 +230,32 @@ class Database:
         direct: bool = False,
         repeatable: bool = False,
     ) -> _T:
-        """Run ``work(connection, *arguments)`` in a transaction of its own and commit; retry it while the database asks for that.
+        """Run ``work(connection, *arguments)`` in a transaction of its own and commit; see :class:`Run`.
 
-        An error during COMMIT is not retried: its outcome is unknown (``outcome_unknown``).
-
-        :param write: it changes rows.
-        :param attempts: how often it runs at most while the database asks to try again.
         :param store: ``work`` gets a :class:`Transaction` on these tables in place of the connection; what follows it is done here.
-        :param direct: ``work`` is one statement, or begins its transaction itself (``tx.begin``): no BEGIN and COMMIT around
-            it where connections do without. Its outcome is unknown too if the connection breaks.
-        :param repeatable: running it twice does no harm, so an unknown outcome is retried too.
         :raises StorageError: the database refuses, or still asks to try again after the last attempt.
         """
-        answer, tx = self.commit(Run(name, write, attempts, direct, repeatable), work, arguments, store)
-        if store is not None:
-            tx.follow()
+        tx = OwnTransaction(self, store, Run(name, write, attempts, direct, repeatable))
+        try:
+            while not tx.committed:
+                with tx:
+                    answer = work(tx.connection if store is None else tx, *arguments)
+        finally:
+            tx.give_back()
+        tx.follow()
         return answer
 
-    def commit(self, how: Run, work: Callable[..., _T], arguments: tuple[Any, ...], store: Store | None) -> tuple[_T, Transaction]:
-        """:meth:`run` without what follows: the caller does that, by :meth:`Transaction.follow`."""
-        if self.closed:
-            self.check_open()
-        once = self._on_demand if self.autocommits else self._within
+    @contextmanager
+    def begin(self, name: str = "begin", *, write: bool = True) -> Iterator[Connection]:
+        """A connection in a transaction: committed at the end of the block, rolled back when it raises."""
+        tx = OwnTransaction(self, None, Run(name, write, attempts=1))
         try:
-            return once(how, work, arguments, store)
-        except TransientStorageError as error:
-            if how.attempts <= 1 or not self._runs_again(how.repeatable, error):
-                raise
-        self.pause(random.uniform(0.0, _FIRST_WAIT))
-        for attempt in self._tries(
-            on=partial(self._runs_again, how.repeatable),
-            attempts=how.attempts - 1,
-            timeout=RETRY_SECONDS,
-            wait_initial=_FIRST_WAIT,
-            wait_max=_LONGEST_WAIT,
-            wait_jitter=_FIRST_WAIT,
-        ):
-            with attempt:
-                if self.closed:
-                    self.check_open()
-                counters = self.counters
-                with self.counting:
-                    counters.retried += 1
-                return once(how, work, arguments, store)
-        raise AssertionError("unreachable")  # pragma: no cover
-
-    def _runs_again(self, repeatable: bool, error: Exception) -> bool:
-        if not isinstance(error, TransientStorageError) or error.sqlstate in self.dialect.expired:
-            return False
-        return repeatable or not error.outcome_unknown
-
-    def _on_demand(self, how: Run, work: Callable[..., _T], arguments: tuple[Any, ...], store: Store | None) -> tuple[_T, Any]:
-        """Run ``work`` where each statement commits by itself until a transaction begins: then errors may come without a COMMIT."""
-        pooled: PooledConnection | None = None
-        tx: Transaction | None = None
-        in_doubt = True
-        try:
-            try:
-                pooled = self.connections.take()
-            except (RuntimeError, OSError) as error:
-                raise _unreachable(error, how.name) from error
-            with self.dialect.on_demand(pooled, write=how.write) as transaction:
-                try:
-                    if not how.direct:
-                        transaction.begin()
-                    if store is not None:
-                        tx = Transaction(pooled.connection, store, on_demand=transaction)
-                    answer = work(tx or pooled.connection, *arguments)
-                    if transaction.begun:
-                        self._commit(transaction.commit, how.name, write=how.write)
-                except DBAPIError as error:
-                    if how.write and error.connection_invalidated and not transaction.asked:
-                        raise self._in_doubt(error, how.name, "the statement") from error
-                    raise
-                finally:
-                    if how.direct:
-                        counters = self.counters
-                        with self.counting:
-                            counters.statements += transaction.sent
-            in_doubt = False
-        except BaseException as error:
-            # Anything else that is raised here is in doubt, whatever its class: an interrupt may be of any.
-            in_doubt = not isinstance(error, QueueDBError | SQLAlchemyError)
-            self._failed(pooled, tx, error, how.name)
-            raise
+            with tx:
+                yield tx.connection
         finally:
-            if pooled is not None:
-                self.connections.put_back(pooled, in_doubt=in_doubt)
-        return answer, tx
+            tx.give_back()
 
-    def _within(self, how: Run, work: Callable[..., _T], arguments: tuple[Any, ...], store: Store | None) -> tuple[_T, Any]:
-        """Run ``work`` in a transaction of SQLAlchemy's, which has begun; ``direct`` means nothing here."""
-        pooled: PooledConnection | None = None
-        tx: Transaction | None = None
-        in_doubt = True
-        try:
-            pooled = self._connected(how.name)
-            connection = pooled.connection
-            with connection.begin() as transaction:
-                if how.write:
-                    self.dialect.begin_changes(connection)
-                if store is not None:
-                    tx = Transaction(connection, store)
-                answer = work(tx or connection, *arguments)
-                self._commit(transaction.commit, how.name, write=how.write)
-            in_doubt = False
-        except BaseException as error:
-            in_doubt = not isinstance(error, QueueDBError | SQLAlchemyError)
-            self._failed(pooled, tx, error, how.name)
-            raise
-        finally:
-            if pooled is not None:
-                self.connections.put_back(pooled, in_doubt=in_doubt)
-        return answer, tx
-
-    def _failed(self, pooled: PooledConnection | None, tx: Transaction | None, error: BaseException, name: str) -> None:
-        """Raise the library's exception for one of SQLAlchemy's; return for others."""
-        if tx is not None:
-            tx.rolled_back()
-        if isinstance(error, SQLAlchemyError):
-            if pooled is not None:
-                self._drop_if_read_only(pooled.connection, error)
-            raise self._translated(error, name) from error
-
-    def _drop_if_read_only(self, connection: Connection, error: BaseException) -> None:
+    def drop_if_read_only(self, connection: Connection, error: BaseException) -> None:
         """Close all connections if their server takes no writes: after a failover the address may lead to another one."""
         cause = error.__cause__ if isinstance(error, StorageError) else error
         if isinstance(cause, SQLAlchemyError) and self.dialect.leads_astray(cause) and not connection.invalidated:
@@ -400,65 +269,6 @@ class Database:
         """
         if self.closed:
             raise ConfigurationError(f"this QueueDB is closed ({self.url}): use it inside its with block, or open another")
-
-    def _connected(self, name: str) -> PooledConnection:
-        try:
-            return self.connections.take()
-        except (RuntimeError, OSError) as error:
-            raise _unreachable(error, name) from error
-
-    @contextmanager
-    def begin(self, name: str = "begin", *, write: bool = True) -> Iterator[Connection]:
-        """A connection in a transaction: committed at the end of the block, rolled back when it raises."""
-        self.check_open()
-        with self._errors(name):
-            pooled = self._connected(name)
-            connection, in_doubt = pooled.connection, True
-            try:
-                with self._transaction(pooled, name, write=write):
-                    yield connection
-                in_doubt = False
-            except BaseException as error:
-                in_doubt = transactions.interrupted(connection, error)
-                if isinstance(error, SQLAlchemyError | StorageError):
-                    self._drop_if_read_only(connection, error)
-                raise
-            finally:
-                self.connections.put_back(pooled, in_doubt=in_doubt)
-
-    @contextmanager
-    def _transaction(self, pooled: PooledConnection, name: str, *, write: bool) -> Iterator[None]:
-        if self.autocommits:
-            with self.dialect.on_demand(pooled, write=write) as own:
-                own.begin()
-                yield
-                self._commit(own.commit, name, write=write)
-            return
-        with pooled.connection.begin() as transaction:
-            if write:
-                self.dialect.begin_changes(pooled.connection)
-            yield
-            self._commit(transaction.commit, name, write=write)
-
-    def _commit(self, commit: Callable[[], None], name: str, *, write: bool) -> None:
-        try:
-            commit()
-        except DBAPIError as error:
-            # What has been read has been read: it can be read again.
-            if error.connection_invalidated and write:
-                raise self._in_doubt(error, name, "COMMIT") from error
-            raise
-
-    def _in_doubt(self, error: DBAPIError, name: str, during: str) -> TransientStorageError:
-        problem = self._translated(error, name)
-        return TransientStorageError(
-            f"{problem}: the connection broke during {during}, so it is unknown whether it took effect; "
-            'a unique_key with on_duplicate="skip" makes an enqueue safe to repeat',
-            sqlstate=problem.sqlstate,
-            statement_name=name,
-            outcome_unknown=True,
-            server_away=True,
-        )
 
     def listen(self, channel: str) -> Listener | None:
         """A connection of its own that receives notifications on ``channel``; None if the database has none."""
@@ -520,9 +330,9 @@ class Database:
         except QueueDBError:
             raise
         except SQLAlchemyError as error:
-            raise self._translated(error, name, remedies) from error
+            raise self.translated(error, name, remedies) from error
 
-    def _translated(
+    def translated(
         self, error: SQLAlchemyError, name: str, remedies: Mapping[type[SQLAlchemyError], str] = _REMEDIES
     ) -> StorageError:
         """Our exception for SQLAlchemy's; counts it."""
@@ -544,15 +354,6 @@ class Database:
         self.closed = True
         self.connections.close()
         self._dispose(self.engine)
-
-
-def _unreachable(error: Exception, name: str) -> TransientStorageError:
-    """The exception for one that came when a connection was opened.
-
-    The first connection worked, so the driver is complete: a restarted server may demand the full password exchange over TLS once.
-    Or no server answers, and the driver raises the system's error.
-    """
-    return TransientStorageError(f"{name}: {error}", statement_name=name, server_away=True)
 
 
 def _running(error: BaseException) -> str | None:

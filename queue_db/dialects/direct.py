@@ -31,7 +31,7 @@ _FORGOTTEN = 30.0
 
 _ASKED_AT = "queue_db.asked_at"
 
-#: Where a connection's info has the transaction of the library. Without it the last one was seen to its end.
+#: Where a connection's info has a weak reference to the transaction of the library. Without it the last one was seen to its end.
 TRANSACTION = "queue_db.transaction"
 
 # Characters that are sent at a time; psycopg2's own 8192 keep it busy.
@@ -161,9 +161,9 @@ def failed(connection: Connection, text: str, cursor: Any, error: BaseException)
         if isinstance(cursor, sqlite3.Cursor):
             # In the middle of its rows a statement holds the file's lock, also in no transaction, as long as the traceback has it.
             cursor.close()
-        transaction = connection.info.get(TRANSACTION)
-        if transaction is not None:
-            transaction.interrupted = True
+        mark = connection.info.get(TRANSACTION)
+        if mark is not None:
+            mark().interrupted = True
         elif not isinstance(error, Exception):  # a caller's connection: as SQLAlchemy does
             connection.invalidate()
         return

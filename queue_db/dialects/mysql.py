@@ -235,7 +235,7 @@ class MySQL(MySQLDiagnosis, Dialect):
         in_order = itemgetter(*map(new(columns).index, one.order))
         statement = f"{into} VALUES {', '.join([values] * len(rows))} RETURNING {returning}"
         arguments = tuple(chain.from_iterable(map(in_order, rows)))
-        return [job_id for (job_id,) in tx.rows(statement, arguments)]
+        return [job_id for (job_id,) in tx.fetch(statement, arguments)]
 
     def _insert_and_read(self, tx: Sender, jobs: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]) -> list[int]:
         """Insert ``rows`` in one statement, and read where their ids end.

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Engine, event
 
 from queue_db.dialects import greeting
-from queue_db.dialects.transactions import OnDemand, PooledConnection
 from queue_db.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from queue_db.dialects.seam import ClaimSeam
 
 #: A setting without meaning to the server: where a session lacks it, the options did not arrive.
 MARK = "queue_db.session"
@@ -47,25 +49,14 @@ def settings_in(options: str) -> dict[str, str]:
     return found
 
 
-class Whole(OnDemand):
-    """A transaction that begins at once."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> Self:
-        super().__enter__()
-        self.begin()
-        return self
-
-
 class Pooling:
-    """Detects at the first connection whether an engine connects through such a pooler."""
+    """Detects at the first connection whether an engine connects through such a pooler, and tells the dialect."""
 
-    def __init__(self) -> None:
+    def __init__(self, dialect: ClaimSeam) -> None:
+        self._dialect = dialect
         #: Whether it does; None: not known yet.
         self.found: bool | None = None
         self._options = ""
-        self._begins: tuple[str, tuple[str, ...]] = (_BEGINS, ())
 
     def watch(self, engine: Engine) -> None:
         """Check new connections of the engine."""
@@ -100,12 +91,8 @@ class Pooling:
         given = settings_in(self._options)
         own = "".join(f"; SET LOCAL {name} = {value}" for name, value in _SETTINGS.items() if name not in given)
         theirs = f"; SELECT {', '.join(['set_config(%s, %s, true)'] * len(given))}" if given else ""
-        self._begins = _BEGINS + theirs + own, tuple(part for setting in given.items() for part in setting)
+        self._dialect.begins_each = _BEGINS + theirs + own, tuple(part for setting in given.items() for part in setting)
         self.found = True
-
-    def begin(self, connection: PooledConnection) -> Whole:
-        """A transaction on a connection through a pooler, with the library's settings and those of the URL."""
-        return Whole(connection, *self._begins)
 
 
 def refuse_pooler(dialect: Any, _record: Any, arguments: list[Any], options: dict[str, Any]) -> Any:

@@ -22,7 +22,7 @@ from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
-from queue_db.dialects import asynchronous, direct, greeting, pooled, prepared, transactions
+from queue_db.dialects import asynchronous, direct, greeting, pooled, prepared
 from queue_db.dialects import postgresql_claim as statements
 from queue_db.dialects.base import ReturningDialect
 from queue_db.dialects.claim_plan import DUE, ID, PRIORITY, VERSION, result_of
@@ -96,13 +96,7 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
     }
 
     def __init__(self) -> None:
-        self._pooling = pooled.Pooling()
-
-    def on_demand(self, pooled: transactions.PooledConnection, *, write: bool = True) -> transactions.OnDemand:
-        # The connection has been made by now, so it is known.
-        if self._pooling.found:
-            return self._pooling.begin(pooled)
-        return transactions.OnDemand(pooled, self.begins_writing if write else "BEGIN", direct=self.direct)
+        self._pooling = pooled.Pooling(self)
 
     _prepares = False
     _full_until = 0.0  # the monotonic time before which claims do not use the fast path
@@ -191,8 +185,7 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
         if self.fault(error) is not Fault.LOCK_TIMEOUT:
             raise error
         self._full_until = time.monotonic() + _FULL_SECONDS
-        transaction = tx.on_demand
-        if transaction is None or transaction.begun:
+        if tx.begun or not tx.autocommits:
             raise error
 
     def delete_returning(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:

@@ -20,7 +20,7 @@ from sqlalchemy.dialects.postgresql.base import PGCompiler
 from sqlalchemy.types import TypeEngine
 
 from queue_db.dialects import direct
-from queue_db.dialects.transactions import OnDemand
+from queue_db.dialects.transactions import Sender
 
 #: Seconds after which a plan is renewed; and those after which it is, if it was used :data:`OFTEN` times.
 PLAN_AGE = 60.0
@@ -95,19 +95,19 @@ def prepared(statement: Executable) -> Prepared:
     )
 
 
-def render(own: OnDemand, statement: Executable, values: direct.Values) -> tuple[str, tuple[Any, ...]]:
+def render(tx: Sender, statement: Executable, values: direct.Values) -> tuple[str, tuple[Any, ...]]:
     """Prepare ``statement`` on the connection of this transaction, unless that has been done, and return what executes it."""
     parts = prepared(statement)
     if not parts.name:
-        return direct.written(statement, own.connection.dialect).filled(values)
-    known: dict[str, _Plan] = own.info.setdefault(_KEY, {})
+        return direct.written(statement, tx.connection.dialect).filled(values)
+    known: dict[str, _Plan] = tx.info.setdefault(_KEY, {})
     now = time.monotonic()
     plan = known.get(parts.name)
     if plan is None or (now - plan.made > BUSY_PLAN_AGE and plan.is_old(now)):
         deallocate = "" if plan is None else f"DEALLOCATE {parts.name}; "
         known.pop(parts.name, None)
         plan = _Plan(now)
-        own.change(deallocate + parts.prepare, ())
+        tx.execute(deallocate + parts.prepare, ())
         # An interrupt between the statement and this note throws the connection away.
         known[parts.name] = plan
     plan.uses += 1

@@ -22,7 +22,7 @@ from sqlalchemy import (
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import IntegrityError
 
-from queue_db.dialects import claim_sql, direct, transactions
+from queue_db.dialects import claim_sql, direct
 from queue_db.dialects.claim_plan import ID, LOOKED_AT, VERSION, as_claimed, assigned, candidates_in, result_of
 from queue_db.dialects.claim_sql import ClaimText, Lock
 from queue_db.dialects.clock import now_us
@@ -76,6 +76,8 @@ class ClaimSeam:
     notifies: ClassVar[bool] = False
     #: The statement that begins a transaction with changes.
     begins_writing: ClassVar[str] = "BEGIN"
+    #: Where no statement may come without a transaction: the statement that begins each, and its values.
+    begins_each: tuple[str, tuple[str, ...]] | None = None
     #: What :meth:`bypasses_sqlalchemy` says of the driver of the library's own connections, once one is open.
     direct: bool = False
 
@@ -84,10 +86,6 @@ class ClaimSeam:
         return frozenset({Capability.CONCURRENT_WRITERS})
 
     # --- transactions -----------------------------------------------------------------------------------------------
-
-    def on_demand(self, pooled: transactions.PooledConnection, *, write: bool = True) -> transactions.OnDemand:
-        """For a connection of the library, which commits each statement by itself: :meth:`begin` begins a transaction."""
-        return transactions.OnDemand(pooled, self.begins_writing if write else "BEGIN", direct=self.direct)
 
     def begin_changes(self, connection: Connection) -> None:
         """Several changes come in a transaction that SQLAlchemy or a caller has begun. Default: nothing more to begin."""
@@ -107,9 +105,9 @@ class ClaimSeam:
         """Whether kept statements go to this driver's cursor directly. Default: if it takes values by position."""
         return sql.paramstyle in direct.PARAMSTYLES
 
-    def render(self, own: transactions.OnDemand, statement: Executable, values: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
+    def render(self, tx: Sender, statement: Executable, values: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
         """Text and arguments for the driver's cursor."""
-        parts = direct.written(statement, own.connection.dialect)
+        parts = direct.written(statement, tx.connection.dialect)
         if parts.lists or parts.fixed:
             return parts.filled(values)
         return parts.text, tuple(map(values.__getitem__, parts.order))

@@ -223,7 +223,7 @@ class SQLite(ReturningDialect):
         if len(pairs) == 1:
             return {job_id for (job_id,) in tx.fetch(delete_returning(jobs, one=True), wanted(pairs))}
         tx.begin()
-        if tx.on_demand is None:
+        if not tx.autocommits:
             with transactions.savepoint(tx.connection):
                 return self._delete_held(tx, jobs, pairs)
         _run(tx.connection, f"SAVEPOINT {_POINT}")

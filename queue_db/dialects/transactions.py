@@ -1,12 +1,13 @@
-"""Transactions within a connection: one that begins when it is needed, and one inside another."""
+"""Transactions on a connection: one that begins when it is needed, and one inside another."""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from sqlalchemy import Connection, Executable
 from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
@@ -33,74 +34,105 @@ class PooledConnection:
         self.driver: Any = self.proxied.driver_connection
 
 
-class OnDemand:
-    """A transaction that begins on demand, on a connection of the library, which otherwise commits each statement by itself.
+class Sender:
+    """A transaction on a connection: how it begins and ends, and how statements are sent in it.
 
-    In a ``with`` block: an exception rolls the transaction back. The caller commits it. After an exception that may have
-    interrupted a statement nothing is sent: the connection's ``info`` keeps the transaction, so it is in doubt.
+    :meth:`lead` makes it the transaction of a connection of the library, where each statement commits by itself until
+    :meth:`begin`. Otherwise it is within another one: a block of the library's, or a caller's transaction.
 
-    :param begins: the statement that begins it.
-    :param values: its values.
-    :param direct: kept statements go to the driver's cursor.
+    Statements that are built once and kept go to the driver's cursor on connections of the library, and through SQLAlchemy on a
+    caller's.
     """
 
     __slots__ = (
-        "_begins",
+        "__weakref__",
+        "_block",
         "_driver",
+        "_mark",
         "_outer",
-        "_values",
         "asked",
+        "autocommits",
         "begun",
         "connection",
+        "dialect",
         "direct",
         "info",
         "interrupted",
         "observed",
         "sent",
+        "write",
     )
 
-    def __init__(self, pooled: PooledConnection, begins: str, values: tuple[str, ...] = (), *, direct: bool = False) -> None:
-        self.connection = pooled.connection
+    info: MutableMapping[Any, Any]
+    _driver: Any
+    _block: Sender | None
+
+    def __init__(self, connection: Connection, dialect: ClaimSeam) -> None:
+        self.connection = connection
+        self.dialect = dialect
+        self.begun = self.direct = self.observed = False
+        self.sent = 0
+        #: The transaction of the library's that this one is within.
+        self._block = block = own(connection)
+        #: Whether each statement commits by itself until it begins, and SQLAlchemy knows nothing of it.
+        self.autocommits = block is not None
+        if block is not None:
+            self.info = block.info
+            self._driver = block._driver  # noqa: SLF001 - of this class
+            self.direct, self.observed, self.begun = block.direct, block.observed, block.begun
+
+    def lead(self, pooled: PooledConnection, *, write: bool = True) -> None:
+        """Be the transaction of this connection, until :meth:`leave`.
+
+        The connection's ``info`` knows of it by a weak reference: so a connection that nobody gives back is freed, and closed.
+
+        :param write: it changes rows.
+        """
+        connection = self.connection = pooled.connection
         self.info = pooled.info
-        self._driver: Any = pooled.proxied.dbapi_connection
-        self._begins = begins
-        self._values = values
-        self.direct = direct
+        self._driver = pooled.proxied.dbapi_connection
+        self._block = None
+        self.autocommits = True
+        #: Whether kept statements go to the driver's cursor.
+        self.direct = self.dialect.direct
         #: Whether somebody listens to the engine's statements: then they go through SQLAlchemy.
-        self.observed = observed(pooled.connection)
-        #: The transaction around this one, where a thread has one connection for everything.
-        self._outer: OnDemand | None = None
+        self.observed = observed(connection)
+        self.write = write
         self.begun = False
         #: It was to begin, which may have failed: nothing is committed without a COMMIT.
         self.asked = False
         #: A statement has been interrupted, so nobody knows what has happened.
         self.interrupted = False
-        #: Number of statements that the dialect has sent on this connection, with BEGIN and COMMIT.
+        #: Number of statements that were sent as text, with BEGIN and COMMIT.
         self.sent = 0
-
-    def __enter__(self) -> Self:
+        #: The transaction around this one, where a thread has one connection for everything.
         self._outer = self.info.get(TRANSACTION)
-        self.info[TRANSACTION] = self
-        return self
+        self._mark: ref[Sender] | None = ref(self)
+        self.info[TRANSACTION] = self._mark
 
-    def __exit__(self, kind: object, error: BaseException | None, *rest: object) -> None:
+    def leave(self) -> None:
+        """It has ended, and the connection is idle."""
         # Otherwise the connection has been taken away meanwhile, and may be another one's.
-        if self.info.get(TRANSACTION) is self:
-            if error is not None:
-                if self.interrupted or interrupted(self.connection, error):
-                    return
-                self.rollback()
+        if self.info.get(TRANSACTION) is self._mark:
             if self._outer is None:
-                self.info.pop(TRANSACTION, None)
+                del self.info[TRANSACTION]
             else:
                 self.info[TRANSACTION] = self._outer
+        self._mark = None
 
     def begin(self) -> None:
         """Begin it, unless it has begun."""
-        if not self.begun:
+        if self.begun:
+            return
+        if not self.autocommits:
+            self.dialect.begin_changes(self.connection)
+        elif self._block is not None:
+            self._block.begin()
+        else:
             self.asked = True
-            self.change(self._begins, self._values)
-            self.begun = True
+            text, values = self.dialect.begins_each or (self.dialect.begins_writing if self.write else "BEGIN", ())
+            self.execute(text, values)
+        self.begun = True
 
     def commit(self) -> None:
         """Commit it, if it has begun.
@@ -108,29 +140,40 @@ class OnDemand:
         :raises PendingRollbackError: the block has ignored that its connection broke, or that a statement was interrupted.
         """
         if self.begun:
-            if self.interrupted or self.connection.invalidated or self.info.get(TRANSACTION) is not self:
+            if self.interrupted or self.connection.invalidated or self.info.get(TRANSACTION) is not self._mark:
                 raise PendingRollbackError("a statement of this transaction was interrupted, or its connection broke")
-            self.change("COMMIT", ())
+            self.execute("COMMIT", ())
             self.begun = False
 
     def rollback(self) -> None:
         """Roll it back, if it has begun. If that fails the connection is discarded, and the server rolls back."""
         if self.begun and not self.connection.invalidated:
             try:
-                self.change("ROLLBACK", ())
+                self.execute("ROLLBACK", ())
             except DBAPIError:
                 self.connection.invalidate()
         self.begun = False
 
-    # --- statements in the form of the driver ---------------------------------------------------------------------------
+    @property
+    def sends_directly(self) -> bool:
+        """Whether texts go to the driver's cursor, and nobody else sees them."""
+        return self.direct and not self.observed
 
-    def fetch(self, text: str, arguments: tuple[Any, ...]) -> Sequence[Sequence[Any]]:
-        """The rows of a statement.
+    # --- statements -----------------------------------------------------------------------------------------------------
+
+    def fetch(self, statement: Executable | str, values: Any) -> Sequence[Sequence[Any]]:
+        """The rows of a statement: one that is kept, with its values by name, or a text for the driver, with a tuple.
 
         :raises DBAPIError: as SQLAlchemy would.
         """
+        if isinstance(statement, str):
+            text, arguments = statement, values
+        elif self.direct:
+            text, arguments = self.dialect.render(self, statement, values)
+        else:
+            return self.connection.execute(statement, values).all()
         self.sent += 1
-        if self.observed:
+        if self.observed or not self.autocommits:
             return self.connection.exec_driver_sql(text, arguments or None).all()
         cursor: Any = None
         try:
@@ -143,10 +186,16 @@ class OnDemand:
             raise
         return rows
 
-    def change(self, text: str, arguments: tuple[Any, ...]) -> int:
+    def execute(self, statement: Executable | str, values: Any) -> int:
         """:meth:`fetch` for a statement without rows: how many rows it matched."""
+        if isinstance(statement, str):
+            text, arguments = statement, values
+        elif self.direct:
+            text, arguments = self.dialect.render(self, statement, values)
+        else:
+            return self.connection.execute(statement, values).rowcount
         self.sent += 1
-        if self.observed:
+        if self.observed or not self.autocommits:
             return self.connection.exec_driver_sql(text, arguments or None).rowcount
         cursor: Any = None
         try:
@@ -159,16 +208,22 @@ class OnDemand:
             raise
         return touched
 
-    def load(self, text: str, rows: Sequence[tuple[Any, ...]]) -> tuple[int, int]:
-        """Run a statement for each of ``rows``; return how many rows it matched altogether, and the driver's ``lastrowid``."""
+    def execute_many(self, statement: Executable, names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> tuple[int, int]:
+        """:meth:`execute` for each of ``rows``, the values of ``names``; return also the driver's ``lastrowid``."""
+        if not self.direct:
+            named = [dict(zip(names, row, strict=True)) for row in rows]
+            result = self.connection.execute(statement, named)
+            return result.rowcount, result.lastrowid or 0
+        parts = direct.written(statement, self.connection.dialect)
+        text, arguments = parts.text, [*map(itemgetter(*map(names.index, parts.order)), rows)]
         self.sent += 1
         if self.observed:
-            result = self.connection.exec_driver_sql(text, list(rows))
+            result = self.connection.exec_driver_sql(text, arguments)
             return result.rowcount, result.lastrowid or 0
         cursor: Any = None
         try:
             cursor = self._driver.cursor()
-            cursor.executemany(text, rows)
+            cursor.executemany(text, arguments)
             done: tuple[int, int] = cursor.rowcount, cursor.lastrowid or 0
             cursor.close()
         except BaseException as error:
@@ -177,75 +232,10 @@ class OnDemand:
         return done
 
 
-class Sender:
-    """Sends statements in a transaction on a connection. Statements that are built once and kept go to the driver's cursor on
-    connections of the library, and through SQLAlchemy on a caller's.
-    """
-
-    __slots__ = ("_direct", "connection", "dialect", "on_demand")
-
-    def __init__(self, connection: Connection, dialect: ClaimSeam, on_demand: OnDemand | None = None) -> None:
-        self.connection = connection
-        self.dialect = dialect
-        #: The transaction of a connection of the library; None on a caller's connection.
-        self.on_demand: OnDemand | None = on_demand or connection.info.get(TRANSACTION)
-        #: The same if kept statements go to the driver's cursor there.
-        self._direct = self.on_demand if self.on_demand is not None and self.on_demand.direct else None
-
-    @property
-    def sends_directly(self) -> bool:
-        """Whether texts go to the driver's cursor, and nobody else sees them."""
-        return self._direct is not None and not self._direct.observed
-
-    def begin(self) -> None:
-        """Begin it, where a connection commits each statement by itself until then."""
-        if self.on_demand is None:
-            self.dialect.begin_changes(self.connection)
-        else:
-            self.on_demand.begin()
-
-    # --- statements that are built once and kept ------------------------------------------------------------------------
-
-    def fetch(self, statement: Executable, values: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
-        """The rows of a statement."""
-        own = self._direct
-        if own is None:
-            return self.connection.execute(statement, values).all()
-        text, arguments = self.dialect.render(own, statement, values)
-        return own.fetch(text, arguments)
-
-    def execute(self, statement: Executable, values: Mapping[str, Any]) -> int:
-        """:meth:`fetch` for a statement without rows: how many rows it matched."""
-        own = self._direct
-        if own is None:
-            return self.connection.execute(statement, values).rowcount
-        text, arguments = self.dialect.render(own, statement, values)
-        return own.change(text, arguments)
-
-    def execute_many(self, statement: Executable, names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> tuple[int, int]:
-        """:meth:`execute` for each of ``rows``, the values of ``names``; return also the driver's ``lastrowid``."""
-        own = self._direct
-        if own is None:
-            named = [dict(zip(names, row, strict=True)) for row in rows]
-            result = self.connection.execute(statement, named)
-            return result.rowcount, result.lastrowid or 0
-        parts = direct.written(statement, self.connection.dialect)
-        return own.load(parts.text, [*map(itemgetter(*map(names.index, parts.order)), rows)])
-
-    def rows(self, text: str, arguments: tuple[Any, ...]) -> Sequence[Sequence[Any]]:
-        """The rows of a statement in the form of the driver.
-
-        :raises DBAPIError: as SQLAlchemy would.
-        """
-        if self._direct is None:
-            return self.connection.exec_driver_sql(text, arguments or None).all()
-        return self._direct.fetch(text, arguments)
-
-
-def own(connection: Connection) -> OnDemand | None:
+def own(connection: Connection) -> Sender | None:
     """The transaction of a connection of the library while it is in use; None on a caller's connection."""
-    transaction: OnDemand | None = connection.info.get(TRANSACTION)
-    return transaction
+    mark: ref[Sender] | None = connection.info.get(TRANSACTION)
+    return None if mark is None else mark()
 
 
 def forget(info: MutableMapping[Any, Any]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from sqlalchemy import Connection
 
 from queue_db import arguments
-from queue_db.database.database import Run
+from queue_db.database.transaction import Run
 from queue_db.errors import ArgumentError, CursorHeldError, FeedError, LeaseLostError, PositionError, StorageError
 from queue_db.feeds.message import Message
 from queue_db.feeds.position import Position, belongs, not_ahead

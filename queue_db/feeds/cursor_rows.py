@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from queue_db.core import Core
-from queue_db.database.database import Run
+from queue_db.database.transaction import Run
 from queue_db.errors import FeedError
 from queue_db.feeds.message import CursorInfo, Message, SpanInfo
 from queue_db.feeds.position import Position, not_ahead

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.core import Core
-from queue_db.database.database import Run
+from queue_db.database.transaction import Run
 from queue_db.errors import FeedError
 from queue_db.feeds import claims, cursor_rows, numbering, reading
 from queue_db.feeds.building import MOST

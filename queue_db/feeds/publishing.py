@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.concurrency.batching import Batcher
-from queue_db.database.database import Run
+from queue_db.database.transaction import Run
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import FeedError, StorageError, TransientStorageError
 from queue_db.feeds.building import MessageBuilder

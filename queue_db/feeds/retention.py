@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from queue_db.core import ONCE, Core
-from queue_db.database.database import Run
+from queue_db.database.transaction import Run
 from queue_db.db import QueueDB
 from queue_db.errors import StorageError
 from queue_db.feeds.store import messages, rows

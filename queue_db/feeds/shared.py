@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.core import name_of
-from queue_db.database.database import Run
+from queue_db.database.transaction import Run
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import ArgumentError, FeedError, StorageError, TransientStorageError, TrimmedError
 from queue_db.feeds import numbering

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection
 
 from queue_db import arguments
-from queue_db.database.database import Run
+from queue_db.database.transaction import Run
 from queue_db.dialects.transactions import savepoint
 from queue_db.feeds.building import MessageBuilder
 from queue_db.feeds.store import publishes

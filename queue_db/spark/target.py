@@ -13,8 +13,8 @@ from sqlalchemy import URL, create_engine
 from sqlalchemy.pool import QueuePool
 
 from queue_db import QueueDB
-from queue_db.database.database import Run
 from queue_db.database.masking import masked
+from queue_db.database.transaction import Run
 from queue_db.database.urls import parse_url
 from queue_db.dialects import dialect_for
 from queue_db.errors import ConfigurationError

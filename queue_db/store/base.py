@@ -12,7 +12,7 @@ from sqlalchemy.util import LRUCache
 from queue_db.dialects import Dialect
 from queue_db.dialects.claim_sql import ClaimText, Shape
 from queue_db.dialects.clock import moment
-from queue_db.dialects.transactions import OnDemand, Sender
+from queue_db.dialects.transactions import Sender
 from queue_db.model import MOST_ATTEMPTS, MOST_VERSION, Capability, Notice
 from queue_db.store.schema import Tables
 from queue_db.store.wakeups import CANCELLED, Notifications
@@ -48,8 +48,8 @@ class Transaction(Sender):
 
     __slots__ = ("deaths", "following", "own", "store", "tables", "woken")
 
-    def __init__(self, connection: Connection, store: Store, *, own: bool = True, on_demand: OnDemand | None = None) -> None:
-        super().__init__(connection, store.dialect, on_demand)
+    def __init__(self, connection: Connection, store: Store, *, own: bool = True) -> None:
+        super().__init__(connection, store.dialect)
         #: Whether it is not a caller's.
         self.own = own
         self.store = store

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
-from typing import TypeVar
 
 from queue_db import arguments
 from queue_db.core import Core
+from queue_db.database.transaction import Run
 from queue_db.errors import StorageError
-from queue_db.model import (
-    ClaimResult,
-    Completion,
-    exhausted_in,
-    links_of,
-)
+from queue_db.model import ClaimRequest, ClaimResult, Completion, Verdict, exhausted_in, links_of
 from queue_db.store.base import follow
-from queue_db.verbs.claim_round import ClaimCall, ClaimRounds, Won
-from queue_db.verbs.fenced_change import Carrier, Outcome, Pairs, Work
+from queue_db.verbs.claim_round import ClaimCall, Round, Unanswered, Way, Won, delete_claimed, give_back
+from queue_db.verbs.fenced_change import FencedChange, Outcome
 
 log = logging.getLogger("queue_db.verbs.claim")
-
-_T = TypeVar("_T")
 
 #: Most jobs in one claim.
 MAX_CLAIM = 10_000
@@ -35,6 +29,20 @@ _PAUSE = 0.002
 
 # Rounds that only find new priorities or bury exhausted jobs do not count as lost. The low-water marks keep fewer priorities.
 _MOST_ROUNDS = 1000
+
+# Random bytes of a claim token, from the system's source for secrets.
+_TOKEN = 16
+
+# Run twice, a claim does no harm: jobs won by a run whose answer was lost are given back, or return when the lease ends. A job
+# that was deleted does not return, so an unknown outcome is reported.
+_CLAIM = Run("claim", direct=True, repeatable=True)
+_CLAIM_AND_DELETE = Run("claim", direct=True)
+
+# For claims that complete no jobs.
+_NOTHING = Completion(())
+
+# What was rolled back runs again as two transactions.
+_EXCHANGE = Run("exchange", attempts=1, direct=True)
 
 
 class ClaimLoop:
@@ -47,69 +55,39 @@ class ClaimLoop:
         self._core = core
         self._queue = queue
         self._bury = bury
+        self._marks = core.marks[queue]
         # Whether the last round won all it wanted: then the next one probably does too.
         self._winning = False
-        self._rounds = ClaimRounds(core, queue)
+        #: Claims whose jobs are to be given back.
+        self.unanswered: list[Unanswered] = []
 
-    def claim(
+    def call(
         self, limit: int, lease: int, *, delete: bool = False, unless_due: Iterable[str] = (), worker: str | None = None
-    ) -> list[Won]:
-        """Take up to ``limit`` due jobs for ``lease`` microseconds, or with ``delete`` out of the table.
+    ) -> ClaimCall:
+        """A call that takes up to ``limit`` due jobs for ``lease`` microseconds, or with ``delete`` out of the table.
 
         :param unless_due: take nothing while a job is due in one of these queues.
         :param worker: the name that the jobs show; None: that of this process.
-        :raises StorageError: nothing was won. Jobs that an earlier round won are leased, and are returned.
         """
-        return self._run(self._begin(limit, lease, delete, unless_due, worker))
-
-    def exchange(
-        self, complete: Callable[[Carrier], _T], limit: int, lease: int, *, unless_due: Iterable[str] = ()
-    ) -> tuple[_T, list[Won]]:
-        """Run ``complete``, and :meth:`claim`: in one transaction where ``complete`` can give its change to the first round.
-
-        :param complete: completes jobs. It may call the carrier, once, and completes them by itself if that returns None.
-        :return: what ``complete`` returned, and the jobs won: none, with a log record, if the claim failed after the completion.
-        :raises Exception: ``complete`` raised it. No job is won.
-        """
-        call = self._begin(limit, lease, False, unless_due, None)
-        try:
-            completed = complete(partial(self._carry, call))
-        except BaseException:
-            self._rounds.abandon(call)
-            raise
-        try:
-            return completed, self._run(call)
-        except Exception:  # also of a strategy of the user's: the verdicts must not be lost
-            log.warning("the jobs of %r are completed, but the claim of the next ones failed", self._queue, exc_info=True)
-            return completed, []
-
-    def _begin(self, limit: int, lease: int, delete: bool, unless_due: Iterable[str], worker: str | None) -> ClaimCall:
         if type(limit) is not int or not 1 <= limit <= MAX_CLAIM:
             limit = arguments.whole("limit", limit, 1, MAX_CLAIM)
-        marks = self._core.marks[self._queue]
-        rescan = marks.rescan_due()
-        fast_path = self._winning and not rescan
-        return ClaimCall(
-            limit,
-            limit,
-            lease,
-            marks,
-            delete,
-            tuple(unless_due),
-            worker or self._core.worker,
-            rescan=rescan,
-            fast_path=fast_path,
-        )
+        way = Way.RESCAN if self._marks.rescan_due() else Way.FAST if self._winning else Way.FULL
+        return ClaimCall(limit, limit, lease, delete, tuple(unless_due), worker or self._core.worker, way)
 
-    def _run(self, call: ClaimCall) -> list[Won]:
-        """The rounds of one call."""
+    def claim(self, call: ClaimCall) -> list[Won]:
+        """The rounds of a call.
+
+        :raises StorageError: nothing was won. Jobs that an earlier round won are leased, and are returned.
+        """
         try:
             for _ in range(_MOST_ROUNDS):
-                claim, buried = self._round(call)
+                answer = call.answer = call.answer or self._ask(call)
+                found = answer.claim
+                buried = self._take_in(call, answer)
                 # Most calls win all that they want in one round.
-                another = (call.open > 0 or call.doubtful is not None) and self._another(call, claim, buried)
-                if claim.conclusive or claim.rows:
-                    self._core.strategy.observe(claim)
+                another = (call.open > 0 or call.doubtful is not None) and self._another(call, found, buried)
+                if found.conclusive or found.rows:
+                    self._core.strategy.observe(found)
                 if not another:
                     break
         except StorageError as error:
@@ -119,7 +97,7 @@ class ClaimLoop:
                 message = "%d jobs of %r are claimed and deleted, and up to %d more may be lost: %s"
                 log.error(message, call.limit - call.open, self._queue, call.open, error)  # noqa: TRY400 - others are returned
         except BaseException:
-            self._rounds.abandon(call)
+            self._abandon(call)
             self._follow(call)
             raise
         counters = self._core.database.counters
@@ -132,34 +110,135 @@ class ClaimLoop:
             self._follow(call)
         return call.won
 
-    def _carry(self, call: ClaimCall, pairs: Pairs, work: Work) -> Outcome | None:
-        """Complete ``pairs`` in the transaction of the first round. None: nothing was done.
+    def exchange(self, change: FencedChange, call: ClaimCall) -> tuple[list[Verdict], list[Won]]:
+        """Complete jobs by ``change``, and :meth:`claim`: in one transaction where that was measured to win.
 
-        :param work: completes them by itself, on databases whose claim has no statement for both.
+        :return: the verdicts, and the jobs won: none, with a log record, if the claim failed after the completion.
+        :raises Exception: the completion raised it. No job is won.
         """
+        try:
+            with change:
+                verdicts = change.end(self._exchanged(change, call))
+            change.follow()
+        except BaseException:
+            self._abandon(call)
+            raise
+        try:
+            return verdicts, self.claim(call)
+        except Exception:  # also of a strategy of the user's: the verdicts must not be lost
+            log.warning("the jobs of %r are completed, but the claim of the next ones failed", self._queue, exc_info=True)
+            return verdicts, []
+
+    def _exchanged(self, change: FencedChange, call: ClaimCall) -> Outcome | None:
+        """Complete the jobs of ``change`` in the transaction of the first round. None: they were not completed."""
         core = self._core
         dialect = core.store.dialect
         # With a server and two statements, an exchange would hold its completed jobs while it claims: two of them can wait for each
         # other, and that is a deadlock. InnoDB also finds some where claims step over locked rows.
-        if not (call.fast_path if dialect.deletes_on_claim else not dialect.served):
+        together = call.way is Way.FAST if dialect.deletes_on_claim else not dialect.served
+        if not together or not change.is_plain_delete:
             return None
-        completion = Completion(pairs)
+        completion = Completion(change.pairs)
         try:
-            answer = self._rounds.ask(call, completion, work)
+            first = self._ask(call, change, completion)
         except StorageError as error:
             if error.outcome_unknown:
                 return Outcome(completion.done, None, error)
-            counters = core.database.counters
             with core.database.counting:
-                counters.retried += 1
+                core.database.counters.retried += 1
             return None
-        if completion.done is None and not answer.claim.rows:
+        if completion.done is None and not first.claim.rows:
             return None
-        call.answered = answer
+        call.answer = first
         if completion.done is None:
-            call.committed.append(answer.tx)
+            call.committed.append(first.tx)
             return None
-        return Outcome(completion.done, answer.tx)
+        return Outcome(completion.done, first.tx)
+
+    # --- rounds -----------------------------------------------------------------------------------------------------
+
+    def _ask(self, call: ClaimCall, change: FencedChange | None = None, completion: Completion = _NOTHING) -> Round:
+        """Read candidates and take them, in one transaction.
+
+        :param change: completes the jobs of ``completion`` first, on databases whose claim has no statement for both.
+        """
+        core, store = self._core, self._core.store
+        fast, at_once = call.way is Way.FAST, store.dialect.deletes_on_claim
+        request = ClaimRequest(
+            queue=self._queue,
+            limit=call.open,
+            lease=call.lease,
+            worker=call.worker,
+            token=os.urandom(_TOKEN).hex(),
+            ranges=self._marks.ranges(rescan=call.way is Way.RESCAN),
+            now=store.clock() if store.clock else None,
+            fast_path=fast,
+            delete_on_claim=call.delete and fast and at_once,
+            completes=completion if change is not None and at_once else None,
+            unless_due=tuple((queue, core.marks[queue].ranges()) for queue in call.unless_due) if call.unless_due else (),
+            call_limit=call.limit,
+        )
+        began, runs = time.monotonic(), 0
+        tx = core.transaction(_EXCHANGE if change is not None else _CLAIM_AND_DELETE if call.delete else _CLAIM)
+        try:
+            while not tx.committed:
+                with tx:
+                    runs += 1
+                    if change is not None and not at_once:
+                        tx.begin()
+                        completion.done = change.attempt(tx, completion.pairs)
+                    if call.delete and not request.delete_on_claim:
+                        tx.begin()
+                    found = core.strategy.claim(tx, request)
+                    if call.delete and not found.deleted:
+                        delete_claimed(tx, self._queue, [row for row in found.rows if not row.exhausted])
+        except StorageError as error:
+            if change is not None and not error.outcome_unknown:
+                runs = 0  # its only run was rolled back
+            raise
+        finally:
+            if not tx.committed:
+                tx.give_back()
+            lost = runs - 1 if tx.committed else runs
+            if lost and not call.delete:
+                self.unanswered.append(Unanswered(request.token, {row.id for row in found.rows} if tx.committed else set()))
+        if change is None and (tx.woken or tx.following):
+            call.committed.append(tx)
+        return Round(request.token, found, tx, time.monotonic() - began)
+
+    def _take_in(self, call: ClaimCall, answer: Round) -> int:
+        """Add the jobs won to ``call``, and learn where the next claim starts; return how many exhausted jobs were buried."""
+        token, found, _, seconds = answer
+        rows, missed = found.rows, found.missed
+        if self.unanswered:
+            give_back(self._core, self._queue, self.unanswered)
+        self._winning = len(rows) >= call.open
+        if found.heads or found.unseen or call.way is Way.RESCAN:
+            now = rows[0].available_at - call.lease if rows else None
+            self._marks.learn(found, now=now, rescanned=call.way is Way.RESCAN, seconds=seconds)
+        if call.way is Way.FAST:
+            call.way = Way.FULL
+        exhausted = exhausted_in(rows)
+        kept = rows if not exhausted else [row for row in rows if not row.exhausted]
+        if kept:
+            call.won.append((kept, token))
+            call.open -= len(kept)
+        call.answer = None
+        call.missed += missed
+        counters = self._core.database.counters
+        with self._core.database.counting:
+            counters.attempts += 1
+            counters.candidates += len(rows) + missed
+            counters.missed += missed
+            counters.claimed += len(kept)
+            counters.exhausted += len(exhausted)
+        if missed or call.delete:
+            self._core.queue_counters.add(self._queue, missed=missed, completed=len(kept) if call.delete else 0)
+        if exhausted:
+            # Every attempt was claimed and none ended with a verdict. In a transaction of its own: if it fails, the leases end and
+            # the next claim buries them.
+            self._bury((exhausted, token))
+        return len(exhausted)
 
     def _another(self, call: ClaimCall, claim: ClaimResult, buried: int) -> bool:
         """Whether another round follows the one that got ``claim`` and buried exhausted jobs; waits a moment after lost races.
@@ -184,48 +263,10 @@ class ClaimLoop:
             if call.lost < _ROUNDS:
                 self._core.database.pause(_PAUSE * 2**call.lost * random.random())
             return call.lost < _ROUNDS
-        rescan = not call.rescan and call.marks.raised and call.marks.rescan_due()
-        call.rescan = call.rescan or rescan
-        return rescan
-
-    def _round(self, call: ClaimCall) -> tuple[ClaimResult, int]:
-        """Read candidates and take them, once, unless that has been done; add the jobs won to ``call``; also return how many
-        exhausted jobs were buried.
-        """
-        if call.answered is None:
-            call.answered = self._rounds.ask(call)
-            if call.answered.tx.woken or call.answered.tx.following:
-                call.committed.append(call.answered.tx)
-        token, answer, _, seconds = call.answered
-        rows, missed = answer.rows, answer.missed
-        if self._rounds.unanswered:
-            self._rounds.give_back_unanswered()
-        self._winning = len(rows) >= call.open
-        if answer.heads or answer.unseen or call.rescan:
-            now = rows[0].available_at - call.lease if rows else None
-            call.marks.learn(answer, now=now, rescanned=call.rescan, seconds=seconds)
-        call.fast_path = False
-        exhausted = exhausted_in(rows)
-        kept = rows if not exhausted else [row for row in rows if not row.exhausted]
-        if kept:
-            call.won.append((kept, token))
-            call.open -= len(kept)
-        call.answered = None
-        call.missed += missed
-        counters = self._core.database.counters
-        with self._core.database.counting:
-            counters.attempts += 1
-            counters.candidates += len(rows) + missed
-            counters.missed += missed
-            counters.claimed += len(kept)
-            counters.exhausted += len(exhausted)
-        if missed or call.delete:
-            self._core.queue_counters.add(self._queue, missed=missed, completed=len(kept) if call.delete else 0)
-        if exhausted:
-            # Every attempt was claimed and none ended with a verdict. In a transaction of its own: if it fails, the leases end and
-            # the next claim buries them.
-            self._bury((exhausted, token))
-        return answer, len(exhausted)
+        if call.way is Way.RESCAN or not self._marks.raised or not self._marks.rescan_due():
+            return False
+        call.way = Way.RESCAN
+        return True
 
     def _judge(self, doubtful: ClaimResult, after: ClaimResult) -> int:
         """The misses of a round that won nothing: jobs found by the round after it were there before, and were lost."""
@@ -245,3 +286,9 @@ class ClaimLoop:
             follow(call.committed)
         except Exception:  # the jobs that were won, and may be deleted, must not be lost by it
             log.exception("jobs of %r are claimed, but not all who wait for others were woken", self._queue)
+
+    def _abandon(self, call: ClaimCall) -> None:
+        """The call was stopped: the jobs that it won are in no hands."""
+        self.unanswered.extend(Unanswered(token) for _, token in call.won)
+        if call.answer is not None:
+            self.unanswered.append(Unanswered(call.answer.token))

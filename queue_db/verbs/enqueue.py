@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 
 from queue_db.concurrency.batching import Batcher
 from queue_db.core import Core
-from queue_db.database.database import Run
+from queue_db.database.transaction import Run
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import DuplicateJobError, QueueDBError, StorageError
 from queue_db.model import NewJob

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.core import Core
-from queue_db.database.database import Run
+from queue_db.database.transaction import Run
 from queue_db.errors import ArgumentError, StorageError
 from queue_db.leased_job import LeasedJob, Settler, linked
 from queue_db.model import DeathReason, JobLinks, Verdict
@@ -109,11 +109,6 @@ class Outcome:
     doubt: StorageError | None = None
 
 
-Carrier = Callable[[Pairs, Work], "Outcome | None"]
-"""Deletes the jobs whose ``(id, version)`` holds in a transaction that does more, or runs the work there, which does so. None:
-nothing was done."""
-
-
 class Verbs:
     """In a ``with`` block a verb runs on these jobs: the heartbeat waits with its own, and takes no job for lost."""
 
@@ -149,8 +144,9 @@ class FencedChange(Verbs):
     given: tuple[Any, ...] = ()
     #: The groups and batches, by id, of those jobs that have one and may leave by it; None: nothing depends on them.
     links: Mapping[int, JobLinks] | None = None
-    #: The leases of the jobs when it began, by position.
-    leases: Pairs = ()
+    #: The leases of the jobs when it began, by position; and each once, in the order of ids.
+    leases: Pairs
+    pairs: Pairs
     #: Its transactions that were committed and that something follows.
     committed: tuple[Transaction, ...] = ()
     #: The jobs that died by it.
@@ -174,52 +170,64 @@ class FencedChange(Verbs):
             tied = tied or job.tied
         if tied and (verb.departure is not None or verb.death is not None):
             self.links = linked(self.jobs)
+        self.leases = leases = [(job.id, job.version) for job in self.jobs]
+        # In the order of ids. Of two leases of one job only the later one can hold.
+        self.pairs = leases if len(leases) == 1 else [*dict(sorted(leases)).items()]
 
-    def settle(self, *given: Any, using: Connection | Session | None = None, carrier: Carrier | None = None) -> list[Verdict]:
+    def settle(self, *given: Any, using: Connection | Session | None = None) -> list[Verdict]:
         """Change the jobs, in the transaction of ``using`` or in one of our own; count and report what became of them.
 
         :param given: for the verb's statement.
-        :param carrier: is asked first to do the work.
         """
-        core, verb, self.given = self.core, self.verb, given
+        self.given = given
         with self:
-            leases = self.leases = [(job.id, job.version) for job in self.jobs]
-            # In the order of ids. Of two leases of one job only the later one can hold.
-            pairs: Pairs = leases if len(leases) == 1 else [*dict(sorted(leases)).items()]
-            left, done = pairs, set[int]()
-            while left:
-                outcome = None if carrier is None else carrier(left, self._attempt)
-                if using is not None:
-                    with core.joined(using, verb.run.name) as tx:
-                        done |= self._attempt(tx, left)
-                elif outcome is None:
-                    self._matched = self._tx = None
-                    try:
-                        changed, tx = core.commit(verb.run, self._attempt, left)
-                    except StorageError as error:
-                        if not error.outcome_unknown:
-                            raise
-                        outcome = Outcome(self._matched, self._tx, error)
-                    else:
-                        done |= changed
-                        if tx.woken or tx.following:
-                            self.committed += (tx,)
-                if outcome is not None:
-                    done |= self._proved(left, outcome)
-                carrier = None
-                left = self._extended(pairs, done, using) if len(done) < len(pairs) else ()
-            verdicts = self._ended(pairs, done)
+            verdicts = self.end(None, using)
         if self.committed or self.deaths:
-            self._report()
+            self.follow()
         return verdicts
 
-    def settle_in(self, carrier: Carrier) -> list[Verdict]:
-        """:meth:`settle`, in the transaction of ``carrier`` if it takes the change."""
-        return self.settle(carrier=carrier if self.verb.carried and self.links is None else None)
+    def end(self, outcome: Outcome | None, using: Connection | Session | None = None) -> list[Verdict]:
+        """Change the jobs, and count what became of them. In a ``with`` block of this object; then call :meth:`follow`.
+
+        :param outcome: of the change in a transaction that did more; None: it was not tried.
+        """
+        core, verb, pairs = self.core, self.verb, self.pairs
+        left, done = pairs, set[int]()
+        while left:
+            if outcome is not None:
+                done |= self._proved(left, outcome)
+            elif using is not None:
+                with core.joined(using, verb.run.name) as joined:
+                    done |= self.attempt(joined, left)
+            else:
+                self._matched = self._tx = None
+                tx = core.transaction(verb.run)
+                try:
+                    while not tx.committed:
+                        with tx:
+                            matched = self.attempt(tx, left)
+                    done |= matched
+                    if tx.woken or tx.following:
+                        self.committed += (tx,)
+                except StorageError as error:
+                    if not error.outcome_unknown:
+                        raise
+                    done |= self._proved(left, Outcome(self._matched, self._tx, error))
+                finally:
+                    if not tx.committed:
+                        tx.give_back()
+            outcome = None
+            left = self._extended(pairs, done, using) if len(done) < len(pairs) else ()
+        return self._ended(pairs, done)
+
+    @property
+    def is_plain_delete(self) -> bool:
+        """Whether a claim may do it in its statement."""
+        return self.verb.carried and self.links is None
 
     # --- its transactions -------------------------------------------------------------------------------------------
 
-    def _attempt(self, tx: Transaction, pairs: Pairs) -> set[int]:
+    def attempt(self, tx: Transaction, pairs: Pairs) -> set[int]:
         """Run the statement; remember what it matched, in case the COMMIT is not answered."""
         self._matched, self._tx = None, tx
         if self.links is None:
@@ -244,7 +252,7 @@ class FencedChange(Verbs):
         """Run it once more, in a transaction of our own."""
         self._matched = self._tx = None
         try:
-            return Outcome(*self.core.commit(self.verb.run._replace(direct=False), self._attempt, pairs))
+            return Outcome(*self.core.commit(self.verb.run._replace(direct=False), self.attempt, pairs))
         except StorageError as error:
             if not error.outcome_unknown:
                 raise
@@ -371,7 +379,7 @@ class FencedChange(Verbs):
                     job.version = versions[job.id] + 1
                     job.lease_ends = kept.ends.get(job.id, job.lease_ends)
 
-    def _report(self) -> None:
+    def follow(self) -> None:
         """Do what follows its transactions, and report the deaths."""
         try:
             follow(self.committed)

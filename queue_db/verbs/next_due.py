@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Integer, Select, Table, bindparam, cast, literal, null, select, union_all
 
 from queue_db.core import Core
-from queue_db.database.database import Run
+from queue_db.database.transaction import Run
 from queue_db.dialects.clock import moment
 from queue_db.model import Capability, Range
 from queue_db.store import Transaction

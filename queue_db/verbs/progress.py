@@ -8,7 +8,7 @@ from operator import attrgetter
 from sqlalchemy import Double, String, update
 
 from queue_db.core import Core
-from queue_db.database.database import Run
+from queue_db.database.transaction import Run
 from queue_db.leased_job import LeasedJob
 from queue_db.model import ProgressReport
 from queue_db.store import Transaction, settle

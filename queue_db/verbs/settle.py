@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from queue_db import arguments, backoff
 from queue_db.core import ONCE, Core
-from queue_db.database.database import Run
+from queue_db.database.transaction import Run
 from queue_db.errors import ArgumentError, text_of
 from queue_db.leased_job import LeasedJob, Settler
 from queue_db.model import DeathReason, RetainedResult, Verdict, to_micros

@@ -15,7 +15,7 @@ from itertools import groupby
 
 from queue_db.concurrency.pauses import Pause
 from queue_db.core import Core
-from queue_db.database.database import Run
+from queue_db.database.transaction import Run
 from queue_db.errors import QueueDBError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import ProgressReport, Verdict

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from queue_db.concurrency.pauses import Pause
 from queue_db.core import ONCE, names_process, process_name
-from queue_db.database.database import Run
+from queue_db.database.transaction import Run
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError, TransientStorageError
 from queue_db.store import worker_registry

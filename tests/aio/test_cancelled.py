@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from queue_db import State, TransientStorageError, Verdict
 from queue_db.aio import AsyncLeasedJob, AsyncQueue, AsyncQueueDB
-from queue_db.database.database import Run
+from queue_db.database.transaction import OwnTransaction
 from queue_db.testing import SettableClock
 from queue_db.verbs.claim_round import Unanswered
 from tests.aio.harness import OpenAsync
@@ -122,39 +122,40 @@ async def test_what_a_cancelled_claim_has_won_is_given_back_by_the_next(mail: As
     """Cancelled where the answer has come, but the verb is not at its end."""
     await mail.enqueue_many([("k", number) for number in range(3)])
     claiming = mail._sync._claims
-    claim = claiming._round
+    claim = claiming._take_in
 
     def stop_after(*arguments: Any, **named: Any) -> Any:
         claim(*arguments, **named)
         raise asyncio.CancelledError
 
-    claiming._round = stop_after  # type: ignore[method-assign]
+    claiming._take_in = stop_after  # type: ignore[method-assign]
     with pytest.raises(asyncio.CancelledError):
         await mail.claim(3)
-    claiming._round = claim  # type: ignore[method-assign]
+    claiming._take_in = claim  # type: ignore[method-assign]
     assert (await mail.stats()).running == 3
     # It gives back unanswered claims after its first look, so where one look is enough the jobs are there for the one after.
     jobs = await mail.claim(3) or await mail.claim(3)
     assert [job.attempts for job in jobs] == [1, 1, 1]
 
 
-async def test_a_claim_that_is_cancelled_while_it_gives_back_loses_nothing(mail: AsyncQueue) -> None:
+async def test_a_claim_that_is_cancelled_while_it_gives_back_loses_nothing(
+    mail: AsyncQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await mail.enqueue_many([("k", number) for number in range(6)])
     claiming = mail._sync._claims
     (first,) = await mail.claim()
-    claiming._rounds.unanswered.append(Unanswered(first.leased.token))  # as if nobody had it in hand
-    database: Any = claiming._core.database
-    commit = database.commit
+    claiming.unanswered.append(Unanswered(first.leased.token))  # as if nobody had it in hand
+    enter = OwnTransaction.__enter__
 
-    def stop_before(how: Run, *given: Any) -> Any:
-        if how.name == "settle.give_back_claim":
+    def stop_before(tx: OwnTransaction) -> OwnTransaction:
+        if tx.run.name == "settle.give_back_claim":
             raise asyncio.CancelledError
-        return commit(how, *given)
+        return enter(tx)
 
-    database.commit = stop_before
-    with pytest.raises(asyncio.CancelledError):
-        await mail.claim(3)
-    del database.commit
+    with monkeypatch.context() as patched:
+        patched.setattr(OwnTransaction, "__enter__", stop_before)
+        with pytest.raises(asyncio.CancelledError):
+            await mail.claim(3)
     assert (await mail.stats()).running == 4
     got = [job.id for _ in range(3) for job in await mail.claim(6)]
     assert len(set(got)) == len(got) == 6

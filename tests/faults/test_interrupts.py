@@ -18,6 +18,7 @@ from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.exc import IntegrityError
 
 from queue_db import LeasedJob, Queue, QueueDB
+from queue_db.database.transaction import OwnTransaction
 from queue_db.dialects import transactions
 from tests.interrupting import InterruptError
 
@@ -58,17 +59,17 @@ def test_an_alarm_while_begin_is_answered_loses_no_later_enqueue(
     kind: str, queue: Queue, other: QueueDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue.enqueue("k")
-    send = transactions.OnDemand.change
+    send = transactions.Sender.execute
     sent: list[str] = []
 
-    def change(self: transactions.OnDemand, statement: str, *rest: Any) -> int:
+    def change(self: transactions.Sender, statement: str, *rest: Any) -> int:
         touched = send(self, statement, *rest)
         sent.append(statement)
         if len(sent) == 1:
             signal.raise_signal(signal.SIGALRM)
         return touched
 
-    monkeypatch.setattr(transactions.OnDemand, "change", change)
+    monkeypatch.setattr(transactions.Sender, "execute", change)
     with pytest.raises(InterruptError):
         in_a_transaction(queue)
     assert sent[0].startswith("BEGIN")
@@ -104,7 +105,7 @@ def test_an_interrupt_at_the_end_of_a_transaction_loses_no_later_enqueue(kind: s
             raise ValueError
 
     queue.enqueue("k")
-    at_the_entry_of(transactions.OnDemand.__exit__, fails)
+    at_the_entry_of(OwnTransaction.__exit__, fails)
     queue.enqueue("k")
     assert committed(other, queue.name) == 2
 
@@ -136,7 +137,7 @@ def test_each_connection_that_is_discarded_is_counted_and_logged_once(
         return [one.levelname for one in caplog.records if getattr(one, "outcome", None) == "discarded"]
 
     before = db.counters.discarded
-    at_the_entry_of(transactions.OnDemand.__exit__, fails)
+    at_the_entry_of(OwnTransaction.__exit__, fails)
     gc.collect()
     assert (db.counters.discarded - before, told()) == (1, ["WARNING"])
     with db.database.counting:  # the garbage collection does not choose its time
@@ -187,9 +188,9 @@ def test_an_error_of_the_application_for_one_of_the_database_is_no_interrupt(
 
 @pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 def test_an_interrupt_between_a_claim_and_its_rows_holds_no_lock(kind: str, queue: Queue, other: QueueDB) -> None:
-    lines, first = inspect.getsourcelines(transactions.OnDemand.fetch)
+    lines, first = inspect.getsourcelines(transactions.Sender.fetch)
     (fetches,) = [first + at for at, line in enumerate(lines) if "cursor.fetchall()" in line]
-    code = transactions.OnDemand.fetch.__code__
+    code = transactions.Sender.fetch.__code__
 
     def trace(frame: Any, event: str, _: Any) -> Any:
         if frame.f_code is not code:
@@ -288,9 +289,10 @@ def test_an_interrupt_while_a_connection_is_checked_out_leaves_no_reply_to_the_n
 def test_a_connection_that_nobody_gave_back_is_not_used_again(kind: str, queue: Queue, other: QueueDB) -> None:
     queue.enqueue("k")
     connection: Any = queue.db.database.connections.take()
-    on_demand = queue.db.database.dialect.on_demand(connection)
-    on_demand.begin()
-    del connection, on_demand
+    tx = transactions.Sender(connection.connection, queue.db.database.dialect)
+    tx.lead(connection)
+    tx.begin()
+    del connection, tx
     gc.collect()
     queue.enqueue("k")
     assert committed(other, queue.name) == 2

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import create_engine, event, text
 
 from queue_db import PermanentStorageError, QueueDB, TransientStorageError
-from queue_db.database.database import ATTEMPTS
+from queue_db.database.transaction import ATTEMPTS
 
 
 @pytest.fixture

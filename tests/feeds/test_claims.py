@@ -217,7 +217,7 @@ def test_each_message_that_dies_is_logged_and_counted(open_db: OpenDB, name: str
         assert feed.claim(2) is None
     dead = {job.id: job.last_error for job in db.dead.list(name)}
     assert {death.job.id: death.error for death in died} == dead
-    assert (len(dead), db.counters.dead - before, db.core.tally.take()) == (2, 2, {name: {"died": 2}})
+    assert (len(dead), db.counters.dead - before, db.core.queue_counters.take()) == (2, 2, {name: {"died": 2}})
     assert [record.getMessage() for record in caplog.records if record.name == "queue_db.dead"] == [
         f"job {job_id} 'n' in {name!r} is dead after attempt 1/1 (exhausted): {error}" for job_id, error in sorted(dead.items())
     ]

@@ -194,5 +194,5 @@ class Emptied(list[Unanswered]):
 @pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 def test_a_claim_loses_to_another_thread_that_gives_back_what_was_unanswered(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     job_id = queue.enqueue("mail")
-    monkeypatch.setattr(queue._claims._rounds, "unanswered", Emptied())
+    monkeypatch.setattr(queue._claims, "unanswered", Emptied())
     assert [job.id for job in queue.claim()] == [job_id]

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from queue_db import JobNotFoundError, LeasedJob, Queue, QueueDB, TransientStorageError, Verdict
-from queue_db.database.database import Run
+from queue_db.store import Transaction
 from queue_db.testing import SettableClock
+from queue_db.verbs.fenced_change import FencedChange
 from tests.races.interleaving import Loser, at_once, open_transaction, other_handle
 from tests.races.test_claim_loses import expired, state
 from tests.races.winners import ROLLED_BACK, WINNERS
@@ -184,23 +185,19 @@ def test_extend_loses_although_its_first_run_matched(
     clock: SettableClock, ours: Queue, theirs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = expired(ours, clock)
-    run_once = ours.db.database._on_demand
+    attempt = FencedChange.attempt
     stolen: list[LeasedJob] = []
 
-    def undo_the_first(how: Run, work: Callable[..., Any], *given: Any) -> Any:
-        if stolen:
-            return run_once(how, work, *given)
-
-        def matched_but_refused(*passed: Any) -> None:
-            assert work(*passed) == {job.id}
+    def matched_but_refused(change: FencedChange, tx: Transaction, pairs: Any) -> set[int]:
+        matched = attempt(change, tx, pairs)
+        if not stolen:
+            assert matched == {job.id}
             raise TransientStorageError("the database asks to try again")
+        return matched
 
-        try:
-            return run_once(how, matched_but_refused, *given)
-        finally:
-            stolen.extend(theirs.claim(lease=1000))
-
-    monkeypatch.setattr(ours.db.database, "_on_demand", undo_the_first)
+    monkeypatch.setattr(FencedChange, "attempt", matched_but_refused)
+    # Between the two runs: the first one has been rolled back.
+    monkeypatch.setattr(ours.db.database, "pause", lambda _: stolen.extend(theirs.claim(lease=1000)))
     version, ends = job.version, job.lease_expires
     assert job.extend(60) is Verdict.LOST
     assert (job.version, job.lease_expires) == (version, ends)

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine, TupleType, create_engine, event
 from sqlalchemy.sql.sqltypes import Float, Integer, NullType, Numeric
 
 from queue_db.dialects import Dialect, dialect_for, direct, prepared
-from queue_db.dialects.transactions import PooledConnection, own
+from queue_db.dialects.transactions import PooledConnection, Sender, own
 from queue_db.store import Store
 from queue_db.store.schema import tables
 from queue_db.store.wakeups import Notifications
@@ -307,11 +307,12 @@ class Place:
         with self.engine.connect() as connection, _noting(recorder, self.engine):
             recorder.connection = connection
             connection.info.clear()
-            with dialect.on_demand(PooledConnection(connection)) as transaction:
-                if begins:
-                    transaction.begin()
-                yield connection
-                transaction.commit()
+            transaction = Sender(connection, dialect)
+            transaction.lead(PooledConnection(connection))
+            if begins:
+                transaction.begin()
+            yield connection
+            transaction.commit()
 
 
 def place(name: str) -> Place:

@@ -204,7 +204,7 @@ def test_a_claim_carries_few_objects(kind: str, queue: Queue, monkeypatch: pytes
     assert len(CARRIERS) <= 4
     assert carriers <= made | {LeasedJob.__name__}
     # Not carriers: the transaction, the state of the claim loop, and the window that the adaptive strategy keeps for the queue.
-    assert made - carriers <= {"OnDemand", "Transaction", "ClaimCall", "_Control"}
+    assert made - carriers <= {"OwnTransaction", "ClaimCall", "_Control"}
     assert isinstance(job, LeasedJob)
 
 

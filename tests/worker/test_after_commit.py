@@ -6,13 +6,12 @@ import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
-from typing import Any
 
 import pytest
 from sqlalchemy import text
 
 from queue_db import DuplicateJobError, Queue, QueueDB, StorageError, TransientStorageError, Verdict
-from queue_db.database.database import Run
+from queue_db.database.transaction import OwnTransaction, Run
 from queue_db.feeds.notifications import notifications_of
 from queue_db.model import DeathReason
 from queue_db.notifications.deaths import Death, UnleasedJob
@@ -251,17 +250,14 @@ def unanswered(db: QueueDB, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Non
     """When it is called, the next transaction is committed, and the answer to that is lost."""
     waiting: list[Exception] = []
 
-    def broken(run: Callable[..., Any]) -> Callable[..., Any]:
-        def run_once(*given: Any, **how: Any) -> Any:
-            answer = run(*given, **how)
-            if waiting:
-                raise waiting.pop()
-            return answer
+    leave = OwnTransaction.leave
 
-        return run_once
+    def broken(tx: OwnTransaction) -> None:
+        leave(tx)
+        if waiting and tx._database is db.database:
+            raise waiting.pop()
 
-    for run in ("_on_demand", "_within"):
-        monkeypatch.setattr(db.database, run, broken(getattr(db.database, run)))
+    monkeypatch.setattr(OwnTransaction, "leave", broken)
     return lambda: waiting.append(TransientStorageError("the reply is lost", outcome_unknown=True))
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from queue_db import ArgumentError, Controls, Queue, TransientStorageError
 from queue_db.concurrency.pauses import Idle
+from queue_db.database.transaction import OwnTransaction
 from queue_db.store import Transaction, controls
 from queue_db.testing import counted_statements
 from queue_db.worker import Worker
@@ -167,13 +168,14 @@ def test_a_concurrency_limit_holds_over_workers(queue, open_db, running):
 @pytest.fixture
 def sent(db, monkeypatch):
     """The names of what is run against the database."""
-    names, commit = [], db.database.commit
+    names, enter = [], OwnTransaction.__enter__
 
-    def noted(how, *given):
-        names.append(how.name)
-        return commit(how, *given)
+    def noted(tx):
+        if tx._database is db.database:
+            names.append(tx.run.name)
+        return enter(tx)
 
-    monkeypatch.setattr(db.database, "commit", noted)
+    monkeypatch.setattr(OwnTransaction, "__enter__", noted)
     return names
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from queue_db import arguments
 from queue_db.core import Core
-from queue_db.database.database import Run
+from queue_db.database.transaction import Run
 from queue_db.errors import StreamError
 from queue_db.model import from_micros
 from queue_db.spark.streams import store as streams

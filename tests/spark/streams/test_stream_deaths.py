@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from queue_db import QueueDB, State
-from queue_db.database.database import Run
+from queue_db.database.transaction import Run
 from queue_db.spark.streams import store as streams
 from queue_db.spark.streams.store import Offset
 from queue_db.store import Transaction
@@ -207,7 +207,7 @@ def test_each_death_is_logged_and_counted_after_the_commit(
     first, second, _, keyed, _ = pairs(held)
     assert reader.mark_dead({first: "no use", second: "no use", keyed: "key"}) == 3
     before = ours.counters.dead
-    ours.core.tally.take()
+    ours.core.queue_counters.take()
     with caplog.at_level(logging.WARNING, "queue_db.dead"):
         work = {
             "complete": partial(streams.complete, session=reader.session, end=end),
@@ -220,7 +220,7 @@ def test_each_death_is_logged_and_counted_after_the_commit(
 
         ours.core.run_reporting_deaths(Run("stream", repeatable=True), change)
     assert ours.counters.dead - before == len(ours.dead.list(name)) == 3
-    assert ours.core.tally.take() == {name: {"died": 3}}, "the metrics of its queue do not have them"
+    assert ours.core.queue_counters.take() == {name: {"died": 3}}, "the metrics of its queue do not have them"
     logged = {record.job_id: (record.queue, record.reason, record.getMessage()) for record in caplog.records}
     assert {job_id: record[:2] for job_id, record in logged.items()} == dict.fromkeys(
         (job_id for job_id, _ in (first, second, keyed)), (name, "rejected")

@@ -1,0 +1,224 @@
+"""A transaction of the library's own: it begins, commits or rolls back, and runs again while the database asks for that."""
+
+from __future__ import annotations
+
+import random
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from sqlalchemy import RootTransaction
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from queue_db.dialects.transactions import PooledConnection, Sender, interrupted
+from queue_db.errors import StorageError, TransientStorageError
+from queue_db.store import Store, Transaction
+
+if TYPE_CHECKING:
+    from queue_db.database.database import Database
+
+#: Most runs of one transaction while the database asks to try again, and for how long (seconds). The waits add up to three
+#: seconds: enough for a server to restart after a crash.
+ATTEMPTS = 10
+RETRY_SECONDS = 30.0
+
+# Seconds: waits are random up to the first, then doubling, at most the second.
+_FIRST_WAIT = 0.01
+_LONGEST_WAIT = 1.0
+
+
+class Run(NamedTuple):
+    """How a transaction runs.
+
+    An error during COMMIT is not tried again: its outcome is unknown (``outcome_unknown``).
+    """
+
+    #: The verb, in errors and metrics. Empty, for :class:`~queue_db.core.Core`: the name of the function of the store that runs.
+    name: str = ""
+    #: It changes rows.
+    write: bool = True
+    #: How often it runs at most while the database asks to try again.
+    attempts: int = ATTEMPTS
+    #: It is one statement, or begins by itself (``tx.begin``): no BEGIN and COMMIT around it where connections do without. Its
+    #: outcome is unknown too if the connection breaks.
+    direct: bool = False
+    #: Running it twice does no harm, so it is tried again too if its outcome is unknown.
+    repeatable: bool = False
+
+
+class OwnTransaction(Transaction):
+    """A transaction of the library's own, in a ``with`` block::
+
+        tx = OwnTransaction(database, store, run)
+        try:
+            while not tx.committed:
+                with tx:
+                    answer = function(tx)
+        finally:
+            tx.give_back()
+        tx.follow()
+
+    The end of the block commits. If the database asks to try again, it hides the error, after a pause, and the block runs again:
+    only where ``run.attempts`` is 1 does the block need no loop.
+
+    :param store: None: nothing runs in it that needs tables.
+    :raises StorageError: the database refuses, or still asks to try again after the last attempt.
+    """
+
+    __slots__ = ("_database", "_pooled", "_root", "_runs", "_until", "committed", "run")
+
+    def __init__(self, database: Database, store: Store | None, run: Run) -> None:
+        self._database = database
+        self.dialect = database.dialect
+        self.run = run
+        self.own = True
+        if store is not None:
+            self.store = store
+            self.tables = store.tables
+        self.committed = self.begun = self.interrupted = False
+        self._mark = self.deaths = None
+        self._runs = self.sent = 0
+        self._pooled: PooledConnection | None = None
+        self._root: RootTransaction | None = None
+
+    def __enter__(self) -> Self:
+        database, run = self._database, self.run
+        while True:
+            self.woken = {}
+            self.following = []
+            self.asked = True  # nothing is sent that commits by itself, as yet
+            try:
+                if database.closed:
+                    database.check_open()
+                try:
+                    self._pooled = pooled = database.connections.take()
+                except (RuntimeError, OSError) as error:
+                    raise unreachable(error, run.name) from error
+                if database.autocommits:
+                    self.lead(pooled, write=run.write)
+                    if not run.direct or self.dialect.begins_each:
+                        self.begin()
+                else:
+                    Sender.__init__(self, pooled.connection, self.dialect)
+                    self._root = pooled.connection.begin()
+                    if run.write:
+                        self.begin()
+            except BaseException as error:
+                if not self.__exit__(type(error), error, error.__traceback__):
+                    raise
+            else:
+                return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        pooled, in_doubt, failure = self._pooled, True, error
+        try:
+            if failure is None:
+                try:
+                    if self._root is not None:
+                        self._root.commit()
+                    else:
+                        if self.begun:
+                            self.commit()
+                        self.leave()
+                    in_doubt = False
+                except BaseException as raised:  # noqa: BLE001 - raised below
+                    failure = raised
+            if failure is not None and pooled is not None:
+                in_doubt = self._undone(failure)
+        finally:
+            if pooled is not None:
+                self._pooled = self._root = None
+                self._database.connections.put_back(pooled, in_doubt=in_doubt)
+        database = self._database
+        if self.run.direct and pooled is not None:
+            counters = database.counters
+            with database.counting:
+                counters.statements += self.sent
+        if failure is None:
+            self.committed = True
+            return False
+        return self._again(failure, committing=error is None)
+
+    def give_back(self) -> None:
+        """Give the connection back, unless that was done: an interrupt may have come at the entry of ``__exit__``."""
+        pooled, self._pooled = self._pooled, None
+        if pooled is not None:
+            self._database.connections.put_back(pooled, in_doubt=True)
+
+    def _undone(self, error: BaseException) -> bool:
+        """Roll back what ended with ``error``; whether the connection is in doubt."""
+        if self._mark is None and self._root is None:
+            return True
+        connection = self.connection
+        in_doubt = interrupted(connection, error)
+        if self._root is not None:
+            try:
+                self._root.__exit__(type(error), error, error.__traceback__)
+            except SQLAlchemyError:
+                return True
+        elif in_doubt or self.interrupted:
+            return True  # nothing is sent: the connection is closed, and its server rolls back
+        else:
+            self.rollback()
+            self.leave()
+        if isinstance(error, SQLAlchemyError | StorageError):
+            self._database.drop_if_read_only(connection, error)
+        return in_doubt
+
+    def _again(self, failure: BaseException, *, committing: bool) -> bool:
+        """Whether the block runs again, after a pause. Otherwise raise the library's exception for one of SQLAlchemy's.
+
+        :param committing: the failure is that of the COMMIT; otherwise it comes from the block, and is raised there.
+        """
+        self.rolled_back()
+        run, problem = self.run, failure
+        if isinstance(failure, SQLAlchemyError):
+            problem = self._database.translated(failure, run.name)
+            if run.write and (committing or not self.asked) and isinstance(failure, DBAPIError) and failure.connection_invalidated:
+                # What has been read has been read: it can be read again.
+                problem = _unknown(problem, run.name, "COMMIT" if committing else "the statement")
+        self._runs += 1
+        if isinstance(problem, TransientStorageError) and self._may_run_again(problem):
+            self._database.pause(min(_LONGEST_WAIT, _FIRST_WAIT * (2**self._runs // 4)) + random.uniform(0.0, _FIRST_WAIT))
+            if self._database.closed:
+                self._database.check_open()
+            counters = self._database.counters
+            with self._database.counting:
+                counters.retried += 1
+            return True
+        if problem is not failure:
+            raise problem from failure
+        if committing:
+            raise failure
+        return False
+
+    def _may_run_again(self, problem: TransientStorageError) -> bool:
+        if problem.outcome_unknown and not self.run.repeatable:
+            return False
+        if self._runs >= self.run.attempts or problem.sqlstate in self.dialect.expired:
+            return False
+        now = time.monotonic()
+        if self._runs == 1:
+            self._until = now + RETRY_SECONDS
+        return now < self._until
+
+
+def unreachable(error: Exception, name: str) -> TransientStorageError:
+    """The exception for one that came when a connection was opened.
+
+    The first connection worked, so the driver is complete: a restarted server may demand the full password exchange over TLS once.
+    Or no server answers, and the driver raises the system's error.
+    """
+    return TransientStorageError(f"{name}: {error}", statement_name=name, server_away=True)
+
+
+def _unknown(problem: StorageError, name: str, during: str) -> TransientStorageError:
+    """The exception for a connection that broke while a transaction may have been committed."""
+    return TransientStorageError(
+        f"{problem}: the connection broke during {during}, so it is unknown whether it took effect; "
+        'a unique_key with on_duplicate="skip" makes an enqueue safe to repeat',
+        sqlstate=problem.sqlstate,
+        statement_name=name,
+        outcome_unknown=True,
+        server_away=True,
+    )
