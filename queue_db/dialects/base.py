@@ -6,17 +6,19 @@ database whose row counts are matched rows, though in more statements.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Table, update
+from sqlalchemy import Table
 
+from queue_db.dialects import statements
 from queue_db.dialects.bulk import Bulk
 from queue_db.dialects.diagnosis import Diagnosis
 from queue_db.dialects.failures import Failures
 from queue_db.dialects.grouping import Grouping
 from queue_db.dialects.listing import Listing
-from queue_db.dialects.statements import Pairs, delete_returning, wanted
+from queue_db.dialects.seam import Values
+from queue_db.dialects.statements import Columns, Pairs
 from queue_db.dialects.transactions import Sender
 from queue_db.errors import ConfigurationError
 
@@ -41,24 +43,20 @@ class Dialect(Bulk, Grouping, Failures, Diagnosis, Listing):
 class ReturningDialect(Dialect):
     """A database with UPDATE … RETURNING and DELETE … RETURNING: one statement for each verb."""
 
-    def change(self, tx: Sender, jobs: Table, pairs: Pairs, values: Mapping[str, Any], parameters: Mapping[str, Any]) -> set[int]:
-        return {row.id for row in self.update_returning(tx, jobs, pairs, values, [jobs.c.id], parameters)}
+    def change(self, tx: Sender, jobs: Table, pairs: Pairs, assignments: str, values: Values) -> set[int]:
+        return {job_id for (job_id,) in self.update_returning(tx, jobs, pairs, assignments, values, ("id",))}
 
     def update_returning(
-        self,
-        tx: Sender,
-        jobs: Table,
-        pairs: Pairs,
-        values: Mapping[str, Any],
-        returning: Sequence[ColumnElement[Any]],
-        parameters: Mapping[str, Any],
-    ) -> Sequence[Row[Any]]:
-        statement = update(jobs).where(self.match(jobs, pairs)).values(values).returning(*returning)
-        return tx.connection.execute(statement, parameters).all()
+        self, tx: Sender, jobs: Table, pairs: Pairs, assignments: str, values: Values, returning: Columns
+    ) -> Sequence[Sequence[Any]]:
+        texts = statements.on(self, jobs, tx.connection.dialect, settable="now" in values)
+        update = texts.made(statements.update, assignments=assignments, one=len(pairs) == 1, returning=returning)
+        return tx.fetch(update, {**values, **self.wanted(pairs)})
 
     def delete_returning(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:
-        gone = tx.fetch(delete_returning(jobs, one=len(pairs) == 1), wanted(pairs))
-        return {job_id for (job_id,) in gone}
+        texts = statements.on(self, jobs, tx.connection.dialect)
+        deleted = tx.fetch(texts.made(statements.delete, one=len(pairs) == 1, returns=True), self.wanted(pairs))
+        return {job_id for (job_id,) in deleted}
 
 
 def dialect_for(name: str) -> Dialect:

@@ -7,29 +7,15 @@ Table names come quoted from SQLAlchemy, values are always bound: ``:limit``. In
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
-from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
-from sqlalchemy import (
-    ARRAY,
-    BigInteger,
-    BindParameter,
-    ColumnElement,
-    Executable,
-    Integer,
-    String,
-    Table,
-    Text,
-    bindparam,
-    column,
-    text,
-)
+from sqlalchemy import Executable, Table
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
-from sqlalchemy.types import TupleType
 
-from queue_db.dialects.clock import now_us, now_us_after_waiting
+from queue_db.dialects.clock import now_us_after_waiting
+from queue_db.dialects.statements import LISTS, JobsText, kept
 from queue_db.model import MOST_ATTEMPTS, MOST_VERSION, ClaimedRow
 
 if TYPE_CHECKING:
@@ -74,34 +60,6 @@ COLUMNS = ClaimedRow._fields
 _WINDOW = ("id", "version", "priority", "available_at")
 _REST = tuple(name for name in COLUMNS if name not in _WINDOW)
 
-# Of the columns that statements return; the others are numbers.
-_TEXTS = frozenset({"kind", "payload", "headers", "unique_key", "last_error", "group_key"})
-
-# The types of the parameters, by the beginning of their names; any other is a text.
-_TYPES: dict[str, Any] = {
-    **dict.fromkeys(("limit", "read", "start", "front", "priority_", "other_priority_"), Integer()),
-    **dict.fromkeys(("now", "lease", "until", "floor_", "other_floor_", "of_id", "of_version"), BigInteger()),
-}
-
-
-def kept(sql: str, *returns: str, **lists: Any) -> Executable:
-    """A statement that is built once and kept.
-
-    :param returns: the columns of its rows.
-    :param lists: the types of parameters that are lists: an array, or that of one element, and all are written out.
-    """
-    statement = text(sql)
-    statement = statement.bindparams(*(_parameter(name, lists) for name in statement.compile().params))
-    return (
-        statement.columns(*(column(name, Text() if name in _TEXTS else BigInteger()) for name in returns)) if returns else statement
-    )
-
-
-def _parameter(name: str, lists: Mapping[str, Any]) -> BindParameter[Any]:
-    if name in lists:
-        return bindparam(name, type_=lists[name], expanding=not isinstance(lists[name], ARRAY))
-    return bindparam(name, type_=next((kind for start, kind in _TYPES.items() if name.startswith(start)), String()))
-
 
 def columns_of(table: str, names: tuple[str, ...] = COLUMNS) -> str:
     """``table.id, table.kind, …``"""
@@ -111,30 +69,18 @@ def columns_of(table: str, names: tuple[str, ...] = COLUMNS) -> str:
 _FAST = frozenset({(Order.HEAD, Lock.NONE), (Order.HEAD, Lock.SKIP), (Order.SLICE, Lock.NONE)})
 
 
-class ClaimText:
-    """The parts of the statements of one shape, on one table of one database; keeps the statements that are made of them."""
+class ClaimText(JobsText):
+    """The parts of the statements of claims of one shape."""
 
     def __init__(self, dialect: ClaimSeam, jobs: Table, shape: Shape, sql: SQLAlchemyDialect) -> None:
+        super().__init__(dialect, jobs, sql, settable=shape.settable)
         self.shape = shape
-        self._dialect = dialect
-        self._sql = sql
-        #: ``made(take, one=True)`` is ``take(self, one=True)``, made once and forgotten with these parts.
-        self.made = cache(lambda make, **which: make(self, **which))
         #: Whether one short statement can claim: from a single range, without waiting. No slice that locks: it would lock the jobs
         #: before it too.
         self.has_fast_path = shape.ranges == 1 and (shape.order, shape.lock) in _FAST
-        #: The table, with the name that it has in the statements.
-        self.table = sql.identifier_preparer.format_table(jobs)
+        #: The table, with the name that it has in these statements.
         self.jobs = f"{self.table} AS jobs"
-        #: The same with a hint to use the primary key, where the planner might not.
         self.by_id = f"{self.jobs}{dialect.by_id_hint}"
-        self.now = ":now" if shape.settable else self.written(now_us())
-
-    def written(self, expression: ColumnElement[Any]) -> str:
-        """An expression without parameters, as this database writes it, for a statement that is a text."""
-        sql = str(expression.compile(dialect=self._sql, compile_kwargs={"literal_binds": True}))
-        # What the driver wants of a percent sign is done again with the whole text. A colon would begin a parameter.
-        return sql.replace(str(text("%").compile(dialect=self._sql)), "%").replace(":", "\\:")
 
     # --- which jobs are due -----------------------------------------------------------------------------------------
 
@@ -189,7 +135,7 @@ class ClaimText:
     def lock(self) -> str:
         """What locks the rows of a SELECT."""
         lock = self.shape.lock
-        return "" if lock is Lock.NONE else self._dialect.lock_clause(self._sql, skip=lock is Lock.SKIP)
+        return "" if lock is Lock.NONE else self.locked(skip=lock is Lock.SKIP)
 
     def _arm(self, place: int | None, columns: str) -> str:
         """One index range in the order of the index (store/low_water_marks.py says why one for each priority)."""
@@ -259,11 +205,6 @@ class ClaimText:
         return ", ".join(f"{name} = {value}" for name, value in (self.assignments | other).items())
 
 
-#: The type of an array of ids or versions.
-IDS = ARRAY(BigInteger())
-
-_PAIRS = TupleType(BigInteger(), BigInteger())
-
 # --- statements for most databases: each is sent as ``claim.made(…)`` ------------------------------------------------------------
 
 
@@ -314,13 +255,13 @@ def take(claim: ClaimText, *, one: bool) -> Executable:
     """Take candidates that still have their version. The lease counts from their read; after a wait for locks, from now."""
     until = {} if claim.shape.lock is Lock.WAIT else {"available_at": ":until"}
     change = f"UPDATE {claim.by_id} SET {claim.set(**until)} WHERE {matching(one=one)}"
-    return kept(change, of_ids=BigInteger(), of_pairs=_PAIRS)
+    return kept(change, **LISTS)
 
 
 def won(claim: ClaimText) -> Executable:
     """The candidates that a claim has won."""
     where = "jobs.id IN :of_ids AND jobs.claim_token = :token"
-    return kept(f"SELECT {columns_of('jobs')} FROM {claim.by_id} WHERE {where}", *COLUMNS, of_ids=BigInteger())
+    return kept(f"SELECT {columns_of('jobs')} FROM {claim.by_id} WHERE {where}", *COLUMNS, **LISTS)
 
 
 def take_existing(claim: ClaimText) -> Executable:

@@ -6,9 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import lru_cache
 from itertools import chain
-from operator import itemgetter
 from typing import Any, ClassVar
 
 from sqlalchemy import (
@@ -16,11 +14,10 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    Executable,
     Select,
     Table,
     Update,
-    bindparam,
-    delete,
     event,
     func,
     select,
@@ -30,13 +27,13 @@ from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
-from queue_db.dialects import asynchronous, direct, grouping
+from queue_db.dialects import asynchronous, direct, grouping, statements
 from queue_db.dialects.base import Dialect
 from queue_db.dialects.clock import instant, now_us
 from queue_db.dialects.grouping import Member
 from queue_db.dialects.mysql_diagnosis import MySQLDiagnosis
 from queue_db.dialects.seam import Rows, Statement
-from queue_db.dialects.statements import Columns, Pairs, insert_into, matching, new, wanted
+from queue_db.dialects.statements import Columns, JobsText, Pairs, kept
 from queue_db.dialects.texts import column_text, length
 from queue_db.dialects.transactions import Sender, savepoint
 from queue_db.errors import TransientStorageError
@@ -192,14 +189,14 @@ class MySQL(MySQLDiagnosis, Dialect):
             pairs = self.hold(tx, jobs, pairs)
         if not pairs:
             return set()
-        # In id order, so that two settles cannot wait for each other in a circle.
-        values = wanted(sorted(pairs))
+        # In id order, so that two settles cannot wait for each other in a circle. One row is found by its primary key anyway.
+        one, values, texts = len(pairs) == 1, self.wanted(sorted(pairs)), statements.on(self, jobs, sql)
         if returns:
-            gone = tx.fetch(_delete(jobs, FORCE, one=len(pairs) == 1, returns=True), values)
+            gone = tx.fetch(texts.made(statements.delete, one=one, returns=True, hint="" if one else self.by_id_hint), values)
             return {job_id for (job_id,) in gone}
         # Where a DELETE takes no hint, the form for several tables does.
-        several = _delete(jobs, f"USING {sql.identifier_preparer.format_table(jobs)} {FORCE}", one=len(pairs) == 1, returns=False)
-        return {job_id for job_id, _ in pairs} if tx.execute(several, values) else set()
+        delete = texts.made(statements.delete, one=one, hint="" if one else f" USING {texts.by_id}")
+        return {job_id for job_id, _ in pairs} if tx.execute(delete, values) else set()
 
     def by_claim(self, rows: Select[Any], jobs: Table) -> Select[Any]:
         # With few keyed jobs the planner prefers the index of the keys: it would lock the whole queue, and then sort it.
@@ -234,12 +231,11 @@ class MySQL(MySQLDiagnosis, Dialect):
         """Insert ``rows`` in one statement, which returns their ids in their order."""
         if len(rows) == 1:
             return [self.load(tx, jobs, columns, rows)]
-        one = direct.written(_insert_returning(jobs, columns), tx.connection.dialect)
-        into, values, returning = _VALUES.split(one.text)
-        in_order = itemgetter(*map(new(columns).index, one.order))
-        statement = f"{into} VALUES {', '.join([values] * len(rows))} RETURNING {returning}"
-        arguments = tuple(chain.from_iterable(map(in_order, rows)))
-        return [job_id for (job_id,) in tx.rows(statement, arguments)]
+        sql = tx.connection.dialect
+        one = direct.written(statements.on(self, jobs, sql).made(statements.insert_into, columns=columns, returns=True), sql)
+        into, _, row = one.text.removesuffix(_RETURNING).partition(" VALUES ")
+        statement = f"{into} VALUES {', '.join([row] * len(rows))}{_RETURNING}"
+        return [job_id for (job_id,) in tx.rows(statement, tuple(chain.from_iterable(rows)))]
 
     def _insert_and_read(self, tx: Sender, jobs: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]) -> list[int]:
         """Insert ``rows`` in one statement, and read where their ids end.
@@ -250,14 +246,15 @@ class MySQL(MySQLDiagnosis, Dialect):
         first, number = self.load(tx, jobs, columns, rows), len(rows)
         if number == 1:
             return [first]
-        ((there, last),) = tx.fetch(_inserted(jobs), {"first": first, "at": rows[0][-1]})
+        texts, now = statements.on(self, jobs, tx.connection.dialect), rows[0][-1]
+        ((there, last),) = tx.fetch(texts.made(_inserted), {"of_id": first, "now": now})
         step, uneven = divmod((last or 0) - first, number - 1)
         if there != number or uneven:
             # Another transaction has inserted jobs at the same time, to the microsecond.
             step = int(tx.connection.execute(text("SELECT @@auto_increment_increment")).scalar_one())
         ids = range(first, first + step * number, step)
         if there != number:
-            same = tx.fetch(_among(jobs), {"of_ids": list(ids), "at": rows[0][-1]})
+            same = tx.fetch(texts.made(_among), {"of_ids": list(ids), "now": now})
             if len(same) < number:
                 raise TransientStorageError(
                     "the new jobs have other ids than the server has announced", statement_name="insert_new"
@@ -275,6 +272,8 @@ class MySQL(MySQLDiagnosis, Dialect):
         args: tuple[Any, ...] = getattr(error.orig, "args", ())
         return str(args[1]) if len(args) > 1 else str(error.orig)
 
+
+# ruff: noqa: S608 - the texts are made of constants and of table names that SQLAlchemy has quoted; values are bound.
 
 # Seconds for a statement of minutes.
 LONG = 1800
@@ -301,14 +300,6 @@ _ORDERED_MYSQL = (8, 4)
 _HINTS_IN_DELETE = (11, 8)
 
 
-@lru_cache(maxsize=64)
-def _delete(jobs: Table, hint: str, *, one: bool, returns: bool) -> Any:
-    statement = delete(jobs).where(matching(jobs, one=one))
-    # One row is found by its primary key anyway.
-    hinted = statement if one else statement.with_hint(hint)
-    return hinted.returning(jobs.c.id) if returns else hinted
-
-
 # PyMySQL's limit for joining rows into one statement is 1,024,000 bytes after escaping, which may double a text.
 _STATEMENT_BYTES = 1_000_000
 
@@ -328,29 +319,18 @@ def _parts(rows: Sequence[tuple[Any, ...]]) -> list[list[tuple[Any, ...]]]:
     return parts
 
 
-# The parts of an INSERT: before the values of a row, these, and what follows.
-_VALUES = re.compile(r" VALUES | RETURNING ")
+_RETURNING = " RETURNING id"
 
 
-@lru_cache(maxsize=64)
-def _insert_returning(jobs: Table, columns: Columns) -> Any:
-    return insert_into(jobs, columns).returning(jobs.c.id)
+def _inserted(jobs: JobsText) -> Executable:
+    """How many jobs from the id ``of_id`` on were inserted at this time, and the last of them."""
+    rows = f"FROM {jobs.by_id} WHERE id >= :of_id AND created_at = :now"
+    return kept(f"SELECT count(*) AS inserted, max(id) AS last_inserted {rows}", "inserted", "last_inserted")
 
 
-@lru_cache(maxsize=64)
-def _inserted(jobs: Table) -> Any:
-    """How many jobs from the id ``first`` on were inserted ``at`` this time, and the last of them."""
-    found = select(func.count().label("inserted"), func.max(jobs.c.id).label("last_inserted")).where(
-        jobs.c.id >= bindparam("first"), jobs.c.created_at == bindparam("at")
-    )
-    return found.with_hint(jobs, FORCE)
-
-
-@lru_cache(maxsize=64)
-def _among(jobs: Table) -> Any:
-    """Those of ``of_ids`` that were inserted ``at`` this time."""
-    found = select(jobs.c.id).where(jobs.c.id.in_(bindparam("of_ids", expanding=True)), jobs.c.created_at == bindparam("at"))
-    return found.with_hint(jobs, FORCE)
+def _among(jobs: JobsText) -> Executable:
+    """Those of ``of_ids`` that were inserted at this time."""
+    return jobs.kept(f"SELECT id FROM {jobs.by_id} WHERE id IN :of_ids AND created_at = :now", "id")
 
 
 def lock_waits(seconds: int) -> str:

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from sqlalchemy import (
     ARRAY,
-    BigInteger,
     ColumnElement,
     Engine,
     Select,
@@ -22,8 +21,8 @@ from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
-from queue_db.dialects import asynchronous, direct, greeting, pooled, prepared, transactions
-from queue_db.dialects import postgresql_claim as statements
+from queue_db.dialects import asynchronous, direct, greeting, pooled, prepared, statements, transactions
+from queue_db.dialects import postgresql_claim as shapes
 from queue_db.dialects.base import ReturningDialect
 from queue_db.dialects.claim_plan import DUE, ID, PRIORITY, VERSION, result_of
 from queue_db.dialects.claim_sql import ClaimText
@@ -35,7 +34,7 @@ from queue_db.dialects.postgresql_claim import HEAD, TRIED
 from queue_db.dialects.postgresql_diagnosis import PostgreSQLDiagnosis
 from queue_db.dialects.postgresql_opening import PostgreSQLOpening
 from queue_db.dialects.seam import Rows
-from queue_db.dialects.statements import ONE_NEW, Pairs, copied, wanted
+from queue_db.dialects.statements import ONE_NEW, Pairs, copied
 from queue_db.dialects.transactions import Sender
 from queue_db.errors import StorageError
 from queue_db.model import Capability, ClaimResult, Completion, Fault, NewJob, Notice
@@ -128,14 +127,12 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
         transaction = getattr(driver, "is_in_transaction", None)  # asyncpg's
         return transaction is None or not transaction()
 
+    matching = staticmethod(shapes.matching)
+    lists: ClassVar[Mapping[str, Any]] = shapes.LISTS
+    wanted = staticmethod(shapes.wanted)
+
     def match(self, jobs: Table, pairs: Pairs) -> ColumnElement[bool]:
-        if len(pairs) == 1:
-            return super().match(jobs, pairs)
-        return statements.matching(
-            jobs,
-            bindparam(None, [job_id for job_id, _ in pairs], ARRAY(BigInteger), unique=True),
-            bindparam(None, [version for _, version in pairs], ARRAY(BigInteger), unique=True),
-        )
+        return super().match(jobs, pairs) if len(pairs) == 1 else shapes.matches(jobs, pairs)
 
     def take(
         self,
@@ -154,7 +151,7 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
                 if completes is not None:
                     rows = self._exchange(tx, claim, parameters, completes, one=one)
                 else:
-                    statement = claim.made(statements.fast_path, one=one, delete_on_claim=delete_on_claim)
+                    statement = claim.made(shapes.fast_path, one=one, delete_on_claim=delete_on_claim)
                     rows = tx.fetch(statement, parameters)
             except DBAPIError as error:
                 self._leave_fast_path(tx, error)
@@ -162,7 +159,7 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
             return _fast_path_result(parameters, rows, one=one)
         if delete_on_claim or completes is not None:
             return result_of(parameters, conclusive=False, looked=False)
-        found = tx.fetch(claim.made(statements.full_claim), parameters)
+        found = tx.fetch(claim.made(shapes.full_claim), parameters)
         unseen = sorted(row[PRIORITY] for row in found if row[ID] is None and row[TRIED] is None)
         # Candidates beyond a priority that was not read were not tried.
         tried = [row for row in found if row[TRIED] is not None and not (unseen and unseen[0] < row[PRIORITY])]
@@ -178,8 +175,8 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
         self, tx: Sender, claim: ClaimText, parameters: Mapping[str, Any], completes: Completion, *, one: bool
     ) -> Sequence[Sequence[Any]]:
         """Delete completed jobs and claim others; return the rows of the others."""
-        statement = claim.made(statements.exchange, one=one, completes_one=len(completes.pairs) == 1)
-        found = tx.fetch(statement, {**parameters, **_deleted(completes.pairs)})
+        statement = claim.made(shapes.exchange, one=one, completes_one=len(completes.pairs) == 1)
+        found = tx.fetch(statement, {**parameters, **self.wanted(completes.pairs)})
         completes.done = {row[ID] for row in found if row[VERSION] is None}
         return [row for row in found if row[VERSION] is not None]
 
@@ -195,23 +192,12 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
         if transaction is None or transaction.begun:
             raise error
 
-    def delete_returning(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:
-        if len(pairs) == 1:
-            gone = tx.fetch(statements.delete(jobs, one=True), wanted(pairs))
-        else:
-            gone = tx.fetch(statements.delete(jobs, one=False), _arrays(pairs))
-        return {job_id for (job_id,) in gone}
-
-    def hold(self, tx: Sender, jobs: Table, pairs: Pairs) -> Pairs:
-        values = _arrays(sorted(pairs))
-        return [(job_id, version) for job_id, version in tx.fetch(statements.hold(jobs), values)]
-
     def one_of(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
         return column == any_(bindparam(name, type_=ARRAY(column.type)))
 
     def first_in_groups(self, tx: Sender, jobs: Table, queue: str, keys: Sequence[str], most: int, *, locks: bool) -> list[Member]:
         values = {"of_queue": queue, "keys": list(keys), "most": most}
-        rows = tx.fetch(statements.first_in_groups(jobs, locks=locks), values)
+        rows = tx.fetch(shapes.first_in_groups(jobs, locks=locks), values)
         return [(place, job_id, version, due) for place, job_id, version, due in rows]
 
     def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
@@ -232,7 +218,7 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
         return tx.sends_directly and direct.lively(tx.connection)
 
     def notify(self, tx: Sender, channel: str, text: str) -> None:
-        tx.fetch(statements.notification(), Notice(channel, text)._asdict())
+        tx.fetch(shapes.NOTIFICATION, Notice(channel, text)._asdict())
 
     def listen(self, engine: Engine, channel: str) -> PostgreSQLListener | None:
         # Through a pooler no notification arrives.
@@ -247,9 +233,11 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
         # By kept statements: SQLAlchemy's work for a new one costs more than the insert.
         names = copied(rows)
         values: dict[str, Any] = {} if notice is None else notice._asdict()
+        texts = statements.on(self, jobs, tx.connection.dialect, settable=now is not None)
         if len(rows) == 1 and rows[0].unique_key is None and now is None:
             values.update(zip(ONE_NEW, rows[0], strict=True))
-            return [row[0] for row in tx.fetch(statements.insert_one(jobs, names, notifies=notice is not None), values)]
+            one = texts.made(shapes.insert_one, columns=names, notifies=notice is not None)
+            return [row[0] for row in tx.fetch(one, values)]
         keyed = any(row.unique_key is not None for row in rows)
         columns = dict(zip(NewJob._fields, zip(*rows, strict=True), strict=True))
         given = {name: columns[name] for name in (*names, "after", "not_before")}
@@ -258,8 +246,8 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
         values |= {f"all_{name}": list(all_) for name, all_ in given.items() if name not in same}
         if now is not None:
             values["now"] = now
-        statement = statements.insert_many(jobs, names, same, keyed=keyed, clock=now is None, notifies=notice is not None)
-        inserted = tx.fetch(statement, values)
+        many = texts.made(shapes.insert_many, columns=names, same=same, keyed=keyed, notifies=notice is not None)
+        inserted = tx.fetch(many, values)
         # Ids come from the sequence in the order of the sorted rows; rows without a key are never skipped.
         if not keyed:
             return sorted([row[0] for row in inserted])
@@ -293,15 +281,6 @@ _IDLE = 0
 
 # Seconds for which claims use the full statement after one has met a locked row.
 _FULL_SECONDS = 10.0
-
-
-def _arrays(pairs: Pairs) -> dict[str, list[int]]:
-    return {"ids": [job_id for job_id, _ in pairs], "versions": [version for _, version in pairs]}
-
-
-def _deleted(pairs: Pairs) -> Mapping[str, Any]:
-    """The parameters of the statement that deletes these jobs."""
-    return wanted(pairs) if len(pairs) == 1 else _arrays(pairs)
 
 
 def _fast_path_result(parameters: Mapping[str, Any], rows: Sequence[Sequence[Any]], *, one: bool) -> ClaimResult:

@@ -11,42 +11,30 @@ from sqlalchemy import (
     Delete,
     Engine,
     Executable,
-    Row,
     Select,
     Table,
     Update,
     func,
     insert,
     select,
-    update,
 )
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import IntegrityError
 
-from queue_db.dialects import claim_sql, direct, transactions
+from queue_db.dialects import claim_sql, direct, statements, transactions
 from queue_db.dialects.claim_plan import ID, LOOKED_AT, VERSION, as_claimed, assigned, candidates_in, result_of
 from queue_db.dialects.claim_sql import ClaimText, Lock
 from queue_db.dialects.clock import now_us
 from queue_db.dialects.listening import Listener, LoopListener
-from queue_db.dialects.statements import (
-    ONE_NEW,
-    Columns,
-    Pairs,
-    copied,
-    delete_of,
-    hold_of,
-    insert_into,
-    insert_one,
-    matching,
-    new,
-    wanted,
-)
+from queue_db.dialects.statements import ONE_NEW, Columns, Pairs, copied
 from queue_db.dialects.transactions import Sender
 from queue_db.errors import TransientStorageError
 from queue_db.model import Capability, ClaimResult, Completion, NewJob, Notice
 
 Rows = Sequence[NewJob]
 """New jobs. ``after`` and ``not_before`` give their due time, once the database's time is known."""
+
+Values = Mapping[str, Any]
 
 Statement = TypeVar("Statement", Select[Any], Update, Delete)
 
@@ -165,9 +153,15 @@ class ClaimSeam:
     #: :meth:`by_id` for a statement that is a text: what stands behind the table.
     by_id_hint: ClassVar[str] = ""
 
+    #: Rows whose ``(id, version)`` is given, found by primary key, in a statement that is a text; with the types of its lists.
+    matching = staticmethod(statements.matching)
+    lists: ClassVar[Mapping[str, Any]] = statements.LISTS
+    #: The parameters of :attr:`matching`.
+    wanted = staticmethod(statements.wanted)
+
     def match(self, jobs: Table, pairs: Pairs) -> ColumnElement[bool]:
-        """Rows whose ``(id, version)`` is one of ``pairs``, found by primary key."""
-        return matching(jobs, one=len(pairs) == 1, pairs=pairs)
+        """The same for a statement of SQLAlchemy."""
+        return statements.matches(jobs, pairs)
 
     def by_id(self, statement: Statement, jobs: Table) -> Statement:
         """The statement with a hint to use the primary key, where the planner might not. Default: it does."""
@@ -208,7 +202,7 @@ class ClaimSeam:
         pairs = sorted((row[ID], row[VERSION]) for row in candidates)
         # The lease counts from the read, so that its end is known without another read; not after a wait for locks.
         until = candidates[0][LOOKED_AT] + parameters["lease"]
-        values = assigned(parameters, until, waits=waits) | wanted(pairs)
+        values = assigned(parameters, until, waits=waits) | statements.wanted(pairs)
         changed = tx.execute(claim.made(claim_sql.take, one=len(pairs) == 1), values)
         won: Sequence[Sequence[Any]] = ()
         if changed == len(pairs) and not waits:
@@ -218,33 +212,32 @@ class ClaimSeam:
             won = tx.fetch(claim.made(claim_sql.won), mine)
         return result_of(parameters, won, len(candidates), heads=heads, unseen=unseen, conclusive=conclusive)
 
-    def change(self, tx: Sender, jobs: Table, pairs: Pairs, values: Mapping[str, Any], parameters: Mapping[str, Any]) -> set[int]:
-        """Update the rows that match ``pairs`` and return their ids. ``values`` raise ``version`` by one."""
+    def change(self, tx: Sender, jobs: Table, pairs: Pairs, assignments: str, values: Values) -> set[int]:
+        """Update the rows that match ``pairs`` and return their ids.
+
+        :param assignments: of the columns, as a text in which ``{now}`` is the time: the database's, or the parameter ``now`` if
+            ``values`` has it. They raise ``version`` by one.
+        """
         if len(pairs) > 1:
             # A count does not show which of several rows matched: lock them first.
             tx.begin()
             pairs = self.hold(tx, jobs, pairs)
         if not pairs:
             return set()
-        statement = self.by_id(update(jobs).where(self.match(jobs, pairs)).values(values), jobs)
-        changed = tx.connection.execute(statement, parameters).rowcount
-        return {job_id for job_id, _ in pairs} if changed else set()
+        texts = statements.on(self, jobs, tx.connection.dialect, settable="now" in values)
+        update = texts.made(statements.update, assignments=assignments, one=len(pairs) == 1)
+        return {job_id for job_id, _ in pairs} if tx.execute(update, {**values, **self.wanted(pairs)}) else set()
 
     def update_returning(
-        self,
-        tx: Sender,
-        jobs: Table,
-        pairs: Pairs,
-        values: Mapping[str, Any],
-        returning: Sequence[ColumnElement[Any]],
-        parameters: Mapping[str, Any],
-    ) -> Sequence[Row[Any]]:
-        """:meth:`change`; returns the columns ``returning`` of the changed rows, found by their new version."""
-        changed = self.change(tx, jobs, pairs, values, parameters)
+        self, tx: Sender, jobs: Table, pairs: Pairs, assignments: str, values: Values, returning: Columns
+    ) -> Sequence[Sequence[Any]]:
+        """:meth:`change`; returns these columns of the changed rows, found by their new version."""
+        changed = self.change(tx, jobs, pairs, assignments, values)
         if not changed:
             return ()
         after = [(job_id, version + 1) for job_id, version in pairs if job_id in changed]
-        return tx.connection.execute(self.by_id(select(*returning).where(self.match(jobs, after)), jobs)).all()
+        texts = statements.on(self, jobs, tx.connection.dialect)
+        return tx.fetch(texts.made(statements.select, columns=returning, one=len(after) == 1), self.wanted(after))
 
     def delete_returning(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:
         """Delete the rows that match ``pairs`` and return their ids."""
@@ -253,13 +246,15 @@ class ClaimSeam:
             pairs = self.hold(tx, jobs, pairs)
         if not pairs:
             return set()
-        deleted = tx.execute(delete_of(self, jobs, one=len(pairs) == 1), wanted(pairs))
+        texts = statements.on(self, jobs, tx.connection.dialect)
+        deleted = tx.execute(texts.made(statements.delete, one=len(pairs) == 1), self.wanted(pairs))
         return {job_id for job_id, _ in pairs} if deleted else set()
 
     def hold(self, tx: Sender, jobs: Table, pairs: Pairs) -> Pairs:
         """Lock the rows that match, in id order, until the transaction ends; return their ``(id, version)``."""
-        found = tx.fetch(hold_of(self, jobs, one=len(pairs) == 1), wanted(sorted(pairs)))
-        return [(job_id, version) for job_id, version in found]
+        texts = statements.on(self, jobs, tx.connection.dialect)
+        rows = tx.fetch(texts.made(statements.hold, one=len(pairs) == 1), self.wanted(sorted(pairs)))
+        return [(job_id, version) for job_id, version in rows]
 
     def by_claim(self, rows: Select[Any], jobs: Table) -> Select[Any]:
         """The query with a hint to use the claim index in its order, where the planner might not. Default: it does."""
@@ -286,7 +281,8 @@ class ClaimSeam:
                 else:
                     # By a kept statement: SQLAlchemy's work for a new one costs more than the insert.
                     names, row = (ONE_NEW, fresh[0]) if now is None else ((*ONE_NEW, "now"), (*fresh[0], now))
-                    one = insert_one(jobs, copied(fresh), settable=now is not None, returns=self.returns_new_id)
+                    texts = statements.on(self, jobs, tx.connection.dialect, settable=now is not None)
+                    one = texts.made(statements.insert_one, columns=copied(fresh), returns=self.returns_new_id)
                     if self.returns_new_id:
                         ids = [job_id for (job_id,) in tx.fetch(one, dict(zip(names, row, strict=True)))]
                     else:
@@ -333,5 +329,6 @@ class ClaimSeam:
 
     def load(self, tx: Sender, jobs: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]) -> int:
         """Insert rows of these columns by the driver's fastest way; return its ``lastrowid``."""
-        _, last = tx.execute_many(insert_into(jobs, columns), new(columns), rows)
+        texts = statements.on(self, jobs, tx.connection.dialect)
+        _, last = tx.execute_many(texts.made(statements.insert_into, columns=columns), [f"new_{name}" for name in columns], rows)
         return last

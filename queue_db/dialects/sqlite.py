@@ -5,43 +5,36 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 from weakref import ref
 
 from sqlalchemy import (
     URL,
-    BigInteger,
     ColumnElement,
     Connection,
     Double,
     Engine,
-    Row,
+    Executable,
     Select,
     Table,
-    Text,
-    bindparam,
-    cast,
     event,
     func,
-    literal_column,
     select,
     type_coerce,
 )
-from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
-from queue_db.dialects import transactions
+from queue_db.dialects import statements, transactions
 from queue_db.dialects.base import ReturningDialect
 from queue_db.dialects.claim_plan import result_of
 from queue_db.dialects.claim_sql import ClaimText, take_existing, unseen_priorities
 from queue_db.dialects.clock import instant, now_us
-from queue_db.dialects.seam import Rows
-from queue_db.dialects.statements import Pairs, delete_of, delete_returning, matching, wanted
+from queue_db.dialects.seam import Rows, Values
+from queue_db.dialects.statements import Columns, JobsText, Pairs, kept
 from queue_db.dialects.transactions import Sender
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.model import Capability, ClaimResult, Completion, Fault
@@ -204,46 +197,47 @@ class SQLite(ReturningDialect):
 
     def hold(self, tx: Sender, jobs: Table, pairs: Pairs) -> Pairs:
         # Nothing to lock, so no order.
+        texts = statements.on(self, jobs, tx.connection.dialect)
         if len(pairs) == 1:
-            found = tx.fetch(_hold_one(jobs), wanted(pairs))
+            rows = tx.fetch(texts.made(statements.select, columns=("id", "version"), one=True), self.wanted(pairs))
         else:
-            found = tx.fetch(_matching(jobs), {"of_pairs": _encoded(pairs)})
-        return [(job_id, version) for job_id, version in found]
+            rows = tx.fetch(texts.made(_matching), {"of_pairs": _encoded(pairs)})
+        return [(job_id, version) for job_id, version in rows]
 
     def update_returning(
-        self,
-        tx: Sender,
-        jobs: Table,
-        pairs: Pairs,
-        values: Mapping[str, Any],
-        returning: Sequence[ColumnElement[Any]],
-        parameters: Mapping[str, Any],
-    ) -> Sequence[Row[Any]]:
+        self, tx: Sender, jobs: Table, pairs: Pairs, assignments: str, values: Values, returning: Columns
+    ) -> Sequence[Sequence[Any]]:
         if len(pairs) == 1:
-            return super().update_returning(tx, jobs, pairs, values, returning, parameters)
-        statement = _update(jobs, _matching(jobs).with_only_columns(_GIVEN_ID), values).returning(*returning)
-        return tx.connection.execute(statement, {**parameters, "of_pairs": _encoded(pairs)}).all()
+            return super().update_returning(tx, jobs, pairs, assignments, values, returning)
+        texts = statements.on(self, jobs, tx.connection.dialect, settable="now" in values)
+        update = texts.made(_update, assignments=assignments, returning=returning)
+        return tx.fetch(update, {**values, "of_pairs": _encoded(pairs)})
 
     def delete_returning(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:
+        texts = statements.on(self, jobs, tx.connection.dialect)
         if len(pairs) == 1:
-            return {job_id for (job_id,) in tx.fetch(delete_returning(jobs, one=True), wanted(pairs))}
+            return {row[0] for row in tx.fetch(texts.made(statements.delete, one=True, returns=True), self.wanted(pairs))}
         tx.begin()
         if tx.on_demand is None:
             with transactions.savepoint(tx.connection):
                 return self._delete_held(tx, jobs, pairs)
         _run(tx.connection, f"SAVEPOINT {_POINT}")
-        deleted, _ = tx.execute_many(delete_of(self, jobs, one=True), _PAIR, pairs)
-        if deleted == len(pairs):
+        if self._delete_each(tx, jobs, pairs) == len(pairs):
             _run(tx.connection, f"RELEASE {_POINT}")
             return {job_id for job_id, _ in pairs}
         # Some leases are lost; the count does not show which.
         _run(tx.connection, f"ROLLBACK TO {_POINT}")
         return self._delete_held(tx, jobs, pairs)
 
+    def _delete_each(self, tx: Sender, jobs: Table, pairs: Pairs) -> int:
+        """Delete those that match; return how many."""
+        texts = statements.on(self, jobs, tx.connection.dialect)
+        return tx.execute_many(texts.made(statements.delete, one=True), _PAIR, pairs)[0]
+
     def _delete_held(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:
         held = self.hold(tx, jobs, pairs)
         if held:
-            tx.execute_many(delete_of(self, jobs, one=True), _PAIR, held)
+            self._delete_each(tx, jobs, held)
         return {job_id for job_id, _ in held}
 
     def take(
@@ -287,13 +281,16 @@ class SQLite(ReturningDialect):
 _OPTIONS = frozenset({"cached_statements", "check_same_thread", "detect_types", "isolation_level", "timeout", "uri"})
 
 
+# ruff: noqa: S608 - the texts are made of constants and of table names that SQLAlchemy has quoted; values are bound.
+
 # ANALYZE of a nearly empty table leaves statistics with which a scan of the whole table seems the cheapest way to find
 # ``id IN (…)``, even when it has grown to a million jobs: with SQLite 3.53 always, with 3.40 if there was a job with a key and one
 # with a group. A join is no better. For ``id = …`` in a statement on one table, and for the row that ON CONFLICT (id) meets, SQLite
 # considers no scan: several jobs are found in one of these ways.
 
-_GIVEN = func.json_each(bindparam("of_pairs", type_=Text)).table_valued("key", "value", name="given")
-_GIVEN_ID = cast(_GIVEN.c.key, BigInteger).label("id")
+# The id of one of the given pairs, and the condition that its row has the given version.
+_GIVEN_ID = 'CAST(given."key" AS BIGINT)'
+_GIVEN = f"json_each(:of_pairs) AS given WHERE (SELECT held.version FROM {{}} AS held WHERE held.id = {_GIVEN_ID}) = given.value"
 
 
 _PAIR = ("of_id", "of_version")
@@ -307,24 +304,17 @@ def _encoded(pairs: Pairs) -> str:
     return "{" + ",".join([f'"{job_id}":{version}' for job_id, version in pairs]) + "}"
 
 
-@lru_cache(maxsize=64)
-def _hold_one(jobs: Table) -> Select[Any]:
-    return select(jobs.c.id, jobs.c.version).where(matching(jobs, one=True))
-
-
-@lru_cache(maxsize=64)
-def _matching(jobs: Table) -> Select[Any]:
+def _matching(jobs: JobsText) -> Executable:
     """The given pairs that rows of the table match."""
-    found = jobs.alias("found")
-    version = select(found.c.version).where(found.c.id == _GIVEN_ID.element).correlate(_GIVEN).scalar_subquery()
-    return select(_GIVEN_ID, _GIVEN.c.value.label("version")).where(version == _GIVEN.c.value)
+    rows = f"SELECT {_GIVEN_ID}, given.value FROM {_GIVEN.format(jobs.table)}"
+    return kept(rows, "id", "version")
 
 
-def _update(jobs: Table, ids: Select[Any], values: Mapping[str, Any]) -> Any:
-    """Update the rows of these ids, which exist: nothing is inserted."""
-    blank = ids.add_columns(literal_column("''"), literal_column("''"))
-    statement = insert(jobs).from_select(["id", "queue", "payload"], blank, include_defaults=False)
-    return statement.on_conflict_do_update(index_elements=[jobs.c.id], set_=values)
+def _update(jobs: JobsText, *, assignments: str, returning: Columns) -> Executable:
+    """Update the rows of the given pairs, which exist: nothing is inserted."""
+    rows = f"SELECT {_GIVEN_ID}, '', '' FROM {_GIVEN.format(jobs.table)}"
+    change = f"ON CONFLICT (id) DO UPDATE SET {assignments.format(now=jobs.now)} RETURNING {', '.join(returning)}"
+    return kept(f"INSERT INTO {jobs.table} (id, queue, payload) {rows} {change}", *returning)
 
 
 class _Finishing(sqlite3.Connection):

@@ -22,9 +22,10 @@ from sqlalchemy import BigInteger, Row, Table, case, func, select, update
 
 from queue_db.dialects import Dialect
 from queue_db.dialects.clock import due_time, moment
+from queue_db.dialects.statements import NEXT_VERSION
 from queue_db.dialects.transactions import own
 from queue_db.model import Capability, Group, NewJob, group_of
-from queue_db.store.base import Transaction, each, next_version
+from queue_db.store.base import Transaction, each
 from queue_db.store.schema import BLOCKED, STRIPES
 
 _T = TypeVar("_T")
@@ -213,17 +214,17 @@ def _first(tx: Transaction, groups: Collection[Group], limits: Mapping[str, int]
     return found
 
 
+# Never before now, so that claims may remember where the due jobs begin.
+_ADMISSION = f"available_at = CASE WHEN due_at > {{now}} THEN due_at ELSE {{now}} END, version = {NEXT_VERSION}"
+
+
 def _admit(tx: Transaction, chosen: Sequence[tuple[Group, GroupMember]]) -> None:
     jobs = tx.tables.jobs
-    now = moment(tx.store.clock is not None)
-    # Never before now, so that claims may remember where the due jobs begin.
-    due = case((jobs.c.due_at > now, jobs.c.due_at), else_=now)
     queue_of = {row.id: group.queue for group, row in chosen}
     admitted: set[int] = set()
     pairs = sorted((row.id, row.version) for _, row in chosen)
     for start in range(0, len(pairs), _ADMITTED):
-        values = {"available_at": due, "version": next_version(jobs)}
-        admitted |= tx.dialect.change(tx, jobs, pairs[start : start + _ADMITTED], values, tx.time())
+        admitted |= tx.dialect.change(tx, jobs, pairs[start : start + _ADMITTED], _ADMISSION, tx.time())
     tx.wake(*(queue_of[job_id] for job_id in admitted))
 
 

@@ -216,7 +216,7 @@ def test_a_verdict_survives_a_lost_reply(kind: str, db: QueueDB, far: Queue, pro
 def test_a_mark_survives_a_lost_reply(kind: str, url: str, proxy: Proxy, db: QueueDB, name: str) -> None:
     with QueueDB(make_url(proxy.url(url)).update_query_dict(WAITS[kind]), removal="delete_mark") as remote:
         job = claimed(remote.queue(name), "complete")
-        proxy.swallow("UPDATE")
+        proxy.swallow("EXECUTE" if kind == "postgresql" else "UPDATE")
         assert job.complete() is Verdict.APPLIED
         assert proxy.wait_swallowed()
         assert (remote.counters.applied, remote.counters.lost) == (1, 0)

@@ -14,7 +14,8 @@ from sqlalchemy import Executable, event, select, text
 
 from queue_db import Adaptive, Capability, LeasedJob, Optimistic, Queue, QueueDB, SkipLocked, Verdict
 from queue_db.dialects import postgresql_claim
-from queue_db.dialects.claim_sql import COLUMNS, IDS, ClaimText, columns_of, kept
+from queue_db.dialects.claim_sql import COLUMNS, ClaimText, columns_of
+from queue_db.dialects.statements import kept
 from queue_db.strategies import Strategy
 from queue_db.testing import SettableClock
 from tests.races.interleaving import Loser, at_once, open_transaction, other_handle, patient
@@ -90,11 +91,11 @@ def claims_first(claim: ClaimText, *, one: bool, completes_one: bool) -> Executa
     """``postgresql_claim.exchange`` in the other order."""
     won = f"{postgresql_claim._fast_candidates(claim)}, won AS ({postgresql_claim._fast_change(claim, one=one)})"
     after = " AND (SELECT count(*) FROM won) >= 0"
-    completed = f"{postgresql_claim._delete(claim.jobs, one=completes_one, more=after)} RETURNING jobs.id"
+    completed = f"DELETE FROM {claim.table} WHERE {postgresql_claim.matching(one=completes_one)}{after} RETURNING id"
     more = () if one else postgresql_claim._COUNTED
     blank = ", ".join(["NULL"] * (len(COLUMNS) - 1 + len(more)))
     found = f"SELECT {columns_of('won', (*COLUMNS, *more))} FROM won UNION ALL SELECT completed.id, {blank} FROM completed"
-    return kept(f"WITH {won}, completed AS ({completed}) {found}", *COLUMNS, *more, ids=IDS, versions=IDS)
+    return kept(f"WITH {won}, completed AS ({completed}) {found}", *COLUMNS, *more, **postgresql_claim.LISTS)
 
 
 @pytest.fixture

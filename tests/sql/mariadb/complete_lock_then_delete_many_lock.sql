@@ -6,9 +6,9 @@
 --   claim_unanswered_lock_jobs, stream_release_many_lock_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.lock > dialects.seam.ClaimSeam.hold
-SELECT jobs.id, jobs.version
+SELECT id, version
 FROM jobs FORCE INDEX (PRIMARY)
-WHERE jobs.id IN (:of_ids)
-  AND (jobs.id, jobs.version) IN (:of_pairs)
-ORDER BY jobs.id
+WHERE id IN (:of_ids)
+  AND (id, version) IN (:of_pairs)
+ORDER BY id
 FOR UPDATE;

@@ -8,9 +8,9 @@
 --   pop_fast_path_skip_locked_many_lock, stream_release_many_lock_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.delete > dialects.mysql.MySQL.delete_returning > dialects.seam.ClaimSeam.hold
-SELECT jobs.id, jobs.version
+SELECT id, version
 FROM jobs FORCE INDEX (PRIMARY)
-WHERE jobs.id IN (:of_ids)
-  AND (jobs.id, jobs.version) IN (:of_pairs)
-ORDER BY jobs.id
+WHERE id IN (:of_ids)
+  AND (id, version) IN (:of_pairs)
+ORDER BY id
 FOR UPDATE;

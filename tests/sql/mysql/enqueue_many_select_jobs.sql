@@ -5,7 +5,7 @@
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.enqueue.insert_jobs > dialects.seam.ClaimSeam.insert_new > dialects.mysql.MySQL.bulk_load >
 --   dialects.mysql.MySQL._insert_and_read
-SELECT count(*) AS inserted, max(jobs.id) AS last_inserted
+SELECT count(*) AS inserted, max(id) AS last_inserted
 FROM jobs FORCE INDEX (PRIMARY)
-WHERE jobs.id >= :first
-  AND jobs.created_at = :at;
+WHERE id >= :of_id
+  AND created_at = :now;

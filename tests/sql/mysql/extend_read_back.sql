@@ -2,7 +2,7 @@
 -- Also: extend_unlocked_one_select_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.extend > dialects.seam.ClaimSeam.update_returning
-SELECT jobs.id, jobs.available_at
+SELECT id, available_at
 FROM jobs FORCE INDEX (PRIMARY)
-WHERE jobs.id = :of_id
-  AND jobs.version = :of_version;
+WHERE id = :of_id
+  AND version = :of_version;

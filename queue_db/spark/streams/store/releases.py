@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, case, delete, insert, literal, select, update
 
 from queue_db.dialects.clock import moment
+from queue_db.dialects.statements import NEXT_VERSION, ONE_ATTEMPT_LESS
 from queue_db.spark.dialects.base import stays
 from queue_db.spark.streams.store.held import SAME, keyed_pairs
 from queue_db.spark.streams.store.position import locked
@@ -47,8 +48,7 @@ def release_row(tx: Transaction, row: Row[Any]) -> int:
     back |= {"queue": literal(row.queue, jobs.c.queue.type), "version": next_version(held), "attempts": unworked}
     source = select(*back.values()).where(mine, ~stays(held))
     released = tx.connection.execute(insert(jobs).from_select(list(back), source)).rowcount
-    free = {"available_at": jobs.c.due_at, "version": next_version(jobs), "claim_token": None, "worker": None}
-    free["attempts"] = case((jobs.c.attempts > 0, jobs.c.attempts - 1), else_=0)
+    free = f"available_at = due_at, version = {NEXT_VERSION}, claim_token = NULL, worker = NULL, attempts = {ONE_ATTEMPT_LESS}"
     for pairs in keyed_pairs(tx, mine):
         # A job that was replaced or cancelled meanwhile has another version and stays as it is.
         released += len(tx.dialect.change(tx, jobs, pairs, free, {}))
