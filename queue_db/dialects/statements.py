@@ -36,7 +36,7 @@ from queue_db.dialects.prepared import NEVER
 from queue_db.model import MOST_VERSION, NewJob
 
 if TYPE_CHECKING:
-    from queue_db.dialects.seam import ClaimSeam
+    from queue_db.dialects.base import Dialect
 
 Pairs = Sequence[tuple[int, int]]
 """``(id, version)`` of jobs."""
@@ -86,7 +86,7 @@ class JobsText:
     :param settable: the time is the parameter ``now``; otherwise the database's clock.
     """
 
-    def __init__(self, dialect: ClaimSeam, jobs: Table, sql: SQLAlchemyDialect, *, settable: bool) -> None:
+    def __init__(self, dialect: Dialect, jobs: Table, sql: SQLAlchemyDialect, *, settable: bool) -> None:
         self._dialect = dialect
         self._sql = sql
         #: ``made(delete, one=True)`` is ``delete(self, one=True)``, made once and forgotten with these parts.
@@ -114,7 +114,7 @@ class JobsText:
 
 
 @lru_cache(maxsize=64)
-def on(dialect: ClaimSeam, jobs: Table, sql: SQLAlchemyDialect, *, settable: bool = False) -> JobsText:
+def on(dialect: Dialect, jobs: Table, sql: SQLAlchemyDialect, *, settable: bool = False) -> JobsText:
     """The parts of the statements on this table."""
     return JobsText(dialect, jobs, sql, settable=settable)
 

@@ -16,7 +16,7 @@ from queue_db.dialects.direct import TRANSACTION, failed, observed
 from queue_db.errors import QueueDBError
 
 if TYPE_CHECKING:
-    from queue_db.dialects.seam import ClaimSeam
+    from queue_db.dialects.base import Dialect
 
 
 class PooledConnection:
@@ -184,7 +184,7 @@ class Sender:
 
     __slots__ = ("_direct", "connection", "dialect", "on_demand")
 
-    def __init__(self, connection: Connection, dialect: ClaimSeam, on_demand: OnDemand | None = None) -> None:
+    def __init__(self, connection: Connection, dialect: Dialect, on_demand: OnDemand | None = None) -> None:
         self.connection = connection
         self.dialect = dialect
         #: The transaction of a connection of the library; None on a caller's connection.

@@ -31,8 +31,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from queue_db.dialects.clock import moment
-from queue_db.dialects.texts import text_parameter
+from queue_db.dialects.clock import moment, text_parameter
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import TransientStorageError
 from queue_db.feeds.store.rows import FeedRow

@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlalchemy import URL, ColumnElement, Engine, Select, Table, and_, delete, insert, or_, select, update
 
-from queue_db.dialects.companion import Companion
+from queue_db.dialects.base import Companion
+from queue_db.dialects.copy_stream import Value
 from queue_db.dialects.statements import tied
-from queue_db.dialects.tabbed import Value
 from queue_db.dialects.transactions import Sender
 from queue_db.errors import UnsupportedError
 from queue_db.spark.staging.chunks import Unpacked

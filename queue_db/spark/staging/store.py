@@ -20,7 +20,7 @@ from sqlalchemy import ColumnElement, and_, delete, func, insert, literal, selec
 from sqlalchemy.exc import IntegrityError
 
 from queue_db.dialects.clock import due_time, moment
-from queue_db.dialects.tabbed import Value
+from queue_db.dialects.copy_stream import Value
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import StagingError
 from queue_db.spark.dialects import SparkDialect

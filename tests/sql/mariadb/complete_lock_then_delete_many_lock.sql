@@ -5,7 +5,7 @@
 --   bury_exhausted_lock_jobs, extend_many_lock, extend_unlocked_lock_jobs, recount_many_lock,
 --   claim_unanswered_lock_jobs, stream_release_many_lock_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.settle.lock > dialects.seam.ClaimSeam.hold
+-- Sent by: store.settle.lock > dialects.base.Dialect.hold
 SELECT id, version
 FROM jobs FORCE INDEX (PRIMARY)
 WHERE id IN (:of_ids)

@@ -7,7 +7,7 @@
 --   claim_unanswered_lock_jobs, pop_fast_path_many_lock, pop_fast_path_slice_many_lock,
 --   pop_fast_path_skip_locked_many_lock, stream_release_many_lock_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.settle.delete > dialects.mysql.MySQL.delete_returning > dialects.seam.ClaimSeam.hold
+-- Sent by: store.settle.delete > dialects.mysql.MySQL.delete_returning > dialects.base.Dialect.hold
 SELECT id, version
 FROM jobs FORCE INDEX (PRIMARY)
 WHERE id IN (:of_ids)

@@ -1,7 +1,7 @@
 -- complete_lock_then_delete_many_lock: Queue.complete_many, removal="lock_then_delete"
 -- Also: bury_lock_jobs, bury_many_lock_jobs, bury_exhausted_lock_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.settle.lock > dialects.seam.ClaimSeam.hold
+-- Sent by: store.settle.lock > dialects.base.Dialect.hold
 -- Prepared once for each connection.
 SELECT id, version
 FROM jobs

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from sqlalchemy import Engine, event
 
-from queue_db.dialects import greeting
+from queue_db.dialects import server_probe
 from queue_db.dialects.transactions import OnDemand, PooledConnection
 from queue_db.errors import ConfigurationError
 
@@ -116,7 +116,7 @@ def refuse_pooler(dialect: Any, _record: Any, arguments: list[Any], options: dic
     try:
         return dialect.loaded_dbapi.connect(*arguments, **options)
     except dialect.loaded_dbapi.Error as error:
-        if error.sqlstate != greeting.UNSUPPORTED or not _refuses_options(options):
+        if error.sqlstate != server_probe.UNSUPPORTED or not _refuses_options(options):
             raise
         raise ConfigurationError(
             "the database URL leads to a pooler such as PgBouncer, which refuses the settings of a session; asyncpg needs them: "
@@ -125,5 +125,5 @@ def refuse_pooler(dialect: Any, _record: Any, arguments: list[Any], options: dic
 
 
 def _refuses_options(options: Mapping[str, Any]) -> bool:
-    targets = greeting.targets(options)
-    return bool(targets) and greeting.refuses(targets[0], options)
+    targets = server_probe.targets(options)
+    return bool(targets) and server_probe.refuses(targets[0], options)
