@@ -17,6 +17,7 @@ from sqlalchemy import (
     Integer,
     Select,
     Table,
+    TextClause,
     Update,
     bindparam,
     func,
@@ -138,9 +139,9 @@ class Dialect(Server):
     #: The parameters of :attr:`matching`.
     wanted = staticmethod(statements.wanted)
 
-    def match(self, jobs: Table, pairs: Pairs) -> ColumnElement[bool]:
-        """The same for a statement of SQLAlchemy."""
-        return statements.matches(jobs, pairs)
+    def match(self, pairs: Pairs) -> TextClause:
+        """The same for these pairs, in a statement of SQLAlchemy on this table alone."""
+        return statements.condition(self.matching(one=len(pairs) == 1), self.wanted(pairs), **self.lists)
 
     def by_id(self, statement: Statement, jobs: Table) -> Statement:
         """The statement with a hint to use the primary key, where the planner might not. Default: it does."""
@@ -229,10 +230,13 @@ class Dialect(Server):
         deleted = tx.execute(texts.made(statements.delete, one=len(pairs) == 1), self.wanted(pairs))
         return {job_id for job_id, _ in pairs} if deleted else set()
 
-    def hold(self, tx: Sender, jobs: Table, pairs: Pairs) -> Pairs:
-        """Lock the rows that match, in id order, until the transaction ends; return their ``(id, version)``."""
+    def hold(self, tx: Sender, jobs: Table, pairs: Pairs, *, skip: bool = False) -> Pairs:
+        """Lock the rows that match, in id order, until the transaction ends; return their ``(id, version)``.
+
+        :param skip: step over rows that other transactions have locked.
+        """
         texts = statements.on(self, jobs, tx.connection.dialect)
-        rows = tx.fetch(texts.made(statements.hold, one=len(pairs) == 1), self.wanted(sorted(pairs)))
+        rows = tx.fetch(texts.made(statements.hold, one=len(pairs) == 1, skip=skip), self.wanted(sorted(pairs)))
         return [(job_id, version) for job_id, version in rows]
 
     def by_claim(self, rows: Select[Any], jobs: Table) -> Select[Any]:

@@ -37,7 +37,7 @@ from queue_db.dialects.clock import instant, now_us, now_us_after_waiting
 from queue_db.dialects.copy_stream import COLUMNS, Lines, check_loaded, copy_in
 from queue_db.dialects.postgresql_server import PostgreSQLServer
 from queue_db.dialects.postgresql_sql import HEAD, TRIED
-from queue_db.dialects.statements import ONE_NEW, Pairs, copied
+from queue_db.dialects.statements import ONE_NEW, copied
 from queue_db.dialects.transactions import Sender
 from queue_db.model import ClaimResult, Completion, Fault, NewJob, Notice
 
@@ -72,9 +72,6 @@ class PostgreSQL(PostgreSQLServer, ReturningDialect):
     matching = staticmethod(shapes.matching)
     lists: ClassVar[Mapping[str, Any]] = shapes.LISTS
     wanted = staticmethod(shapes.wanted)
-
-    def match(self, jobs: Table, pairs: Pairs) -> ColumnElement[bool]:
-        return super().match(jobs, pairs) if len(pairs) == 1 else shapes.matches(jobs, pairs)
 
     def take(
         self,

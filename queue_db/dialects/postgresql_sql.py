@@ -11,13 +11,10 @@ from typing import Any
 from sqlalchemy import (
     ARRAY,
     BigInteger,
-    ColumnElement,
     Executable,
     Integer,
     Table,
     Text,
-    and_,
-    any_,
     bindparam,
     column,
     func,
@@ -173,7 +170,8 @@ LISTS: Mapping[str, Any] = {"ids": IDS, "versions": IDS}
 def wanted(pairs: Pairs) -> dict[str, Any]:
     """The parameters of :func:`matching`."""
     if len(pairs) == 1:
-        return statements.wanted(pairs)
+        ((job_id, version),) = pairs
+        return {"of_id": job_id, "of_version": version}
     return {"ids": [job_id for job_id, _ in pairs], "versions": [version for _, version in pairs]}
 
 
@@ -243,15 +241,3 @@ def first_in_groups(jobs: Table, *, locks: bool) -> Any:
     )
     member = (first.with_for_update() if locks else first).lateral("member")
     return select((given.c.place - 1).label("place"), *member.c).select_from(given.join(member, true()))
-
-
-def matches(jobs: Table, pairs: Pairs) -> ColumnElement[bool]:
-    """:func:`matching` these pairs, for a statement of SQLAlchemy."""
-    ids, versions = (bindparam(None, values, IDS, unique=True) for values in wanted(pairs).values())
-    among = (
-        func.unnest(ids, versions)
-        .table_valued(column("id", BigInteger), column("version", BigInteger), name="wanted")
-        .render_derived(name="wanted")
-    )
-    same = tuple_(jobs.c.id, jobs.c.version).in_(select(among.c.id, among.c.version))
-    return and_(jobs.c.id == any_(ids), same.is_(true()))

@@ -51,7 +51,7 @@ class SQLite(SQLiteServer, ReturningDialect):
     def pin_rows(self, keys: Select[Any]) -> Select[Any]:
         return keys
 
-    def hold(self, tx: Sender, jobs: Table, pairs: Pairs) -> Pairs:
+    def hold(self, tx: Sender, jobs: Table, pairs: Pairs, *, skip: bool = False) -> Pairs:
         # Nothing to lock, so no order.
         texts = statements.on(self, jobs, tx.connection.dialect)
         if len(pairs) == 1:

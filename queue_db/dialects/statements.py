@@ -21,12 +21,11 @@ from sqlalchemy import (
     String,
     Table,
     Text,
-    and_,
+    TextClause,
     bindparam,
     column,
     or_,
     text,
-    tuple_,
 )
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.types import TupleType
@@ -72,6 +71,11 @@ def kept(sql: str, *returns: str, **lists: Any) -> Executable:
     return (
         statement.columns(*(column(name, Text() if name in _TEXTS else BigInteger()) for name in returns)) if returns else statement
     )
+
+
+def condition(sql: str, values: Mapping[str, Any], **lists: Any) -> TextClause:
+    """A condition with these values, for a statement of SQLAlchemy on one table."""
+    return text(sql).bindparams(*(_parameter(name, lists) for name in values)).bindparams(**values)
 
 
 def _parameter(name: str, lists: Mapping[str, Any]) -> BindParameter[Any]:
@@ -217,9 +221,9 @@ def select(jobs: JobsText, *, columns: Columns, one: bool) -> Executable:
     return jobs.kept(f"SELECT {', '.join(columns)} FROM {jobs.by_id} WHERE {jobs.matching(one=one)}", *columns)
 
 
-def hold(jobs: JobsText, *, one: bool) -> Executable:
-    """Lock the rows that match, in id order."""
-    rows = f"SELECT id, version FROM {jobs.by_id} WHERE {jobs.matching(one=one)} ORDER BY id{jobs.locked(skip=False)}"
+def hold(jobs: JobsText, *, one: bool, skip: bool) -> Executable:
+    """Lock the rows that match, in id order; ``skip``: step over rows that other transactions have locked."""
+    rows = f"SELECT id, version FROM {jobs.by_id} WHERE {jobs.matching(one=one)} ORDER BY id{jobs.locked(skip=skip)}"
     return jobs.kept(rows, "id", "version")
 
 
@@ -243,13 +247,3 @@ def delete(jobs: JobsText, *, one: bool, returns: bool = False, hint: str = "") 
 def tied(table: Table) -> ColumnElement[bool]:
     """Jobs with a group or a callback, which change when the job leaves."""
     return or_(table.c.group_key.is_not(None), table.c.callback_id.is_not(None))
-
-
-def matches(jobs: Table, pairs: Pairs) -> ColumnElement[bool]:
-    """:func:`matching` these pairs."""
-    given = wanted(pairs)
-    if len(pairs) == 1:
-        return and_(jobs.c.id == bindparam("of_id", given["of_id"]), jobs.c.version == bindparam("of_version", given["of_version"]))
-    ids: BindParameter[Any] = bindparam("of_ids", given["of_ids"], expanding=True)
-    same: BindParameter[Any] = bindparam("of_pairs", given["of_pairs"], expanding=True)
-    return and_(jobs.c.id.in_(ids), tuple_(jobs.c.id, jobs.c.version).in_(same))

@@ -71,18 +71,16 @@ def extend_unlocked(tx: Transaction, pairs: Pairs, lease: int) -> tuple[dict[int
     """
     if Capability.SKIP_LOCKED not in tx.store.capabilities:
         return extend(tx, pairs, lease), set()
-    jobs, dialect = tx.tables.jobs, tx.dialect
+    jobs = tx.tables.jobs
     tx.begin()
-
-    def matching(wanted: Pairs) -> Select[Any]:
-        return select(jobs.c.id, jobs.c.version).where(dialect.match(jobs, wanted)).order_by(jobs.c.id)
-
-    found = tx.connection.execute(dialect.by_id(dialect.lock_rows(matching(pairs), skip=True), jobs))
-    free_now = [(row.id, row.version) for row in found]
+    free_now = tx.dialect.hold(tx, jobs, pairs, skip=True)
     ends = extend(tx, free_now, lease) if free_now else {}
     rest = [pair for pair in pairs if pair[0] not in ends]
+    if not rest:
+        return ends, set()
     # A skipped row that still has its version is locked, or was a moment ago; any other lease is lost.
-    return ends, {row.id for row in tx.connection.execute(dialect.by_id(matching(rest), jobs))} if rest else set()
+    there = statements.on(tx.dialect, jobs, tx.connection.dialect).made(statements.select, columns=("id",), one=len(rest) == 1)
+    return ends, {job_id for (job_id,) in tx.fetch(there, tx.dialect.wanted(rest))}
 
 
 def free(

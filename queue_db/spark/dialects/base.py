@@ -95,7 +95,7 @@ class SparkDialect(Companion):
         for start in range(0, len(named), _PAIRS):
             pairs = [(job_id, version) for job_id, version in named[start : start + _PAIRS]]
             # In their order: MySQL reads the new value of a column that was assigned before.
-            mark = update(jobs).where(self.dialect.match(jobs, pairs)).ordered_values(*reserved.items())
+            mark = update(jobs).where(self.dialect.match(pairs)).ordered_values(*reserved.items())
             tx.connection.execute(self.dialect.by_id(mark, jobs), parameters)
 
     def delete_held(self, tx: Sender, jobs: Table, held: Table, which: ColumnElement[bool]) -> None:
