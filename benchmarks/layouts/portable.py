@@ -21,7 +21,7 @@ from sqlalchemy import (
 from benchmarks.layouts.statements import VALUES, Claimed, Pairs, Statements
 from benchmarks.layouts.tables import Taking
 from queue_db.dialects.clock import now_us
-from queue_db.dialects.statements import matching, wanted
+from queue_db.dialects.statements import wanted
 from queue_db.dialects.transactions import Sender
 
 
@@ -73,7 +73,7 @@ class PortableStatements(Statements):
     @lru_cache  # noqa: B019 - as above
     def _change(self, *, one: bool) -> Update:
         waiting = self.layout.waiting
-        change = update(waiting).where(matching(waiting, one=one)).ordered_values(*self._assignments(waiting))
+        change = update(waiting).where(self.matching(one=one)).ordered_values(*self._assignments(waiting))
         return self.dialect.by_id(change, waiting)
 
     def _assignments(self, rows: Table) -> list[tuple[ColumnElement[Any], Any]]:

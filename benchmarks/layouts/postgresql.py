@@ -11,7 +11,6 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Connection,
-    Table,
     Text,
     any_,
     bindparam,
@@ -29,7 +28,6 @@ from sqlalchemy.dialects import postgresql
 
 from benchmarks.layouts.statements import VALUES, Claimed, Pairs, Statements
 from benchmarks.layouts.tables import Taking
-from queue_db.dialects import postgresql_claim as kept
 from queue_db.dialects.clock import now_us
 from queue_db.dialects.transactions import Sender
 
@@ -78,7 +76,7 @@ class PostgreSQLStatements(Statements):
         first, second = layout.leased, layout.payloads
         if layout.taking is Taking.NOTE:
             first, second = second, first
-        ended = delete(first).where(self.matching(first)).returning(first.c.id)
+        ended = delete(first).where(self.matching()).returning(first.c.id)
         if first is second or (layout.taking is Taking.MOVE and not layout.narrow):
             return ended
         gone = ended.cte("gone")
@@ -116,9 +114,6 @@ class PostgreSQLStatements(Statements):
             return made
         new = made.returning(jobs.c.id, jobs.c.queue, jobs.c.priority, jobs.c.available_at).cte("new")
         return insert(waiting).from_select([one.name for one in new.c], select(*new.c))
-
-    def matching(self, rows: Table) -> ColumnElement[bool]:
-        return kept.matching(rows, bindparam("ids", type_=ARRAY(BigInteger)), bindparam("versions", type_=ARRAY(BigInteger)))
 
     def given(self, pairs: Pairs) -> dict[str, Any]:
         ordered = sorted(pairs)

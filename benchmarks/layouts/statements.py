@@ -9,13 +9,13 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from sqlalchemy import (
+    ARRAY,
     BigInteger,
     ColumnElement,
     Connection,
     Integer,
     Select,
     String,
-    Table,
     Text,
     bindparam,
     func,
@@ -23,13 +23,13 @@ from sqlalchemy import (
     literal,
     null,
     select,
+    text,
     update,
 )
 
 from benchmarks.layouts.tables import Layout, Taking
 from queue_db.dialects import Dialect
 from queue_db.dialects.clock import now_us
-from queue_db.dialects.statements import matching
 from queue_db.dialects.transactions import Sender
 
 #: Below every low-water mark.
@@ -146,15 +146,17 @@ class Statements(ABC):
     @cached_property
     def _extension(self) -> Any:
         rows = self.layout.leased
-        return self.by_id(update(rows).where(self.matching(rows)).values(available_at=now_us() + VALUES["lease"]))
+        return self.by_id(update(rows).where(self.matching()).values(available_at=now_us() + VALUES["lease"]))
 
     def by_id(self, statement: Any) -> Any:
         """The statement with a hint, where the database needs one."""
         return self.dialect.by_id(statement, self.layout.leased)
 
-    def matching(self, rows: Table) -> ColumnElement[bool]:
+    def matching(self, *, one: bool = False) -> Any:
         """Rows whose (id, version) is one of :meth:`given`."""
-        return matching(rows, one=False)
+        lists = {} if one else self.dialect.lists
+        types = [bindparam(name, type_=kind, expanding=not isinstance(kind, ARRAY)) for name, kind in lists.items()]
+        return text(self.dialect.matching(one=one)).bindparams(*types)
 
     def given(self, pairs: Pairs) -> dict[str, Any]:
         """The parameters of :meth:`matching`."""

@@ -17,7 +17,7 @@ from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions
 from queue_db.database import migrate as migrations
 from queue_db.db import QueueDB
-from queue_db.dialects.diagnosis import OpenTransaction
+from queue_db.dialects.server import OpenTransaction
 from queue_db.errors import PermanentStorageError, SchemaOutOfDateError, StorageError
 from queue_db.insights import Finding, findings
 from queue_db.model import Capability

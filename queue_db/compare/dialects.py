@@ -8,7 +8,7 @@ from typing import ClassVar
 from sqlalchemy import URL, Connection, Table, func, select, text
 from sqlalchemy.schema import CreateSchema, DropSchema
 
-from queue_db.dialects.companion import Companion
+from queue_db.dialects.base import Companion
 
 
 class Laboratory(Companion):

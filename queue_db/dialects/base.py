@@ -6,30 +6,63 @@ database whose row counts are matched rows, though in more statements.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, ClassVar, Self, TypeVar
 
-from sqlalchemy import ColumnElement, Row, Table, update
+from sqlalchemy import (
+    ColumnElement,
+    Delete,
+    Executable,
+    Integer,
+    Select,
+    Table,
+    TextClause,
+    Update,
+    bindparam,
+    insert,
+    literal,
+    select,
+    union_all,
+)
+from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
+from sqlalchemy.exc import IntegrityError
 
-from queue_db.dialects.bulk import Bulk
-from queue_db.dialects.diagnosis import Diagnosis
-from queue_db.dialects.failures import Failures
-from queue_db.dialects.grouping import Grouping
-from queue_db.dialects.listing import Listing
-from queue_db.dialects.statements import Pairs, delete_returning, wanted
+from queue_db.dialects import claim_sql, direct, statements
+from queue_db.dialects.claim_sql import ID, LOOKED_AT, VERSION, ClaimText, Lock, as_claimed, assigned, candidates_in, result_of
+from queue_db.dialects.clock import now_us
+from queue_db.dialects.server import Server
+from queue_db.dialects.statements import ONE_NEW, Columns, Pairs, copied
 from queue_db.dialects.transactions import Sender
-from queue_db.errors import ConfigurationError
+from queue_db.errors import ConfigurationError, TransientStorageError
+from queue_db.model import Capability, ClaimResult, Completion, NewJob, Notice
 
 _REGISTRY: dict[str, type[Dialect]] = {}
 
+Rows = Sequence[NewJob]
+"""New jobs. ``after`` and ``not_before`` give their due time, once the database's time is known."""
 
-class Dialect(Bulk, Grouping, Failures, Diagnosis, Listing):
-    """Everything that differs from one database to the other.
+Values = Mapping[str, Any]
 
-    :class:`~queue_db.dialects.seam.ClaimSeam` has what claims, settles and enqueues need. Most dialects override members of it, of
-    :class:`~queue_db.dialects.opening.Opening` and of :class:`Failures` alone. :class:`Bulk` is for many new jobs at once,
-    :class:`Grouping` for groups, :class:`Diagnosis` for ``queue-db doctor``, :class:`Listing` for lists of jobs. What a slice needs
-    is in a :class:`~queue_db.dialects.companion.Companion`.
+Statement = TypeVar("Statement", Select[Any], Update, Delete)
+
+# How often an insert is repeated after another transaction has inserted one of its keys.
+_RACES = 8
+
+# A chunk is one statement: a second page could fail after the first one is in.
+_ONE_PAGE = {"insertmanyvalues_page_size": 100_000}
+
+
+#: A job of a group: the group's place in the list that was given, from 0, and the job's id, version and ``available_at``.
+Member = tuple[int, int, int, int]
+
+# Numbers of groups in one query: there is a kept statement for each.
+_ARMS = (1, 8, 64)
+
+
+class Dialect(Server):
+    """What claims, settles and enqueues need of a database; :class:`~queue_db.dialects.server.Server` has what its servers and
+    connections are. Each member has a default that works on most. What a slice needs is in a :class:`Companion`.
     """
 
     def __init_subclass__(cls, **kw: Any) -> None:
@@ -37,28 +70,336 @@ class Dialect(Bulk, Grouping, Failures, Diagnosis, Listing):
         for name in cls.names:
             _REGISTRY[name] = cls
 
+    #: Whether the statement of the fast path can delete jobs: those that it claims, or completed ones before.
+    deletes_on_claim: ClassVar[bool] = False
+    #: Limits of calls of claim for which SKIP LOCKED pays: around those at which it was measured to be at least 1.1 × as fast as
+    #: windows (docs/explanation.md).
+    skip_locked_pays: ClassVar[range] = range(0)
+    #: Whether INSERT can return the id of a row. Otherwise the driver knows it, as ``lastrowid``.
+    returns_new_id: ClassVar[bool] = True
+    #: Whether a WITH clause can have statements that change rows.
+    changes_in_with: ClassVar[bool] = False
+    #: Whether a commit can notify other connections: see :meth:`notify` and :meth:`listen`.
+    notifies: ClassVar[bool] = False
+    # --- statements that are built once and kept --------------------------------------------------------------------
+
+    def render(self, tx: Sender, statement: Executable, values: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
+        """Text and arguments for the driver's cursor."""
+        parts = direct.written(statement, tx.connection.dialect)
+        if parts.lists or parts.fixed:
+            return parts.filled(values)
+        return parts.text, tuple(map(values.__getitem__, parts.order))
+
+    # --- notifications ------------------------------------------------------------------------------------------------------
+
+    def notify(self, tx: Sender, channel: str, text: str) -> None:
+        """Notify the listeners of ``channel`` with ``text`` when this transaction commits. Default: no effect."""
+
+    # --- the clock --------------------------------------------------------------------------------------------------
+
+    def clock_query(self) -> Select[Any]:
+        """Select the database's time, in microseconds."""
+        return select(now_us())
+
+    # --- rows -------------------------------------------------------------------------------------------------------
+
+    def lock_rows(self, rows: Select[Any], *, skip: bool, pinned: bool = False) -> Select[Any]:
+        """Lock the rows until the transaction ends; ``skip``: step over rows that other transactions have locked.
+
+        :param pinned: lock them although others have pinned them (:meth:`pin_rows`). Only for rows that are not deleted, and found
+            by another index than the one by which they are pinned.
+        """
+        return rows.with_for_update(skip_locked=skip, key_share=pinned)
+
+    def pin_rows(self, keys: Select[Any]) -> Select[Any]:
+        """Read the latest rows and keep others from deleting them until the transaction ends; any number may pin a row.
+
+        :param keys: selects columns of one index, and finds the rows by it: InnoDB then locks the entry in this index and not the
+            row, which others can go on changing. PostgreSQL has a lock for that.
+        """
+        return keys.with_for_update(read=True, key_share=True)
+
+    def lock_clause(self, sql: SQLAlchemyDialect, *, skip: bool) -> str:
+        """:meth:`lock_rows` for a SELECT that is a text: what stands behind it. Default: nothing without ``ROW_LOCKS``."""
+        if Capability.ROW_LOCKS not in self.capabilities(sql):
+            return ""
+        return " FOR UPDATE SKIP LOCKED" if skip else " FOR UPDATE"
+
+    #: :meth:`by_id` for a statement that is a text: what stands behind the table.
+    by_id_hint: ClassVar[str] = ""
+
+    #: Rows whose ``(id, version)`` is given, found by primary key, in a statement that is a text; with the types of its lists.
+    matching = staticmethod(statements.matching)
+    lists: ClassVar[Mapping[str, Any]] = statements.LISTS
+    #: The parameters of :attr:`matching`.
+    wanted = staticmethod(statements.wanted)
+
+    def match(self, pairs: Pairs) -> TextClause:
+        """The same for these pairs, in a statement of SQLAlchemy on this table alone."""
+        return statements.condition(self.matching(one=len(pairs) == 1), self.wanted(pairs), **self.lists)
+
+    def by_id(self, statement: Statement, jobs: Table) -> Statement:
+        """The statement with a hint to use the primary key, where the planner might not. Default: it does."""
+        return statement
+
+    def take(
+        self,
+        tx: Sender,
+        claim: ClaimText,
+        parameters: Mapping[str, Any],
+        *,
+        fast_path: bool = False,
+        delete_on_claim: bool = False,
+        completes: Completion | None = None,
+    ) -> ClaimResult:
+        """Read candidates, update those that still have their version, and read them back if some were lost.
+
+        :param fast_path: jobs are expected: use a cheaper statement, if there is one, which cannot distinguish an empty queue from
+            lost candidates.
+        :param delete_on_claim: delete the jobs won in the same statement; only if :attr:`deletes_on_claim`.
+        :param completes: delete these completed jobs before, in the same statement, and set its ``done``; only if
+            :attr:`deletes_on_claim`. Or take nothing.
+        """
+        lock = claim.shape.lock
+        locks, waits = lock is not Lock.NONE, lock is Lock.WAIT
+        if locks:
+            tx.begin()
+        found = tx.fetch(claim.made(claim_sql.fast_path_look), parameters) if fast_path else ()
+        # With fewer rows the queue ends here, or has other priorities.
+        conclusive = len(found) >= parameters["limit"]
+        if not conclusive and not (fast_path and locks):
+            # Rows locked by a first look would come after those that a second look reads, and other transactions can wait for them.
+            found, conclusive = tx.fetch(claim.made(claim_sql.look), parameters), True
+        candidates, heads, unseen = candidates_in(found)
+        if not candidates:
+            return result_of(parameters, heads=heads, unseen=unseen, conclusive=conclusive)
+        # In id order: overlapping claims wait for each other in one direction only.
+        pairs = sorted((row[ID], row[VERSION]) for row in candidates)
+        # The lease counts from the read, so that its end is known without another read; not after a wait for locks.
+        until = candidates[0][LOOKED_AT] + parameters["lease"]
+        values = assigned(parameters, until, waits=waits) | statements.wanted(pairs)
+        changed = tx.execute(claim.made(claim_sql.take, one=len(pairs) == 1), values)
+        won: Sequence[Sequence[Any]] = ()
+        if changed == len(pairs) and not waits:
+            won = [as_claimed(row, until) for row in candidates]
+        elif changed:
+            mine = {"of_ids": [job_id for job_id, _ in pairs], "token": parameters["token"]}
+            won = tx.fetch(claim.made(claim_sql.won), mine)
+        return result_of(parameters, won, len(candidates), heads=heads, unseen=unseen, conclusive=conclusive)
+
+    def change(self, tx: Sender, jobs: Table, pairs: Pairs, assignments: str, values: Values) -> set[int]:
+        """Update the rows that match ``pairs`` and return their ids.
+
+        :param assignments: of the columns, as a text in which ``{now}`` is the time: the database's, or the parameter ``now`` if
+            ``values`` has it. They raise ``version`` by one.
+        """
+        if len(pairs) > 1:
+            # A count does not show which of several rows matched: lock them first.
+            tx.begin()
+            pairs = self.hold(tx, jobs, pairs)
+        if not pairs:
+            return set()
+        texts = statements.on(self, jobs, tx.connection.dialect, settable="now" in values)
+        update = texts.made(statements.update, assignments=assignments, one=len(pairs) == 1)
+        return {job_id for job_id, _ in pairs} if tx.execute(update, {**values, **self.wanted(pairs)}) else set()
+
+    def update_returning(
+        self, tx: Sender, jobs: Table, pairs: Pairs, assignments: str, values: Values, returning: Columns
+    ) -> Sequence[Sequence[Any]]:
+        """:meth:`change`; returns these columns of the changed rows, found by their new version."""
+        changed = self.change(tx, jobs, pairs, assignments, values)
+        if not changed:
+            return ()
+        after = [(job_id, version + 1) for job_id, version in pairs if job_id in changed]
+        texts = statements.on(self, jobs, tx.connection.dialect)
+        return tx.fetch(texts.made(statements.select, columns=returning, one=len(after) == 1), self.wanted(after))
+
+    def delete_returning(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:
+        """Delete the rows that match ``pairs`` and return their ids."""
+        if len(pairs) > 1:
+            tx.begin()
+            pairs = self.hold(tx, jobs, pairs)
+        if not pairs:
+            return set()
+        texts = statements.on(self, jobs, tx.connection.dialect)
+        deleted = tx.execute(texts.made(statements.delete, one=len(pairs) == 1), self.wanted(pairs))
+        return {job_id for job_id, _ in pairs} if deleted else set()
+
+    def hold(self, tx: Sender, jobs: Table, pairs: Pairs, *, skip: bool = False) -> Pairs:
+        """Lock the rows that match, in id order, until the transaction ends; return their ``(id, version)``.
+
+        :param skip: step over rows that other transactions have locked.
+        """
+        texts = statements.on(self, jobs, tx.connection.dialect)
+        rows = tx.fetch(texts.made(statements.hold, one=len(pairs) == 1, skip=skip), self.wanted(sorted(pairs)))
+        return [(job_id, version) for job_id, version in rows]
+
+    def by_claim(self, rows: Select[Any], jobs: Table) -> Select[Any]:
+        """The query with a hint to use the claim index in its order, where the planner might not. Default: it does."""
+        return rows
+
+    # --- new rows ---------------------------------------------------------------------------------------------------
+
+    def insert_new(self, tx: Sender, jobs: Table, rows: Rows, now: int | None, notice: Notice | None = None) -> list[int | None]:
+        """Insert ``rows`` and return their ids by position; None where a live job has the unique key already.
+
+        The keys within ``rows`` differ from each other.
+
+        :param now: microseconds; None: the database's clock.
+        :param notice: for :meth:`notify`, in the same statement where the database can; only if :attr:`notifies`.
+        """
+        keys = [(row.queue, row.unique_key) for row in rows if row.unique_key is not None]
+        for race in range(_RACES):
+            # A caller's old snapshot does not show the row that was faster; a locking read does.
+            taken = self.live_keys(tx, jobs, keys, current=race > 0) if keys else None
+            fresh = [row for row in rows if row.key not in taken] if taken else rows
+            try:
+                if len(fresh) != 1:
+                    ids: Iterable[int] = self.bulk_load(tx, jobs, fresh, now) if fresh else ()
+                else:
+                    # By a kept statement: SQLAlchemy's work for a new one costs more than the insert.
+                    names, row = (ONE_NEW, fresh[0]) if now is None else ((*ONE_NEW, "now"), (*fresh[0], now))
+                    texts = statements.on(self, jobs, tx.connection.dialect, settable=now is not None)
+                    one = texts.made(statements.insert_one, columns=copied(fresh), returns=self.returns_new_id)
+                    if self.returns_new_id:
+                        ids = [job_id for (job_id,) in tx.fetch(one, dict(zip(names, row, strict=True)))]
+                    else:
+                        _, last = tx.execute_many(one, names, [row])
+                        ids = (last,)
+            except IntegrityError:
+                # Another transaction inserted one of the keys between the read and the insert; the statement undid itself.
+                continue
+            if not taken:
+                return list(ids)
+            inserted = iter(ids)
+            return [None if row.key in taken else next(inserted) for row in rows]
+        raise TransientStorageError("other transactions inserted the same unique keys repeatedly", statement_name="insert_new")
+
+    def live_keys(
+        self, tx: Sender, jobs: Table, keys: Collection[tuple[str, str]], *, current: bool = False
+    ) -> dict[tuple[str, str] | None, tuple[int, int]]:
+        """``(queue, unique_key)`` → ``(id, version)`` of the live jobs that have one of ``keys``."""
+        if not keys:
+            return {}
+        query = select(jobs.c.queue, jobs.c.unique_key, jobs.c.id, jobs.c.version).where(
+            jobs.c.queue.in_({queue for queue, _ in keys}), jobs.c.unique_key.in_([key for _, key in keys])
+        )
+        found = tx.connection.execute(self.lock_rows(query, skip=False) if current else query)
+        return {(row.queue, row.unique_key): (row.id, row.version) for row in found}
+
+    def bulk_load(self, tx: Sender, jobs: Table, rows: Rows, now: int | None) -> list[int]:
+        """Insert several ``rows``, in one statement where the database can, and return their ids by position."""
+        columns, values = self.dated(tx, rows, now)
+        full = [dict(zip(columns, row, strict=True)) for row in values]
+        statement = insert(jobs).returning(jobs.c.id, sort_by_parameter_order=True)
+        return list(tx.connection.execute(statement, full, execution_options=_ONE_PAGE).scalars())
+
+    def dated(self, tx: Sender, rows: Rows, now: int | None) -> tuple[Columns, list[tuple[Any, ...]]]:
+        """The columns of ``rows`` to insert, with due time and creation time, and their values.
+
+        Drivers and SQLAlchemy join many rows into one statement only if their values are plain, so the clock is read first.
+        """
+        clock: int = now if now is not None else tx.connection.execute(self.clock_query()).scalar_one()
+        columns = copied(rows)
+        width = len(columns)
+        values = [(*row[:width], max(clock + row.after, row.not_before), clock) for row in rows]
+        return (*columns, "available_at", "created_at"), values
+
+    def load(self, tx: Sender, jobs: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Insert rows of these columns by the driver's fastest way; return its ``lastrowid``."""
+        texts = statements.on(self, jobs, tx.connection.dialect)
+        _, last = tx.execute_many(texts.made(statements.insert_into, columns=columns), [f"new_{name}" for name in columns], rows)
+        return last
+
+    #: Most jobs of one :meth:`load_new`, which waits for the database once or twice.
+    loaded_at_once: ClassVar[int] = 1000
+    #: The same if all jobs are in memory, so that it can read them while the database loads; 0: it does not work so.
+    loaded_from_memory: ClassVar[int] = 0
+
+    def load_new(
+        self, tx: Sender, jobs: Table, chunks: Iterable[Rows], number: int, now: int | None, *, ids: bool
+    ) -> tuple[int, Sequence[int]] | None:
+        """Insert many new jobs without keys, groups and callbacks by a way of its own, in a transaction that has begun; return
+        their number and, by position, their ids.
+
+        Default: there is none that is faster than ``insert_new``: None, and nothing of ``chunks`` was read.
+
+        :param chunks: read while the database loads those before.
+        :param number: the most jobs that ``chunks`` may have.
+        :param now: microseconds; None: the database's clock.
+        :param ids: False: they are not needed, return none.
+        :raises Exception: reading ``chunks`` raised it.
+        """
+        return None
+
+    # --- groups -----------------------------------------------------------------------------------------------------
+
+    #: Whether an UPDATE of some ids (:meth:`by_id`) locks the rows in their order.
+    updates_in_order: ClassVar[bool] = False
+
+    def one_of(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+        """Whether ``column`` is in the list ``name``, a parameter: part of a statement that is built once and kept."""
+        return column.in_(bindparam(name, expanding=True))
+
+    def first_in_groups(self, tx: Sender, jobs: Table, queue: str, keys: Sequence[str], most: int, *, locks: bool) -> list[Member]:
+        """The first ``most`` jobs by id of each group of ``queue``, in any order.
+
+        :param keys: of the groups.
+        :param locks: read the latest rows and lock them.
+        """
+        found: list[Member] = []
+        for start in range(0, len(keys), _ARMS[-1]):
+            some = keys[start : start + _ARMS[-1]]
+            arms = next(size for size in _ARMS if size >= len(some))
+            values = {"of_queue": queue, "most": most}
+            # Those that are too many ask for the last one again.
+            values |= {f"key_{place}": some[min(place, len(some) - 1)] for place in range(arms)}
+            rows = tx.fetch(_first_members(self, jobs, arms, locks=locks), values)
+            found += [(start + place, *member) for place, *member in rows if place < len(some)]
+        return found
+
+    def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
+        """The rows of the group ``key`` with ids above ``above``, by id, as the planner reads them from the index of groups."""
+        return rows.where(jobs.c.group_key == key, jobs.c.id > above).order_by(jobs.c.id)
+
+
+@lru_cache(maxsize=64)
+def _first_members(dialect: Dialect, jobs: Table, arms: int, *, locks: bool) -> Any:
+    """The first jobs of a number of groups, a query for each."""
+    queries = []
+    for place in range(arms):
+        query = (
+            select(literal(place, Integer).label("place"), jobs.c.id, jobs.c.version, jobs.c.available_at)
+            .where(
+                jobs.c.queue == bindparam("of_queue", type_=jobs.c.queue.type),
+                jobs.c.group_key == bindparam(f"key_{place}", type_=jobs.c.group_key.type),
+            )
+            .order_by(jobs.c.id)
+            .limit(bindparam("most", type_=Integer))
+        )
+        # In subqueries: not every database takes a LIMIT, or a lock, in an arm of a UNION.
+        arm = dialect.lock_rows(query, skip=False) if locks else query
+        queries.append(select(arm.subquery(f"group_{place}")))
+    return queries[0] if arms == 1 else union_all(*queries)
+
 
 class ReturningDialect(Dialect):
     """A database with UPDATE … RETURNING and DELETE … RETURNING: one statement for each verb."""
 
-    def change(self, tx: Sender, jobs: Table, pairs: Pairs, values: Mapping[str, Any], parameters: Mapping[str, Any]) -> set[int]:
-        return {row.id for row in self.update_returning(tx, jobs, pairs, values, [jobs.c.id], parameters)}
+    def change(self, tx: Sender, jobs: Table, pairs: Pairs, assignments: str, values: Values) -> set[int]:
+        return {job_id for (job_id,) in self.update_returning(tx, jobs, pairs, assignments, values, ("id",))}
 
     def update_returning(
-        self,
-        tx: Sender,
-        jobs: Table,
-        pairs: Pairs,
-        values: Mapping[str, Any],
-        returning: Sequence[ColumnElement[Any]],
-        parameters: Mapping[str, Any],
-    ) -> Sequence[Row[Any]]:
-        statement = update(jobs).where(self.match(jobs, pairs)).values(values).returning(*returning)
-        return tx.connection.execute(statement, parameters).all()
+        self, tx: Sender, jobs: Table, pairs: Pairs, assignments: str, values: Values, returning: Columns
+    ) -> Sequence[Sequence[Any]]:
+        texts = statements.on(self, jobs, tx.connection.dialect, settable="now" in values)
+        update = texts.made(statements.update, assignments=assignments, one=len(pairs) == 1, returning=returning)
+        return tx.fetch(update, {**values, **self.wanted(pairs)})
 
     def delete_returning(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:
-        gone = tx.fetch(delete_returning(jobs, one=len(pairs) == 1), wanted(pairs))
-        return {job_id for (job_id,) in gone}
+        texts = statements.on(self, jobs, tx.connection.dialect)
+        deleted = tx.fetch(texts.made(statements.delete, one=len(pairs) == 1, returns=True), self.wanted(pairs))
+        return {job_id for (job_id,) in deleted}
 
 
 def dialect_for(name: str) -> Dialect:
@@ -78,3 +419,34 @@ def dialect_for(name: str) -> Dialect:
 def registered() -> dict[str, type[Dialect]]:
     """Every registered dialect by SQLAlchemy name."""
     return dict(_REGISTRY)
+
+
+_Kind = TypeVar("_Kind", bound="Companion")
+
+
+class Companion:
+    """What a slice needs of one database, with the queue's dialect beside it.
+
+    A slice has a subclass whose members work on most databases, and of that a subclass for each database that does them better.
+    """
+
+    #: The names of the dialects that this is for.
+    names: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+
+    @classmethod
+    def of(cls, dialect: Dialect) -> Self:
+        """The one for this dialect or for the one that it is a subclass of; otherwise this class."""
+        # A subclass without names of its own stands for no dialect.
+        known = {name: kind for kind in _below(cls) for name in vars(kind).get("names", ())}
+        named = (name for base in type(dialect).__mro__ for name in vars(base).get("names", ()))
+        return next((known[name] for name in named if name in known), cls)(dialect)
+
+
+def _below(kind: type[_Kind]) -> Iterator[type[_Kind]]:
+    """Its subclasses, and theirs."""
+    for one in kind.__subclasses__():
+        yield one
+        yield from _below(one)

@@ -7,33 +7,21 @@ Table names come quoted from SQLAlchemy, values are always bound: ``:limit``. In
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from functools import cache, cached_property
+from functools import cached_property, partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import (
-    ARRAY,
-    BigInteger,
-    BindParameter,
-    ColumnElement,
-    Executable,
-    Integer,
-    String,
-    Table,
-    Text,
-    bindparam,
-    column,
-    text,
-)
+from sqlalchemy import Executable, Table
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
-from sqlalchemy.types import TupleType
 
-from queue_db.dialects.clock import now_us, now_us_after_waiting
-from queue_db.model import MOST_ATTEMPTS, MOST_VERSION, ClaimedRow
+from queue_db.dialects.clock import now_us_after_waiting
+from queue_db.dialects.statements import LISTS, JobsText, kept
+from queue_db.model import MOST_ATTEMPTS, MOST_VERSION, ClaimedRow, ClaimResult
 
 if TYPE_CHECKING:
-    from queue_db.dialects.seam import ClaimSeam
+    from queue_db.dialects.base import Dialect
 
 
 class Order(StrEnum):
@@ -73,34 +61,6 @@ COLUMNS = ClaimedRow._fields
 _WINDOW = ("id", "version", "priority", "available_at")
 _REST = tuple(name for name in COLUMNS if name not in _WINDOW)
 
-# Of the columns that statements return; the others are numbers.
-_TEXTS = frozenset({"kind", "payload", "headers", "unique_key", "last_error", "group_key"})
-
-# The types of the parameters, by the beginning of their names; any other is a text.
-_TYPES: dict[str, Any] = {
-    **dict.fromkeys(("limit", "read", "start", "front", "priority_", "other_priority_"), Integer()),
-    **dict.fromkeys(("now", "lease", "until", "floor_", "other_floor_", "of_id", "of_version"), BigInteger()),
-}
-
-
-def kept(sql: str, *returns: str, **lists: Any) -> Executable:
-    """A statement that is built once and kept.
-
-    :param returns: the columns of its rows.
-    :param lists: the types of parameters that are lists: an array, or that of one element, and all are written out.
-    """
-    statement = text(sql)
-    statement = statement.bindparams(*(_parameter(name, lists) for name in statement.compile().params))
-    return (
-        statement.columns(*(column(name, Text() if name in _TEXTS else BigInteger()) for name in returns)) if returns else statement
-    )
-
-
-def _parameter(name: str, lists: Mapping[str, Any]) -> BindParameter[Any]:
-    if name in lists:
-        return bindparam(name, type_=lists[name], expanding=not isinstance(lists[name], ARRAY))
-    return bindparam(name, type_=next((kind for start, kind in _TYPES.items() if name.startswith(start)), String()))
-
 
 def columns_of(table: str, names: tuple[str, ...] = COLUMNS) -> str:
     """``table.id, table.kind, …``"""
@@ -110,30 +70,18 @@ def columns_of(table: str, names: tuple[str, ...] = COLUMNS) -> str:
 _FAST = frozenset({(Order.HEAD, Lock.NONE), (Order.HEAD, Lock.SKIP), (Order.SLICE, Lock.NONE)})
 
 
-class ClaimText:
-    """The parts of the statements of one shape, on one table of one database; keeps the statements that are made of them."""
+class ClaimText(JobsText):
+    """The parts of the statements of claims of one shape."""
 
-    def __init__(self, dialect: ClaimSeam, jobs: Table, shape: Shape, sql: SQLAlchemyDialect) -> None:
+    def __init__(self, dialect: Dialect, jobs: Table, shape: Shape, sql: SQLAlchemyDialect) -> None:
+        super().__init__(dialect, jobs, sql, settable=shape.settable)
         self.shape = shape
-        self._dialect = dialect
-        self._sql = sql
-        #: ``made(take, one=True)`` is ``take(self, one=True)``, made once and forgotten with these parts.
-        self.made = cache(lambda make, **which: make(self, **which))
         #: Whether one short statement can claim: from a single range, without waiting. No slice that locks: it would lock the jobs
         #: before it too.
         self.has_fast_path = shape.ranges == 1 and (shape.order, shape.lock) in _FAST
-        #: The table, with the name that it has in the statements.
-        self.table = sql.identifier_preparer.format_table(jobs)
+        #: The table, with the name that it has in these statements.
         self.jobs = f"{self.table} AS jobs"
-        #: The same with a hint to use the primary key, where the planner might not.
         self.by_id = f"{self.jobs}{dialect.by_id_hint}"
-        self.now = ":now" if shape.settable else self.written(now_us())
-
-    def written(self, expression: ColumnElement[Any]) -> str:
-        """An expression without parameters, as this database writes it, for a statement that is a text."""
-        sql = str(expression.compile(dialect=self._sql, compile_kwargs={"literal_binds": True}))
-        # What the driver wants of a percent sign is done again with the whole text. A colon would begin a parameter.
-        return sql.replace(str(text("%").compile(dialect=self._sql)), "%").replace(":", "\\:")
 
     # --- which jobs are due -----------------------------------------------------------------------------------------
 
@@ -188,7 +136,7 @@ class ClaimText:
     def lock(self) -> str:
         """What locks the rows of a SELECT."""
         lock = self.shape.lock
-        return "" if lock is Lock.NONE else self._dialect.lock_clause(self._sql, skip=lock is Lock.SKIP)
+        return "" if lock is Lock.NONE else self.locked(skip=lock is Lock.SKIP)
 
     def _arm(self, place: int | None, columns: str) -> str:
         """One index range in the order of the index (store/low_water_marks.py says why one for each priority)."""
@@ -256,11 +204,6 @@ class ClaimText:
         return ", ".join(f"{name} = {value}" for name, value in (self.assignments | other).items())
 
 
-#: The type of an array of ids or versions.
-IDS = ARRAY(BigInteger())
-
-_PAIRS = TupleType(BigInteger(), BigInteger())
-
 # --- statements for most databases: each is sent as ``claim.made(…)`` ------------------------------------------------------------
 
 
@@ -311,13 +254,13 @@ def take(claim: ClaimText, *, one: bool) -> Executable:
     """Take candidates that still have their version. The lease counts from their read; after a wait for locks, from now."""
     until = {} if claim.shape.lock is Lock.WAIT else {"available_at": ":until"}
     change = f"UPDATE {claim.by_id} SET {claim.set(**until)} WHERE {matching(one=one)}"
-    return kept(change, of_ids=BigInteger(), of_pairs=_PAIRS)
+    return kept(change, **LISTS)
 
 
 def won(claim: ClaimText) -> Executable:
     """The candidates that a claim has won."""
     where = "jobs.id IN :of_ids AND jobs.claim_token = :token"
-    return kept(f"SELECT {columns_of('jobs')} FROM {claim.by_id} WHERE {where}", *COLUMNS, of_ids=BigInteger())
+    return kept(f"SELECT {columns_of('jobs')} FROM {claim.by_id} WHERE {where}", *COLUMNS, **LISTS)
 
 
 def take_existing(claim: ClaimText) -> Executable:
@@ -332,3 +275,82 @@ def take_existing(claim: ClaimText) -> Executable:
         f" ON CONFLICT (id) DO UPDATE SET {claim.set()} RETURNING {', '.join(COLUMNS)}",
         *COLUMNS,
     )
+
+
+# --- the rows of a claim, and its result ------------------------------------------------------------------------------------
+
+#: Positions in the rows of a claim, which begin with the columns of a claimed job.
+ID, PRIORITY, AVAILABLE, DUE, VERSION, ATTEMPTS = map(
+    ClaimedRow._fields.index, ("id", "priority", "available_at", "due_at", "version", "attempts")
+)
+HEAD = len(ClaimedRow._fields)
+LOOKED_AT = HEAD + 1
+
+#: The parameters of the change; the others are those of the candidates.
+ASSIGNED = ("token", "lease", "by_worker", "now")
+
+
+_COLUMNS = len(ClaimedRow._fields)
+_in_claim_order = itemgetter(PRIORITY, DUE, ID)
+
+# ClaimedRow._make without a call of a Python function for each row.
+_claimed: Callable[[Sequence[Any]], ClaimedRow] = partial(tuple.__new__, ClaimedRow)
+
+
+def result_of(
+    parameters: Mapping[str, Any],
+    rows: Sequence[Sequence[Any]] = (),
+    candidates: int = 0,
+    *,
+    heads: Mapping[int, int] | None = None,
+    unseen: Sequence[int] = (),
+    conclusive: bool = True,
+    looked: bool = True,
+) -> ClaimResult:
+    """The result of a claim with these ``parameters``, which won ``rows`` (they begin with ``returning``) of its ``candidates``."""
+    if len(rows) > 1:
+        rows = sorted(rows, key=_in_claim_order)
+    won = tuple([_claimed(row[:_COLUMNS]) for row in rows])
+    return ClaimResult(
+        queue=parameters["in_queue"],
+        limit=parameters["limit"],
+        rows=won,
+        missed=candidates - len(won),
+        heads={} if heads is None else heads,
+        unseen=tuple(unseen),
+        conclusive=conclusive,
+        looked=looked,
+    )
+
+
+def as_claimed(row: Sequence[Any], until: int) -> Sequence[Any]:
+    """The row of a candidate after its claim."""
+    stored = list(row)
+    stored[DUE] = stored[AVAILABLE]
+    stored[AVAILABLE] = until
+    stored[VERSION] = min(stored[VERSION] + 1, MOST_VERSION)
+    stored[ATTEMPTS] = min(stored[ATTEMPTS] + 1, MOST_ATTEMPTS)
+    return stored
+
+
+def candidates_in(found: Sequence[Sequence[Any]]) -> tuple[list[Sequence[Any]], dict[int, int], list[int]]:
+    """The rows of :func:`look` in parts: candidates, the lowest due time of each priority among them, unseen priorities."""
+    unseen = sorted(row[PRIORITY] for row in found if row[ID] is None)
+    # No candidates beyond a priority that was not read.
+    candidates = [row for row in found if row[ID] is not None and not (unseen and unseen[0] < row[PRIORITY])]
+    heads: dict[int, int] = {}
+    for row in candidates:
+        priority, head = row[PRIORITY], row[HEAD]
+        if head is not None:
+            heads[priority] = min(head, heads.get(priority, head))
+    return candidates, heads, unseen
+
+
+def assigned(parameters: Mapping[str, Any], until: int, *, waits: bool) -> dict[str, Any]:
+    """The parameters of the change; ``until``: the end of the lease."""
+    values = {name: parameters[name] for name in ASSIGNED if name in parameters}
+    if not waits:
+        values["until"] = until
+        del values["lease"]
+        values.pop("now", None)
+    return values

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, bindparam, case
+from sqlalchemy import BigInteger, ColumnElement, String, bindparam, case
 from sqlalchemy.exc import CompileError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import GenericFunction
@@ -70,3 +70,25 @@ def due_time(now: Any, after: Any, not_before: Any) -> ColumnElement[int]:
     Never before now: low-water marks rely on it.
     """
     return case((now + after >= not_before, now + after), else_=not_before)
+
+
+class column_text(GenericFunction[str]):  # noqa: N801 - reads like the SQL function that it stands for
+    """A text with the type and the collation of the tables' text columns."""
+
+    inherit_cache = True
+
+
+@compiles(column_text)
+def _cast(element: column_text, compiler: Any, **kw: Any) -> str:
+    return f"CAST({compiler.process(element.clauses.clauses[0], **kw)} AS VARCHAR({length(element)}))"
+
+
+def length(element: column_text) -> int:
+    """The most characters of the text."""
+    kind: Any = element.type
+    return int(kind.length)
+
+
+def text_parameter(name: str, longest: int) -> ColumnElement[str]:
+    """The parameter ``name``, of at most ``longest`` characters."""
+    return column_text(bindparam(name, type_=String(longest)), type_=String(longest))

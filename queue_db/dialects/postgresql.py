@@ -3,42 +3,43 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from sqlalchemy import (
     ARRAY,
-    BigInteger,
     ColumnElement,
-    Engine,
+    Connection,
+    Integer,
     Select,
     Table,
+    Text,
     any_,
     bindparam,
-    event,
+    case,
+    cast,
+    func,
+    literal_column,
+    select,
     tuple_,
 )
-from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
+from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
-from queue_db.dialects import asynchronous, direct, greeting, pooled, prepared
-from queue_db.dialects import postgresql_claim as statements
-from queue_db.dialects.base import ReturningDialect
-from queue_db.dialects.claim_plan import DUE, ID, PRIORITY, VERSION, result_of
-from queue_db.dialects.claim_sql import ClaimText
+from queue_db.dialects import direct, prepared, statements
+from queue_db.dialects import postgresql_sql as shapes
+from queue_db.dialects.base import Member, ReturningDialect, Rows
+from queue_db.dialects.claim_sql import DUE, ID, PRIORITY, VERSION, ClaimText, result_of
 from queue_db.dialects.clock import instant, now_us, now_us_after_waiting
-from queue_db.dialects.grouping import Member
-from queue_db.dialects.listening import AsyncpgListener, PostgreSQLListener
-from queue_db.dialects.postgresql_bulk import PostgreSQLBulk
-from queue_db.dialects.postgresql_claim import HEAD, TRIED
-from queue_db.dialects.postgresql_diagnosis import PostgreSQLDiagnosis
-from queue_db.dialects.postgresql_opening import PostgreSQLOpening
-from queue_db.dialects.seam import Rows
-from queue_db.dialects.statements import ONE_NEW, Pairs, copied, wanted
+from queue_db.dialects.copy_stream import COLUMNS, Lines, check_loaded, copy_in
+from queue_db.dialects.postgresql_server import PostgreSQLServer
+from queue_db.dialects.postgresql_sql import HEAD, TRIED
+from queue_db.dialects.statements import ONE_NEW, copied
 from queue_db.dialects.transactions import Sender
-from queue_db.errors import StorageError
-from queue_db.model import Capability, ClaimResult, Completion, Fault, NewJob, Notice
+from queue_db.model import ClaimResult, Completion, Fault, NewJob, Notice
 
 
 @compiles(now_us, "postgresql")
@@ -59,77 +60,18 @@ def _now_after_waiting(element: now_us_after_waiting, compiler: Any, **kw: Any) 
     return "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)"
 
 
-# The prepared statement does not exist, or exists already.
-_NOT_MY_SESSION = frozenset({"26000", "42P05"})
-
-
-class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, ReturningDialect):
+class PostgreSQL(PostgreSQLServer, ReturningDialect):
     """One statement for everything: UPDATE … RETURNING in a WITH, arrays for many rows."""
 
-    names: ClassVar[tuple[str, ...]] = ("postgresql",)
-    title: ClassVar[str] = "PostgreSQL"
-    default_driver: ClassVar[str | None] = "psycopg2"
-    extra: ClassVar[str] = "postgresql"
-    async_driver: ClassVar[str | None] = "asyncpg"
-    async_extra: ClassVar[str] = "async-postgresql"
-    autocommits: ClassVar[bool] = True
     notifies: ClassVar[bool] = True
     deletes_on_claim: ClassVar[bool] = True
     skip_locked_pays: ClassVar[range] = range(8, 32)
     changes_in_with: ClassVar[bool] = True
-    minimum: ClassVar[tuple[int, ...]] = (13,)
-    # Serialization failure, deadlock, lock not available, too many connections, shutting down, cannot connect now.
-    # And what a prepared statement meets in a session that is not the one that it was prepared in.
-    transient: ClassVar[frozenset[str]] = (
-        frozenset({"40001", "40P01", "55P03", "53300", "57P01", "57P02", "57P03"}) | _NOT_MY_SESSION
-    )
-
-    read_only: ClassVar[frozenset[str]] = frozenset({"25006"})
-    full: ClassVar[frozenset[str]] = frozenset({"53100"})
-    # statement_timeout, or an administrator has cancelled it.
-    expired: ClassVar[frozenset[str]] = frozenset({"57014"})
-
-    faults: ClassVar[Mapping[str, Fault]] = {
-        "40P01": Fault.DEADLOCK,
-        "40001": Fault.SERIALIZATION,
-        "55P03": Fault.LOCK_TIMEOUT,
-    }
-
-    def __init__(self) -> None:
-        self._pooling = pooled.Pooling(self)
-
-    _prepares = False
     _full_until = 0.0  # the monotonic time before which claims do not use the fast path
 
-    def capabilities(self, sql: SQLAlchemyDialect) -> frozenset[Capability]:
-        return frozenset(Capability)
-
-    def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
-        self._prepares = made_here and engine.dialect.driver == "psycopg2"
-        if not made_here:
-            return engine.execution_options(isolation_level="READ COMMITTED")
-        if engine.dialect.driver == "psycopg2":
-            self._pooling.watch(engine)
-        if engine.dialect.driver == "asyncpg":
-            event.listen(engine, "do_connect", pooled.refuse_pooler)
-            event.listen(engine, "connect", asynchronous.limit_waits)
-        return engine
-
-    def is_idle(self, driver: Any) -> bool:
-        status = getattr(driver, "get_transaction_status", None)
-        if status is not None:
-            return bool(status() == _IDLE)
-        transaction = getattr(driver, "is_in_transaction", None)  # asyncpg's
-        return transaction is None or not transaction()
-
-    def match(self, jobs: Table, pairs: Pairs) -> ColumnElement[bool]:
-        if len(pairs) == 1:
-            return super().match(jobs, pairs)
-        return statements.matching(
-            jobs,
-            bindparam(None, [job_id for job_id, _ in pairs], ARRAY(BigInteger), unique=True),
-            bindparam(None, [version for _, version in pairs], ARRAY(BigInteger), unique=True),
-        )
+    matching = staticmethod(shapes.matching)
+    lists: ClassVar[Mapping[str, Any]] = shapes.LISTS
+    wanted = staticmethod(shapes.wanted)
 
     def take(
         self,
@@ -148,7 +90,7 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
                 if completes is not None:
                     rows = self._exchange(tx, claim, parameters, completes, one=one)
                 else:
-                    statement = claim.made(statements.fast_path, one=one, delete_on_claim=delete_on_claim)
+                    statement = claim.made(shapes.fast_path, one=one, delete_on_claim=delete_on_claim)
                     rows = tx.fetch(statement, parameters)
             except DBAPIError as error:
                 self._leave_fast_path(tx, error)
@@ -156,7 +98,7 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
             return _fast_path_result(parameters, rows, one=one)
         if delete_on_claim or completes is not None:
             return result_of(parameters, conclusive=False, looked=False)
-        found = tx.fetch(claim.made(statements.full_claim), parameters)
+        found = tx.fetch(claim.made(shapes.full_claim), parameters)
         unseen = sorted(row[PRIORITY] for row in found if row[ID] is None and row[TRIED] is None)
         # Candidates beyond a priority that was not read were not tried.
         tried = [row for row in found if row[TRIED] is not None and not (unseen and unseen[0] < row[PRIORITY])]
@@ -172,8 +114,8 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
         self, tx: Sender, claim: ClaimText, parameters: Mapping[str, Any], completes: Completion, *, one: bool
     ) -> Sequence[Sequence[Any]]:
         """Delete completed jobs and claim others; return the rows of the others."""
-        statement = claim.made(statements.exchange, one=one, completes_one=len(completes.pairs) == 1)
-        found = tx.fetch(statement, {**parameters, **_deleted(completes.pairs)})
+        statement = claim.made(shapes.exchange, one=one, completes_one=len(completes.pairs) == 1)
+        found = tx.fetch(statement, {**parameters, **self.wanted(completes.pairs)})
         completes.done = {row[ID] for row in found if row[VERSION] is None}
         return [row for row in found if row[VERSION] is not None]
 
@@ -188,23 +130,12 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
         if tx.begun or not tx.autocommits:
             raise error
 
-    def delete_returning(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:
-        if len(pairs) == 1:
-            gone = tx.fetch(statements.delete(jobs, one=True), wanted(pairs))
-        else:
-            gone = tx.fetch(statements.delete(jobs, one=False), _arrays(pairs))
-        return {job_id for (job_id,) in gone}
-
-    def hold(self, tx: Sender, jobs: Table, pairs: Pairs) -> Pairs:
-        values = _arrays(sorted(pairs))
-        return [(job_id, version) for job_id, version in tx.fetch(statements.hold(jobs), values)]
-
     def one_of(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
         return column == any_(bindparam(name, type_=ARRAY(column.type)))
 
     def first_in_groups(self, tx: Sender, jobs: Table, queue: str, keys: Sequence[str], most: int, *, locks: bool) -> list[Member]:
         values = {"of_queue": queue, "keys": list(keys), "most": most}
-        rows = tx.fetch(statements.first_in_groups(jobs, locks=locks), values)
+        rows = tx.fetch(shapes.first_in_groups(jobs, locks=locks), values)
         return [(place, job_id, version, due) for place, job_id, version, due in rows]
 
     def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
@@ -214,35 +145,20 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
         within = (place > tuple_(key, above), jobs.c.group_key <= key, jobs.c.id > above)
         return rows.where(*within).order_by(jobs.c.group_key, jobs.c.id)
 
-    def bypasses_sqlalchemy(self, sql: SQLAlchemyDialect) -> bool:
-        return self._prepares and sql.driver == "psycopg2" and not self._pooling.found
-
     render = staticmethod(prepared.render)
 
-    def known_alive(self, tx: Sender) -> bool:
-        # A caller's connection may be of any driver, and has a transaction. Ours are of psycopg2: the other driver reads from its
-        # socket all the time, and poolers need a transaction anyway.
-        return tx.sends_directly and direct.lively(tx.connection)
-
     def notify(self, tx: Sender, channel: str, text: str) -> None:
-        tx.fetch(statements.notification(), Notice(channel, text)._asdict())
-
-    def listen(self, engine: Engine, channel: str) -> PostgreSQLListener | None:
-        # Through a pooler no notification arrives.
-        receives = engine.dialect.driver == "psycopg2" and not self._pooling.found
-        return PostgreSQLListener(engine, channel) if receives else None
-
-    def listen_on_loop(self, engine: Engine, broken: Callable[[], None]) -> AsyncpgListener | None:
-        receives = engine.dialect.driver == "asyncpg" and not self._pooling.found
-        return AsyncpgListener(engine, broken) if receives else None
+        tx.fetch(shapes.NOTIFICATION, Notice(channel, text)._asdict())
 
     def insert_new(self, tx: Sender, jobs: Table, rows: Rows, now: int | None, notice: Notice | None = None) -> list[int | None]:
         # By kept statements: SQLAlchemy's work for a new one costs more than the insert.
         names = copied(rows)
         values: dict[str, Any] = {} if notice is None else notice._asdict()
+        texts = statements.on(self, jobs, tx.connection.dialect, settable=now is not None)
         if len(rows) == 1 and rows[0].unique_key is None and now is None:
             values.update(zip(ONE_NEW, rows[0], strict=True))
-            return [row[0] for row in tx.fetch(statements.insert_one(jobs, names, notifies=notice is not None), values)]
+            one = texts.made(shapes.insert_one, columns=names, notifies=notice is not None)
+            return [row[0] for row in tx.fetch(one, values)]
         keyed = any(row.unique_key is not None for row in rows)
         columns = dict(zip(NewJob._fields, zip(*rows, strict=True), strict=True))
         given = {name: columns[name] for name in (*names, "after", "not_before")}
@@ -251,8 +167,8 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
         values |= {f"all_{name}": list(all_) for name, all_ in given.items() if name not in same}
         if now is not None:
             values["now"] = now
-        statement = statements.insert_many(jobs, names, same, keyed=keyed, clock=now is None, notifies=notice is not None)
-        inserted = tx.fetch(statement, values)
+        many = texts.made(shapes.insert_many, columns=names, same=same, keyed=keyed, notifies=notice is not None)
+        inserted = tx.fetch(many, values)
         # Ids come from the sequence in the order of the sorted rows; rows without a key are never skipped.
         if not keyed:
             return sorted([row[0] for row in inserted])
@@ -260,41 +176,35 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, PostgreSQLDiagnosis, Returni
         by_key = {(queue, key): job_id for job_id, queue, key in inserted if key is not None}
         return [next(keyless) if row.unique_key is None else by_key.get((row.queue, row.unique_key)) for row in rows]
 
-    def code(self, error: DBAPIError) -> str | None:
-        return getattr(error.orig, "pgcode", None) or getattr(error.orig, "sqlstate", None)
+    # --- many new jobs ----------------------------------------------------------------------------------------------
 
-    def is_down(self, engine: Engine) -> bool:
-        _, options = engine.dialect.create_connect_args(engine.url)
-        return greeting.none_accepts(greeting.targets(options), options)
+    loaded_at_once: ClassVar[int] = 10_000
+    loaded_from_memory: ClassVar[int] = 100_000
 
-    def translate(self, error: DBAPIError, statement_name: str) -> StorageError:
-        # Behind a pooler that gives each transaction another session, prepared statements are missing. The transaction runs again,
-        # and nothing is prepared any more.
-        if self.code(error) in _NOT_MY_SESSION:
-            self._prepares = self.direct = False
-        return super().translate(error, statement_name)
+    def load_new(
+        self, tx: Sender, jobs: Table, chunks: Iterable[Rows], number: int, now: int | None, *, ids: bool
+    ) -> tuple[int, Sequence[int]] | None:
+        # COPY returns no ids, so they are taken from the sequence first. On an engine whose statements are observed, INSERT is.
+        if tx.connection.dialect.driver != "psycopg2" or direct.observed(tx.connection):
+            return None
+        name = tx.connection.dialect.identifier_preparer.format_table(jobs)
+        values = {"name": name, "rows": number if ids else 0}
+        ((first, last, scattered, clock, secured),) = tx.fetch(_ids_and_clock(jobs), values)
+        if secured or (ids and first is None):
+            return None  # the table has policies for its rows, with which COPY is refused, or another sequence
+        reserved = () if not ids else range(first, last + 1) if scattered is None else sorted(scattered)
+        lines = Lines(chunks, reserved, clock if now is None else now)
+        columns = (*COLUMNS, "id") if ids else COLUMNS
+        with closing(lines):
+            while not lines.ended:
+                before = lines.jobs
+                loaded = _copy_lines(tx.connection, jobs, columns, lines)
+                check_loaded(loaded, lines.jobs - before, jobs)
+        return lines.jobs, reserved[: lines.jobs]
 
-    def is_transient(self, code: str) -> bool:
-        return super().is_transient(code) or code.startswith("08")
-
-    def is_away(self, code: str) -> bool:
-        return super().is_away(code) and code not in _NOT_MY_SESSION
-
-
-# TRANSACTION_STATUS_IDLE of psycopg2; also another number while a reply is outstanding.
-_IDLE = 0
 
 # Seconds for which claims use the full statement after one has met a locked row.
 _FULL_SECONDS = 10.0
-
-
-def _arrays(pairs: Pairs) -> dict[str, list[int]]:
-    return {"ids": [job_id for job_id, _ in pairs], "versions": [version for _, version in pairs]}
-
-
-def _deleted(pairs: Pairs) -> Mapping[str, Any]:
-    """The parameters of the statement that deletes these jobs."""
-    return wanted(pairs) if len(pairs) == 1 else _arrays(pairs)
 
 
 def _fast_path_result(parameters: Mapping[str, Any], rows: Sequence[Sequence[Any]], *, one: bool) -> ClaimResult:
@@ -304,3 +214,32 @@ def _fast_path_result(parameters: Mapping[str, Any], rows: Sequence[Sequence[Any
     # A slice does not show where the queue begins.
     heads = {} if "start" in parameters else {rows[0][PRIORITY]: rows[0][DUE] if one else rows[0][HEAD]}
     return result_of(parameters, rows, tried, heads=heads, conclusive=len(rows) == parameters["limit"])
+
+
+def _copy_lines(connection: Connection, jobs: Table, columns: Iterable[str], lines: Lines) -> int:
+    try:
+        return copy_in(connection, jobs, columns, lines)
+    except DBAPIError:
+        if lines.error is None:
+            raise
+    # Here it keeps its own cause.
+    error, lines.error = lines.error, None
+    raise error
+
+
+@lru_cache(maxsize=64)
+def _ids_and_clock(jobs: Table) -> Select[Any]:
+    """Takes ids for ``rows`` jobs in the table of this ``name``: the first, the last, and all of them if others are in between.
+
+    The row also has the time and whether the table's rows are secured. Most often the ids follow each other, and two numbers for
+    thousands of them cost both sides less.
+    """
+    sequence = select(
+        cast(func.pg_get_serial_sequence(bindparam("name", type_=Text()), literal_column("'id'")), REGCLASS)
+    ).scalar_subquery()
+    places = func.generate_series(literal_column("1"), bindparam("rows", type_=Integer)).table_valued(name="places")
+    taken = select(func.nextval(sequence).label("id")).select_from(places).subquery("taken")
+    first, last = func.min(taken.c.id), func.max(taken.c.id)
+    scattered = case((last - first >= func.count(), func.array_agg(taken.c.id))).label("scattered")
+    secured = func.row_security_active(bindparam("name", type_=Text())).label("secured")
+    return select(first.label("first"), last.label("last"), scattered, now_us().label("now"), secured)

@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import sqlite3
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from pathlib import Path
-from typing import Any, ClassVar
-from weakref import ref
+from typing import Any
 
 from sqlalchemy import (
-    URL,
-    BigInteger,
-    ColumnElement,
-    Connection,
-    Engine,
-    Row,
+    Executable,
     Select,
     Table,
-    Text,
-    bindparam,
-    cast,
-    event,
     func,
-    literal_column,
     select,
 )
-from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
-from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.pool import AsyncAdaptedQueuePool
 
-from queue_db.dialects import transactions
-from queue_db.dialects.base import ReturningDialect
-from queue_db.dialects.claim_plan import result_of
-from queue_db.dialects.claim_sql import ClaimText, take_existing, unseen_priorities
+from queue_db.dialects import statements, transactions
+from queue_db.dialects.base import ReturningDialect, Rows, Values
+from queue_db.dialects.claim_sql import ClaimText, result_of, take_existing, unseen_priorities
 from queue_db.dialects.clock import instant, now_us
-from queue_db.dialects.seam import Rows
-from queue_db.dialects.statements import Pairs, delete_of, delete_returning, matching, wanted
+from queue_db.dialects.sqlite_server import SQLiteServer, run_beside
+from queue_db.dialects.statements import Columns, JobsText, Pairs, kept
 from queue_db.dialects.transactions import Sender
-from queue_db.errors import ArgumentError, ConfigurationError
-from queue_db.model import Capability, ClaimResult, Completion, Fault
+from queue_db.model import ClaimResult, Completion
 
 
 @compiles(now_us, "sqlite")
@@ -57,139 +36,8 @@ def _instant(element: instant, compiler: Any, **kw: Any) -> str:
     return f"strftime('%Y-%m-%d %H:%M:%f', {micros} / 1000000.0, 'unixepoch')"
 
 
-class SQLite(ReturningDialect):
+class SQLite(SQLiteServer, ReturningDialect):
     """A file that one writer holds at a time."""
-
-    names: ClassVar[tuple[str, ...]] = ("sqlite",)
-    title: ClassVar[str] = "SQLite"
-    async_driver: ClassVar[str | None] = "aiosqlite"
-    async_extra: ClassVar[str] = "async-sqlite"
-    autocommits: ClassVar[bool] = True
-    served: ClassVar[bool] = False
-    schemas_are_databases: ClassVar[bool] = True
-    # The driver begins its transaction only before the first change, and then upgrades a read lock: two such claims end in
-    # SQLITE_BUSY at once. Taking the write lock first makes them wait for each other.
-    begins_writing: ClassVar[str] = "BEGIN IMMEDIATE"
-    minimum: ClassVar[tuple[int, ...]] = (3, 35)
-    transient: ClassVar[frozenset[str]] = frozenset({str(sqlite3.SQLITE_BUSY), str(sqlite3.SQLITE_LOCKED)})
-
-    faults: ClassVar[Mapping[str, Fault]] = {
-        str(sqlite3.SQLITE_BUSY): Fault.LOCK_TIMEOUT,
-        str(sqlite3.SQLITE_LOCKED): Fault.LOCK_TIMEOUT,
-    }
-
-    full: ClassVar[frozenset[str]] = frozenset({str(sqlite3.SQLITE_FULL)})
-
-    when_read_only: ClassVar[str] = "let this user write to the file and to its folder, and leave out mode=ro in the URL"
-
-    _in_memory = False
-
-    def capabilities(self, sql: SQLAlchemyDialect) -> frozenset[Capability]:
-        return frozenset({Capability.DELETE_RETURNING, Capability.UPDATE_RETURNING})
-
-    def facts(self, connection: Connection, jobs: Table) -> dict[str, str]:
-        units = {"journal_mode": "", "synchronous": "", "busy_timeout": " ms", "page_size": " bytes"}
-        return {name: f"{connection.exec_driver_sql(f'PRAGMA {name}').scalar()}{unit}" for name, unit in units.items()}
-
-    def engine_options(self, url: URL) -> dict[str, Any]:
-        # The driver would leave out what it does not know, with a warning that few see.
-        if unknown := set() if "uri" in url.query else set(url.query) - _OPTIONS:
-            raise ArgumentError(
-                f"unknown option {', '.join(sorted(unknown))} in the database URL; known: {', '.join(sorted(_OPTIONS))}"
-            )
-        # Seconds to wait for the other writers.
-        waits: dict[str, Any] = {} if "timeout" in url.query else {"timeout": 30.0}
-        return {"connect_args": waits | {"factory": _Finishing}}
-
-    def pool_options(self, url: URL, size: int, overflow: int) -> dict[str, Any]:
-        if url.database not in (None, "", ":memory:"):
-            return super().pool_options(url, size, overflow)
-        # A database in memory is one connection: SQLAlchemy chooses a pool that has one for each thread. Tasks take turns.
-        return {"poolclass": AsyncAdaptedQueuePool, **super().pool_options(url, 1, 0)} if url.get_dialect().is_async else {}
-
-    def missing(self, url: URL) -> str | None:
-        if url.database in (None, "", ":memory:") or url.database.startswith("file:"):
-            return None
-        file = Path(url.database)
-        # Without its folder none is made.
-        return f"the file {file}" if file.parent.is_dir() and not file.exists() else None
-
-    def obstacle(self, url: URL) -> str | None:
-        if url.database in (None, "", ":memory:") or url.database.startswith("file:"):
-            return None
-        folder = Path(url.database).parent
-        return None if folder.is_dir() else f"there is no folder {folder}: create it, or correct the URL"
-
-    def is_new(self, url: URL) -> bool:
-        if self.missing(url):
-            return True
-        file = Path(url.database or "")
-        return file.is_file() and file.stat().st_size == 0
-
-    def from_anywhere(self, url: URL) -> URL:
-        if url.database in (None, "", ":memory:") or url.database.startswith("file:"):
-            return url
-        return url.set(database=str(Path(url.database).absolute()))
-
-    def database_of(self, connection: Connection) -> str | None:
-        return self._file_of(connection) or "a database in memory"
-
-    def _file_of(self, connection: Connection) -> str | None:
-        files = {name: file for _, name, file in connection.exec_driver_sql("PRAGMA database_list")}
-        return os.path.realpath(files["main"]) if files["main"] else None
-
-    def alike(self, theirs: URL, ours: URL) -> bool:
-        return False  # a file has several names, and asking costs no round trip
-
-    def for_asyncio(self, url: URL) -> URL:
-        if url.database in (None, "", ":memory:"):
-            raise ConfigurationError("this database is in memory, where only its one connection sees it: use a file")
-        return super().for_asyncio(url)
-
-    def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
-        if made_here:
-            # A commit is on the disk when it returns; some builds default to less under WAL.
-            event.listen(engine, "connect", lambda connection, _: _tell(connection, "PRAGMA synchronous = FULL"))
-        else:
-            event.listen(engine, "do_connect", _finishing)
-        with engine.connect() as connection:
-            # Readers do not wait for the writer. Kept in the file; an in-memory database stays as it is.
-            _run(connection, "PRAGMA journal_mode = WAL")
-            self._in_memory = self._file_of(connection) is None
-        return engine
-
-    def begin_changes(self, connection: Connection) -> None:
-        # A caller's transaction too takes the write lock first. It also makes a savepoint one: before the first change there would
-        # be no transaction around it, and its release would commit.
-        if not _in_transaction(connection):
-            _run(connection, self.begins_writing)
-
-    def is_idle(self, driver: Any) -> bool:
-        # A change whose rows are not all read holds the lock until its statement ends; without BEGIN it is not "in transaction".
-        return not (driver.in_transaction or (isinstance(driver, _Finishing) and driver.has_statements()))
-
-    def recover(self, driver: Any) -> bool:
-        # This thread runs the statements itself. To close the connection would lose a database in memory.
-        if isinstance(driver, _Finishing):
-            driver.finish()
-        elif not (isinstance(driver, sqlite3.Connection) and self._in_memory):
-            return False
-        if driver.in_transaction:
-            driver.execute("ROLLBACK").close()
-        return not driver.in_transaction
-
-    def commits_each_statement(self, connection: Connection) -> bool:
-        # Without an isolation level the driver begins no transaction by itself. An application may do that in a listener, as
-        # SQLAlchemy's documentation recommends, and then there is one as soon as SQLAlchemy begins.
-        if _in_transaction(connection) or not _autocommits(connection):
-            return False
-        if connection.in_transaction():
-            return True
-        transaction = connection.begin()
-        if _in_transaction(connection):
-            return False
-        transaction.rollback()
-        return True
 
     def lock_rows(self, rows: Select[Any], *, skip: bool, pinned: bool = False) -> Select[Any]:
         return rows  # the writer has locked the whole database
@@ -197,48 +45,49 @@ class SQLite(ReturningDialect):
     def pin_rows(self, keys: Select[Any]) -> Select[Any]:
         return keys
 
-    def hold(self, tx: Sender, jobs: Table, pairs: Pairs) -> Pairs:
+    def hold(self, tx: Sender, jobs: Table, pairs: Pairs, *, skip: bool = False) -> Pairs:
         # Nothing to lock, so no order.
+        texts = statements.on(self, jobs, tx.connection.dialect)
         if len(pairs) == 1:
-            found = tx.fetch(_hold_one(jobs), wanted(pairs))
+            rows = tx.fetch(texts.made(statements.select, columns=("id", "version"), one=True), self.wanted(pairs))
         else:
-            found = tx.fetch(_matching(jobs), {"of_pairs": _encoded(pairs)})
-        return [(job_id, version) for job_id, version in found]
+            rows = tx.fetch(texts.made(_matching), {"of_pairs": _encoded(pairs)})
+        return [(job_id, version) for job_id, version in rows]
 
     def update_returning(
-        self,
-        tx: Sender,
-        jobs: Table,
-        pairs: Pairs,
-        values: Mapping[str, Any],
-        returning: Sequence[ColumnElement[Any]],
-        parameters: Mapping[str, Any],
-    ) -> Sequence[Row[Any]]:
+        self, tx: Sender, jobs: Table, pairs: Pairs, assignments: str, values: Values, returning: Columns
+    ) -> Sequence[Sequence[Any]]:
         if len(pairs) == 1:
-            return super().update_returning(tx, jobs, pairs, values, returning, parameters)
-        statement = _update(jobs, _matching(jobs).with_only_columns(_GIVEN_ID), values).returning(*returning)
-        return tx.connection.execute(statement, {**parameters, "of_pairs": _encoded(pairs)}).all()
+            return super().update_returning(tx, jobs, pairs, assignments, values, returning)
+        texts = statements.on(self, jobs, tx.connection.dialect, settable="now" in values)
+        update = texts.made(_update, assignments=assignments, returning=returning)
+        return tx.fetch(update, {**values, "of_pairs": _encoded(pairs)})
 
     def delete_returning(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:
+        texts = statements.on(self, jobs, tx.connection.dialect)
         if len(pairs) == 1:
-            return {job_id for (job_id,) in tx.fetch(delete_returning(jobs, one=True), wanted(pairs))}
+            return {row[0] for row in tx.fetch(texts.made(statements.delete, one=True, returns=True), self.wanted(pairs))}
         tx.begin()
         if not tx.autocommits:
             with transactions.savepoint(tx.connection):
                 return self._delete_held(tx, jobs, pairs)
-        _run(tx.connection, f"SAVEPOINT {_POINT}")
-        deleted, _ = tx.execute_many(delete_of(self, jobs, one=True), _PAIR, pairs)
-        if deleted == len(pairs):
-            _run(tx.connection, f"RELEASE {_POINT}")
+        run_beside(tx.connection, f"SAVEPOINT {_POINT}")
+        if self._delete_each(tx, jobs, pairs) == len(pairs):
+            run_beside(tx.connection, f"RELEASE {_POINT}")
             return {job_id for job_id, _ in pairs}
         # Some leases are lost; the count does not show which.
-        _run(tx.connection, f"ROLLBACK TO {_POINT}")
+        run_beside(tx.connection, f"ROLLBACK TO {_POINT}")
         return self._delete_held(tx, jobs, pairs)
+
+    def _delete_each(self, tx: Sender, jobs: Table, pairs: Pairs) -> int:
+        """Delete those that match; return how many."""
+        texts = statements.on(self, jobs, tx.connection.dialect)
+        return tx.execute_many(texts.made(statements.delete, one=True), _PAIR, pairs)[0]
 
     def _delete_held(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:
         held = self.hold(tx, jobs, pairs)
         if held:
-            tx.execute_many(delete_of(self, jobs, one=True), _PAIR, held)
+            self._delete_each(tx, jobs, held)
         return {job_id for job_id, _ in held}
 
     def take(
@@ -265,36 +114,21 @@ class SQLite(ReturningDialect):
         last = tx.connection.execute(select(func.last_insert_rowid())).scalar_one()
         return list(range(last - len(rows) + 1, last + 1))
 
-    def code(self, error: DBAPIError) -> str | None:
-        code = getattr(error.orig, "sqlite_errorcode", None)
-        return None if code is None else str(code & 0xFF)
 
-    def refuses_changes(self, code: str | None) -> bool:
-        # The file does not become writable within seconds by itself, so the error is permanent.
-        return code == str(sqlite3.SQLITE_READONLY)
-
-    def leads_astray(self, error: SQLAlchemyError) -> bool:
-        # A connection that found the file read-only stays so. To close one would lose a database in memory.
-        return not self._in_memory and super().leads_astray(error)
-
-
-# With uri=true SQLite itself takes others.
-_OPTIONS = frozenset({"cached_statements", "check_same_thread", "detect_types", "isolation_level", "timeout", "uri"})
-
+# ruff: noqa: S608 - the texts are made of constants and of table names that SQLAlchemy has quoted; values are bound.
 
 # ANALYZE of a nearly empty table leaves statistics with which a scan of the whole table seems the cheapest way to find
 # ``id IN (…)``, even when it has grown to a million jobs: with SQLite 3.53 always, with 3.40 if there was a job with a key and one
 # with a group. A join is no better. For ``id = …`` in a statement on one table, and for the row that ON CONFLICT (id) meets, SQLite
 # considers no scan: several jobs are found in one of these ways.
 
-_GIVEN = func.json_each(bindparam("of_pairs", type_=Text)).table_valued("key", "value", name="given")
-_GIVEN_ID = cast(_GIVEN.c.key, BigInteger).label("id")
+# The id of one of the given pairs, and the condition that its row has the given version.
+_GIVEN_ID = 'CAST(given."key" AS BIGINT)'
+_GIVEN = f"json_each(:of_pairs) AS given WHERE (SELECT held.version FROM {{}} AS held WHERE held.id = {_GIVEN_ID}) = given.value"
 
 
 _PAIR = ("of_id", "of_version")
 _POINT = "queue_db_delete"
-#: Cursors of a connection before those that are gone are forgotten.
-_CURSORS = 16
 
 
 def _encoded(pairs: Pairs) -> str:
@@ -302,89 +136,14 @@ def _encoded(pairs: Pairs) -> str:
     return "{" + ",".join([f'"{job_id}":{version}' for job_id, version in pairs]) + "}"
 
 
-@lru_cache(maxsize=64)
-def _hold_one(jobs: Table) -> Select[Any]:
-    return select(jobs.c.id, jobs.c.version).where(matching(jobs, one=True))
-
-
-@lru_cache(maxsize=64)
-def _matching(jobs: Table) -> Select[Any]:
+def _matching(jobs: JobsText) -> Executable:
     """The given pairs that rows of the table match."""
-    found = jobs.alias("found")
-    version = select(found.c.version).where(found.c.id == _GIVEN_ID.element).correlate(_GIVEN).scalar_subquery()
-    return select(_GIVEN_ID, _GIVEN.c.value.label("version")).where(version == _GIVEN.c.value)
+    rows = f"SELECT {_GIVEN_ID}, given.value FROM {_GIVEN.format(jobs.table)}"
+    return kept(rows, "id", "version")
 
 
-def _update(jobs: Table, ids: Select[Any], values: Mapping[str, Any]) -> Any:
-    """Update the rows of these ids, which exist: nothing is inserted."""
-    blank = ids.add_columns(literal_column("''"), literal_column("''"))
-    statement = insert(jobs).from_select(["id", "queue", "payload"], blank, include_defaults=False)
-    return statement.on_conflict_do_update(index_elements=[jobs.c.id], set_=values)
-
-
-class _Finishing(sqlite3.Connection):
-    """Can end its statements, and does so when it is closed. One that an interrupt has left half read would keep its lock, and
-    SQLite from closing, until Python forgets the last frame that knows of it; a cycle of an exception and its frames lives long.
-    """
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        # No WeakSet: Python ignores a Ctrl-C that comes in one of its callbacks.
-        self._cursors: list[ref[sqlite3.Cursor]] = []
-
-    def cursor(self, *arguments: Any, **options: Any) -> Any:
-        made: sqlite3.Cursor = super().cursor(*arguments, **options)
-        if len(self._cursors) >= _CURSORS:
-            self._cursors = [cursor for cursor in self._cursors if cursor() is not None]
-        self._cursors.append(ref(made))
-        return made
-
-    def has_statements(self) -> bool:
-        """Whether a cursor may be open: Python knows of one, which may have been closed."""
-        for cursor in self._cursors:  # noqa: SIM110 - a generator takes longer than the claim's row
-            if cursor() is not None:
-                return True
-        return False
-
-    def finish(self) -> None:
-        """End all statements."""
-        for cursor in self._cursors:
-            if (open_ := cursor()) is not None:
-                open_.close()
-        self._cursors = []
-
-    def close(self) -> None:
-        self.finish()
-        super().close()
-
-
-def _finishing(_: object, __: object, arguments: list[Any], options: dict[str, Any]) -> None:
-    """New connections of an application's engine can end their statements too."""
-    options.setdefault("factory", _Finishing)
-
-
-def _in_transaction(connection: Connection) -> bool:
-    driver: Any = connection.connection.driver_connection
-    return bool(driver.in_transaction)
-
-
-def _autocommits(connection: Connection) -> bool:
-    driver: Any = connection.connection.driver_connection
-    # Python 3.12 added the attribute ``autocommit``; unless it is a bool the isolation level decides.
-    mode = getattr(driver, "autocommit", None)
-    return mode if isinstance(mode, bool) else driver.isolation_level is None
-
-
-def _tell(driver: Any, statement: str) -> None:
-    cursor = driver.cursor()
-    cursor.execute(statement)
-    cursor.fetchall()
-    cursor.close()
-
-
-def _run(connection: Connection, statement: str) -> None:
-    """Run a statement beside SQLAlchemy, which would count it as one of ours and begin a transaction for it."""
-    try:
-        _tell(connection.connection, statement)
-    except sqlite3.Error as error:
-        raise OperationalError(statement, None, error) from error
+def _update(jobs: JobsText, *, assignments: str, returning: Columns) -> Executable:
+    """Update the rows of the given pairs, which exist: nothing is inserted."""
+    rows = f"SELECT {_GIVEN_ID}, '', '' FROM {_GIVEN.format(jobs.table)}"
+    change = f"ON CONFLICT (id) DO UPDATE SET {assignments.format(now=jobs.now)} RETURNING {', '.join(returning)}"
+    return kept(f"INSERT INTO {jobs.table} (id, queue, payload) {rows} {change}", *returning)

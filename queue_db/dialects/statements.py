@@ -1,37 +1,129 @@
-"""Statements that are built once for each table and kept, so that they are compiled once."""
+"""The statements that enqueue, change and delete jobs, as texts that most databases take. They are built once and kept.
+
+Table names come quoted from SQLAlchemy, values are always bound: ``:of_id``.
+"""
+
+# ruff: noqa: S608 - the texts are made of constants and of table names that SQLAlchemy has quoted; values are bound.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
+    ARRAY,
     BigInteger,
     BindParameter,
     ColumnElement,
-    Delete,
-    Select,
+    Executable,
+    Integer,
+    String,
     Table,
-    and_,
+    Text,
+    TextClause,
     bindparam,
-    delete,
-    insert,
+    column,
     or_,
-    select,
-    tuple_,
+    text,
 )
+from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
+from sqlalchemy.types import TupleType
 
-from queue_db.dialects.clock import due_time, moment
-from queue_db.model import NewJob
+from queue_db.dialects.clock import now_us
+from queue_db.dialects.prepared import NEVER
+from queue_db.model import MOST_VERSION, NewJob
 
 if TYPE_CHECKING:
-    from queue_db.dialects.seam import ClaimSeam
+    from queue_db.dialects.base import Dialect
 
 Pairs = Sequence[tuple[int, int]]
 """``(id, version)`` of jobs."""
 
 Columns = tuple[str, ...]
+
+#: The type of an array of ids or versions.
+IDS = ARRAY(BigInteger())
+
+#: The types of the lists of :func:`matching`.
+LISTS: Mapping[str, Any] = {"of_ids": BigInteger(), "of_pairs": TupleType(BigInteger(), BigInteger())}
+
+# Of the columns that statements return; the others are numbers.
+_TEXTS = frozenset({"kind", "payload", "headers", "unique_key", "last_error", "group_key"})
+
+# The types of the parameters, by the beginning of their names; any other is a text.
+_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("limit", "read", "start", "front", "priority_", "other_priority_"), Integer()),
+    **dict.fromkeys(("now", "lease", "until", "floor_", "other_floor_", "of_id", "of_version"), BigInteger()),
+    **dict.fromkeys(("new_priority", "new_max_attempts", "max_attempts", "attempts"), Integer()),
+    **dict.fromkeys(("new_callback_id", "new_after", "new_not_before", "delay", "unknown_since", "not_before"), BigInteger()),
+}
+
+
+def kept(sql: str, *returns: str, **lists: Any) -> Executable:
+    """A statement that is built once and kept.
+
+    :param returns: the columns of its rows.
+    :param lists: the types of parameters that are lists: an array, or that of one element, and all are written out.
+    """
+    statement = text(sql)
+    statement = statement.bindparams(*(_parameter(name, lists) for name in statement.compile().params))
+    return (
+        statement.columns(*(column(name, Text() if name in _TEXTS else BigInteger()) for name in returns)) if returns else statement
+    )
+
+
+def condition(sql: str, values: Mapping[str, Any], **lists: Any) -> TextClause:
+    """A condition with these values, for a statement of SQLAlchemy on one table."""
+    return text(sql).bindparams(*(_parameter(name, lists) for name in values)).bindparams(**values)
+
+
+def _parameter(name: str, lists: Mapping[str, Any]) -> BindParameter[Any]:
+    if name in lists:
+        return bindparam(name, type_=lists[name], expanding=not isinstance(lists[name], ARRAY))
+    return bindparam(name, type_=next((kind for start, kind in _TYPES.items() if name.startswith(start)), String()))
+
+
+class JobsText:
+    """What the statements on one table of jobs are made of, as one database writes it; keeps the statements.
+
+    :param settable: the time is the parameter ``now``; otherwise the database's clock.
+    """
+
+    def __init__(self, dialect: Dialect, jobs: Table, sql: SQLAlchemyDialect, *, settable: bool) -> None:
+        self._dialect = dialect
+        self._sql = sql
+        #: ``made(delete, one=True)`` is ``delete(self, one=True)``, made once and forgotten with these parts.
+        self.made = lru_cache(maxsize=64)(lambda make, **which: make(self, **which))
+        self.table = sql.identifier_preparer.format_table(jobs)
+        #: The table with a hint to use the primary key, where the planner might not.
+        self.by_id = f"{self.table}{dialect.by_id_hint}"
+        self.now = ":now" if settable else self.written(now_us())
+        #: :func:`matching`, as the dialect writes it.
+        self.matching = dialect.matching
+
+    def kept(self, sql: str, *returns: str) -> Executable:
+        """:func:`kept` with the lists of :func:`matching`."""
+        return kept(sql, *returns, **self._dialect.lists)
+
+    def written(self, expression: ColumnElement[Any]) -> str:
+        """An expression without parameters, as this database writes it, for a statement that is a text."""
+        sql = str(expression.compile(dialect=self._sql, compile_kwargs={"literal_binds": True}))
+        # What the driver wants of a percent sign is done again with the whole text. A colon would begin a parameter.
+        return sql.replace(str(text("%").compile(dialect=self._sql)), "%").replace(":", "\\:")
+
+    def locked(self, *, skip: bool) -> str:
+        """What locks the rows of a SELECT."""
+        return self._dialect.lock_clause(self._sql, skip=skip)
+
+
+@lru_cache(maxsize=64)
+def on(dialect: Dialect, jobs: Table, sql: SQLAlchemyDialect, *, settable: bool = False) -> JobsText:
+    """The parts of the statements on this table."""
+    return JobsText(dialect, jobs, sql, settable=settable)
+
+
+# --- new jobs -----------------------------------------------------------------------------------------------------------
 
 # Columns of a new job that are inserted unchanged; most jobs have no values in the last two, which would cost a tenth.
 _PLAIN = ("queue", "kind", "payload", "headers", "priority", "max_attempts", "unique_key")
@@ -49,50 +141,63 @@ def copied(rows: Sequence[NewJob]) -> Columns:
     return _PLAIN
 
 
-def new(columns: Columns) -> list[str]:
-    """The parameters of :func:`insert_into`."""
-    return [f"new_{name}" for name in columns]
+def due(now: str, after: str = ":new_after", not_before: str = ":new_not_before") -> str:
+    """When a new job is due: ``after`` microseconds from now, and not before ``not_before``.
 
-
-def tied(table: Table) -> ColumnElement[bool]:
-    """Jobs with a group or a batch, which change when the job leaves."""
-    return or_(table.c.group_key.is_not(None), table.c.callback_id.is_not(None))
-
-
-@lru_cache(maxsize=64)
-def insert_one(jobs: Table, columns: Columns, *, settable: bool, returns: bool = True) -> Any:
-    """Insert a job with these columns; ``returns``: and return its id. Its parameters are among :data:`ONE_NEW`.
-
-    :param settable: one more parameter is the time, ``now``; otherwise the statement reads the clock.
+    Never before now: low-water marks rely on it.
     """
-    values = {name: bindparam(f"new_{name}", type_=jobs.c[name].type) for name in columns}
-    after, not_before = (bindparam(f"new_{name}", type_=BigInteger) for name in ("after", "not_before"))
-    clock = moment(settable)
-    due = due_time(clock, after, not_before)
-    statement = insert(jobs).values({**values, "available_at": due, "created_at": clock})
-    return statement.returning(jobs.c.id) if returns else statement
+    return f"CASE WHEN {now} + {after} >= {not_before} THEN {now} + {after} ELSE {not_before} END"
 
 
-@lru_cache(maxsize=64)
-def insert_into(jobs: Table, columns: Columns) -> Any:
-    """Insert one row of these columns; its parameters are :func:`new`."""
-    return insert(jobs).values({name: bindparam(f"new_{name}") for name in columns})
+def insertion(jobs: JobsText, columns: Columns) -> str:
+    """Insert a job with these columns. The parameters are among :data:`ONE_NEW`."""
+    values = f"{', '.join(new(columns))}, {due(jobs.now)}, {jobs.now}"
+    return f"INSERT INTO {jobs.table} ({', '.join(columns)}, available_at, created_at) VALUES ({values})"
 
 
-def matching(jobs: Table, *, one: bool, pairs: Pairs = ()) -> ColumnElement[bool]:
-    """Rows whose ``(id, version)`` is one of ``pairs``; without ``pairs`` part of a kept statement, for :func:`wanted`."""
-    given = wanted(pairs) if pairs else {}
+def insert_one(jobs: JobsText, *, columns: Columns, returns: bool) -> Executable:
+    """:func:`insertion`, which ``returns`` the id."""
+    insert = insertion(jobs, columns)
+    return kept(f"{insert} RETURNING id", "id") if returns else kept(insert)
 
-    def of(name: str, *, expanding: bool = False) -> BindParameter[Any]:
-        return bindparam(name, given[name], expanding=expanding) if given else bindparam(name, expanding=expanding)
 
+def insert_into(jobs: JobsText, *, columns: Columns, returns: bool = False) -> Executable:
+    """Insert one row of these columns, and return its id."""
+    insert = f"INSERT INTO {jobs.table} ({', '.join(columns)}) VALUES ({', '.join(new(columns))})"
+    return kept(f"{insert} RETURNING id", "id") if returns else kept(insert)
+
+
+def new(columns: Columns) -> list[str]:
+    """The parameters of these columns, as they stand in a text."""
+    return [f":new_{name}" for name in columns]
+
+
+# --- jobs by (id, version) ----------------------------------------------------------------------------------------------
+
+#: What a change makes of ``version``: one more, as far as the column goes. No lease gets there.
+NEXT_VERSION = f"CASE WHEN version < {MOST_VERSION} THEN version + 1 ELSE version END"
+
+
+#: What takes the attempt of a claim back.
+ONE_ATTEMPT_LESS = "CASE WHEN attempts > 0 THEN attempts - 1 ELSE 0 END"
+
+
+def each(name: str, values: Mapping[int, Any], ids: Sequence[int]) -> tuple[str, dict[str, Any]]:
+    """A value for each of these jobs, as a text with its parameters; short when they are all the same."""
+    given = [values[job_id] for job_id in ids]
+    if given.count(given[0]) == len(given):
+        return f":{name}", {name: given[0]}
+    arms = " ".join([f"WHEN :of_id_{place} THEN :{name}_{place}" for place in range(len(ids))])
+    parameters = {f"{name}_{place}": value for place, value in enumerate(given)}
+    return f"CASE id {arms} END", parameters | {f"of_id_{place}": job_id for place, job_id in enumerate(ids)}
+
+
+def matching(*, one: bool) -> str:
+    """Rows whose ``(id, version)`` is given; :func:`wanted` has the parameters."""
     if one:
-        return and_(jobs.c.id == of("of_id"), jobs.c.version == of("of_version"))
+        return "id = :of_id AND version = :of_version"
     # The ids alone drive the primary key; not every planner sees a range in the pairs.
-    return and_(
-        jobs.c.id.in_(of("of_ids", expanding=True)),
-        tuple_(jobs.c.id, jobs.c.version).in_(of("of_pairs", expanding=True)),
-    )
+    return "id IN :of_ids AND (id, version) IN :of_pairs"
 
 
 def wanted(pairs: Pairs) -> dict[str, Any]:
@@ -103,20 +208,42 @@ def wanted(pairs: Pairs) -> dict[str, Any]:
     return {"of_ids": [job_id for job_id, _ in pairs], "of_pairs": list(pairs)}
 
 
-@lru_cache(maxsize=64)
-def delete_of(dialect: ClaimSeam, jobs: Table, *, one: bool) -> Delete:
-    """Delete the rows of :func:`matching`."""
-    return dialect.by_id(delete(jobs).where(matching(jobs, one=one)), jobs)
+def update(jobs: JobsText, *, assignments: str, one: bool, returning: Columns = ()) -> Executable:
+    """Change the rows that match; in ``assignments``, ``{now}`` stands for the time."""
+    change = f"UPDATE {jobs.by_id} SET {assignments.format(now=jobs.now)} WHERE {jobs.matching(one=one)}"
+    statement = jobs.kept(change + (f" RETURNING {', '.join(returning)}" if returning else ""), *returning)
+    # With values for each job there is one for each number of jobs: too many to prepare.
+    return statement.execution_options(**{NEVER: True}) if "CASE id" in assignments else statement
 
 
-@lru_cache(maxsize=64)
-def delete_returning(jobs: Table, *, one: bool) -> Any:
-    """Delete the rows of :func:`matching` and return their ids."""
-    return delete(jobs).where(matching(jobs, one=one)).returning(jobs.c.id)
+def select(jobs: JobsText, *, columns: Columns, one: bool) -> Executable:
+    """Read columns of the rows that match."""
+    return jobs.kept(f"SELECT {', '.join(columns)} FROM {jobs.by_id} WHERE {jobs.matching(one=one)}", *columns)
 
 
-@lru_cache(maxsize=64)
-def hold_of(dialect: ClaimSeam, jobs: Table, *, one: bool) -> Select[Any]:
-    """Lock the rows of :func:`matching` in id order."""
-    query = select(jobs.c.id, jobs.c.version).where(matching(jobs, one=one)).order_by(jobs.c.id)
-    return dialect.lock_rows(dialect.by_id(query, jobs), skip=False)
+def hold(jobs: JobsText, *, one: bool, skip: bool) -> Executable:
+    """Lock the rows that match, in id order; ``skip``: step over rows that other transactions have locked."""
+    rows = f"SELECT id, version FROM {jobs.by_id} WHERE {jobs.matching(one=one)} ORDER BY id{jobs.locked(skip=skip)}"
+    return jobs.kept(rows, "id", "version")
+
+
+def bury(jobs: JobsText, *, dead: str, columns: Columns, assignments: Columns) -> Executable:
+    """Copy the jobs ``of_ids`` to the table of dead jobs: these columns, and ``assignments``, each ``value AS column``."""
+    names = [*columns, *(assignment.rpartition(" AS ")[2] for assignment in assignments)]
+    values = ", ".join([*columns, *assignments]).format(now=jobs.now)
+    copy = f"INSERT INTO {dead} ({', '.join(names)}) SELECT {values} FROM {jobs.table} WHERE id IN :of_ids"
+    return kept(copy, of_ids=BigInteger()).execution_options(**{NEVER: True})
+
+
+def delete(jobs: JobsText, *, one: bool, returns: bool = False, hint: str = "") -> Executable:
+    """Delete the rows that match."""
+    change = f"DELETE FROM {jobs.table}{hint} WHERE {jobs.matching(one=one)}"
+    return jobs.kept(f"{change} RETURNING id", "id") if returns else jobs.kept(change)
+
+
+# --- for statements of SQLAlchemy ----------------------------------------------------------------------------------------
+
+
+def tied(table: Table) -> ColumnElement[bool]:
+    """Jobs with a group or a callback, which change when the job leaves."""
+    return or_(table.c.group_key.is_not(None), table.c.callback_id.is_not(None))

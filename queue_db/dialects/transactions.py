@@ -17,7 +17,7 @@ from queue_db.dialects.direct import TRANSACTION, failed, observed
 from queue_db.errors import QueueDBError
 
 if TYPE_CHECKING:
-    from queue_db.dialects.seam import ClaimSeam
+    from queue_db.dialects.base import Dialect
 
 
 class PooledConnection:
@@ -67,7 +67,7 @@ class Sender:
     _driver: Any
     _block: Sender | None
 
-    def __init__(self, connection: Connection, dialect: ClaimSeam) -> None:
+    def __init__(self, connection: Connection, dialect: Dialect) -> None:
         self.connection = connection
         self.dialect = dialect
         self.begun = self.direct = self.observed = False

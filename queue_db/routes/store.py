@@ -28,7 +28,7 @@ from sqlalchemy import (
     select,
 )
 
-from queue_db.dialects.texts import text_parameter
+from queue_db.dialects.clock import text_parameter
 from queue_db.errors import TransientStorageError
 from queue_db.feeds.store.rows import FeedRow
 from queue_db.feeds.tables import feed_tables

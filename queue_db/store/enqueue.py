@@ -294,7 +294,7 @@ def _replace(tx: Transaction, found: tuple[int, int], row: NewJob, on_duplicate:
     fresh = {name: getattr(row, name) for name in ("kind", "payload", "headers", "priority", "max_attempts")}
     statement = (
         update(jobs)
-        .where(tx.dialect.match(jobs, [found]), same_group, *unheld)
+        .where(tx.dialect.match([found]), same_group, *unheld)
         # A new content is a new job: its attempts restart, and a worker that runs the old one loses it.
         .values(
             version=next_version(jobs),
@@ -315,10 +315,10 @@ def _replace(tx: Transaction, found: tuple[int, int], row: NewJob, on_duplicate:
         return True
     if unheld:
         # A running job continues without its key; its version stays, since its state does.
-        keyless = update(jobs).where(tx.dialect.match(jobs, [found]), same_group, ~unheld[0]).values(unique_key=None)
+        keyless = update(jobs).where(tx.dialect.match([found]), same_group, ~unheld[0]).values(unique_key=None)
         if tx.connection.execute(keyless, tx.time()).rowcount == 1:
             return False
-    there = tx.connection.execute(select(jobs.c.group_key).where(tx.dialect.match(jobs, [found]))).first()
+    there = tx.connection.execute(select(jobs.c.group_key).where(tx.dialect.match([found]))).first()
     if there is not None and there.group_key != row.group_key:
         there_is = f"the live job {found[0]} with unique_key {row.unique_key!r} is of group {there.group_key!r}"
         raise arguments.wrong("group", row.group_key, f": {there_is}, and a job that replaces it must be too")

@@ -21,9 +21,10 @@ from sqlalchemy import BigInteger, Row, Table, case, func, select, update
 
 from queue_db.dialects import Dialect
 from queue_db.dialects.clock import due_time, moment
+from queue_db.dialects.statements import NEXT_VERSION
 from queue_db.dialects.transactions import own
 from queue_db.model import Capability, Group, NewJob, group_of
-from queue_db.store.base import Transaction, each, next_version
+from queue_db.store.base import Transaction, each
 from queue_db.store.portions import portions
 from queue_db.store.schema import BLOCKED, STRIPES
 
@@ -208,15 +209,15 @@ def _first(tx: Transaction, groups: Collection[Group], limits: Mapping[str, int]
     return members_of
 
 
+# Never before now, so that claims may remember where the due jobs begin.
+_ADMISSION = f"available_at = CASE WHEN due_at > {{now}} THEN due_at ELSE {{now}} END, version = {NEXT_VERSION}"
+
+
 def _admit(tx: Transaction, chosen: Sequence[tuple[Group, GroupMember]]) -> None:
     jobs = tx.tables.jobs
-    now = moment(tx.store.clock is not None)
-    # Never before now, so that claims may remember where the due jobs begin.
-    due = case((jobs.c.due_at > now, jobs.c.due_at), else_=now)
     queue_of = {row.id: group.queue for group, row in chosen}
     admitted: set[int] = set()
     pairs = sorted((row.id, row.version) for _, row in chosen)
-    values = {"available_at": due, "version": next_version(jobs)}
     for portion in portions(pairs):
-        admitted |= tx.dialect.change(tx, jobs, portion, values, tx.time())
+        admitted |= tx.dialect.change(tx, jobs, portion, _ADMISSION, tx.time())
     tx.wake(*(queue_of[job_id] for job_id in admitted))

@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Integer, Select, Text, case, insert, select
+from sqlalchemy import Select, select
 
+from queue_db.dialects import statements
 from queue_db.dialects.clock import moment
-from queue_db.dialects.statements import Pairs
+from queue_db.dialects.statements import NEXT_VERSION, ONE_ATTEMPT_LESS, Pairs, each
 from queue_db.model import Capability, ClaimedRow
-from queue_db.store.base import Transaction, attempt_before, each, next_version
+from queue_db.store.base import Transaction
 from queue_db.store.portions import AT_ONCE, portions
 from queue_db.store.schema import MARKED
 
@@ -40,22 +41,24 @@ class Sight(Enum):
     OTHER = "other"  #: something that the change does not leave
 
 
+_EXTENDED = f"available_at = {{now}} + :lease, version = {NEXT_VERSION}"
+
+
 def extend(tx: Transaction, pairs: Pairs, lease: int) -> dict[int, int]:
     """Set the end of the lease to ``lease`` microseconds from now; return the new ends by id.
 
     It raises the version: otherwise a claim with an old snapshot, in which the lease has expired, could take the job.
     """
-    jobs = tx.tables.jobs
-    values = {"available_at": moment(tx.store.clock is not None) + lease, "version": next_version(jobs)}
-    rows = tx.dialect.update_returning(tx, jobs, pairs, values, [jobs.c.id, jobs.c.available_at], tx.time())
-    return {row.id: row.available_at for row in rows}
+    values = {"lease": lease, **tx.time()}
+    rows = tx.dialect.update_returning(tx, tx.tables.jobs, pairs, _EXTENDED, values, ("id", "available_at"))
+    return {job_id: end for job_id, end in rows}  # noqa: C416 - dict() wants pairs
 
 
 def recount(tx: Transaction, pairs: Pairs, by: int) -> set[int]:
     """Add ``by`` to the attempts of jobs that stay leased."""
-    jobs = tx.tables.jobs
-    attempts = case((jobs.c.attempts + by > 0, jobs.c.attempts + by), else_=0)
-    return tx.dialect.change(tx, jobs, pairs, {"version": next_version(jobs), "attempts": attempts}, {})
+    attempts = "CASE WHEN attempts + :attempts > 0 THEN attempts + :attempts ELSE 0 END"
+    assignments = f"version = {NEXT_VERSION}, attempts = {attempts}"
+    return tx.dialect.change(tx, tx.tables.jobs, pairs, assignments, {"attempts": by})
 
 
 def extend_unlocked(tx: Transaction, pairs: Pairs, lease: int) -> tuple[dict[int, int], set[int]]:
@@ -65,18 +68,16 @@ def extend_unlocked(tx: Transaction, pairs: Pairs, lease: int) -> tuple[dict[int
     """
     if Capability.SKIP_LOCKED not in tx.store.capabilities:
         return extend(tx, pairs, lease), set()
-    jobs, dialect = tx.tables.jobs, tx.dialect
+    jobs = tx.tables.jobs
     tx.begin()
-
-    def matching(wanted: Pairs) -> Select[Any]:
-        return select(jobs.c.id, jobs.c.version).where(dialect.match(jobs, wanted)).order_by(jobs.c.id)
-
-    found = tx.connection.execute(dialect.by_id(dialect.lock_rows(matching(pairs), skip=True), jobs))
-    free_now = [(row.id, row.version) for row in found]
+    free_now = tx.dialect.hold(tx, jobs, pairs, skip=True)
     ends = extend(tx, free_now, lease) if free_now else {}
     rest = [pair for pair in pairs if pair[0] not in ends]
+    if not rest:
+        return ends, set()
     # A skipped row that still has its version is locked, or was a moment ago; any other lease is lost.
-    return ends, {row.id for row in tx.connection.execute(dialect.by_id(matching(rest), jobs))} if rest else set()
+    there = statements.on(tx.dialect, jobs, tx.connection.dialect).made(statements.select, columns=("id",), one=len(rest) == 1)
+    return ends, {job_id for (job_id,) in tx.fetch(there, tx.dialect.wanted(rest))}
 
 
 def free(
@@ -94,29 +95,27 @@ def free(
     ``errors``: why, by id. ``limits``: their ``max_attempts`` from now on, by id. ``attempted=False`` takes the claim's attempt
     back (snooze, release). ``unknown_since``: since when no worker has a handler for them, by id; None: one has.
     """
-    jobs = tx.tables.jobs
-    now = moment(tx.store.clock is not None)
-    values: dict[str, Any] = {
-        "version": next_version(jobs),
-        "claim_token": None,
-        "worker": None,
-        "progress": None,
-        "progress_note": None,
-        "unknown_since": None,
-    }
-    if not attempted:
-        values["attempts"] = attempt_before(jobs)
     freed: set[int] = set()
-    for some in _parts(tx, pairs, delays, errors, limits, unknown_since):
-        values["available_at"] = now + each(jobs.c.id, _of(delays, some), BigInteger())
-        if unknown_since is not None:
-            values["unknown_since"] = each(jobs.c.id, _of(unknown_since, some), BigInteger())
+    own = {"delay": delays, "unknown_since": unknown_since, "max_attempts": limits, "error": errors}
+    for some in _parts(tx, pairs, *own.values()):
+        ids = [job_id for job_id, _ in some]
+        value, values = {"unknown_since": "NULL"}, tx.time()
+        for name, by_id in own.items():
+            if by_id:
+                value[name], parameters = each(name, by_id, ids)
+                values |= parameters
+        assignments = f"available_at = {{now}} + {value['delay']}, {_FREED}, unknown_since = {value['unknown_since']}"
+        if not attempted:
+            assignments += f", attempts = {ONE_ATTEMPT_LESS}"
         if limits:
-            values["max_attempts"] = each(jobs.c.id, _of(limits, some), Integer())
-        if errors is not None:
-            values["last_error"] = each(jobs.c.id, _of(errors, some), Text())
-        freed |= tx.dialect.change(tx, jobs, some, values, tx.time())
+            assignments += f", max_attempts = {value['max_attempts']}"
+        if errors:
+            assignments += f", last_error = {value['error']}"
+        freed |= tx.dialect.change(tx, tx.tables.jobs, some, assignments, values)
     return freed
+
+
+_FREED = f"version = {NEXT_VERSION}, claim_token = NULL, worker = NULL, progress = NULL, progress_note = NULL"
 
 
 def _parts(tx: Transaction, pairs: Pairs, *values: Mapping[int, Any] | None) -> Sequence[Pairs]:
@@ -125,10 +124,6 @@ def _parts(tx: Transaction, pairs: Pairs, *values: Mapping[int, Any] | None) -> 
         return [pairs]
     tx.begin()
     return list(portions(pairs))
-
-
-def _of(values: Mapping[int, Any], pairs: Pairs) -> dict[int, Any]:
-    return {job_id: values[job_id] for job_id, _ in pairs}
 
 
 def rescue(tx: Transaction, worker: str) -> int:
@@ -199,16 +194,10 @@ def delete(tx: Transaction, pairs: Pairs) -> set[int]:
 
 def mark(tx: Transaction, pairs: Pairs) -> set[int]:
     """Mark jobs as done and move them out of their queue, where every claim would step over them; the sweeper deletes them."""
-    jobs = tx.tables.jobs
-    values: dict[str, Any] = {
-        "queue": MARKED,
-        "delete_mark": 1,
-        "version": next_version(jobs),
-        "claim_token": None,
-        "unique_key": None,
-        "group_key": None,
-    }
-    return tx.dialect.change(tx, jobs, pairs, values, {})
+    assignments = (
+        f"queue = :queue, delete_mark = 1, version = {NEXT_VERSION}, claim_token = NULL, unique_key = NULL, group_key = NULL"
+    )
+    return tx.dialect.change(tx, tx.tables.jobs, pairs, assignments, {"queue": MARKED})
 
 
 def lock(tx: Transaction, pairs: Pairs) -> Pairs:
@@ -243,16 +232,21 @@ def bury(
     held = lock(tx, pairs)
     if not held:
         return set()
-    columns: dict[str, ColumnElement[Any]] = {column.name: jobs.c[column.name] for column in dead.c if column.name in jobs.c}
-    columns |= {"version": next_version(jobs), "died_at": moment(tx.store.clock is not None)}
+    texts = statements.on(tx.dialect, jobs, tx.connection.dialect, settable=tx.store.clock is not None)
+    table = tx.connection.dialect.identifier_preparer.format_table(dead)
+    changed = {"version": NEXT_VERSION, "died_at": "{now}"}
     if not attempted:
-        columns["attempts"] = attempt_before(jobs)
+        changed["attempts"] = ONE_ATTEMPT_LESS
     for some in _parts(tx, held, errors, limits):
-        columns["last_error"] = each(jobs.c.id, _of(errors, some), Text())
+        ids = [job_id for job_id, _ in some]
+        changed["last_error"], values = each("error", errors, ids)
         if limits:
-            columns["max_attempts"] = each(jobs.c.id, _of(limits, some), Integer())
-        source = select(*columns.values()).where(jobs.c.id.in_([job_id for job_id, _ in some]))
-        tx.connection.execute(insert(dead).from_select(list(columns), source), tx.time())
+            changed["max_attempts"], parameters = each("max_attempts", limits, ids)
+            values |= parameters
+        columns = tuple([column.name for column in dead.c if column.name in jobs.c and column.name not in changed])
+        assignments = tuple([f"{value} AS {name}" for name, value in changed.items()])
+        copy = texts.made(statements.bury, dead=table, columns=columns, assignments=assignments)
+        tx.execute(copy, {**values, **tx.time(), "of_ids": ids})
     return delete(tx, held)
 
 

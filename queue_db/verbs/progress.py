@@ -48,5 +48,5 @@ def write_progress(tx: Transaction, reports: Mapping[tuple[int, int], ProgressRe
         "progress": each(jobs.c.id, {pair[0]: reports[pair].fraction for pair in pairs}, Double()),
         "progress_note": each(jobs.c.id, {pair[0]: reports[pair].note for pair in pairs}, String(NOTE_LENGTH)),
     }
-    statement = tx.dialect.by_id(update(jobs).where(tx.dialect.match(jobs, pairs)).values(values), jobs)
+    statement = tx.dialect.by_id(update(jobs).where(tx.dialect.match(pairs)).values(values), jobs)
     return tx.connection.execute(statement).rowcount

@@ -6,15 +6,13 @@ from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, ColumnElement, and_, case, literal
-
 from queue_db import arguments
 from queue_db.core import Core
-from queue_db.dialects.clock import due_time, moment
+from queue_db.dialects.statements import NEXT_VERSION
+from queue_db.dialects.statements import due as due_text
 from queue_db.errors import ArgumentError, JobDeadError, JobStateError
 from queue_db.model import MOST_VERSION, Group, Job, State, Verdict, to_micros
 from queue_db.store import Transaction, groups
-from queue_db.store.base import next_version
 from queue_db.store.schema import NEVER
 from queue_db.verbs.find_job import CHANGE_ATTEMPTS, find_job
 
@@ -95,24 +93,25 @@ def change_waiting(
     :param priority: None: it stays.
     :param group: the group in which the job is blocked, and stays blocked; ``due`` is None then.
     """
-    jobs = tx.tables.jobs
-    values: dict[str, Any] = {"version": next_version(jobs)}
+    assignments, values = [f"version = {NEXT_VERSION}"], dict[str, Any](tx.time())
     if group is not None:
         # The transaction that unblocks the group's next job finds it by its version.
         groups.lock(tx, [group])
     else:
-        now = moment(tx.store.clock is not None)
-        time: ColumnElement[int] = jobs.c.available_at
+        time = "available_at"
         if due is not None:
-            time = due_time(now, literal(due.after, BigInteger), literal(due.not_before, BigInteger))
+            time = f"({due_text('{now}')})"
+            values |= {"new_after": due.after, "new_not_before": due.not_before}
         if priority is not None:
             # Claims start at the low-water marks of each priority: never before now.
-            values["available_at"] = case((time > now, time), else_=now)
+            assignments.append(f"available_at = CASE WHEN {time} > {{now}} THEN {time} ELSE {{now}} END")
         elif due is not None:
             # A job that is due, and is to be, keeps its place.
-            values["available_at"] = case((and_(jobs.c.available_at <= now, time <= now), jobs.c.available_at), else_=time)
+            keeps = f"available_at <= {{now}} AND {time} <= {{now}}"
+            assignments.append(f"available_at = CASE WHEN {keeps} THEN available_at ELSE {time} END")
         # Its lease, if it had one, has run out.
-        values |= {"claim_token": None, "worker": None, "progress": None, "progress_note": None}
+        assignments.append("claim_token = NULL, worker = NULL, progress = NULL, progress_note = NULL")
     if priority is not None:
-        values["priority"] = priority
-    return bool(tx.dialect.change(tx, jobs, [(job_id, version)], values, tx.time()))
+        assignments.append("priority = :new_priority")
+        values["new_priority"] = priority
+    return bool(tx.dialect.change(tx, tx.tables.jobs, [(job_id, version)], ", ".join(assignments), values))

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from queue_db import ConfigurationError, PermanentStorageError, QueueDB, QueueDBError, SchemaOutOfDateError, TransientStorageError
 from queue_db.aio import AsyncQueueDB
 from queue_db.aio.opening import InGreenlets
-from queue_db.dialects.asynchronous import limit_waits
+from queue_db.dialects.server import limit_waits
 from tests.aio.loop import for_asyncio
 
 SECRET = "hunter2-Zq"

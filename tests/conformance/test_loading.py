@@ -21,8 +21,8 @@ from sqlalchemy import event, make_url
 
 from queue_db import PayloadError, PermanentStorageError, Queue, QueueDB
 from queue_db.codecs import JSONCodec
-from queue_db.dialects import direct, loading
-from queue_db.dialects.postgresql_bulk import PostgreSQLBulk
+from queue_db.dialects import copy_stream, direct
+from queue_db.dialects.postgresql import PostgreSQL
 from queue_db.model import NewJob
 from queue_db.store import enqueue
 from queue_db.testing import SettableClock
@@ -189,10 +189,10 @@ def test_a_list_is_one_load_or_several_if_it_is_large(
     jobs = [("mail", number) for number in range(2500)]
     queue.enqueue_many(jobs, ids=ids)
     assert loads == [2500]
-    monkeypatch.setattr(loading, "_AT_ONCE", 1)
+    monkeypatch.setattr(copy_stream, "_AT_ONCE", 1)
     queue.enqueue_many(jobs, ids=ids)
     assert [rows for rows in loads[1:] if rows] == [1000, 1000, 500]
-    monkeypatch.setattr(PostgreSQLBulk, "loaded_from_memory", 2000)
+    monkeypatch.setattr(PostgreSQL, "loaded_from_memory", 2000)
     queue.enqueue_many(jobs, ids=ids)
     assert [rows for rows in loads[1:] if rows] == [1000, 1000, 500] * 2
     assert Counter(job.payload for job in queue.pop(10_000)) == Counter(range(2500)) + Counter(range(2500)) + Counter(range(2500))
@@ -243,7 +243,7 @@ def test_an_error_of_a_job_in_a_long_list_is_that_error_and_nothing_is_loaded(
 def test_large_jobs_are_sent_in_pieces() -> None:
     """libpq and the server keep a whole piece in memory, and refuse one of a gigabyte."""
     jobs = [[NewJob("q", "mail", "x" * 5000, None, 0, 25)] * 1000]
-    lines = loading.Lines(jobs, (), 0)
+    lines = copy_stream.Lines(jobs, (), 0)
     pieces = []
     while not lines.ended:
         pieces.append(lines.read(1 << 18))
@@ -252,8 +252,8 @@ def test_large_jobs_are_sent_in_pieces() -> None:
 
 
 def test_jobs_that_take_long_to_encode_are_several_loads(queue: Queue, loads: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "monotonic", count().__next__)
-    monkeypatch.setattr(loading, "_SECONDS", 2)
+    monkeypatch.setattr(copy_stream, "monotonic", count().__next__)
+    monkeypatch.setattr(copy_stream, "_SECONDS", 2)
     queue.enqueue_many([("mail", number) for number in range(2500)])
     assert [rows for rows in loads if rows] == [1000, 1000, 500]
 
@@ -276,8 +276,8 @@ def test_a_list_that_is_changed_meanwhile_is_enqueued_as_it_was(open_db: Callabl
 @pytest.mark.usefixtures("kind")
 def test_ctrl_c_before_the_first_step_of_a_read_is_not_lost() -> None:
     """The driver shows no more of an error of ``read`` than its text."""
-    lines = loading.Lines([[NewJob("q", "mail", "1", None, 0, 25)]], (), 0)
-    with pytest.raises((loading.UnreadableError, KeyboardInterrupt)):
+    lines = copy_stream.Lines([[NewJob("q", "mail", "1", None, 0, 25)]], (), 0)
+    with pytest.raises((copy_stream.UnreadableError, KeyboardInterrupt)):
         # Both calls in C: the interrupt arrives with the first step in Python, which is one of the read.
         list(map(operator.call, [_thread.interrupt_main, partial(lines.read, 1)]))
     assert isinstance(lines.error, KeyboardInterrupt)

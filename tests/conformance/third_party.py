@@ -74,7 +74,7 @@ class Acme(Dialect):
 
 
 class Lottery:
-    """A strategy without a base class: it takes any of the first twenty due jobs."""
+    """A strategy without a base class: it takes neighbours among the first due jobs."""
 
     name = "lottery"
     needs: frozenset[Capability] = frozenset()
@@ -86,7 +86,8 @@ class Lottery:
     def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
         if self._rng.random() < 0.1:
             return lease.claim(tx, request, lease.CandidateWindow(read=request.limit))
-        return lease.claim(tx, request, lease.CandidateWindow(lease.Order.SHUFFLE, read=20 * request.limit))
+        start = self._rng.randrange(20)
+        return lease.claim(tx, request, lease.CandidateWindow(lease.Order.SLICE, read=start + request.limit, start=start))
 
     def observe(self, result: ClaimResult) -> None:
         self.seen += 1

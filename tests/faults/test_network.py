@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Connection, create_engine, event, make_url, text
 
 from queue_db import LeasedJob, Queue, QueueDB, State, StorageError, TransientStorageError, Verdict
-from queue_db.dialects import asynchronous, direct, loading
+from queue_db.dialects import copy_stream, direct, server
 from queue_db.verbs import claim_round
 from tests.faults.conftest import WAITS
 from tests.faults.once import Once
@@ -103,7 +103,7 @@ def only_long_ones_may_take_a_second(db: QueueDB, start: str) -> list[float]:
     The others have their usual limit: a busy machine may need more than a second for any of them. Return the limits that these
     statements had, as they come.
     """
-    engine, usual, limits = db.database.engine, asynchronous.GONE_AFTER, []
+    engine, usual, limits = db.database.engine, server.GONE_AFTER, []
 
     def set_limit(old: float, new: float) -> Callable[..., None]:
         def listener(connection: Connection, _: object, statement: str, *__: object) -> None:
@@ -137,7 +137,7 @@ def test_a_migration_may_take_longer_than_other_statements(kind: str, url: str, 
         database.run(sleep_for_long, name="sleep", attempts=1)
         with pytest.raises(StorageError):
             database.run(sleep, PATIENCE, name="sleep", attempts=1, write=False)
-        assert limits[0] == limits[1] > asynchronous.GONE_AFTER == limits[2]
+        assert limits[0] == limits[1] > server.GONE_AFTER == limits[2]
 
 
 @pytest.mark.parametrize("end", ["purge", "delete"])
@@ -157,7 +157,7 @@ def test_a_feed_is_emptied_for_as_long_as_that_takes(kind: str, fresh_url: str, 
         limits = only_long_ones_may_take_a_second(db, "DELETE FROM jobs_messages")
         getattr(db.feeds, end)(name)
         assert limits
-        assert min(limits) > asynchronous.GONE_AFTER
+        assert min(limits) > server.GONE_AFTER
         assert end == "delete" or db.feed(name).read().messages == []
 
 
@@ -216,7 +216,7 @@ def test_a_verdict_survives_a_lost_reply(kind: str, db: QueueDB, far: Queue, pro
 def test_a_mark_survives_a_lost_reply(kind: str, url: str, proxy: Proxy, db: QueueDB, name: str) -> None:
     with QueueDB(make_url(proxy.url(url)).update_query_dict(WAITS[kind]), removal="delete_mark") as remote:
         job = claimed(remote.queue(name), "complete")
-        proxy.swallow("UPDATE")
+        proxy.swallow("EXECUTE" if kind == "postgresql" else "UPDATE")
         assert job.complete() is Verdict.APPLIED
         assert proxy.wait_swallowed()
         assert (remote.counters.applied, remote.counters.lost) == (1, 0)
@@ -400,15 +400,15 @@ def test_a_load_of_a_long_list_that_is_cut_in_the_middle_is_made_again(
 ) -> None:
     if kind != "postgresql":
         return  # the others insert
-    real, read = loading.Lines._next, []
+    real, read = copy_stream.Lines._next, []
 
-    def cut_once(lines: loading.Lines) -> str:
+    def cut_once(lines: copy_stream.Lines) -> str:
         read.append(lines.jobs)
         if read == [0, 1000]:
             proxy.cut()
         return real(lines)
 
-    monkeypatch.setattr(loading.Lines, "_next", cut_once)
+    monkeypatch.setattr(copy_stream.Lines, "_next", cut_once)
     ids = far.enqueue_many([("k", number) for number in range(2500)])
     assert read.count(0) == 2
     assert [(row.id, row.payload) for row in rows(db, far.name)] == [(job_id, str(at)) for at, job_id in enumerate(ids)]

@@ -30,7 +30,7 @@ from queue_db import (
     UnsupportedError,
 )
 from queue_db.aio import AsyncQueueDB
-from queue_db.dialects import greeting
+from queue_db.dialects import server_probe
 from queue_db.strategies import known_strategies
 from tests.aio.loop import for_asyncio
 from tests.patience import wait_for
@@ -105,7 +105,7 @@ def test_a_server_that_is_down_on_the_default_socket(monkeypatch: pytest.MonkeyP
     with pytest.raises(TransientStorageError, match="cannot open"):
         QueueDB("postgresql:///nodb?port=1")
     monkeypatch.setenv("PGSERVICE", "elsewhere")
-    assert greeting.targets({"port": 1}) == []
+    assert server_probe.targets({"port": 1}) == []
 
 
 @pytest.mark.parametrize("kind", ["postgresql"])

@@ -13,8 +13,9 @@ import pytest
 from sqlalchemy import Executable, event, select, text
 
 from queue_db import Adaptive, Capability, LeasedJob, Optimistic, Queue, QueueDB, SkipLocked, Verdict
-from queue_db.dialects import postgresql_claim
-from queue_db.dialects.claim_sql import COLUMNS, IDS, ClaimText, columns_of, kept
+from queue_db.dialects import postgresql_sql
+from queue_db.dialects.claim_sql import COLUMNS, ClaimText, columns_of
+from queue_db.dialects.statements import kept
 from queue_db.strategies import Strategy
 from queue_db.testing import SettableClock
 from tests.races.interleaving import Loser, at_once, open_transaction, other_handle, patient
@@ -87,14 +88,14 @@ def test_a_thousand_exchanges_and_no_deadlock(
 
 
 def claims_first(claim: ClaimText, *, one: bool, completes_one: bool) -> Executable:
-    """``postgresql_claim.exchange`` in the other order."""
-    won = f"{postgresql_claim._fast_candidates(claim)}, won AS ({postgresql_claim._fast_change(claim, one=one)})"
+    """``postgresql_sql.exchange`` in the other order."""
+    won = f"{postgresql_sql._fast_candidates(claim)}, won AS ({postgresql_sql._fast_change(claim, one=one)})"
     after = " AND (SELECT count(*) FROM won) >= 0"
-    completed = f"{postgresql_claim._delete(claim.jobs, one=completes_one, more=after)} RETURNING jobs.id"
-    more = () if one else postgresql_claim._COUNTED
+    completed = f"DELETE FROM {claim.table} WHERE {postgresql_sql.matching(one=completes_one)}{after} RETURNING id"
+    more = () if one else postgresql_sql._COUNTED
     blank = ", ".join(["NULL"] * (len(COLUMNS) - 1 + len(more)))
     found = f"SELECT {columns_of('won', (*COLUMNS, *more))} FROM won UNION ALL SELECT completed.id, {blank} FROM completed"
-    return kept(f"WITH {won}, completed AS ({completed}) {found}", *COLUMNS, *more, ids=IDS, versions=IDS)
+    return kept(f"WITH {won}, completed AS ({completed}) {found}", *COLUMNS, *more, **postgresql_sql.LISTS)
 
 
 @pytest.fixture
@@ -141,7 +142,7 @@ def test_an_exchange_that_waits_for_a_job_to_complete_has_claimed_nothing(
 ) -> None:
     """In the other order, each steps over what the other has claimed and then waits for it."""
     if order == "claims first":
-        monkeypatch.setattr(postgresql_claim, "exchange", claims_first)
+        monkeypatch.setattr(postgresql_sql, "exchange", claims_first)
     ours, theirs = two("skip_locked")
     ours.enqueue_many([("k", number) for number in range(4)])
     (our_locked,), (their_locked,) = ours.claim(lease=1), theirs.claim(lease=1)
@@ -159,9 +160,9 @@ def test_an_exchange_waits_for_a_job_to_claim_a_short_time_only(
 ) -> None:
     """It holds the jobs that it has completed, and another exchange may want to claim them."""
     if patience == "endless":
-        endless = postgresql_claim._PATIENCE.replace("50ms", "0")
-        assert endless != postgresql_claim._PATIENCE
-        monkeypatch.setattr(postgresql_claim, "_PATIENCE", endless)  # before the first claim of these objects
+        endless = postgresql_sql._PATIENCE.replace("50ms", "0")
+        assert endless != postgresql_sql._PATIENCE
+        monkeypatch.setattr(postgresql_sql, "_PATIENCE", endless)  # before the first claim of these objects
     ours, theirs = two("optimistic_head")
     locked = ours.enqueue("k", delay=0.5)
     ours.enqueue_many([("k", number) for number in range(2)])

@@ -366,7 +366,8 @@ def _noting(recorder: Recorder, engine: Engine) -> Iterator[None]:
         return written(statement, dialect)
 
     def note_prepared(statement: Any) -> Any:
-        recorder.expect(statement.compile(dialect=prepared._DIALECT), kept=True)
+        if not statement.get_execution_options().get(prepared.NEVER):
+            recorder.expect(statement.compile(dialect=prepared._DIALECT), kept=True)
         return kept(statement)
 
     event.listen(engine, "before_execute", note)

@@ -337,7 +337,7 @@ class Archive:
         self.tries += 1
         tx.begin()
         jobs = tx.tables.jobs
-        kinds = tx.connection.execute(select(jobs.c.kind).where(tx.dialect.match(jobs, pairs))).scalars().all()
+        kinds = tx.connection.execute(select(jobs.c.kind).where(tx.dialect.match(pairs))).scalars().all()
         if "refused" in kinds:
             tx.connection.execute(insert(jobs).values(queue=None, kind="note", payload="secret"))
         return settle.delete(tx, pairs)

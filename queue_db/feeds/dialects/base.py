@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from queue_db.dialects.companion import Companion
+from queue_db.dialects.base import Companion
 from queue_db.dialects.transactions import Sender
 from queue_db.feeds.dialects import numbering
 from queue_db.feeds.dialects.numbering import NumberedMove

@@ -23,8 +23,8 @@ from sqlalchemy import (
     text,
 )
 
-from queue_db.dialects import mysql
-from queue_db.dialects.tabbed import Value, written
+from queue_db.dialects import mysql_server as mysql
+from queue_db.dialects.copy_stream import Value, written
 from queue_db.dialects.transactions import Sender
 from queue_db.errors import PermanentStorageError
 from queue_db.spark.dialects import mysql_jdbc
@@ -60,7 +60,7 @@ class MySQLForSpark(SparkDialect):
         found: Any = which.compile(dialect=tx.connection.dialect)
         order = found.positiontup
         tx.connection.exec_driver_sql(
-            f"DELETE {table} FROM {other} STRAIGHT_JOIN {table} {mysql.FORCE} ON {table}.id = {other}.id WHERE {found}",
+            f"DELETE {table} FROM {other} STRAIGHT_JOIN {table}{self.dialect.by_id_hint} ON {table}.id = {other}.id WHERE {found}",
             dict(found.params) if order is None else tuple(found.params[name] for name in order),
         )
 

@@ -29,8 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 
 from queue_db.dialects import direct
-from queue_db.dialects.postgresql_bulk import check_loaded, copy_in
-from queue_db.dialects.tabbed import Value, written
+from queue_db.dialects.copy_stream import Value, check_loaded, copy_in, written
 from queue_db.dialects.transactions import Sender
 from queue_db.spark.dialects import jdbc
 from queue_db.spark.dialects.base import Move, SparkDialect, stays

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Protocol
 from sqlalchemy import delete, func, insert, literal, select
 
 from queue_db.dialects.clock import due_time
-from queue_db.dialects.tabbed import Value
+from queue_db.dialects.copy_stream import Value
 from queue_db.errors import StagingError
 from queue_db.spark.dialects import SparkDialect
 from queue_db.spark.staging.chunks import FIELDS, jobs_of, unpack, whole

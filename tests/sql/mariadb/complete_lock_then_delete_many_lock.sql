@@ -5,10 +5,10 @@
 --   bury_exhausted_lock_jobs, extend_many_lock, extend_unlocked_lock_jobs, recount_many_lock,
 --   claim_unanswered_lock_jobs, stream_release_many_lock_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.settle.lock > dialects.seam.ClaimSeam.hold
-SELECT jobs.id, jobs.version
+-- Sent by: store.settle.lock > dialects.base.Dialect.hold
+SELECT id, version
 FROM jobs FORCE INDEX (PRIMARY)
-WHERE jobs.id IN (:of_ids)
-  AND (jobs.id, jobs.version) IN (:of_pairs)
-ORDER BY jobs.id
+WHERE id IN (:of_ids)
+  AND (id, version) IN (:of_pairs)
+ORDER BY id
 FOR UPDATE;

@@ -6,6 +6,6 @@
 -- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
 -- Sent by: store.settle.delete > dialects.mysql.MySQL.delete_returning
 DELETE FROM jobs FORCE INDEX (PRIMARY)
-WHERE jobs.id IN (:of_ids)
-  AND (jobs.id, jobs.version) IN (:of_pairs)
-RETURNING jobs.id;
+WHERE id IN (:of_ids)
+  AND (id, version) IN (:of_pairs)
+RETURNING id;

@@ -4,5 +4,5 @@
 -- Sent by: store.on_leave.finish > store.on_leave.delete > store.settle.delete >
 --   dialects.mysql.MySQL.delete_returning
 DELETE FROM jobs
-WHERE jobs.id = :of_id
-  AND jobs.version = :of_version;
+WHERE id = :of_id
+  AND version = :of_version;

@@ -5,7 +5,7 @@
 --   claim_fast_path_slice_many_read_back, claim_fast_path_unless_due_many_read_back,
 --   claim_skip_locked_unless_due_read_back, claim_skip_locked_two_priorities_read_back
 -- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
--- Sent by: store.lease.claim > dialects.seam.ClaimSeam.take
+-- Sent by: store.lease.claim > dialects.base.Dialect.take
 SELECT jobs.id, jobs.kind, jobs.payload, jobs.headers, jobs.priority, jobs.available_at, jobs.due_at, jobs.version,
     jobs.attempts, jobs.max_attempts, jobs.unique_key, jobs.created_at, jobs.last_error, jobs.group_key,
     jobs.callback_id

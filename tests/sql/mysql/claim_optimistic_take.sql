@@ -5,7 +5,7 @@
 --   claim_fast_path_skip_locked_unless_due_many_take, claim_skip_locked_two_priorities_take, pop_fast_path_many_take,
 --   pop_fast_path_slice_many_take, pop_fast_path_skip_locked_many_take
 -- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
--- Sent by: store.lease.claim > dialects.seam.ClaimSeam.take
+-- Sent by: store.lease.claim > dialects.base.Dialect.take
 UPDATE jobs AS jobs FORCE INDEX (PRIMARY)
 SET due_at = jobs.available_at, available_at = :until,
     version = CASE WHEN jobs.version < 9223372036854775807 THEN jobs.version + 1 ELSE jobs.version END,

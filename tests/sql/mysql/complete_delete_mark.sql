@@ -2,8 +2,8 @@
 -- Transaction: none has begun, the statement commits by itself
 -- Sent by: store.settle.mark
 UPDATE jobs FORCE INDEX (PRIMARY)
-SET queue = :queue,
-    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
-    unique_key = :unique_key, claim_token = :claim_token, delete_mark = :delete_mark, group_key = :group_key
-WHERE jobs.id = :of_id
-  AND jobs.version = :of_version;
+SET queue = :queue, delete_mark = 1,
+    version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END, claim_token = NULL,
+    unique_key = NULL, group_key = NULL
+WHERE id = :of_id
+  AND version = :of_version;

@@ -2,8 +2,8 @@
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.mark
 UPDATE jobs FORCE INDEX (PRIMARY)
-SET queue = :queue,
-    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
-    unique_key = :unique_key, claim_token = :claim_token, delete_mark = :delete_mark, group_key = :group_key
-WHERE jobs.id IN (:of_ids)
-  AND (jobs.id, jobs.version) IN (:of_pairs);
+SET queue = :queue, delete_mark = 1,
+    version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END, claim_token = NULL,
+    unique_key = NULL, group_key = NULL
+WHERE id IN (:of_ids)
+  AND (id, version) IN (:of_pairs);

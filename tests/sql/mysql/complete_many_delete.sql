@@ -5,5 +5,5 @@
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.delete > dialects.mysql.MySQL.delete_returning
 DELETE FROM jobs USING jobs FORCE INDEX (PRIMARY)
-WHERE jobs.id IN (:of_ids)
-  AND (jobs.id, jobs.version) IN (:of_pairs);
+WHERE id IN (:of_ids)
+  AND (id, version) IN (:of_pairs);

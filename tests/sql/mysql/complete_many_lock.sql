@@ -7,10 +7,10 @@
 --   claim_unanswered_lock_jobs, pop_fast_path_many_lock, pop_fast_path_slice_many_lock,
 --   pop_fast_path_skip_locked_many_lock, stream_release_many_lock_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.settle.delete > dialects.mysql.MySQL.delete_returning > dialects.seam.ClaimSeam.hold
-SELECT jobs.id, jobs.version
+-- Sent by: store.settle.delete > dialects.mysql.MySQL.delete_returning > dialects.base.Dialect.hold
+SELECT id, version
 FROM jobs FORCE INDEX (PRIMARY)
-WHERE jobs.id IN (:of_ids)
-  AND (jobs.id, jobs.version) IN (:of_pairs)
-ORDER BY jobs.id
+WHERE id IN (:of_ids)
+  AND (id, version) IN (:of_pairs)
+ORDER BY id
 FOR UPDATE;

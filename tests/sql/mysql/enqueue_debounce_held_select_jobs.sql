@@ -4,5 +4,5 @@
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert > store.enqueue._replace
 SELECT jobs.group_key
 FROM jobs
-WHERE jobs.id = :of_id
-  AND jobs.version = :of_version;
+WHERE id = :of_id
+  AND version = :of_version;

@@ -3,9 +3,9 @@
 -- Also: enqueue_shared_select_jobs, enqueue_many_delayed_select_jobs, enqueue_many_loaded_select_jobs,
 --   enqueue_many_grouped_select_jobs, enqueue_many_blocked_select_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.enqueue.insert_jobs > dialects.seam.ClaimSeam.insert_new > dialects.mysql.MySQL.bulk_load >
+-- Sent by: store.enqueue.insert_jobs > dialects.base.Dialect.insert_new > dialects.mysql.MySQL.bulk_load >
 --   dialects.mysql.MySQL._insert_and_read
-SELECT count(*) AS inserted, max(jobs.id) AS last_inserted
+SELECT count(*) AS inserted, max(id) AS last_inserted
 FROM jobs FORCE INDEX (PRIMARY)
-WHERE jobs.id >= :first
-  AND jobs.created_at = :at;
+WHERE id >= :of_id
+  AND created_at = :now;

@@ -2,10 +2,9 @@
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.free
 UPDATE jobs FORCE INDEX (PRIMARY)
-SET available_at = ((TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) + CASE jobs.id WHEN :param_1 THEN :param_2 WHEN :param_3 THEN :param_4 END),
-    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
-    claim_token = :claim_token, worker = :worker,
-    last_error = CASE jobs.id WHEN :param_5 THEN :param_6 WHEN :param_7 THEN :param_8 END, progress = :progress,
-    progress_note = :progress_note, unknown_since = :unknown_since
-WHERE jobs.id IN (:of_ids)
-  AND (jobs.id, jobs.version) IN (:of_pairs);
+SET available_at = (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) + CASE id WHEN :of_id_0 THEN :delay_0 WHEN :of_id_1 THEN :delay_1 END,
+    version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END, claim_token = NULL,
+    worker = NULL, progress = NULL, progress_note = NULL, unknown_since = NULL,
+    last_error = CASE id WHEN :of_id_0 THEN :error_0 WHEN :of_id_1 THEN :error_1 END
+WHERE id IN (:of_ids)
+  AND (id, version) IN (:of_pairs);

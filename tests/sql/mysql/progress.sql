@@ -3,5 +3,5 @@
 -- Sent by: verbs.progress.write_progress
 UPDATE jobs FORCE INDEX (PRIMARY)
 SET progress = :progress, progress_note = :progress_note
-WHERE jobs.id = :of_id
-  AND jobs.version = :of_version;
+WHERE id = :of_id
+  AND version = :of_version;

@@ -4,5 +4,5 @@
 UPDATE jobs FORCE INDEX (PRIMARY)
 SET progress = CASE jobs.id WHEN :param_1 THEN :param_2 WHEN :param_3 THEN :param_4 END,
     progress_note = CASE jobs.id WHEN :param_5 THEN :param_6 WHEN :param_7 THEN :param_8 END
-WHERE jobs.id IN (:of_ids)
-  AND (jobs.id, jobs.version) IN (:of_pairs);
+WHERE id IN (:of_ids)
+  AND (id, version) IN (:of_pairs);

@@ -2,8 +2,9 @@
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: verbs.reschedule.change_waiting
 UPDATE jobs FORCE INDEX (PRIMARY)
-SET available_at = CASE WHEN (jobs.available_at <= (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) AND CASE WHEN ((TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) + :param_1 >= :param_2) THEN (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) + :param_1 ELSE :param_2 END <= (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))) THEN jobs.available_at ELSE CASE WHEN ((TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) + :param_1 >= :param_2) THEN (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) + :param_1 ELSE :param_2 END END,
-    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
-    claim_token = :claim_token, worker = :worker, progress = :progress, progress_note = :progress_note
-WHERE jobs.id = :of_id
-  AND jobs.version = :of_version;
+SET version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END,
+    available_at = CASE WHEN available_at <= (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))
+  AND (CASE WHEN (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) + :new_after >= :new_not_before THEN (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) + :new_after ELSE :new_not_before END) <= (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) THEN available_at ELSE (CASE WHEN (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) + :new_after >= :new_not_before THEN (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) + :new_after ELSE :new_not_before END) END,
+      claim_token = NULL, worker = NULL, progress = NULL, progress_note = NULL
+WHERE id = :of_id
+  AND version = :of_version;

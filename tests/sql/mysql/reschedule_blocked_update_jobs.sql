@@ -2,7 +2,6 @@
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: verbs.reschedule.change_waiting
 UPDATE jobs FORCE INDEX (PRIMARY)
-SET priority = :priority,
-    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END
-WHERE jobs.id = :of_id
-  AND jobs.version = :of_version;
+SET version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END, priority = :new_priority
+WHERE id = :of_id
+  AND version = :of_version;

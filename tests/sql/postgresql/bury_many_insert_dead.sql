@@ -1,12 +1,11 @@
 -- bury_many_insert_dead: Queue.bury_many, and Queue.fail_many after the last attempt, each with its own reason
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.bury
-INSERT INTO jobs_dead(id, queue, kind, payload, headers, priority, version, attempts, max_attempts, unique_key,
-    worker, created_at, last_error, group_key, died_at)
-SELECT jobs.id, jobs.queue, jobs.kind, jobs.payload, jobs.headers, jobs.priority,
-    CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END AS anon_1,
-    jobs.attempts, jobs.max_attempts, jobs.unique_key, jobs.worker, jobs.created_at,
-    CASE jobs.id WHEN :param_1 THEN :param_2 WHEN :param_3 THEN :param_4 END AS anon_2, jobs.group_key,
-    CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS now_us_1
+INSERT INTO jobs_dead(id, queue, kind, payload, headers, priority, attempts, max_attempts, unique_key, worker,
+    created_at, group_key, version, died_at, last_error)
+SELECT id, queue, kind, payload, headers, priority, attempts, max_attempts, unique_key, worker, created_at, group_key,
+    CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END AS version,
+    CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS died_at,
+    CASE id WHEN :of_id_0 THEN :error_0 WHEN :of_id_1 THEN :error_1 END AS last_error
 FROM jobs
-WHERE jobs.id IN (:id_1);
+WHERE id IN (:of_ids);

@@ -1,13 +1,14 @@
 -- complete_delete_mark_many: Queue.complete_many, removal="delete_mark"
 -- Transaction: none has begun, the statement commits by itself
 -- Sent by: store.settle.mark > dialects.base.ReturningDialect.update_returning
+-- Prepared once for each connection.
 UPDATE jobs
-SET queue = :queue,
-    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
-    unique_key = :unique_key, claim_token = :claim_token, delete_mark = :delete_mark, group_key = :group_key
-WHERE jobs.id = ANY(:param_1::BIGINT[])
-  AND ((jobs.id, jobs.version) IN (
+SET queue = :queue::VARCHAR, delete_mark = 1,
+    version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END, claim_token = NULL,
+    unique_key = NULL, group_key = NULL
+WHERE id = ANY(:ids::BIGINT[])
+  AND ((id, version) IN (
     SELECT wanted.id, wanted.version
-    FROM unnest(:param_1::BIGINT[], :param_2::BIGINT[]) AS wanted(id, version)
-)) IS true
-RETURNING jobs.id;
+    FROM unnest(:ids::BIGINT[], :versions::BIGINT[]) AS wanted(id, version)
+)) IS TRUE
+RETURNING id;

@@ -2,14 +2,13 @@
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.free > dialects.base.ReturningDialect.update_returning
 UPDATE jobs
-SET available_at = (CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + CASE jobs.id WHEN :param_1 THEN :param_2 WHEN :param_3 THEN :param_4 END),
-    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
-    attempts = CASE WHEN (jobs.attempts > :attempts_1) THEN jobs.attempts - :attempts_2 ELSE :param_5 END,
-    claim_token = :claim_token, worker = :worker, last_error = :last_error, progress = :progress,
-    progress_note = :progress_note, unknown_since = :unknown_since
-WHERE jobs.id = ANY(:param_6::BIGINT[])
-  AND ((jobs.id, jobs.version) IN (
+SET available_at = CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + CASE id WHEN :of_id_0 THEN :delay_0 WHEN :of_id_1 THEN :delay_1 END,
+    version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END, claim_token = NULL,
+    worker = NULL, progress = NULL, progress_note = NULL, unknown_since = :unknown_since,
+    attempts = CASE WHEN attempts > 0 THEN attempts - 1 ELSE 0 END, last_error = :error
+WHERE id = ANY(:ids::BIGINT[])
+  AND ((id, version) IN (
     SELECT wanted.id, wanted.version
-    FROM unnest(:param_6::BIGINT[], :param_7::BIGINT[]) AS wanted(id, version)
-)) IS true
-RETURNING jobs.id;
+    FROM unnest(:ids::BIGINT[], :versions::BIGINT[]) AS wanted(id, version)
+)) IS TRUE
+RETURNING id;

@@ -4,7 +4,7 @@
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert > store.enqueue._replace
 UPDATE jobs
 SET unique_key = :unique_key
-WHERE jobs.id = :of_id
-  AND jobs.version = :of_version
+WHERE id = :of_id
+  AND version = :of_version
   AND jobs.group_key IS NULL
   AND NOT (jobs.claim_token IS NULL OR jobs.available_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT));

@@ -10,7 +10,7 @@ SET kind = :kind, payload = :payload, headers = :headers, priority = :priority,
     attempts = :attempts, max_attempts = :max_attempts, claim_token = :claim_token, worker = :worker,
     created_at = CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT), last_error = :last_error,
     progress = :progress, progress_note = :progress_note, unknown_since = :unknown_since
-WHERE jobs.id = :of_id
-  AND jobs.version = :of_version
+WHERE id = :of_id
+  AND version = :of_version
   AND jobs.group_key IS NULL
   AND (jobs.claim_token IS NULL OR jobs.available_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT));

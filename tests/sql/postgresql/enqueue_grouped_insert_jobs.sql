@@ -2,10 +2,10 @@
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert >
 --   dialects.postgresql.PostgreSQL.insert_new
-INSERT INTO jobs(queue, kind, payload, headers, priority, available_at, max_attempts, unique_key, created_at,
-    group_key, callback_id)
-VALUES (:new_queue, :new_kind, :new_payload, :new_headers, :new_priority,
-    CASE WHEN (CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :new_after >= :new_not_before) THEN CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :new_after ELSE :new_not_before END,
-    :new_max_attempts, :new_unique_key, CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT),
-    :new_group_key, :new_callback_id)
-RETURNING jobs.id;
+INSERT INTO jobs(queue, kind, payload, headers, priority, max_attempts, unique_key, group_key, callback_id,
+    available_at, created_at)
+VALUES (:new_queue, :new_kind, :new_payload, :new_headers, :new_priority, :new_max_attempts, :new_unique_key,
+    :new_group_key, :new_callback_id,
+    CASE WHEN CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :new_after >= :new_not_before THEN CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :new_after ELSE :new_not_before END,
+    CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT))
+RETURNING id;

@@ -5,12 +5,11 @@
 -- Prepared once for each connection.
 INSERT INTO jobs(queue, kind, payload, headers, priority, max_attempts, unique_key, group_key, callback_id,
     available_at, created_at)
-SELECT :new_queue::VARCHAR AS anon_1, :new_kind::VARCHAR AS anon_2, given.payload, :new_headers::VARCHAR AS anon_3,
-    :new_priority::INTEGER AS anon_4, :new_max_attempts::INTEGER AS anon_5, :new_unique_key::VARCHAR AS anon_6,
-    given.group_key, :new_callback_id::BIGINT AS anon_7,
-    CASE WHEN (CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + given.after >= :new_not_before::BIGINT) THEN CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + given.after ELSE :new_not_before::BIGINT END AS anon_8,
-    CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS now_us_1
+SELECT :new_queue::VARCHAR, :new_kind::VARCHAR, given.payload, :new_headers::VARCHAR, :new_priority::INTEGER,
+    :new_max_attempts::INTEGER, :new_unique_key::VARCHAR, given.group_key, :new_callback_id::BIGINT,
+    CASE WHEN CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + given.after >= :new_not_before::BIGINT THEN CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + given.after ELSE :new_not_before::BIGINT END,
+    CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)
 FROM unnest(:all_payload::TEXT[], :all_group_key::TEXT[], :all_after::BIGINT[]) WITH ORDINALITY AS given(payload,
     group_key, after, place)
 ORDER BY given.place
-RETURNING jobs.id;
+RETURNING id;

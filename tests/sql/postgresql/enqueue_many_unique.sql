@@ -4,12 +4,12 @@
 --   dialects.postgresql.PostgreSQL.insert_new
 -- Prepared once for each connection.
 INSERT INTO jobs(queue, kind, payload, headers, priority, max_attempts, unique_key, available_at, created_at)
-SELECT :new_queue::VARCHAR AS anon_1, :new_kind::VARCHAR AS anon_2, given.payload, :new_headers::VARCHAR AS anon_3,
-    :new_priority::INTEGER AS anon_4, :new_max_attempts::INTEGER AS anon_5, given.unique_key,
-    CASE WHEN (CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :new_after::BIGINT >= :new_not_before::BIGINT) THEN CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :new_after::BIGINT ELSE :new_not_before::BIGINT END AS anon_6,
-    CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS now_us_1
+SELECT :new_queue::VARCHAR, :new_kind::VARCHAR, given.payload, :new_headers::VARCHAR, :new_priority::INTEGER,
+    :new_max_attempts::INTEGER, given.unique_key,
+    CASE WHEN CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :new_after::BIGINT >= :new_not_before::BIGINT THEN CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :new_after::BIGINT ELSE :new_not_before::BIGINT END,
+    CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)
 FROM unnest(:all_payload::TEXT[], :all_unique_key::TEXT[]) WITH ORDINALITY AS given(payload, unique_key, place)
 ORDER BY given.place
 ON CONFLICT (queue, unique_key)
 WHERE unique_key IS NOT NULL DO NOTHING
-RETURNING jobs.id, jobs.queue, jobs.unique_key;
+RETURNING id, queue, unique_key;

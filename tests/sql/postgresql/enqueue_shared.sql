@@ -3,12 +3,12 @@
 -- Sent by: store.enqueue.insert_jobs > dialects.postgresql.PostgreSQL.insert_new
 -- Prepared once for each connection.
 INSERT INTO jobs(queue, kind, payload, headers, priority, max_attempts, unique_key, available_at, created_at)
-SELECT :new_queue::VARCHAR AS anon_2, :new_kind::VARCHAR AS anon_3, given.payload, :new_headers::VARCHAR AS anon_4,
-    :new_priority::INTEGER AS anon_5, :new_max_attempts::INTEGER AS anon_6, :new_unique_key::VARCHAR AS anon_7,
-    CASE WHEN (CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :new_after::BIGINT >= :new_not_before::BIGINT) THEN CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :new_after::BIGINT ELSE :new_not_before::BIGINT END AS anon_8,
-    CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS now_us_1
+SELECT :new_queue::VARCHAR, :new_kind::VARCHAR, given.payload, :new_headers::VARCHAR, :new_priority::INTEGER,
+    :new_max_attempts::INTEGER, :new_unique_key::VARCHAR,
+    CASE WHEN CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :new_after::BIGINT >= :new_not_before::BIGINT THEN CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :new_after::BIGINT ELSE :new_not_before::BIGINT END,
+    CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)
 FROM unnest(:all_payload::TEXT[]) WITH ORDINALITY AS given(payload, place)
 ORDER BY given.place
-RETURNING jobs.id, (
-    SELECT pg_notify(:channel::VARCHAR, :text::VARCHAR) AS pg_notify_1
-) AS anon_1;
+RETURNING id, (
+    SELECT pg_notify(:channel::VARCHAR, :text::VARCHAR)
+);

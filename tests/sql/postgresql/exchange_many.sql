@@ -3,16 +3,16 @@
 -- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.take > dialects.postgresql.PostgreSQL._exchange
 -- Prepared once for each connection.
 WITH completed AS (
-    DELETE FROM jobs AS jobs
-    WHERE jobs.id = ANY(:ids::BIGINT[])
-      AND ((jobs.id, jobs.version) IN (
+    DELETE FROM jobs
+    WHERE id = ANY(:ids::BIGINT[])
+      AND ((id, version) IN (
         SELECT wanted.id, wanted.version
         FROM unnest(:ids::BIGINT[], :versions::BIGINT[]) AS wanted(id, version)
     )) IS TRUE
       AND (
         SELECT set_config('lock_timeout', '50ms', true)
     ) IS NOT NULL
-    RETURNING jobs.id
+    RETURNING id
 ), candidate AS (
     SELECT jobs.id, jobs.version, jobs.available_at
     FROM jobs AS jobs

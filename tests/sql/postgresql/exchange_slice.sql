@@ -3,13 +3,13 @@
 -- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.take > dialects.postgresql.PostgreSQL._exchange
 -- Prepared once for each connection.
 WITH completed AS (
-    DELETE FROM jobs AS jobs
-    WHERE jobs.id = :of_id::BIGINT
-      AND jobs.version = :of_version::BIGINT
+    DELETE FROM jobs
+    WHERE id = :of_id::BIGINT
+      AND version = :of_version::BIGINT
       AND (
         SELECT set_config('lock_timeout', '50ms', true)
     ) IS NOT NULL
-    RETURNING jobs.id
+    RETURNING id
 ), candidate AS (
     SELECT *
     FROM (

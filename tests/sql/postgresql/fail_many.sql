@@ -2,14 +2,13 @@
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.free > dialects.base.ReturningDialect.update_returning
 UPDATE jobs
-SET available_at = (CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + CASE jobs.id WHEN :param_1 THEN :param_2 WHEN :param_3 THEN :param_4 END),
-    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
-    claim_token = :claim_token, worker = :worker,
-    last_error = CASE jobs.id WHEN :param_5 THEN :param_6 WHEN :param_7 THEN :param_8 END, progress = :progress,
-    progress_note = :progress_note, unknown_since = :unknown_since
-WHERE jobs.id = ANY(:param_9::BIGINT[])
-  AND ((jobs.id, jobs.version) IN (
+SET available_at = CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + CASE id WHEN :of_id_0 THEN :delay_0 WHEN :of_id_1 THEN :delay_1 END,
+    version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END, claim_token = NULL,
+    worker = NULL, progress = NULL, progress_note = NULL, unknown_since = NULL,
+    last_error = CASE id WHEN :of_id_0 THEN :error_0 WHEN :of_id_1 THEN :error_1 END
+WHERE id = ANY(:ids::BIGINT[])
+  AND ((id, version) IN (
     SELECT wanted.id, wanted.version
-    FROM unnest(:param_9::BIGINT[], :param_10::BIGINT[]) AS wanted(id, version)
-)) IS true
-RETURNING jobs.id;
+    FROM unnest(:ids::BIGINT[], :versions::BIGINT[]) AS wanted(id, version)
+)) IS TRUE
+RETURNING id;

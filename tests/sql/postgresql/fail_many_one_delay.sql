@@ -1,14 +1,14 @@
 -- fail_many_one_delay: Queue.fail_many, another attempt follows, one delay and one error for all
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.free > dialects.base.ReturningDialect.update_returning
+-- Prepared once for each connection.
 UPDATE jobs
-SET available_at = (CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :param_1),
-    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
-    claim_token = :claim_token, worker = :worker, last_error = :last_error, progress = :progress,
-    progress_note = :progress_note, unknown_since = :unknown_since
-WHERE jobs.id = ANY(:param_2::BIGINT[])
-  AND ((jobs.id, jobs.version) IN (
+SET available_at = CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :delay::BIGINT,
+    version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END, claim_token = NULL,
+    worker = NULL, progress = NULL, progress_note = NULL, unknown_since = NULL, last_error = :error::VARCHAR
+WHERE id = ANY(:ids::BIGINT[])
+  AND ((id, version) IN (
     SELECT wanted.id, wanted.version
-    FROM unnest(:param_2::BIGINT[], :param_3::BIGINT[]) AS wanted(id, version)
-)) IS true
-RETURNING jobs.id;
+    FROM unnest(:ids::BIGINT[], :versions::BIGINT[]) AS wanted(id, version)
+)) IS TRUE
+RETURNING id;

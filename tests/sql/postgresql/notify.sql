@@ -2,4 +2,4 @@
 -- Also: complete_grouped_select_clock, admit_select_clock, admit_many_select_clock
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: dialects.postgresql.PostgreSQL.notify
-SELECT pg_notify(:channel, :text) AS pg_notify_1;
+SELECT pg_notify(:channel, :text);

@@ -1,9 +1,10 @@
 -- recount: Queue.recount, one job
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.recount > dialects.base.ReturningDialect.update_returning
+-- Prepared once for each connection.
 UPDATE jobs
-SET version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
-    attempts = CASE WHEN (jobs.attempts + :attempts_1 > :param_1) THEN jobs.attempts + :attempts_2 ELSE :param_2 END
-WHERE jobs.id = :of_id
-  AND jobs.version = :of_version
-RETURNING jobs.id;
+SET version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END,
+    attempts = CASE WHEN attempts + :attempts::INTEGER > 0 THEN attempts + :attempts::INTEGER ELSE 0 END
+WHERE id = :of_id::BIGINT
+  AND version = :of_version::BIGINT
+RETURNING id;

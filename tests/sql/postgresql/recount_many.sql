@@ -1,12 +1,13 @@
 -- recount_many: Queue.recount
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.recount > dialects.base.ReturningDialect.update_returning
+-- Prepared once for each connection.
 UPDATE jobs
-SET version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
-    attempts = CASE WHEN (jobs.attempts + :attempts_1 > :param_1) THEN jobs.attempts + :attempts_2 ELSE :param_2 END
-WHERE jobs.id = ANY(:param_3::BIGINT[])
-  AND ((jobs.id, jobs.version) IN (
+SET version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END,
+    attempts = CASE WHEN attempts + :attempts::INTEGER > 0 THEN attempts + :attempts::INTEGER ELSE 0 END
+WHERE id = ANY(:ids::BIGINT[])
+  AND ((id, version) IN (
     SELECT wanted.id, wanted.version
-    FROM unnest(:param_3::BIGINT[], :param_4::BIGINT[]) AS wanted(id, version)
-)) IS true
-RETURNING jobs.id;
+    FROM unnest(:ids::BIGINT[], :versions::BIGINT[]) AS wanted(id, version)
+)) IS TRUE
+RETURNING id;

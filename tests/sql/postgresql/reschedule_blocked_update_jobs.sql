@@ -1,9 +1,10 @@
 -- reschedule_blocked_update_jobs: Queue.reschedule: another priority for a job that is blocked in its group
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: verbs.reschedule.change_waiting > dialects.base.ReturningDialect.update_returning
+-- Prepared once for each connection.
 UPDATE jobs
-SET priority = :priority,
-    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END
-WHERE jobs.id = :of_id
-  AND jobs.version = :of_version
-RETURNING jobs.id;
+SET version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END,
+    priority = :new_priority::INTEGER
+WHERE id = :of_id::BIGINT
+  AND version = :of_version::BIGINT
+RETURNING id;

@@ -1,12 +1,12 @@
 -- snooze: LeasedJob.snooze and LeasedJob.release
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.free > dialects.base.ReturningDialect.update_returning
+-- Prepared once for each connection.
 UPDATE jobs
-SET available_at = (CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :param_1),
-    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
-    attempts = CASE WHEN (jobs.attempts > :attempts_1) THEN jobs.attempts - :attempts_2 ELSE :param_2 END,
-    claim_token = :claim_token, worker = :worker, progress = :progress, progress_note = :progress_note,
-    unknown_since = :unknown_since
-WHERE jobs.id = :of_id
-  AND jobs.version = :of_version
-RETURNING jobs.id;
+SET available_at = CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :delay::BIGINT,
+    version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END, claim_token = NULL,
+    worker = NULL, progress = NULL, progress_note = NULL, unknown_since = NULL,
+    attempts = CASE WHEN attempts > 0 THEN attempts - 1 ELSE 0 END
+WHERE id = :of_id::BIGINT
+  AND version = :of_version::BIGINT
+RETURNING id;

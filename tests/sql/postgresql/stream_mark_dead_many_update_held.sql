@@ -9,8 +9,8 @@ WHERE jobs_held.stream = :stream_1
     FROM jobs_batches
     WHERE jobs_batches.stream = :stream_2
 )
-  AND jobs_held.id = ANY(:param_5::BIGINT[])
-  AND ((jobs_held.id, jobs_held.version) IN (
+  AND id = ANY(:ids::BIGINT[])
+  AND ((id, version) IN (
     SELECT wanted.id, wanted.version
-    FROM unnest(:param_5::BIGINT[], :param_6::BIGINT[]) AS wanted(id, version)
-)) IS true;
+    FROM unnest(:ids::BIGINT[], :versions::BIGINT[]) AS wanted(id, version)
+)) IS TRUE;

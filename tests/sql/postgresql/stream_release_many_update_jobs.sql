@@ -2,14 +2,13 @@
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: spark.streams.store.releases.release > spark.streams.store.releases.release_row >
 --   dialects.base.ReturningDialect.update_returning
+-- Prepared once for each connection.
 UPDATE jobs
-SET available_at = jobs.due_at,
-    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
-    attempts = CASE WHEN (jobs.attempts > :attempts_1) THEN jobs.attempts - :attempts_2 ELSE :param_1 END,
-    claim_token = :claim_token, worker = :worker
-WHERE jobs.id = ANY(:param_2::BIGINT[])
-  AND ((jobs.id, jobs.version) IN (
+SET available_at = due_at, version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END,
+    claim_token = NULL, worker = NULL, attempts = CASE WHEN attempts > 0 THEN attempts - 1 ELSE 0 END
+WHERE id = ANY(:ids::BIGINT[])
+  AND ((id, version) IN (
     SELECT wanted.id, wanted.version
-    FROM unnest(:param_2::BIGINT[], :param_3::BIGINT[]) AS wanted(id, version)
-)) IS true
-RETURNING jobs.id;
+    FROM unnest(:ids::BIGINT[], :versions::BIGINT[]) AS wanted(id, version)
+)) IS TRUE
+RETURNING id;

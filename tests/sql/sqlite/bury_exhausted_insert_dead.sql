@@ -1,12 +1,11 @@
 -- bury_exhausted_insert_dead: a claim has found jobs whose attempts are used up
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.bury
-INSERT INTO jobs_dead(id, queue, kind, payload, headers, priority, version, attempts, max_attempts, unique_key,
-    worker, created_at, last_error, group_key, died_at)
-SELECT jobs.id, jobs.queue, jobs.kind, jobs.payload, jobs.headers, jobs.priority,
-    CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END AS anon_1,
-    CASE WHEN (jobs.attempts > :attempts_1) THEN jobs.attempts - :attempts_2 ELSE :param_1 END AS anon_2,
-    jobs.max_attempts, jobs.unique_key, jobs.worker, jobs.created_at, :param_2 AS anon_3, jobs.group_key,
-    (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) AS now_us_1
+INSERT INTO jobs_dead(id, queue, kind, payload, headers, priority, max_attempts, unique_key, worker, created_at,
+    group_key, version, died_at, attempts, last_error)
+SELECT id, queue, kind, payload, headers, priority, max_attempts, unique_key, worker, created_at, group_key,
+    CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END AS version,
+    (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) AS died_at,
+    CASE WHEN attempts > 0 THEN attempts - 1 ELSE 0 END AS attempts, :error AS last_error
 FROM jobs
-WHERE jobs.id IN (:id_1);
+WHERE id IN (:of_ids);

@@ -5,6 +5,6 @@
 -- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
 -- Sent by: store.settle.delete > dialects.sqlite.SQLite.delete_returning
 DELETE FROM jobs
-WHERE jobs.id = :of_id
-  AND jobs.version = :of_version
+WHERE id = :of_id
+  AND version = :of_version
 RETURNING id;

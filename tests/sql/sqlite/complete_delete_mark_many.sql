@@ -2,15 +2,15 @@
 -- Transaction: none has begun, the statement commits by itself
 -- Sent by: store.settle.mark > dialects.sqlite.SQLite.update_returning
 INSERT INTO jobs(id, queue, payload)
-SELECT CAST(given . "key" AS BIGINT) AS id, '', ''
+SELECT CAST(given . "key" AS BIGINT), '', ''
 FROM json_each(:of_pairs) AS given
 WHERE (
-    SELECT found.version
-    FROM jobs AS found
-    WHERE found.id = CAST(given . "key" AS BIGINT)
+    SELECT held.version
+    FROM jobs AS held
+    WHERE held.id = CAST(given . "key" AS BIGINT)
 ) = given.value
 ON CONFLICT (id) DO UPDATE
-SET queue = :param_1,
-    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
-    unique_key = :param_2, claim_token = :param_3, delete_mark = :param_4, group_key = :param_5
+SET queue = :queue, delete_mark = 1,
+    version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END, claim_token = NULL,
+    unique_key = NULL, group_key = NULL
 RETURNING id;

@@ -1,7 +1,7 @@
 -- complete_lock_then_delete_lock: LeasedJob.complete, removal="lock_then_delete"
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.lock > dialects.sqlite.SQLite.hold
-SELECT jobs.id, jobs.version
+SELECT id, version
 FROM jobs
-WHERE jobs.id = :of_id
-  AND jobs.version = :of_version;
+WHERE id = :of_id
+  AND version = :of_version;

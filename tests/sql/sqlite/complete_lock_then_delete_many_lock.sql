@@ -2,10 +2,10 @@
 -- Also: bury_select_json_each, bury_many_select_json_each, bury_exhausted_select_json_each
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.lock > dialects.sqlite.SQLite.hold
-SELECT CAST(given . "key" AS BIGINT) AS id, given.value AS version
+SELECT CAST(given . "key" AS BIGINT), given.value
 FROM json_each(:of_pairs) AS given
 WHERE (
-    SELECT found.version
-    FROM jobs AS found
-    WHERE found.id = CAST(given . "key" AS BIGINT)
+    SELECT held.version
+    FROM jobs AS held
+    WHERE held.id = CAST(given . "key" AS BIGINT)
 ) = given.value;

@@ -4,7 +4,7 @@
 --   pop_fast_path_skip_locked_many_delete, exchange_many_delete, exchange_slice_many_delete,
 --   exchange_skip_locked_many_delete
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.settle.delete > dialects.sqlite.SQLite.delete_returning
+-- Sent by: store.settle.delete > dialects.sqlite.SQLite.delete_returning > dialects.sqlite.SQLite._delete_each
 DELETE FROM jobs
-WHERE jobs.id = :of_id
-  AND jobs.version = :of_version;
+WHERE id = :of_id
+  AND version = :of_version;

@@ -3,14 +3,14 @@
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.extend > dialects.sqlite.SQLite.update_returning
 INSERT INTO jobs(id, queue, payload)
-SELECT CAST(given . "key" AS BIGINT) AS id, '', ''
+SELECT CAST(given . "key" AS BIGINT), '', ''
 FROM json_each(:of_pairs) AS given
 WHERE (
-    SELECT found.version
-    FROM jobs AS found
-    WHERE found.id = CAST(given . "key" AS BIGINT)
+    SELECT held.version
+    FROM jobs AS held
+    WHERE held.id = CAST(given . "key" AS BIGINT)
 ) = given.value
 ON CONFLICT (id) DO UPDATE
-SET available_at = ((CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) + :now_us_1),
-    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END
+SET available_at = (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) + :lease,
+    version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END
 RETURNING id, available_at;

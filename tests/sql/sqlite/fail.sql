@@ -3,10 +3,9 @@
 -- Sent by: store.settle.free > dialects.sqlite.SQLite.update_returning >
 --   dialects.base.ReturningDialect.update_returning
 UPDATE jobs
-SET available_at = ((CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) + :param_1),
-    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
-    claim_token = :claim_token, worker = :worker, last_error = :last_error, progress = :progress,
-    progress_note = :progress_note, unknown_since = :unknown_since
-WHERE jobs.id = :of_id
-  AND jobs.version = :of_version
+SET available_at = (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) + :delay,
+    version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END, claim_token = NULL,
+    worker = NULL, progress = NULL, progress_note = NULL, unknown_since = NULL, last_error = :error
+WHERE id = :of_id
+  AND version = :of_version
 RETURNING id;

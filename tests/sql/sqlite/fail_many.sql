@@ -2,17 +2,16 @@
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.free > dialects.sqlite.SQLite.update_returning
 INSERT INTO jobs(id, queue, payload)
-SELECT CAST(given . "key" AS BIGINT) AS id, '', ''
+SELECT CAST(given . "key" AS BIGINT), '', ''
 FROM json_each(:of_pairs) AS given
 WHERE (
-    SELECT found.version
-    FROM jobs AS found
-    WHERE found.id = CAST(given . "key" AS BIGINT)
+    SELECT held.version
+    FROM jobs AS held
+    WHERE held.id = CAST(given . "key" AS BIGINT)
 ) = given.value
 ON CONFLICT (id) DO UPDATE
-SET available_at = ((CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) + CASE jobs.id WHEN :param_1 THEN :param_2 WHEN :param_3 THEN :param_4 END),
-    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
-    claim_token = :param_5, worker = :param_6,
-    last_error = CASE jobs.id WHEN :param_7 THEN :param_8 WHEN :param_9 THEN :param_10 END, progress = :param_11,
-    progress_note = :param_12, unknown_since = :param_13
+SET available_at = (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) + CASE id WHEN :of_id_0 THEN :delay_0 WHEN :of_id_1 THEN :delay_1 END,
+    version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END, claim_token = NULL,
+    worker = NULL, progress = NULL, progress_note = NULL, unknown_since = NULL,
+    last_error = CASE id WHEN :of_id_0 THEN :error_0 WHEN :of_id_1 THEN :error_1 END
 RETURNING id;

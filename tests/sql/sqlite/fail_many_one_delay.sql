@@ -2,16 +2,15 @@
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.free > dialects.sqlite.SQLite.update_returning
 INSERT INTO jobs(id, queue, payload)
-SELECT CAST(given . "key" AS BIGINT) AS id, '', ''
+SELECT CAST(given . "key" AS BIGINT), '', ''
 FROM json_each(:of_pairs) AS given
 WHERE (
-    SELECT found.version
-    FROM jobs AS found
-    WHERE found.id = CAST(given . "key" AS BIGINT)
+    SELECT held.version
+    FROM jobs AS held
+    WHERE held.id = CAST(given . "key" AS BIGINT)
 ) = given.value
 ON CONFLICT (id) DO UPDATE
-SET available_at = ((CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) + :param_1),
-    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
-    claim_token = :param_2, worker = :param_3, last_error = :param_4, progress = :param_5, progress_note = :param_6,
-    unknown_since = :param_7
+SET available_at = (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) + :delay,
+    version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END, claim_token = NULL,
+    worker = NULL, progress = NULL, progress_note = NULL, unknown_since = NULL, last_error = :error
 RETURNING id;

@@ -3,10 +3,9 @@
 -- Sent by: verbs.reschedule.change_waiting > dialects.sqlite.SQLite.update_returning >
 --   dialects.base.ReturningDialect.update_returning
 UPDATE jobs
-SET priority = :priority,
-    available_at = CASE WHEN (jobs.available_at > (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)) THEN jobs.available_at ELSE (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) END,
-    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
-    claim_token = :claim_token, worker = :worker, progress = :progress, progress_note = :progress_note
-WHERE jobs.id = :of_id
-  AND jobs.version = :of_version
+SET version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END,
+    available_at = CASE WHEN available_at > (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) THEN available_at ELSE (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) END,
+    claim_token = NULL, worker = NULL, progress = NULL, progress_note = NULL, priority = :new_priority
+WHERE id = :of_id
+  AND version = :of_version
 RETURNING id;

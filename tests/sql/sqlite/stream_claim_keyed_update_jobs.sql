@@ -10,5 +10,5 @@ SET due_at = jobs.available_at, available_at = :available_at,
     version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
     attempts = CASE WHEN (jobs.attempts < :attempts_1) THEN jobs.attempts + :attempts_2 ELSE :param_1 END,
     claim_token = :claim_token, worker = :worker
-WHERE jobs.id = :of_id
-  AND jobs.version = :of_version;
+WHERE id = :of_id
+  AND version = :of_version;

@@ -9,5 +9,5 @@ WHERE jobs_held.stream = :stream_1
     FROM jobs_batches
     WHERE jobs_batches.stream = :stream_2
 )
-  AND jobs_held.id IN (:of_ids)
-  AND (jobs_held.id, jobs_held.version) IN (VALUES (:of_pairs));
+  AND id IN (:of_ids)
+  AND (id, version) IN (VALUES (:of_pairs));

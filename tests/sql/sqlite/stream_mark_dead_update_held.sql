@@ -9,5 +9,5 @@ WHERE jobs_held.stream = :stream_1
     FROM jobs_batches
     WHERE jobs_batches.stream = :stream_2
 )
-  AND jobs_held.id = :of_id
-  AND jobs_held.version = :of_version;
+  AND id = :of_id
+  AND version = :of_version;

@@ -3,16 +3,14 @@
 -- Sent by: spark.streams.store.releases.release > spark.streams.store.releases.release_row >
 --   dialects.sqlite.SQLite.update_returning
 INSERT INTO jobs(id, queue, payload)
-SELECT CAST(given . "key" AS BIGINT) AS id, '', ''
+SELECT CAST(given . "key" AS BIGINT), '', ''
 FROM json_each(:of_pairs) AS given
 WHERE (
-    SELECT found.version
-    FROM jobs AS found
-    WHERE found.id = CAST(given . "key" AS BIGINT)
+    SELECT held.version
+    FROM jobs AS held
+    WHERE held.id = CAST(given . "key" AS BIGINT)
 ) = given.value
 ON CONFLICT (id) DO UPDATE
-SET available_at = jobs.due_at,
-    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
-    attempts = CASE WHEN (jobs.attempts > :attempts_1) THEN jobs.attempts - :attempts_2 ELSE :param_1 END,
-    claim_token = :param_2, worker = :param_3
+SET available_at = due_at, version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END,
+    claim_token = NULL, worker = NULL, attempts = CASE WHEN attempts > 0 THEN attempts - 1 ELSE 0 END
 RETURNING id;

@@ -3,10 +3,8 @@
 -- Sent by: spark.streams.store.releases.release > spark.streams.store.releases.release_row >
 --   dialects.sqlite.SQLite.update_returning > dialects.base.ReturningDialect.update_returning
 UPDATE jobs
-SET available_at = jobs.due_at,
-    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
-    attempts = CASE WHEN (jobs.attempts > :attempts_1) THEN jobs.attempts - :attempts_2 ELSE :param_1 END,
-    claim_token = :claim_token, worker = :worker
-WHERE jobs.id = :of_id
-  AND jobs.version = :of_version
+SET available_at = due_at, version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END,
+    claim_token = NULL, worker = NULL, attempts = CASE WHEN attempts > 0 THEN attempts - 1 ELSE 0 END
+WHERE id = :of_id
+  AND version = :of_version
 RETURNING id;

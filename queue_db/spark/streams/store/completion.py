@@ -94,7 +94,7 @@ def mark_dead(tx: Transaction, stream: int, reasons: Mapping[tuple[int, int], st
         some = [*dict(sorted(left)).items()][:AT_ONCE]
         left -= set(some)
         # By batch, for no index has the version; a stream has few batches.
-        mine = and_(held.c.stream == stream, held.c.batch.in_(batches), tx.dialect.match(held, some))
+        mine = and_(held.c.stream == stream, held.c.batch.in_(batches), tx.dialect.match(some))
         reason = each(held.c.id, {pair[0]: reasons[pair] for pair in some}, Text())
         found += tx.connection.execute(update(held).where(mine).values(dead_reason=reason)).rowcount
     return found

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Row, delete, insert, literal, select
 
+from queue_db.dialects.statements import NEXT_VERSION, ONE_ATTEMPT_LESS
 from queue_db.spark.dialects.base import stays
 from queue_db.spark.streams.store.held import SAME, keyed_pairs
 from queue_db.spark.streams.store.position import locked
@@ -46,8 +47,7 @@ def release_row(tx: Transaction, row: Row[Any]) -> int:
     back |= {"queue": literal(row.queue, jobs.c.queue.type), "version": next_version(held), "attempts": attempt_before(held)}
     source = select(*back.values()).where(mine, ~stays(held))
     released = tx.connection.execute(insert(jobs).from_select(list(back), source)).rowcount
-    free: dict[str, Any] = {"available_at": jobs.c.due_at, "version": next_version(jobs), "claim_token": None, "worker": None}
-    free["attempts"] = attempt_before(jobs)
+    free = f"available_at = due_at, version = {NEXT_VERSION}, claim_token = NULL, worker = NULL, attempts = {ONE_ATTEMPT_LESS}"
     for pairs in keyed_pairs(tx, mine):
         # A job that was replaced or cancelled meanwhile has another version and stays as it is.
         released += len(tx.dialect.change(tx, jobs, pairs, free, {}))

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Engine, event
 
-from queue_db.dialects import greeting
+from queue_db.dialects import server_probe
 from queue_db.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from queue_db.dialects.seam import ClaimSeam
+    from queue_db.dialects.server import Server
 
 #: A setting without meaning to the server: where a session lacks it, the options did not arrive.
 MARK = "queue_db.session"
@@ -52,7 +52,7 @@ def settings_in(options: str) -> dict[str, str]:
 class Pooling:
     """Detects at the first connection whether an engine connects through such a pooler, and tells the dialect."""
 
-    def __init__(self, dialect: ClaimSeam) -> None:
+    def __init__(self, dialect: Server) -> None:
         self._dialect = dialect
         #: Whether it does; None: not known yet.
         self.found: bool | None = None
@@ -103,7 +103,7 @@ def refuse_pooler(dialect: Any, _record: Any, arguments: list[Any], options: dic
     try:
         return dialect.loaded_dbapi.connect(*arguments, **options)
     except dialect.loaded_dbapi.Error as error:
-        if error.sqlstate != greeting.UNSUPPORTED or not _refuses_options(options):
+        if error.sqlstate != server_probe.UNSUPPORTED or not _refuses_options(options):
             raise
         raise ConfigurationError(
             "the database URL leads to a pooler such as PgBouncer, which refuses the settings of a session; asyncpg needs them: "
@@ -112,5 +112,5 @@ def refuse_pooler(dialect: Any, _record: Any, arguments: list[Any], options: dic
 
 
 def _refuses_options(options: Mapping[str, Any]) -> bool:
-    targets = greeting.targets(options)
-    return bool(targets) and greeting.refuses(targets[0], options)
+    targets = server_probe.targets(options)
+    return bool(targets) and server_probe.refuses(targets[0], options)

@@ -1,12 +1,54 @@
-"""New jobs as the text of a COPY, made while the server loads those before: both work at the same time, without a thread."""
+"""New jobs as the text of a COPY, made while the server loads those before: both work at the same time, without a thread.
+
+The text is what PostgreSQL's COPY and MySQL's LOAD DATA read by default: tabs between values, a line for each row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from time import monotonic
+from typing import Any
 
-from queue_db.dialects.tabbed import Value, written
+from sqlalchemy import Connection, Table
+
+from queue_db.dialects import direct
+from queue_db.errors import PermanentStorageError
 from queue_db.model import NewJob
+
+Value = str | int | None
+
+_ESCAPED = {"\\": r"\\", "\n": r"\n", "\r": r"\r", "\t": r"\t"}
+_NULL = r"\N"
+
+
+def written(columns: Mapping[str, Sequence[Value]], same: Mapping[str, Value]) -> str:
+    """One line for each row of ``columns``, which are all of the same length; before them stands what is the ``same`` in all."""
+    before = "".join([_text(value) + "\t" for value in same.values()])
+    texts = list(map(_texts, columns.values()))
+    lines = texts[0] if len(texts) == 1 else map("\t".join, zip(*texts, strict=True))
+    return before + f"\n{before}".join(lines) + "\n"
+
+
+def _texts(values: Sequence[Value]) -> Iterable[str]:
+    if values and isinstance(values[0], str):
+        with suppress(TypeError):  # one is no text
+            together = "".join(values)  # type: ignore[arg-type]
+            if not any(special in together for special in _ESCAPED):
+                return values  # type: ignore[return-value]
+    return map(_text, values)
+
+
+def _text(value: Value) -> str:
+    if value is None:
+        return _NULL
+    if isinstance(value, int):
+        return str(value)
+    for special, escape in _ESCAPED.items():
+        if special in value:
+            value = value.replace(special, escape)
+    return value
+
 
 #: The columns. Those that are mostly the same in all rows come first: they are written once for a chunk.
 COLUMNS = ("queue", "created_at", "headers", "max_attempts", "priority", "available_at", "kind", "payload")
@@ -91,3 +133,19 @@ def _columns(chunk: Sequence[NewJob], now: int) -> dict[str, Sequence[Value]]:
         dues = tuple([max(now + wait, moment) for wait, moment in zip(after, not_before, strict=True)])
     fields["available_at"] = dues
     return {name: fields[name] for name in COLUMNS}
+
+
+def copy_in(connection: Connection, table: Table, columns: Iterable[str], file: Any) -> int:
+    """COPY the lines of ``file`` into ``columns`` of ``table``; return how many rows the server has loaded."""
+    preparer = connection.dialect.identifier_preparer
+    names = ", ".join(map(preparer.quote, columns))
+    return direct.copy(connection, f"COPY {preparer.format_table(table)} ({names}) FROM STDIN", file)
+
+
+def check_loaded(loaded: int, expected: int, table: Table) -> None:
+    """Refuse a load of fewer rows than were sent.
+
+    :raises PermanentStorageError: not all were loaded.
+    """
+    if loaded != expected:
+        raise PermanentStorageError(f"{loaded} of {expected} rows were loaded into {table.name}", statement_name="COPY")

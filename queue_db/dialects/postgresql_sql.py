@@ -4,22 +4,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
     ARRAY,
     BigInteger,
-    ColumnElement,
     Executable,
     Integer,
-    Select,
-    String,
     Table,
     Text,
-    and_,
-    any_,
     bindparam,
     column,
     func,
@@ -28,21 +23,12 @@ from sqlalchemy import (
     true,
     tuple_,
 )
-from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects.postgresql import insert
 
 from queue_db.dialects import statements
-from queue_db.dialects.claim_sql import COLUMNS, IDS, ClaimText, Lock, Order, columns_of, kept
-from queue_db.dialects.clock import due_time, now_us
+from queue_db.dialects.claim_sql import COLUMNS, ClaimText, Lock, Order, columns_of
 from queue_db.dialects.prepared import NEVER
-from queue_db.dialects.statements import Columns
+from queue_db.dialects.statements import IDS, Columns, JobsText, Pairs, kept
 from queue_db.model import MOST_ATTEMPTS, MOST_CLAIMED_VERSION, ClaimedRow
-
-# A table's name as PostgreSQL reads it.
-_QUOTED = postgresql.dialect().identifier_preparer.format_table  # type: ignore[no-untyped-call]
-
-#: Columns of a new job that are numbers.
-NUMBERS = ("priority", "max_attempts", "callback_id")
 
 #: The columns of both statements after those of a claimed job: the number of candidates, and their lowest due time.
 _COUNTED = ("tried", "head")
@@ -67,7 +53,7 @@ def exchange(claim: ClaimText, *, one: bool, completes_one: bool) -> Executable:
     without end. A job that is deleted here is still in the snapshot of the claim; PostgreSQL does not update it.
     """
     # The leases of the jobs won begin before this wait.
-    completed = f"{_delete(claim.jobs, one=completes_one, more=f' AND {_PATIENCE}')} RETURNING jobs.id"
+    completed = f"DELETE FROM {claim.table} WHERE {matching(one=completes_one)} AND {_PATIENCE} RETURNING id"
     candidates = _fast_candidates(claim, after=["(SELECT count(*) FROM completed) >= 0"])
     more = () if one else _COUNTED
     nothing = ", ".join(["NULL"] * (len(COLUMNS) - 1 + len(more)))
@@ -77,8 +63,7 @@ def exchange(claim: ClaimText, *, one: bool, completes_one: bool) -> Executable:
         f" UNION ALL SELECT completed.id, {nothing} FROM completed",
         *COLUMNS,
         *more,
-        ids=IDS,
-        versions=IDS,
+        **LISTS,
     )
 
 
@@ -165,24 +150,44 @@ def _fast_change(claim: ClaimText, *, one: bool, delete_on_claim: bool = False) 
     return f"{change} WHERE {' AND '.join(chosen)} RETURNING {returning}"
 
 
-def _delete(jobs: str, *, one: bool, more: str = "") -> str:
-    """Delete jobs whose versions still hold."""
+# --- settles and enqueues ---------------------------------------------------------------------------------------------------
+
+
+def matching(*, one: bool) -> str:
+    """Rows whose ``(id, version)`` is given; :func:`wanted` has the parameters."""
     if one:
-        return f"DELETE FROM {jobs} WHERE jobs.id = :of_id AND jobs.version = :of_version{more}"
-    # The array of ids drives an index, also with the statistics of a table that was empty a moment ago.
-    pairs = "((jobs.id, jobs.version) IN (SELECT wanted.id, wanted.version FROM unnest(:ids, :versions) AS wanted(id, version)))"
-    return f"DELETE FROM {jobs} WHERE jobs.id = ANY(:ids) AND {pairs} IS TRUE{more}"
+        return statements.matching(one=True)
+    # The array of ids drives an index, also with the statistics of a table that was empty a moment ago: in the order of ids the
+    # primary key, or while the table is small the index of the claims or a bitmap of pages in orders of their own. IS TRUE makes
+    # the planner use a hash table for the pairs, and not a join that compares all.
+    pairs = "(SELECT wanted.id, wanted.version FROM unnest(:ids, :versions) AS wanted(id, version))"
+    return f"id = ANY(:ids) AND ((id, version) IN {pairs}) IS TRUE"
 
 
-@lru_cache(maxsize=64)
-def insert_one(jobs: Table, columns: Columns, *, notifies: bool) -> Any:
-    """Insert a job with these columns and return its id; ``notifies``: and notify, as :func:`notification` does."""
-    new = statements.insert_one(jobs, columns, settable=False, returns=False)
-    return new.returning(*_id_and_notice(jobs, notifies=notifies)).execution_options(**{NEVER: True})
+LISTS: Mapping[str, Any] = {"ids": IDS, "versions": IDS}
 
 
-@lru_cache(maxsize=256)
-def insert_many(jobs: Table, columns: Columns, same: frozenset[str], *, keyed: bool, clock: bool, notifies: bool) -> Any:
+def wanted(pairs: Pairs) -> dict[str, Any]:
+    """The parameters of :func:`matching`."""
+    if len(pairs) == 1:
+        ((job_id, version),) = pairs
+        return {"of_id": job_id, "of_version": version}
+    return {"ids": [job_id for job_id, _ in pairs], "versions": [version for _, version in pairs]}
+
+
+#: Notify when the transaction commits; its parameters are those of a :class:`~queue_db.model.Notice`.
+NOTIFICATION = kept("SELECT pg_notify(:channel, :text)", "notified").execution_options(**{NEVER: True})
+_NOTIFY = "(SELECT pg_notify(:channel, :text))"  # it depends on no row, so it runs once
+
+
+def insert_one(jobs: JobsText, *, columns: Columns, notifies: bool) -> Executable:
+    """Insert a job with these columns and return its id; ``notifies``: and notify, as :data:`NOTIFICATION` does."""
+    returning = ("id", _NOTIFY) if notifies else ("id",)
+    insert = f"{statements.insertion(jobs, columns)} RETURNING {', '.join(returning)}"
+    return kept(insert, *("id", "notified")[: len(returning)]).execution_options(**{NEVER: True})
+
+
+def insert_many(jobs: JobsText, *, columns: Columns, same: frozenset[str], keyed: bool, notifies: bool) -> Executable:
     """:func:`insert_one` for many jobs; the ids come in any order.
 
     One array for each column keeps the text the same for any number of rows; 2 × as fast as VALUES lists. What is the same in all
@@ -191,44 +196,30 @@ def insert_many(jobs: Table, columns: Columns, same: frozenset[str], *, keyed: b
     :param same: columns with the same value in all rows; the arrays of the others begin with ``all_``.
     :param keyed: some have unique keys: skip those whose key a live job has, and return queue and key with each id. To be ready for
         that costs a third more.
-    :param clock: by the database's clock; otherwise there is a parameter ``now``.
     """
-    now: ColumnElement[int] = now_us() if clock else bindparam("now", type_=BigInteger)
-    kinds: dict[str, Any] = {name: jobs.c[name].type if name in NUMBERS else Text() for name in columns}
-    kinds |= {"after": BigInteger(), "not_before": BigInteger()}
-    arrays = {name: kind for name, kind in kinds.items() if name not in same}
-    given = (
-        func.unnest(*(bindparam(f"all_{name}", type_=ARRAY(kind)) for name, kind in arrays.items()))
-        .table_valued(*(column(name, kind) for name, kind in arrays.items()), with_ordinality="place", name="given")
-        .render_derived(name="given")
+    names = (*columns, "after", "not_before")
+    arrays = [name for name in names if name not in same]
+    value = {name: f":new_{name}" if name in same else f"given.{name}" for name in names}
+    due = statements.due(jobs.now, value["after"], value["not_before"])
+    insert = (
+        f"INSERT INTO {jobs.table} ({', '.join(columns)}, available_at, created_at)"
+        f" SELECT {', '.join([value[name] for name in columns])}, {due}, {jobs.now}"
+        f" FROM unnest({', '.join([f':all_{name}' for name in arrays])}) WITH ORDINALITY AS given({', '.join(arrays)}, place)"
+        " ORDER BY given.place"
     )
-    value = {name: bindparam(f"new_{name}", type_=kind) if name in same else given.c[name] for name, kind in kinds.items()}
-    due = due_time(now, value["after"], value["not_before"])
-    source = select(*(value[name] for name in columns), due, now).order_by(given.c.place)
-    new = insert(jobs).from_select([*columns, "available_at", "created_at"], source)
-    if not keyed:
-        return new.returning(*_id_and_notice(jobs, notifies=notifies))
-    key = [jobs.c.queue, jobs.c.unique_key]
-    return new.on_conflict_do_nothing(index_elements=key, index_where=jobs.c.unique_key.is_not(None)).returning(jobs.c.id, *key)
+    if keyed:
+        insert += " ON CONFLICT (queue, unique_key) WHERE unique_key IS NOT NULL DO NOTHING"
+    names = ("id", "queue", "unique_key") if keyed else ("id", "notified") if notifies else ("id",)
+    returning = ", ".join(names).replace("notified", _NOTIFY)
+    types = {f"all_{name}": ARRAY(_NUMBERS.get(name, Text())) for name in arrays}
+    return kept(f"{insert} RETURNING {returning}", *names, **types)
 
 
-def _id_and_notice(jobs: Table, *, notifies: bool) -> list[ColumnElement[Any]]:
-    # A subquery that depends on no row runs once.
-    return [jobs.c.id, notification().scalar_subquery()] if notifies else [jobs.c.id]
-
-
-@lru_cache(maxsize=64)
-def delete(jobs: Table, *, one: bool) -> Executable:
-    """Delete jobs whose versions still hold, and return their ids."""
-    return kept(f"{_delete(f'{_QUOTED(jobs)} AS jobs', one=one)} RETURNING jobs.id", "id", ids=IDS, versions=IDS)
-
-
-@lru_cache(maxsize=64)
-def hold(jobs: Table) -> Any:
-    """Lock jobs whose versions still hold, in id order."""
-    ids, versions = (bindparam(name, type_=ARRAY(BigInteger)) for name in ("ids", "versions"))
-    found = select(jobs.c.id, jobs.c.version).where(matching(jobs, ids, versions)).order_by(jobs.c.id)
-    return found.with_for_update()
+# Columns of a new job that are numbers.
+_NUMBERS: Mapping[str, Any] = {
+    **dict.fromkeys(("priority", "max_attempts"), Integer()),
+    **dict.fromkeys(("callback_id", "after", "not_before"), BigInteger()),
+}
 
 
 @lru_cache(maxsize=64)
@@ -250,27 +241,3 @@ def first_in_groups(jobs: Table, *, locks: bool) -> Any:
     )
     member = (first.with_for_update() if locks else first).lateral("member")
     return select((given.c.place - 1).label("place"), *member.c).select_from(given.join(member, true()))
-
-
-def matching(jobs: Table, ids: ColumnElement[Any], versions: ColumnElement[Any]) -> ColumnElement[bool]:
-    """Rows whose ``(id, version)`` is one of the pairs in two arrays."""
-    wanted = (
-        func.unnest(ids, versions)
-        .table_valued(column("id", BigInteger), column("version", BigInteger), name="wanted")
-        .render_derived(name="wanted")
-    )
-    # The array of ids drives an index, also with the statistics of a table that was empty a moment ago: in the order of ids the
-    # primary key, or while the table is small the index of the claims or a bitmap of pages in orders of their own.
-    return and_(jobs.c.id == any_(ids), _among(jobs, select(wanted.c.id, wanted.c.version)))
-
-
-def _among(jobs: Table, pairs: Select[Any]) -> ColumnElement[bool]:
-    """Whether id and version are one of the pairs. IS TRUE makes the planner use a hash table and not a join that compares all."""
-    return tuple_(jobs.c.id, jobs.c.version).in_(pairs).is_(true())
-
-
-@lru_cache(maxsize=1)
-def notification() -> Select[Any]:
-    """Notify when the transaction commits; its parameters are those of a :class:`~queue_db.model.Notice`."""
-    sent = func.pg_notify(bindparam("channel", type_=String), bindparam("text", type_=String))
-    return select(sent).execution_options(**{NEVER: True})

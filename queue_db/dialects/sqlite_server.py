@@ -1,0 +1,240 @@
+"""SQLite files: how they are opened, and what their errors mean."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+from weakref import ref
+
+from sqlalchemy import URL, Connection, Engine, Table, event
+from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.pool import AsyncAdaptedQueuePool
+
+from queue_db.dialects.server import Server
+from queue_db.errors import ArgumentError, ConfigurationError
+from queue_db.model import Capability, Fault
+
+# With uri=true SQLite itself takes others.
+_OPTIONS = frozenset({"cached_statements", "check_same_thread", "detect_types", "isolation_level", "timeout", "uri"})
+
+#: Cursors of a connection before those that are gone are forgotten.
+_CURSORS = 16
+
+
+class SQLiteServer(Server):
+    """A file that one writer holds at a time."""
+
+    names: ClassVar[tuple[str, ...]] = ("sqlite",)
+    title: ClassVar[str] = "SQLite"
+    async_driver: ClassVar[str | None] = "aiosqlite"
+    async_extra: ClassVar[str] = "async-sqlite"
+    autocommits: ClassVar[bool] = True
+    served: ClassVar[bool] = False
+    schemas_are_databases: ClassVar[bool] = True
+    # The driver begins its transaction only before the first change, and then upgrades a read lock: two such claims end in
+    # SQLITE_BUSY at once. Taking the write lock first makes them wait for each other.
+    begins_writing: ClassVar[str] = "BEGIN IMMEDIATE"
+    minimum: ClassVar[tuple[int, ...]] = (3, 35)
+    transient: ClassVar[frozenset[str]] = frozenset({str(sqlite3.SQLITE_BUSY), str(sqlite3.SQLITE_LOCKED)})
+
+    faults: ClassVar[Mapping[str, Fault]] = {
+        str(sqlite3.SQLITE_BUSY): Fault.LOCK_TIMEOUT,
+        str(sqlite3.SQLITE_LOCKED): Fault.LOCK_TIMEOUT,
+    }
+
+    full: ClassVar[frozenset[str]] = frozenset({str(sqlite3.SQLITE_FULL)})
+
+    when_read_only: ClassVar[str] = "let this user write to the file and to its folder, and leave out mode=ro in the URL"
+
+    _in_memory = False
+
+    def capabilities(self, sql: SQLAlchemyDialect) -> frozenset[Capability]:
+        return frozenset({Capability.DELETE_RETURNING, Capability.UPDATE_RETURNING})
+
+    def facts(self, connection: Connection, jobs: Table) -> dict[str, str]:
+        units = {"journal_mode": "", "synchronous": "", "busy_timeout": " ms", "page_size": " bytes"}
+        return {name: f"{connection.exec_driver_sql(f'PRAGMA {name}').scalar()}{unit}" for name, unit in units.items()}
+
+    def engine_options(self, url: URL) -> dict[str, Any]:
+        # The driver would leave out what it does not know, with a warning that few see.
+        if unknown := set() if "uri" in url.query else set(url.query) - _OPTIONS:
+            raise ArgumentError(
+                f"unknown option {', '.join(sorted(unknown))} in the database URL; known: {', '.join(sorted(_OPTIONS))}"
+            )
+        # Seconds to wait for the other writers.
+        waits: dict[str, Any] = {} if "timeout" in url.query else {"timeout": 30.0}
+        return {"connect_args": waits | {"factory": _Finishing}}
+
+    def pool_options(self, url: URL, size: int, overflow: int) -> dict[str, Any]:
+        if url.database not in (None, "", ":memory:"):
+            return super().pool_options(url, size, overflow)
+        # A database in memory is one connection: SQLAlchemy chooses a pool that has one for each thread. Tasks take turns.
+        return {"poolclass": AsyncAdaptedQueuePool, **super().pool_options(url, 1, 0)} if url.get_dialect().is_async else {}
+
+    def missing(self, url: URL) -> str | None:
+        if url.database in (None, "", ":memory:") or url.database.startswith("file:"):
+            return None
+        file = Path(url.database)
+        # Without its folder none is made.
+        return f"the file {file}" if file.parent.is_dir() and not file.exists() else None
+
+    def obstacle(self, url: URL) -> str | None:
+        if url.database in (None, "", ":memory:") or url.database.startswith("file:"):
+            return None
+        folder = Path(url.database).parent
+        return None if folder.is_dir() else f"there is no folder {folder}: create it, or correct the URL"
+
+    def is_new(self, url: URL) -> bool:
+        if self.missing(url):
+            return True
+        file = Path(url.database or "")
+        return file.is_file() and file.stat().st_size == 0
+
+    def from_anywhere(self, url: URL) -> URL:
+        if url.database in (None, "", ":memory:") or url.database.startswith("file:"):
+            return url
+        return url.set(database=str(Path(url.database).absolute()))
+
+    def database_of(self, connection: Connection) -> str | None:
+        return self._file_of(connection) or "a database in memory"
+
+    def _file_of(self, connection: Connection) -> str | None:
+        files = {name: file for _, name, file in connection.exec_driver_sql("PRAGMA database_list")}
+        return os.path.realpath(files["main"]) if files["main"] else None
+
+    def alike(self, theirs: URL, ours: URL) -> bool:
+        return False  # a file has several names, and asking costs no round trip
+
+    def for_asyncio(self, url: URL) -> URL:
+        if url.database in (None, "", ":memory:"):
+            raise ConfigurationError("this database is in memory, where only its one connection sees it: use a file")
+        return super().for_asyncio(url)
+
+    def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
+        if made_here:
+            # A commit is on the disk when it returns; some builds default to less under WAL.
+            event.listen(engine, "connect", lambda connection, _: _tell(connection, "PRAGMA synchronous = FULL"))
+        else:
+            event.listen(engine, "do_connect", _finishing)
+        with engine.connect() as connection:
+            # Readers do not wait for the writer. Kept in the file; an in-memory database stays as it is.
+            run_beside(connection, "PRAGMA journal_mode = WAL")
+            self._in_memory = self._file_of(connection) is None
+        return engine
+
+    def begin_changes(self, connection: Connection) -> None:
+        # A caller's transaction too takes the write lock first. It also makes a savepoint one: before the first change there would
+        # be no transaction around it, and its release would commit.
+        if not _in_transaction(connection):
+            run_beside(connection, self.begins_writing)
+
+    def is_idle(self, driver: Any) -> bool:
+        # A change whose rows are not all read holds the lock until its statement ends; without BEGIN it is not "in transaction".
+        return not (driver.in_transaction or (isinstance(driver, _Finishing) and driver.has_statements()))
+
+    def recover(self, driver: Any) -> bool:
+        # This thread runs the statements itself. To close the connection would lose a database in memory.
+        if isinstance(driver, _Finishing):
+            driver.finish()
+        elif not (isinstance(driver, sqlite3.Connection) and self._in_memory):
+            return False
+        if driver.in_transaction:
+            driver.execute("ROLLBACK").close()
+        return not driver.in_transaction
+
+    def commits_each_statement(self, connection: Connection) -> bool:
+        # Without an isolation level the driver begins no transaction by itself. An application may do that in a listener, as
+        # SQLAlchemy's documentation recommends, and then there is one as soon as SQLAlchemy begins.
+        if _in_transaction(connection) or not _autocommits(connection):
+            return False
+        if connection.in_transaction():
+            return True
+        transaction = connection.begin()
+        if _in_transaction(connection):
+            return False
+        transaction.rollback()
+        return True
+
+    def code(self, error: DBAPIError) -> str | None:
+        code = getattr(error.orig, "sqlite_errorcode", None)
+        return None if code is None else str(code & 0xFF)
+
+    def refuses_changes(self, code: str | None) -> bool:
+        # The file does not become writable within seconds by itself, so the error is permanent.
+        return code == str(sqlite3.SQLITE_READONLY)
+
+    def leads_astray(self, error: SQLAlchemyError) -> bool:
+        # A connection that found the file read-only stays so. To close one would lose a database in memory.
+        return not self._in_memory and super().leads_astray(error)
+
+
+class _Finishing(sqlite3.Connection):
+    """Can end its statements, and does so when it is closed. One that an interrupt has left half read would keep its lock, and
+    SQLite from closing, until Python forgets the last frame that knows of it; a cycle of an exception and its frames lives long.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        # No WeakSet: Python ignores a Ctrl-C that comes in one of its callbacks.
+        self._cursors: list[ref[sqlite3.Cursor]] = []
+
+    def cursor(self, *arguments: Any, **options: Any) -> Any:
+        made: sqlite3.Cursor = super().cursor(*arguments, **options)
+        if len(self._cursors) >= _CURSORS:
+            self._cursors = [cursor for cursor in self._cursors if cursor() is not None]
+        self._cursors.append(ref(made))
+        return made
+
+    def has_statements(self) -> bool:
+        """Whether a cursor may be open: Python knows of one, which may have been closed."""
+        for cursor in self._cursors:  # noqa: SIM110 - a generator takes longer than the claim's row
+            if cursor() is not None:
+                return True
+        return False
+
+    def finish(self) -> None:
+        """End all statements."""
+        for cursor in self._cursors:
+            if (open_ := cursor()) is not None:
+                open_.close()
+        self._cursors = []
+
+    def close(self) -> None:
+        self.finish()
+        super().close()
+
+
+def _finishing(_: object, __: object, arguments: list[Any], options: dict[str, Any]) -> None:
+    """New connections of an application's engine can end their statements too."""
+    options.setdefault("factory", _Finishing)
+
+
+def _in_transaction(connection: Connection) -> bool:
+    driver: Any = connection.connection.driver_connection
+    return bool(driver.in_transaction)
+
+
+def _autocommits(connection: Connection) -> bool:
+    driver: Any = connection.connection.driver_connection
+    # Python 3.12 added the attribute ``autocommit``; unless it is a bool the isolation level decides.
+    mode = getattr(driver, "autocommit", None)
+    return mode if isinstance(mode, bool) else driver.isolation_level is None
+
+
+def _tell(driver: Any, statement: str) -> None:
+    cursor = driver.cursor()
+    cursor.execute(statement)
+    cursor.fetchall()
+    cursor.close()
+
+
+def run_beside(connection: Connection, statement: str) -> None:
+    """Run a statement beside SQLAlchemy, which would count it as one of ours and begin a transaction for it."""
+    try:
+        _tell(connection.connection, statement)
+    except sqlite3.Error as error:
+        raise OperationalError(statement, None, error) from error
