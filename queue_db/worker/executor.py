@@ -315,7 +315,11 @@ class Execution:
             outcome = timeout_error(spec) if clock is not None and clock.expired() else error
         except BaseException as error:  # noqa: BLE001 - CancelledError too: we cancelled it, after its job was abandoned
             outcome = error
-        self.finish(job, spec, outcome, began)
+        if self._at_most_once and outcome is not None:
+            # Listeners of deaths may wait: not in the thread of all coroutines.
+            await asyncio.to_thread(self.finish, job, spec, outcome, began)
+        else:
+            self.finish(job, spec, outcome, began)
 
     def call(self, job: LeasedJob, spec: HandlerSpec) -> object:
         """Call a handler and wait for it; return its outcome, or what it raised. For messages: they are not in flight."""
@@ -414,7 +418,12 @@ class Execution:
                 return False
             job.ran = seconds
             self.cancel(job)
-            self._report(JobResult(job, spec, outcome, pending))
+            done = JobResult(job, spec, outcome, pending)
+            if self._at_most_once:
+                # Listeners may wait: not in the thread that watches timeouts and obeys stops.
+                threading.Thread(target=self._report, args=(done,), name="queue_db report", daemon=True).start()
+            else:
+                self._report(done)
         except BaseException:  # a signal handler's, in the main thread: nobody reports the result any more
             self._pending.pop(pending, None)
             raise
