@@ -28,6 +28,7 @@ from queue_db.worker.logs import Activity, described, outages_of
 from queue_db.worker.maintenance import (
     METRICS_EVERY,
     PRUNE_EVERY,
+    SCHEDULE_EVERY,
     PeriodicTask,
     Upkeep,
     enqueue_scheduled,
@@ -158,7 +159,7 @@ class Run:
         log.info("working on %s", text, extra=fields)
 
     def _tasks(self, *, until_empty: bool) -> list[tuple[float, PeriodicTask]]:
-        """What runs now and then and may wait for locks, in the order of the first runs. The first claim waits for the report."""
+        """What runs now and then and may wait for locks, in the order of the first runs. The first claim waits for the first."""
         db, queues, options = self._worker.db, self._worker.shares.queues, self._worker.options
         tasks: list[tuple[float, PeriodicTask]] = [(0.0, self._registration.report)]
         if not self._at_most_once:
@@ -166,8 +167,8 @@ class Run:
         if options.exit_when_stuck is not None:
             tasks.append((0.0, self._check_stuck))
         if options.schedules:
-            # Before the first claim, where the queue may be empty: jobs of schedules that are due belong to what is to be done.
-            tasks.insert(0 if until_empty else len(tasks), (0.0, enqueue_scheduled(db, RETRY, self._activity())))
+            first = SCHEDULE_EVERY[0] if until_empty else 0.0  # the thread that claims has done the first
+            tasks.append((first, enqueue_scheduled(db, RETRY, self._activity())))
         tasks += [
             (0.0, rescue_dead(self._registration)),
             (PRUNE_EVERY * random.random(), prune_expired(db, self._activity())),
@@ -328,6 +329,9 @@ class Run:
     def _claim(self, until_empty: bool) -> None:
         try:
             self._registration.decided.wait()
+            if until_empty and self._worker.options.schedules:
+                # Jobs of schedules that are due belong to what is to be done.
+                enqueue_scheduled(self._worker.db, RETRY, self._activity())()
             if self._fetcher.stopping.is_set():
                 return
             self._feeds.start(self._thread, self, until_empty=until_empty)
