@@ -277,7 +277,11 @@ class Execution:
             outcome = await within_timeout(spec, self._wrapped_handler(spec), job)
         except BaseException as error:  # noqa: BLE001 - CancelledError too: of a job that was abandoned
             outcome = error
-        self.finish(job, spec, outcome, began)
+        if self._at_most_once and outcome is not None:
+            # Listeners of deaths may wait: not in the thread of all coroutines.
+            await asyncio.to_thread(self.finish, job, spec, outcome, began)
+        else:
+            self.finish(job, spec, outcome, began)
 
     def call(self, job: LeasedJob, spec: HandlerSpec) -> object:
         """Call a handler and wait for it; return its outcome, or what it raised. Also for messages: they are not in flight."""
@@ -328,9 +332,7 @@ class Execution:
             keep = self._keep if spec is None or spec.keep is None else spec.keep
             verb = job.settled_by  # read before the report, which settles the job
             done = JobResult(job, spec, outcome, seconds, keep, reason, pending=pending)
-            if self._hooks:
-                self._results.ended(done)
-            self._put(done)
+            self._report(done)
             if isinstance(outcome, BaseException) and (verb is not None or not self._is_last(job)):
                 log_failure(job, outcome, verb, seconds)
         else:
@@ -376,13 +378,20 @@ class Execution:
             job.ran = seconds
             self.cancel(job)
             done = JobResult(job, spec, outcome, pending=pending)
-            if self._hooks:
-                self._results.ended(done)
-            self._put(done)
+            if self._at_most_once:
+                # Listeners may wait: not in the thread that watches timeouts and obeys stops.
+                threading.Thread(target=self._report, args=(done,), name="queue_db report", daemon=True).start()
+            else:
+                self._report(done)
         except BaseException:  # a signal handler's, in the main thread: the result is not reported any more
             self._pending.pop(pending, None)
             raise
         return True
+
+    def _report(self, done: JobResult) -> None:
+        if self._hooks:
+            self._results.ended(done)
+        self._put(done)
 
     def _end_at_most_once(self, done: JobResult) -> None:
         try:

@@ -1,5 +1,6 @@
 """Every job that dies: one log record, one event, one count, and they agree with the dead table."""
 
+import asyncio
 import logging
 import threading
 from collections import Counter
@@ -474,3 +475,54 @@ def test_at_most_once_a_failure_is_reported_before_its_slot_is_free(queue, db):
     worker.run(until_empty=True)
     assert [before for _, before in seen] == [0, 1, 2]
     assert {name for _, name in told} == {name for name, _ in seen}
+
+
+def test_at_most_once_a_listener_that_waits_holds_up_no_stop(queue, db):
+    """A timeout is found by the thread that obeys stops, which calls no listener."""
+    told, go_on = threading.Event(), threading.Event()
+
+    def listener(death):
+        told.set()
+        go_on.wait(PATIENCE)
+
+    db.deaths.add(listener)
+    worker = Worker(db, queue.name, mode="at_most_once", concurrency=1, grace=0.0)
+    ended = threading.Event()
+    worker.handles("k", timeout=0.05)(lambda job: ended.wait(PATIENCE))
+    queue.enqueue("k")
+    running = threading.Thread(target=worker.run)
+    running.start()
+    assert told.wait(PATIENCE)
+    worker.stop()
+    running.join(PATIENCE / 10)
+    stopped = not running.is_alive()
+    go_on.set()
+    ended.set()
+    running.join(PATIENCE)
+    assert stopped
+
+
+def test_at_most_once_a_listener_that_waits_holds_up_no_coroutine(queue, db):
+    told, other_ended = threading.Event(), threading.Event()
+    seen = []
+
+    def listener(death):
+        told.set()
+        seen.append(other_ended.wait(PATIENCE / 10))
+
+    db.deaths.add(listener)
+    worker = Worker(db, queue.name, mode="at_most_once", concurrency=2)
+
+    @worker.handles("fails")
+    async def fails(job):
+        raise ValueError("no use")
+
+    @worker.handles("other")
+    async def other(job):
+        while not told.is_set():  # noqa: ASYNC110 - a thread sets it
+            await asyncio.sleep(0.001)
+        other_ended.set()
+
+    queue.enqueue_many([("fails", None), ("other", None)])
+    worker.run(until_empty=True)
+    assert seen == [True]

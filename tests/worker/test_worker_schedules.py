@@ -11,6 +11,8 @@ from queue_db.model import to_micros
 from queue_db.store import Transaction
 from queue_db.store import schedules as stored
 from queue_db.verbs.recurrence import Cron, Interval, rule_of
+from queue_db.worker import maintenance
+from queue_db.worker import run as worker_run
 from tests.patience import PATIENCE
 from tests.worker.serving import serving
 
@@ -277,6 +279,20 @@ def test_a_run_until_the_queue_is_empty_works_off_what_is_due_by_schedules(ours,
 
     monkeypatch.setattr(ours.schedules, "tick", tick_after_the_fetcher_has_looked)
     monkeypatch.setattr(ours, "upcoming", look)
+    done = []
+    worker = serving(ours.queue("q"), done.append)
+    assert worker.run(until_empty=True).completed == len(done) == 1
+
+
+def test_a_run_until_the_queue_is_empty_waits_for_the_jobs_of_schedules_however_long_they_take(ours, clock, monkeypatch):
+    """Other periodic tasks go on meanwhile."""
+    ours.schedules.set("hourly", "q", "k", cron="0 * * * *", catch_up="one")
+    clock.advance(3600 + 30)
+    others, tick = threading.Event(), ours.schedules.tick
+    monkeypatch.setattr(ours.metrics, "take", others.set)
+    monkeypatch.setattr(worker_run, "METRICS_EVERY", 0.0)
+    monkeypatch.setattr(maintenance, "PATIENCE", 0.0)
+    monkeypatch.setattr(type(ours.schedules), "tick", lambda _: (others.wait(PATIENCE), tick())[1])
     done = []
     worker = serving(ours.queue("q"), done.append)
     assert worker.run(until_empty=True).completed == len(done) == 1
