@@ -95,7 +95,6 @@ class Worker:
         _check_database(db)
         self.db = db
         self.options = Options(**{name: given[name] for name in WorkerOptions.__annotations__})
-        self._check_queues(self.options)
         self.handlers = Handlers()
         self.hooks: list[Hook] = []
         self.wrappers: list[Wrapper] = []
@@ -117,9 +116,7 @@ class Worker:
         :raises ArgumentError: as the constructor does; nothing is changed then.
         """
         _check_names(options)
-        changed = replace(self.options, **options)
-        self._check_queues(changed)
-        self.options = changed
+        self.options = replace(self.options, **options)
 
     def changed(self, **options: Unpack[WorkerOptions]) -> Self:
         """Another worker with the same handlers and other options, which are named as in the constructor.
@@ -324,10 +321,6 @@ class Worker:
         self.db.ready()
         if self.options.feeds:
             slots("feeds").prepare(self)
-
-    def _check_queues(self, options: Options) -> None:
-        for queue in options.shares.queues:
-            self.db.queue(queue)  # refuses invalid names
 
     @property
     def running(self) -> bool:
