@@ -36,7 +36,7 @@ class Worker:
     """Runs the jobs of some queues until it is stopped.
 
     One thread claims for all queues, as many jobs as there are free slots. Handlers run on threads, or if they are ``async def`` on
-    one event loop. Another thread reports their results, many jobs in one statement. The heartbeat extends the leases of all jobs in
+    one event loop. Another thread reports results, many jobs in one statement. The heartbeat extends the leases of all jobs in
     hand. Maintenance enqueues the jobs of schedules and deletes what has expired; while one of its tasks waits for a lock, another
     thread goes on with the others. With the connection that listens to notifications, where the database has them, the worker uses
     five connections.
