@@ -134,7 +134,7 @@ class Completer:
             if first is None:
                 return
             if self._results.qsize() < AT_MOST:
-                # Not a wait for the next result: to wake up for each costs more than to report it.
+                # A pause, not a wait for the next result: a wake-up for each would cost more than its report.
                 time.sleep(WITHIN)
             batch = [first]
             while len(batch) < AT_MOST and not closed:
@@ -185,7 +185,7 @@ class Completer:
                     raise
                 retry = retry or Pause(*self._retry)
                 wait = retry.next()
-                # What is refused now is refused later too, and the results behind it must not wait for that.
+                # A row that is refused now is refused later too, and other results must not wait for that.
                 if refused or time.monotonic() + wait > until or self._closing.wait(wait):
                     message = "%s could not be settled and comes back when its lease expires: %s"
                     log.error(message, _text(results), error, extra=_about(results))  # noqa: TRY400 - each try was a warning

@@ -202,7 +202,10 @@ class Results:
 
 
 def log_failure(job: LeasedJob, error: BaseException, verb: str | None, seconds: float | None) -> None:
-    """Log what a handler has raised; ``verb``: which it had called on its job before."""
+    """Log what a handler has raised.
+
+    :param verb: the one that the handler had called on its job before.
+    """
     what = "failed" if verb is None else f"raised after {verb}(), which counts if it was committed"
     extra = about(job, EventType.FAILED if verb is None else None, seconds)
     log.warning("%r %s: %s: %s", job, what, type(error).__name__, text_of(error), exc_info=error, extra=extra)

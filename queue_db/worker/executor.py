@@ -352,10 +352,10 @@ class Execution:
         """The lease of a job is lost. Called by the heartbeat and the fetcher, which do not wait for hooks and logs."""
         self._end_early(job, None, LeaseLost())
 
-    def timeouts_every(self) -> float | None:
-        """Seconds between two checks of timeouts; None: no function has one."""
+    def timeouts_every(self) -> float:
+        """Seconds between two checks of timeouts."""
         timeouts = [spec.timeout / 4 for spec in self._worker.handlers.all() if spec.timeout is not None and spec.watched]
-        return min(_CHECK_TIMEOUTS, *timeouts) if timeouts else None
+        return min([_CHECK_TIMEOUTS, *timeouts])
 
     def check_timeouts(self) -> None:
         """Fail the attempts of functions that run longer than their timeouts."""

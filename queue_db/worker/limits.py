@@ -71,13 +71,16 @@ def shares_of(
     if concurrency is not None:
         arguments.whole("concurrency", concurrency, 1, MOST_SLOTS)
     arguments.whole("prefetch", prefetch, 0, MAX_CLAIM)
+    if not isinstance(queues, str | Sequence | Mapping):
+        raise ArgumentError(f"queues={queues!r}: must be a queue's name, a list of names, or a mapping from names to numbers")
+    names = [arguments.name("queue", queue, QUEUE_LENGTH) for queue in ([queues] if isinstance(queues, str) else queues)]
     if isinstance(queues, Mapping):
-        most = {queue: arguments.whole(f"queues[{queue!r}]", number, 1, MOST_SLOTS) for queue, number in queues.items()}
+        most = {
+            name: arguments.whole(f"queues[{name!r}]", number, 1, MOST_SLOTS)
+            for name, number in zip(names, queues.values(), strict=True)
+        }
         total = sum(most.values()) if concurrency is None else concurrency
     else:
-        if not isinstance(queues, str | Sequence):
-            raise ArgumentError(f"queues={queues!r}: must be a queue's name, a list of names, or a mapping from names to numbers")
-        names = [arguments.name("queue", queue, QUEUE_LENGTH) for queue in ([queues] if isinstance(queues, str) else queues)]
         total = CONCURRENCY if concurrency is None else concurrency
         most = dict.fromkeys(names, total)
     if not most:

@@ -175,10 +175,9 @@ class Run:
         """
         deadline = math.inf
         ending = False
-        timeouts_every = self.execution.timeouts_every()
-        pause = _COMMANDS if timeouts_every is None else min(_COMMANDS, timeouts_every)
+        pause = min(_COMMANDS, self.execution.timeouts_every())
         while not (ending and self.idle):
-            self._look_after(timeouts=timeouts_every is not None)
+            self._look_after()
             # No command tells of the last report.
             longest = _REPORTED if ending and not self.in_flight else pause
             try:
@@ -199,12 +198,11 @@ class Run:
                 case Stop():
                     deadline = min(deadline, time.monotonic() + self._stop(command))
 
-    def _look_after(self, *, timeouts: bool) -> None:
+    def _look_after(self) -> None:
         try:
-            if timeouts:
-                self.execution.check_timeouts()
-                for other in self.others:
-                    other.check_timeouts()
+            self.execution.check_timeouts()
+            for other in self.others:
+                other.check_timeouts()
             self._upkeep.relieve()
         except RuntimeError as error:  # no thread can be started now
             self._watching.failed_rarely("watching timeouts and periodic tasks", error)

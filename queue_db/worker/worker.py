@@ -36,9 +36,10 @@ class Worker:
     """Runs the jobs of some queues until it is stopped.
 
     One thread claims for all queues, as many jobs as there are free slots. Handlers run on threads, or if they are ``async def`` on
-    one event loop. One thread reports their results, many jobs in one statement; one extends the leases of all jobs in hand; one
-    enqueues the jobs of schedules and does maintenance, and is relieved while it waits for a lock. With the connection that listens
-    to notifications, where the database has them, the worker uses five connections.
+    one event loop. Another thread reports results, many jobs in one statement. The heartbeat extends the leases of all jobs in
+    hand. Maintenance enqueues the jobs of schedules and deletes what has expired; while one of its tasks waits for a lock, another
+    thread goes on with the others. With the connection that listens to notifications, where the database has them, the worker uses
+    five connections.
 
     :param queues: a queue's name; a list of names, in order of precedence; or how many jobs of each may be in hand at once. With
         ``feeds`` they may be left out: then those where its messages become jobs.
@@ -95,7 +96,6 @@ class Worker:
         _check_database(db)
         self.db = db
         self.options = Options(**{name: given[name] for name in WorkerOptions.__annotations__})
-        self._check_queues(self.options)
         self.handlers = Handlers()
         self.hooks: list[Hook] = []
         self.wrappers: list[Wrapper] = []
@@ -117,9 +117,7 @@ class Worker:
         :raises ArgumentError: as the constructor does; nothing is changed then.
         """
         _check_names(options)
-        changed = replace(self.options, **options)
-        self._check_queues(changed)
-        self.options = changed
+        self.options = replace(self.options, **options)
 
     def changed(self, **options: Unpack[WorkerOptions]) -> Self:
         """Another worker with the same handlers and other options, which are named as in the constructor.
@@ -324,10 +322,6 @@ class Worker:
         self.db.ready()
         if self.options.feeds:
             slots("feeds").prepare(self)
-
-    def _check_queues(self, options: Options) -> None:
-        for queue in options.shares.queues:
-            self.db.queue(queue)  # refuses invalid names
 
     @property
     def running(self) -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 from queue_db import QueueDB
 from queue_db.errors import StreamError, StreamFencedError
+from queue_db.slices import tasks
 from queue_db.spark.streams import store as streams
 from queue_db.testing import SettableClock
 from tests.spark.streams.conftest import Reader, enqueue, open_stream, snapshot
@@ -118,6 +119,18 @@ class TestTime:
         assert name not in names()
         with pytest.raises(StreamFencedError):
             reader.initial()
+
+    def test_a_worker_releases_it_and_says_so(
+        self, ours: QueueDB, clock: SettableClock, name: str, reader: Reader, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        (expire,) = [task for task in tasks(ours) if task.name == "expiring streams"]
+        assert expire.run() is False
+        assert len(snapshot(ours, name).held) == 1
+        clock.advance(101)
+        expire.run()
+        now = snapshot(ours, name)
+        assert (len(now.held), len(now.jobs)) == (0, 2)
+        assert f"stream {name!r} has expired without a reader" in caplog.text
 
     @pytest.mark.parametrize("sign", ["touch", "open", "complete and claim"])
     def test_a_heartbeat_restarts_the_retention(
