@@ -40,8 +40,8 @@ _LIVE = ("available", "scheduled", "running", "blocked")
 def stats(tx: Transaction, queue: str, most: int | None = None) -> QueueStats:
     """Count the jobs of ``queue`` by state and kind; reads the whole queue.
 
-    :param most: read at most about this many jobs of each state, and name those of which there may be more. A queue with fewer jobs
-        in all is counted by one statement for live and one for dead jobs, another one range by range of the claim index.
+    :param most: read at most about this many jobs of each state, and name the states that may have more. A queue with fewer jobs in
+        all is counted by one statement for live and one for dead jobs, a longer one range by range of the claim index.
     """
     if most is None:
         jobs = tx.tables.jobs
@@ -61,7 +61,7 @@ def stats(tx: Transaction, queue: str, most: int | None = None) -> QueueStats:
     by_kind |= {kind: KindStats(dead=count) for kind, count in deaths.items()}
 
     def total(state: str) -> int:
-        # More than ``most`` were read where the oldest of another priority was looked for.
+        # More than ``most`` may have been read, in search of the oldest job of each priority.
         number: int = sum(getattr(kind, state) for kind in by_kind.values())
         return number if most is None or state not in capped else min(number, most)
 
@@ -90,7 +90,7 @@ def queues(tx: Transaction) -> list[str]:
 
 
 def overdue(tx: Transaction, micros: int, limit: int, most: int) -> list[tuple[str, int, int]]:
-    """``queue, jobs, age`` of those whose oldest due job has waited longer than ``micros``, the longest first.
+    """``queue, jobs, age`` of the queues whose oldest due job has waited longer than ``micros``, the longest first.
 
     :param most: read at most about this many jobs of each queue.
     """
@@ -110,12 +110,12 @@ def overdue(tx: Transaction, micros: int, limit: int, most: int) -> list[tuple[s
 
 
 def _live(tx: Transaction, queue: str, most: int) -> tuple[list[Row[Any]], set[str]]:
-    """Rows of :func:`_by_kind`, and the states of which there may be more jobs than these say."""
+    """Rows of :func:`_by_kind`, and the states that may have more jobs than these rows count."""
     now = tx.read_clock()
     rows: list[Row[Any]] = []
     priorities = _priorities(tx, queue, PRIORITIES + 1)
     for priority in priorities[:PRIORITIES]:
-        # By priority, as claims do: of less than that a planner may sort the whole queue.
+        # By priority, as claims do: with fewer conditions a planner may sort the whole queue.
         rows += _range(tx, queue, priority, true(), most + 1 - _read(rows), now)
         if _read(rows) > most:
             return _by_ranges(tx, queue, priorities, most, now)
@@ -123,7 +123,7 @@ def _live(tx: Transaction, queue: str, most: int) -> tuple[list[Row[Any]], set[s
 
 
 def _by_ranges(tx: Transaction, queue: str, priorities: Sequence[int], most: int, now: int) -> tuple[list[Row[Any]], set[str]]:
-    """As :func:`_live`, of a queue with more than ``most`` jobs: up to ``most`` of each range of due times."""
+    """As :func:`_live`, for a queue with more than ``most`` jobs: it reads up to ``most`` of each range of due times."""
     at = tx.tables.jobs.c.available_at
     ranges: dict[tuple[str, ...], ColumnElement[bool]] = {
         ("available",): at <= now,
@@ -184,7 +184,7 @@ def _by_kind(rows: FromClause, now: ColumnElement[int]) -> Select[Any]:
         func.max(now).label("read_at"),
         func.sum(case((running, progress), else_=None)).label("progress"),
         number(and_(running, progress.is_not(None))).label("progressing"),
-        # One that a worker has in hand may have found its handler.
+        # A job that a worker has in hand may have found its handler.
         number(and_(live, rows.c.unknown_since.is_not(None), or_(token.is_(None), due))).label("unknown"),
     ).group_by(rows.c.kind)
 

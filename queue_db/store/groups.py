@@ -79,7 +79,7 @@ def _raised(dialect: Dialect, stripes: Table, *, held: bool) -> Any:
 
 @lru_cache(maxsize=64)
 def _limits(dialect: Dialect, queues: Table) -> Any:
-    """``name, per_group`` of those of the queues ``names`` that have such a limit."""
+    """``name, per_group`` of the queues among ``names`` that have such a limit."""
     return select(queues.c.name, queues.c.per_group).where(dialect.one_of(queues.c.name, "names"), queues.c.per_group.is_not(None))
 
 
@@ -117,7 +117,7 @@ def remember_due(tx: Transaction, jobs: Mapping[int, NewJob]) -> None:
 
 
 def admit(tx: Transaction, left: Mapping[Group, int], limits: Mapping[str, int]) -> None:
-    """Admit as many jobs of each group as have left, and wake who waits for them.
+    """Admit as many jobs of each group as have left, and wake the workers that wait for them.
 
     Under :func:`lock`, after the change.
     """

@@ -18,7 +18,7 @@ def latest(tx: Transaction, name: str) -> Row[Any] | None:
 
 
 def begin(tx: Transaction, name: str, version: int | None, lasts: int) -> bool:
-    """Whether it is this process that takes the sample after ``version``; for ``lasts`` microseconds no other does.
+    """Reserve the next sample for this process for ``lasts`` microseconds; False: another process takes it.
 
     :param version: of the row as it was read; None: there was none.
     """
@@ -35,8 +35,8 @@ def begin(tx: Transaction, name: str, version: int | None, lasts: int) -> bool:
 def finish(tx: Transaction, name: str, version: int, data: str, took: int, rest: int) -> None:
     """Store a sample that was begun as ``version``.
 
-    One that outlasted its lease is written too, unless another one was written in the meantime: else counts that take longer than
-    the lease, which depends on the last count, would all be lost.
+    A sample that took longer than its lease is written too, unless another was written meanwhile: the lease depends on how long the
+    last sample took, so slower ones would all be lost.
 
     :param took: microseconds since it was begun.
     :param rest: microseconds until the next one may be taken.

@@ -1,4 +1,4 @@
-"""Removing jobs that were not completed, one or all that wait, and those that a delete mark left behind."""
+"""Removing jobs: cancelling one, purging a queue, and deleting what ``removal="delete_mark"`` has marked."""
 
 from __future__ import annotations
 
