@@ -222,7 +222,7 @@ class ClaimRequest:
     kind: str | None = None
     #: Claim nothing while a job is due in one of these queues: name and ranges.
     unless_due: tuple[tuple[str, tuple[Range, ...]], ...] = ()
-    #: Jobs that the call wants in all its rounds, of which ``limit`` are open; None: as many as ``limit``.
+    #: Jobs that the call wants in all its rounds; ``limit`` of them are still missing. None: as many as ``limit``.
     call_limit: int | None = None
 
 
@@ -496,5 +496,5 @@ class QueueStats:
     held: int = 0  #: claimed by streams that have not completed them; in none of the other counts
     blocked: int = 0  #: waiting for jobs before them in their groups
     progress: float | None = None  #: mean progress of the running jobs that reported any, 0 to 1
-    capped: tuple[str, ...] = ()  #: the states of which there may be more jobs, as they were counted up to a limit
+    capped: tuple[str, ...] = ()  #: the states that were counted up to a limit, and may have more jobs
     unknown: int = 0  #: waiting because no worker has had a handler for their kind; in the other counts too

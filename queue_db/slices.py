@@ -28,7 +28,7 @@ class Holder(Protocol):
     """Functions of a slice that takes jobs out of the table of jobs and holds them in its own: where they are, for people."""
 
     def queues(self, tx: Transaction) -> Iterable[str]:
-        """Names of the queues of which it holds jobs."""
+        """Names of the queues whose jobs it holds."""
 
     def knows(self, tx: Transaction, queue: str) -> bool:
         """Whether anything of it belongs to this queue."""
@@ -139,7 +139,7 @@ def slices() -> Mapping[str, Slice]:
 
 
 def holders() -> list[Holder]:
-    """Those that hold jobs."""
+    """The holders of all slices that hold jobs."""
     return [part.holder for part in slices().values() if part.holder is not None]
 
 

@@ -234,8 +234,8 @@ class AsyncQueueDB(Opening):
     async def state(self, job_id: int) -> State:
         """The state of a job, also of one that has left: COMPLETED while its result is retained, afterwards UNKNOWN.
 
-        One statement, which sees one moment: a job that is completed meanwhile is RUNNING or COMPLETED. UNKNOWN is a job of which
-        nothing is left: it was completed and no result is retained, cancelled or purged; or it never existed.
+        One statement, which sees one moment: a job that is completed meanwhile is RUNNING or COMPLETED. UNKNOWN: nothing is left of
+        the job: it was completed without a retained result, cancelled or purged; or it never existed.
         """
         return await run(self._db.state, job_id)
 

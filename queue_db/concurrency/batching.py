@@ -1,7 +1,7 @@
 """Group commit: what several callers hand in while a run is under way goes together in the next run.
 
-A caller that finds fewer runs under way than may be runs its own item at once, so alone it waits for nobody. After a run the first
-of those that wait runs the next one, for itself and for those behind it: there is no thread and no timer.
+While fewer runs are under way than are allowed, a caller runs its own item at once: a single caller waits for nobody. After a run
+the first waiting caller runs the next one, for itself and for the callers behind it. There is no thread and no timer.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Callers(Protocol):
 
     @property
     def detach(self) -> Detach | None:
-        """Runs a work, which goes on if this caller is cancelled, and calls the second function at its end, or if it never begins.
-        None: a caller cannot be cancelled so.
+        """Runs the first function, also when this caller is cancelled meanwhile, and then the second one, also when the first never
+        begins. None: callers of this kind are not cancelled.
         """
         ...
 
@@ -143,16 +143,16 @@ class Batcher(Generic[Item, Result]):
     def after_fork(self) -> None:
         """Begin without callers: those of the parent do not exist here."""
         self._lock = threading.Lock()
-        #: Those that wait. While there are some, as many run as may.
+        #: Waiting entries. There are some only while as many runs are under way as are allowed.
         self._queue: list[_Entry[Item, Result]] = []
-        #: Whose callers run a batch, or are about to.
+        #: Entries whose callers run a batch, or are about to.
         self._leaders: set[_Entry[Item, Result]] = set()
         self._inside: set[Hashable] = set()
 
     def submit(self, item: Item) -> Result:
         """Run ``item``, alone or with others, and return its result.
 
-        Whoever is interrupted here does not know whether it ran.
+        A caller that is interrupted here does not know whether its item ran.
         """
         caller = self._callers.current()
         if caller in self._inside:
@@ -217,7 +217,7 @@ class Batcher(Generic[Item, Result]):
             self._inside.discard(caller)
 
     def _fitting(self, leader: _Entry[Item, Result]) -> int:
-        """How many of those that wait go with the leader."""
+        """How many of the waiting callers go with the leader."""
         if not self._queue:
             return 0
         sizes = [self._size(entry.item) for entry in (leader, *self._queue)]
@@ -252,7 +252,7 @@ class Batcher(Generic[Item, Result]):
                 return
 
     def _end(self, entry: _Entry[Item, Result]) -> None:
-        """Let the next one run, and wake those whose items ran."""
+        """Let the next entry run, and wake the callers whose items ran."""
         if not entry.left:
             self._leave(entry)
         for item in entry.batch:
@@ -265,7 +265,7 @@ class Batcher(Generic[Item, Result]):
         entry.batch = ()
 
     def _leave(self, entry: _Entry[Item, Result]) -> None:
-        """Out of the queue; if it was a leader, the first of those that wait is the next one."""
+        """Take the entry out of the queue; if it was a leader, the first waiting entry is the next one."""
         with self._lock:
             self._leaders.discard(entry)
             if self._queue:
@@ -280,14 +280,14 @@ class Batcher(Generic[Item, Result]):
 
 
 def _refuses(error: Exception) -> bool:
-    """Whether nothing happened, and it is the fault of one item or of each."""
+    """Whether nothing happened, and the items are the reason, one or each of them."""
     if isinstance(error, StorageError):
         return not (error.outcome_unknown or isinstance(error, TransientStorageError))
     return isinstance(error, QueueDBError)
 
 
 def _not_run(error: StorageError) -> TransientStorageError:
-    """For an item behind one that has met ``error``."""
+    """The error of an item that was not run because an earlier one has met ``error``."""
     problem = f"nothing was done for this caller, because another one's turn ended with: {error}"
     same = TransientStorageError(
         problem, sqlstate=error.sqlstate, statement_name=error.statement_name, server_away=error.server_away

@@ -19,8 +19,8 @@ MOST = 10_000
 class KeyedCache(Generic[_T]):
     """One object for each name. Safe to share between threads.
 
-    The same one while it is referenced; of the others only the last :data:`MOST` that were asked for are kept: names
-    may come from clients, and a process that runs for months would keep all of them.
+    While an object is referenced, its name leads to it. Of the others only the last :data:`MOST` that were asked for are kept:
+    names may come from clients, and a process that runs for months would keep all of them.
     """
 
     def __init__(self, make: Callable[[str], _T], most: int = MOST) -> None:
@@ -36,7 +36,7 @@ class KeyedCache(Generic[_T]):
         self._lock = threading.RLock()
 
     def __len__(self) -> int:
-        """Number of objects, with those that somebody has."""
+        """Number of objects, also of those that are only referenced elsewhere."""
         return len(self._all)
 
     def __getitem__(self, name: str) -> _T:

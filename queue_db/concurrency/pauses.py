@@ -6,8 +6,8 @@ import random
 import time
 from collections.abc import Callable
 
-#: A worker waits this share of the time since its last job until the next poll. So a poll is late by a fortieth of that time on
-#: average, and from the first second to the tenth there are fewer than fifty polls.
+#: The pause before a poll is this share of the time since the worker's last job. So on average a poll is late by a fortieth of that
+#: time, and there are fewer than fifty polls between the first second and the tenth.
 SHARE = 0.05
 
 #: Seconds; the shortest pause between two polls.

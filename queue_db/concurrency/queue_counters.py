@@ -14,7 +14,7 @@ log = logging.getLogger("queue_db.concurrency")
 #: By queue: counts by name.
 Counts = dict[str, dict[str, int]]
 
-#: Most queues that are counted until the counts are taken; those of more are dropped, and that is logged once.
+#: Most queues with counts that were not taken yet. Counts of further queues are dropped, and that is logged once.
 MOST_QUEUES = 10_000
 
 

@@ -39,11 +39,11 @@ class LoopListening:
         #: The database has no notifications, or is closed.
         self._off = False
         self._process = os.getpid()
-        #: Those that wait, by channel.
+        #: Waiting tasks, by channel.
         self._waiting: dict[str, set[LoopWakeup]] = {}
         #: Keeps the connection.
         self._keeper: asyncio.Task[None] | None = None
-        #: Those who wait are others now, or the connection broke.
+        #: Set when other tasks wait than before, or the connection broke.
         self._changed = asyncio.Event()
         # Never freed: asyncpg closes what is freed, and so takes its socket from the parent's event loop, too.
         self._inherited: list[object] = []

@@ -23,7 +23,6 @@ from sqlalchemy import (
     true,
 )
 
-from queue_db.dialects.clock import moment
 from queue_db.model import KindStats, QueueStats
 from queue_db.slices import holders
 from queue_db.store.base import Transaction
@@ -40,12 +39,12 @@ _LIVE = ("available", "scheduled", "running", "blocked")
 def stats(tx: Transaction, queue: str, most: int | None = None) -> QueueStats:
     """Count the jobs of ``queue`` by state and kind; reads the whole queue.
 
-    :param most: read at most about this many jobs of each state, and name those of which there may be more. A queue with fewer jobs
-        in all is counted by one statement for live and one for dead jobs, another one range by range of the claim index.
+    :param most: read at most about this many jobs of each state, and name the states that may have more. A queue with fewer jobs in
+        all is counted by one statement for live and one for dead jobs, a longer one range by range of the claim index.
     """
     if most is None:
         jobs = tx.tables.jobs
-        of_queue = _by_kind(jobs, moment(tx.store.clock is not None)).where(jobs.c.queue == queue, jobs.c.available_at != NEVER)
+        of_queue = _by_kind(jobs, tx.now).where(jobs.c.queue == queue, jobs.c.available_at != NEVER)
         live, capped = list(tx.connection.execute(of_queue, tx.time())), set[str]()
     else:
         live, capped = _live(tx, queue, most)
@@ -61,7 +60,7 @@ def stats(tx: Transaction, queue: str, most: int | None = None) -> QueueStats:
     by_kind |= {kind: KindStats(dead=count) for kind, count in deaths.items()}
 
     def total(state: str) -> int:
-        # More than ``most`` were read where the oldest of another priority was looked for.
+        # More than ``most`` may have been read, in search of the oldest job of each priority.
         number: int = sum(getattr(kind, state) for kind in by_kind.values())
         return number if most is None or state not in capped else min(number, most)
 
@@ -90,7 +89,7 @@ def queues(tx: Transaction) -> list[str]:
 
 
 def overdue(tx: Transaction, micros: int, limit: int, most: int) -> list[tuple[str, int, int]]:
-    """``queue, jobs, age`` of those whose oldest due job has waited longer than ``micros``, the longest first.
+    """``queue, jobs, age`` of the queues whose oldest due job has waited longer than ``micros``, the longest first.
 
     :param most: read at most about this many jobs of each queue.
     """
@@ -110,12 +109,12 @@ def overdue(tx: Transaction, micros: int, limit: int, most: int) -> list[tuple[s
 
 
 def _live(tx: Transaction, queue: str, most: int) -> tuple[list[Row[Any]], set[str]]:
-    """Rows of :func:`_by_kind`, and the states of which there may be more jobs than these say."""
+    """Rows of :func:`_by_kind`, and the states that may have more jobs than these rows count."""
     now = tx.read_clock()
     rows: list[Row[Any]] = []
     priorities = _priorities(tx, queue, PRIORITIES + 1)
     for priority in priorities[:PRIORITIES]:
-        # By priority, as claims do: of less than that a planner may sort the whole queue.
+        # By priority, as claims do: with fewer conditions a planner may sort the whole queue.
         rows += _range(tx, queue, priority, true(), most + 1 - _read(rows), now)
         if _read(rows) > most:
             return _by_ranges(tx, queue, priorities, most, now)
@@ -123,7 +122,7 @@ def _live(tx: Transaction, queue: str, most: int) -> tuple[list[Row[Any]], set[s
 
 
 def _by_ranges(tx: Transaction, queue: str, priorities: Sequence[int], most: int, now: int) -> tuple[list[Row[Any]], set[str]]:
-    """As :func:`_live`, of a queue with more than ``most`` jobs: up to ``most`` of each range of due times."""
+    """As :func:`_live`, for a queue with more than ``most`` jobs: it reads up to ``most`` of each range of due times."""
     at = tx.tables.jobs.c.available_at
     ranges: dict[tuple[str, ...], ColumnElement[bool]] = {
         ("available",): at <= now,
@@ -184,7 +183,7 @@ def _by_kind(rows: FromClause, now: ColumnElement[int]) -> Select[Any]:
         func.max(now).label("read_at"),
         func.sum(case((running, progress), else_=None)).label("progress"),
         number(and_(running, progress.is_not(None))).label("progressing"),
-        # One that a worker has in hand may have found its handler.
+        # A job that a worker has in hand may have found its handler.
         number(and_(live, rows.c.unknown_since.is_not(None), or_(token.is_(None), due))).label("unknown"),
     ).group_by(rows.c.kind)
 

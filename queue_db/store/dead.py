@@ -38,11 +38,11 @@ _Key = tuple[str, str]
 
 
 class Like(NamedTuple):
-    """Which dead jobs are meant; None: all."""
+    """A description of dead jobs; None: any."""
 
     queue: str | None = None
     kind: str | None = None
-    #: Of the attempt by which they died; empty: the handler gave a reason, and its failed attempt is in the history.
+    #: The class of the error by which they died; empty: the handler gave a reason, and its failed attempt is in the history.
     error_class: str | None = None
 
 
@@ -82,7 +82,7 @@ def page(tx: Transaction, *, like: Like, limit: int, after: DeadCursor | None) -
 
 
 def which(tx: Transaction, *, ids: Sequence[int], like: Like) -> set[int]:
-    """The ``ids`` of dead jobs that are meant."""
+    """Which of ``ids`` are dead jobs that ``like`` describes."""
     return set(tx.connection.execute(select(tx.tables.dead.c.id).where(*_matching(tx.store, like, ids))).scalars())
 
 
@@ -130,7 +130,7 @@ def would_return(
 ) -> tuple[list[int], dict[int, tuple[str, int | None]]]:
     """What :func:`redrive` would return.
 
-    :param promised: the unique keys of those that earlier calls of the same run have returned; those of this one are added.
+    :param promised: the unique keys of the jobs that earlier calls of the same run have returned; this call adds its own.
     """
     dead = tx.tables.dead
     query: Select[Any] = select(dead.c.id, dead.c.queue, dead.c.unique_key).where(
@@ -165,7 +165,7 @@ def _without_live_keys(
 
 
 def _block_behind_others(tx: Transaction, rows: Sequence[dict[str, Any]]) -> None:
-    """Lock the groups of jobs to insert, and block those that have to wait for others of their group."""
+    """Lock the groups of jobs to insert, and block the jobs that have to wait for others of their group."""
     of_rows = [group_of(row["queue"], row["group_key"]) for row in rows]
     grouped = {group for group in of_rows if group is not None}
     if not grouped:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sqlalchemy import case, or_, select, update
 
 from queue_db import arguments
-from queue_db.dialects.clock import due_time, moment
+from queue_db.dialects.clock import due_time
 from queue_db.errors import ArgumentError, DuplicateJobError, TransientStorageError
 from queue_db.model import Group, NewJob
 from queue_db.store import groups, unique_key_ttl
@@ -284,7 +284,7 @@ def _one_of_each_key(jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Seque
 def _replace(tx: Transaction, found: tuple[int, int], row: NewJob, on_duplicate: OnDuplicate) -> bool:
     """Replace the content of the live job ``found`` (id, version); False if it changed meanwhile, or gave up its key now."""
     jobs = tx.tables.jobs
-    now = moment(tx.store.clock is not None)
+    now = tx.now
     # It keeps its position in the group.
     blocked, due = jobs.c.available_at == BLOCKED, due_time(now, row.after, row.not_before)
     same_group = jobs.c.group_key.is_(None) if row.group_key is None else jobs.c.group_key == row.group_key

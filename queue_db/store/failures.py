@@ -16,7 +16,7 @@ def groups(
 ) -> list[tuple[Row[Any], Row[Any]]]:
     """The newest ``scan`` failed attempts by queue, kind and error class, the largest group first, each with its newest attempt.
 
-    Of a group: ``queue, kind, error_class, attempts, dead, first_at, last_at``; of an attempt: ``job_id, message, trace``.
+    A group has ``queue, kind, error_class, attempts, dead, first_at, last_at``, an attempt ``job_id, message, trace``.
     """
     attempts = _newest(tx.store, queue, kind, error_class, scan)
     place = func.row_number().over(
@@ -62,7 +62,7 @@ def _attempts(tx: Transaction, keys: Sequence[tuple[int, int]]) -> dict[tuple[in
 
 
 def _newest(store: Store, queue: str | None, kind: str | None, error_class: str | None, scan: int) -> Subquery:
-    """Of the newest ``scan`` failed attempts those of queue, kind and error class; ``dead_id``: the job died by this one."""
+    """The attempts of queue, kind and error class among the newest ``scan``; with ``dead_id`` where the job died by the attempt."""
     errors, dead = store.tables.errors, store.tables.dead
     columns = (errors.c.job_id, errors.c.version, errors.c.queue, errors.c.kind, errors.c.error_class, errors.c.failed_at)
     latest = select(*columns).order_by(errors.c.failed_at.desc()).limit(scan).subquery("latest")

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import BigInteger, Row, Table, case, func, select, update
 
 from queue_db.dialects import Dialect
-from queue_db.dialects.clock import due_time, moment
+from queue_db.dialects.clock import due_time
 from queue_db.dialects.statements import NEXT_VERSION
 from queue_db.dialects.transactions import own
 from queue_db.model import Capability, Group, NewJob, group_of
@@ -80,7 +80,7 @@ def _raised(dialect: Dialect, stripes: Table, *, held: bool) -> Any:
 
 @lru_cache(maxsize=64)
 def _limits(dialect: Dialect, queues: Table) -> Any:
-    """``name, per_group`` of those of the queues ``names`` that have such a limit."""
+    """``name, per_group`` of the queues among ``names`` that have such a limit."""
     return select(queues.c.name, queues.c.per_group).where(dialect.one_of(queues.c.name, "names"), queues.c.per_group.is_not(None))
 
 
@@ -111,14 +111,14 @@ def remember_due(tx: Transaction, jobs: Mapping[int, NewJob]) -> None:
     for ids in portions(list(later), AT_ONCE):
         after = each(table.c.id, {job_id: later[job_id].after for job_id in ids}, BigInteger())
         not_before = each(table.c.id, {job_id: later[job_id].not_before for job_id in ids}, BigInteger())
-        due = due_time(moment(tx.store.clock is not None), after, not_before)
+        due = due_time(tx.now, after, not_before)
         tx.connection.execute(
             update(table).where(table.c.id.in_(ids), table.c.available_at == BLOCKED).values(due_at=due), tx.time()
         )
 
 
 def admit(tx: Transaction, left: Mapping[Group, int], limits: Mapping[str, int]) -> None:
-    """Admit as many jobs of each group as have left, and wake who waits for them.
+    """Admit as many jobs of each group as have left, and wake the workers that wait for them.
 
     Under :func:`lock`, after the change.
     """

@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy import Row, delete, func, insert, select, tuple_
 
-from queue_db.dialects.clock import moment
 from queue_db.store.base import Transaction
 from queue_db.store.portions import delete_before, portions
 
@@ -39,14 +38,14 @@ def errors_of(tx: Transaction, job_id: int) -> list[Row[Any]]:
 
 
 def last_failed(tx: Transaction, ids: Sequence[int]) -> dict[int, int]:
-    """Which attempt of each of these jobs failed last; those missing never failed."""
+    """The number of the last failed attempt of each of these jobs; jobs that never failed are missing."""
     errors = tx.tables.errors
     query = select(errors.c.job_id, errors.c.attempt).where(errors.c.job_id.in_(ids)).order_by(errors.c.job_id, errors.c.version)
     return {row.job_id: row.attempt for row in tx.connection.execute(query)}
 
 
 def record_finished(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Keep what came of jobs, for ``lasts`` microseconds each."""
+    """Keep the results of jobs, each for its ``lasts`` microseconds."""
     finished = tx.tables.finished
     now = tx.read_clock()
     dated = [{name: value for name, value in row.items() if name != "lasts"} for row in rows]
@@ -56,16 +55,16 @@ def record_finished(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def finished(tx: Transaction, job_id: int) -> Row[Any] | None:
-    """What is kept of a finished job, unless it has expired."""
+    """The row of a finished job, unless it has expired."""
     table = tx.tables.finished
-    query = select(table).where(table.c.id == job_id, table.c.expires_at > moment(tx.store.clock is not None))
+    query = select(table).where(table.c.id == job_id, table.c.expires_at > tx.now)
     return tx.connection.execute(query, tx.time()).first()
 
 
 def finished_page(tx: Transaction, *, queue: str | None, kind: str | None, above: int, limit: int) -> list[Row[Any]]:
-    """What is kept of finished jobs with ids above ``above`` and has not expired, by id."""
+    """The rows of finished jobs with ids above ``above`` that have not expired, by id."""
     table = tx.tables.finished
-    query = select(table).where(table.c.id > above, table.c.expires_at > moment(tx.store.clock is not None))
+    query = select(table).where(table.c.id > above, table.c.expires_at > tx.now)
     if queue is not None:
         query = query.where(table.c.queue == queue)
     if kind is not None:

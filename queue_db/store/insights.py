@@ -63,7 +63,7 @@ def state(tx: Transaction, job_id: int) -> State:
     """The state of a job that may have left, from one statement as in :func:`find`."""
     finished = tx.tables.finished
     kept = _shown(_Table.FINISHED, tx.store, {}, _STATED)
-    kept = kept.where(finished.c.id == job_id, finished.c.expires_at > moment(tx.store.clock is not None))
+    kept = kept.where(finished.c.id == job_id, finished.c.expires_at > tx.now)
     rows = tx.connection.execute(union_all(*_places(tx.store, None, job_id, _STATED), kept), tx.time()).all()
     return _state_at(min(rows, key=attrgetter("place"))) if rows else State.UNKNOWN
 
@@ -94,7 +94,7 @@ def _places(store: Store, queue: str | None, job_id: int, names: Sequence[str]) 
 
 
 def _shown(place: _Table, store: Store, columns: Mapping[str, ColumnElement[Any]], names: Sequence[str]) -> Select[Any]:
-    """One of these places, with these columns; the types are those of the first one."""
+    """A select of these columns from one of the tables; where one has no such column, NULL."""
     shown = [columns[name].label(name) if name in columns else null().label(name) for name in names]
     return select(literal(int(place), Integer).label("place"), moment(store.clock is not None).label("read_at"), *shown)
 
@@ -108,7 +108,7 @@ def due_jobs(tx: Transaction, queue: str, limit: int) -> list[Row[Any]]:
     jobs = tx.tables.jobs
     query = (
         select(jobs)
-        .where(jobs.c.queue == queue, jobs.c.available_at <= moment(tx.store.clock is not None), jobs.c.delete_mark == 0)
+        .where(jobs.c.queue == queue, jobs.c.available_at <= tx.now, jobs.c.delete_mark == 0)
         .order_by(jobs.c.priority, jobs.c.available_at, jobs.c.id)
         .limit(limit)
     )
@@ -116,11 +116,10 @@ def due_jobs(tx: Transaction, queue: str, limit: int) -> list[Row[Any]]:
 
 
 def parked(tx: Transaction, ahead: int, limit: int) -> list[Row[Any]]:
-    """``queue, kind, jobs, since, read_at`` of those that wait because no worker has had a handler for their kind.
+    """``queue, kind, jobs, since, read_at`` of jobs that wait because no worker has had a handler for their kind.
 
-    Looks at up to ``limit`` jobs that become due within ``ahead`` microseconds, as these do while workers look for them, and at as
-    many that are due; where there are more, the counts are lower bounds. So it reads few payloads, however many jobs there are. A
-    kind may be counted in two rows.
+    It looks at up to ``limit`` jobs that become due within ``ahead`` microseconds, which is how long such jobs are put off each
+    time, and at as many that are due. Where there are more, the counts are lower bounds. A kind may be counted in two rows.
     """
     jobs = tx.tables.jobs
     now = tx.read_clock()  # one for both queries: no job counts in both
@@ -137,7 +136,7 @@ def parked(tx: Transaction, ahead: int, limit: int) -> list[Row[Any]]:
             )
             .join_from(ids, jobs, jobs.c.id == ids.c.id)
             .where(jobs.c.unknown_since.is_not(None), jobs.c.delete_mark == 0)
-            # One that a worker has in hand may have found its handler.
+            # A job that a worker has in hand may have found its handler.
             .where(or_(jobs.c.claim_token.is_(None), jobs.c.available_at <= now))
             .group_by(jobs.c.queue, jobs.c.kind)
         )
@@ -148,7 +147,7 @@ def parked(tx: Transaction, ahead: int, limit: int) -> list[Row[Any]]:
 def late_schedules(tx: Transaction, micros: int) -> list[Row[Any]]:
     """``name, late`` of the schedules whose next occurrence passed more than ``micros`` microseconds ago."""
     schedules = tx.tables.schedules
-    now = moment(tx.store.clock is not None)
+    now = tx.now
     query = select(schedules.c.name, (now - schedules.c.next_at).label("late"))
     late = query.where(schedules.c.paused == 0, schedules.c.next_at < now - micros).order_by(schedules.c.name)
     return list(tx.connection.execute(late, tx.time()).all())

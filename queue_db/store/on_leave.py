@@ -23,7 +23,8 @@ Leave = Callable[[], Mapping[int, Departure]]
 
 
 def finish(tx: Transaction, links: Mapping[int, JobLinks], leave: Leave, *, every: bool = False) -> None:
-    """Run ``leave``, unblock the groups of the jobs that left, and count down their batches; wake who waits for what is due now.
+    """Run ``leave``, unblock the groups of the jobs that left, and count down their batches; wake the workers that wait for what
+    is due now.
 
     :param links: the groups and batches, by id, of all jobs that may leave.
     :param every: more jobs may leave later in this transaction.

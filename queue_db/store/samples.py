@@ -6,25 +6,24 @@ from typing import Any
 
 from sqlalchemy import Row, insert, or_, select, update
 
-from queue_db.dialects.clock import moment
 from queue_db.store.base import Transaction
 
 
 def latest(tx: Transaction, name: str) -> Row[Any] | None:
     """The row of a sample, and ``now``; None before the first one is begun."""
     table = tx.tables.samples
-    query = select(table, moment(tx.store.clock is not None).label("now")).where(table.c.name == name)
+    query = select(table, tx.now.label("now")).where(table.c.name == name)
     return tx.connection.execute(query, tx.time()).first()
 
 
 def begin(tx: Transaction, name: str, version: int | None, lasts: int) -> bool:
-    """Whether it is this process that takes the sample after ``version``; for ``lasts`` microseconds no other does.
+    """Reserve the next sample for this process for ``lasts`` microseconds; False: another process takes it.
 
     :param version: of the row as it was read; None: there was none.
     """
     table = tx.tables.samples
     tx.begin()
-    until = moment(tx.store.clock is not None) + lasts
+    until = tx.now + lasts
     if version is None:
         tx.connection.execute(insert(table).values(name=name, version=1, next_at=until), tx.time())
         return True
@@ -35,14 +34,14 @@ def begin(tx: Transaction, name: str, version: int | None, lasts: int) -> bool:
 def finish(tx: Transaction, name: str, version: int, data: str, took: int, rest: int) -> None:
     """Store a sample that was begun as ``version``.
 
-    One that outlasted its lease is written too, unless another one was written in the meantime: else counts that take longer than
-    the lease, which depends on the last count, would all be lost.
+    A sample that took longer than its lease is written too, unless another was written meanwhile: the lease depends on how long the
+    last sample took, so slower ones would all be lost.
 
     :param took: microseconds since it was begun.
     :param rest: microseconds until the next one may be taken.
     """
     table = tx.tables.samples
-    now = moment(tx.store.clock is not None)
+    now = tx.now
     values = {"taken_at": now, "next_at": now + rest, "data": data}
     newest = or_(table.c.version == version, table.c.taken_at.is_(None), table.c.taken_at < now - took)
     tx.begin()
@@ -55,7 +54,7 @@ def give_up(tx: Transaction, name: str, version: int, rest: int) -> None:
     :param rest: microseconds until the next one may be taken.
     """
     table = tx.tables.samples
-    until = moment(tx.store.clock is not None) + rest
+    until = tx.now + rest
     tx.begin()
     mine = update(table).where(table.c.name == name, table.c.version == version).values(next_at=until)
     tx.connection.execute(mine, tx.time())

@@ -14,7 +14,6 @@ from typing import Any
 from sqlalchemy import Select, select
 
 from queue_db.dialects import statements
-from queue_db.dialects.clock import moment
 from queue_db.dialects.statements import NEXT_VERSION, ONE_ATTEMPT_LESS, Pairs, each
 from queue_db.model import Capability, ClaimedRow
 from queue_db.store.base import Transaction
@@ -130,7 +129,7 @@ def rescue(tx: Transaction, worker: str) -> int:
     """Return the jobs that ``worker`` has claimed and not settled; return how many. Reads all jobs."""
     jobs = tx.tables.jobs
     held = select(jobs.c.id, jobs.c.version).where(
-        jobs.c.worker == worker, jobs.c.claim_token.is_not(None), jobs.c.available_at > moment(tx.store.clock is not None)
+        jobs.c.worker == worker, jobs.c.claim_token.is_not(None), jobs.c.available_at > tx.now
     )
     pairs = [(row.id, row.version) for row in tx.connection.execute(held.order_by(jobs.c.id), tx.time())]
     if not pairs:

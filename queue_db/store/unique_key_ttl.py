@@ -1,4 +1,4 @@
-"""Unique keys that stay taken for a while after their job was enqueued, whatever becomes of it."""
+"""Unique keys that stay taken for a time after their job was enqueued, whatever becomes of the job."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _RACES = 8
 
 
 def take(tx: Transaction, jobs: Sequence[NewJob]) -> dict[Key, int]:
-    """Take the keys of ``jobs`` for as long as each says; return those that are taken, and the ids of the jobs that took them.
+    """Take the keys of ``jobs``, each for its ``unique_for``; return the keys that were taken before, with the ids of their jobs.
 
-    Each job has a key, no two the same, and the transaction goes on with :func:`assign` or :func:`release`.
+    Each job has a key, no two the same. The transaction goes on with :func:`assign` or :func:`release`.
 
     :raises TransientStorageError: others took some of the keys again and again.
     """
@@ -32,7 +32,7 @@ def take(tx: Transaction, jobs: Sequence[NewJob]) -> dict[Key, int]:
     query = select(table).where(table.c.queue.in_(queues), table.c.unique_key.in_(keys))
     for race in range(_RACES):
         now = tx.read_clock()
-        # A caller's old snapshot does not show who was faster; a locking read does.
+        # A caller's old snapshot does not show the rows of the transaction that was faster; a locking read does.
         keys_found = tx.connection.execute(tx.dialect.lock_rows(query, skip=False) if race else query).all()
         over = [row for row in keys_found if row.ends_at <= now]
         for row in over:  # by its whole key: InnoDB locks the gaps between keys that it does not find
@@ -42,7 +42,7 @@ def take(tx: Transaction, jobs: Sequence[NewJob]) -> dict[Key, int]:
         fresh = [job for job in jobs if job.key not in taken]
         rows = [
             {"queue": job.queue, "unique_key": job.unique_key, "job_id": 0, "ends_at": now + job.unique_for}
-            # In one order, so that two who want the same keys do not wait for each other in a circle.
+            # In one order, so that two transactions with the same keys do not wait for each other in a circle.
             for job in sorted(fresh, key=lambda job: (job.queue, str(job.unique_key)))
         ]
         try:
@@ -56,14 +56,14 @@ def take(tx: Transaction, jobs: Sequence[NewJob]) -> dict[Key, int]:
 
 
 def assign(tx: Transaction, ids: Mapping[str, int], queue: str) -> None:
-    """Say which jobs (unique key → id) have taken the keys."""
+    """Store which jobs (unique key → id) have taken the keys."""
     table = tx.tables.windows
     mine = table.c.queue == queue, table.c.unique_key.in_(list(ids))
     tx.connection.execute(update(table).where(*mine).values(job_id=each(table.c.unique_key, ids, BigInteger())))
 
 
 def release(tx: Transaction, keys: Sequence[str], queue: str) -> None:
-    """Nothing was enqueued for these."""
+    """Free the keys: nothing was enqueued for them."""
     table = tx.tables.windows
     tx.connection.execute(delete(table).where(table.c.queue == queue, table.c.unique_key.in_(keys)))
 

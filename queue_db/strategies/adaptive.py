@@ -31,7 +31,7 @@ from queue_db.strategies.optimistic import HEAD_EVERY, Slots, candidate_window, 
 MEMORY = 150
 
 #: Most candidates of one claim that count: a batch is lost or won as a whole more often than job by job. Wins without a miss are
-#: taken in in groups of this size.
+#: counted when there are this many.
 _MOST_AT_ONCE = 10
 
 #: Share of the way to the best window that one claim goes; the first ones, with fewer candidates than this, go all of it.
@@ -45,7 +45,7 @@ _HIGHEST_RATIO = 0.95
 #: Where windows and SKIP LOCKED are both ways to claim.
 RACES_WITH_LOCKS = frozenset({Capability.CONCURRENT_WRITERS, Capability.SKIP_LOCKED})
 
-#: Each further row that a claim takes costs about as much as reading so many more candidates.
+#: Each further row that a claim takes costs about as much as reading this many more candidates.
 ROW_COST = 300.0
 
 
@@ -65,7 +65,7 @@ class _Control:
     window: float = 1.0
     ratio: float = 0.0  #: of misses, as it would be in this window
     seen: float = 0.0  #: candidates that the ratio rests on
-    won: int = 0  #: candidates won since the last miss, not taken in yet
+    won: int = 0  #: candidates won since the last miss, not counted yet
 
     def learn(self, tried: int, missed: int) -> None:
         """Update the ratio with the result of claims."""

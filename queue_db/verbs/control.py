@@ -32,7 +32,7 @@ def pause_queue(core: Core, queue: str, wait: float | None) -> bool:
     if patience is None:
         return True
     until = time.monotonic() + patience
-    # Workers notice the pause late: no job may run for longer than that. If none runs when the wait is over, go on to the end.
+    # Workers notice the pause late, so the queue is quiet only after no job has run for that time. Once quiet, do not give up.
     quiet_since: float | None = None
     while True:
         now = time.monotonic()
@@ -46,15 +46,15 @@ def pause_queue(core: Core, queue: str, wait: float | None) -> bool:
 
 
 def _runs(core: Core, queue: str) -> bool:
-    """Whether a job of ``queue`` runs. Those that run stand before those that are due much later: all are read only to be sure."""
+    """Whether a job of ``queue`` runs. The first jobs by due time are read; all of them only if these do not say."""
     stats = core.read(counts.stats, queue, _LOOKED_AT)
     return bool(stats.running or ("running" in stats.capped and core.read(counts.stats, queue).running))
 
 
 def change_controls(core: Core, queue: str, changes: Mapping[str, float | None]) -> None:
-    """Change those of ``paused``, ``concurrency``, ``rate``, ``per`` and ``per_group`` that are given, and leave the others.
+    """Change the controls that are given (``paused``, ``concurrency``, ``rate``, ``per``, ``per_group``), and leave the others.
 
-    None removes a limit, and stands for a second as ``per``.
+    None removes a limit; as ``per`` it is a second.
 
     :raises ArgumentError: a limit is out of range, or ``per`` is given and there is no rate; nothing was changed.
     """

@@ -1,4 +1,4 @@
-"""One job by its id, live or dead, and stored and claimed rows as :class:`~queue_db.Job`."""
+"""One job by its id: reading it, and changing it as it was read; and rows as :class:`~queue_db.Job`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from queue_db import arguments
 from queue_db.codecs import Codec, decoded_or_text
 from queue_db.core import Core
-from queue_db.errors import JobNotFoundError
+from queue_db.errors import JobDeadError, JobNotFoundError
 from queue_db.leased_job import decode_headers
-from queue_db.model import ClaimedRow, Job, State, from_micros
+from queue_db.model import MOST_VERSION, ClaimedRow, Job, State, Verdict, from_micros
 from queue_db.store import insights
 
-#: Attempts to change a job that changes between the read and the write.
-CHANGE_ATTEMPTS = 5
+# Attempts to change a job that changes between the read and the write.
+_CHANGE_ATTEMPTS = 5
 
 
 def find_job(core: Core, job_id: int, queue: str | None = None) -> Job:
@@ -28,6 +28,26 @@ def find_job(core: Core, job_id: int, queue: str | None = None) -> Job:
         raise JobNotFoundError(job_id, "any queue" if queue is None else f"queue {queue!r}")
     row, state = found
     return job_from_row(row, state, core.codec)
+
+
+def change_job(core: Core, queue: str | None, job_id: int, version: int | None, change: Callable[[Job], bool]) -> Verdict:
+    """Read a live job and call ``change``, again if that returns False: the job has changed since it was read.
+
+    :param version: change it only if it still has this version.
+    :return: LOST: it has another version, or it changed during each of five tries.
+    :raises JobNotFoundError: there is no such live job.
+    """
+    if version is not None:
+        arguments.whole("version", version, 0, MOST_VERSION)
+    for _ in range(_CHANGE_ATTEMPTS):
+        job = find_job(core, job_id, queue)
+        if job.state is State.DEAD:
+            raise JobDeadError(job_id)
+        if version is not None and job.version != version:
+            return Verdict.LOST
+        if change(job):
+            return Verdict.APPLIED
+    return Verdict.LOST
 
 
 def job_from_row(row: Any, state: State, codec: Codec) -> Job:

@@ -161,7 +161,7 @@ class _Entries:
         self.cut = False
 
     def read(self, after: Position | None) -> Iterator[tuple[Position, Row[Any] | None]]:
-        """The entries after ``after``. None in place of an entry: all entries before that position were passed."""
+        """The entries after ``after``, each with its position. A position without an entry: all entries before it were passed."""
         if self._wanted.state is State.DEAD:
             return self._dead(after)
         return self._in_claim_order(after) if self._wanted.group is None else self._of_group(after)
@@ -244,7 +244,7 @@ class _Entries:
 
 
 def _rows(tx: Transaction, wanted: Wanted, ids: list[int], now: int) -> list[Row[Any]]:
-    """The jobs with these ids, in their order; without those that are in another state or gone by now."""
+    """The jobs with these ids, in this order, except those that have left or changed their state meanwhile."""
     if not ids:
         return []
     table = tx.tables.dead if wanted.state is State.DEAD else tx.tables.jobs

@@ -44,10 +44,10 @@ class Interval:
 
 
 class Cron:
-    """A line of cron: five fields, or six, of which the first are seconds.
+    """A line of cron: five fields, or six with seconds first.
 
-    Around a change of the clock it does as Debian's cron: what falls into the hour that is left out happens at its end; what is at
-    a fixed hour runs once; intervals of minutes go on through the repeated hour.
+    Around a change of the clock it does as Debian's cron: an occurrence in the hour that is left out comes at the end of that hour;
+    in the repeated hour one with a fixed hour comes once, and intervals of minutes go on.
     """
 
     def __init__(self, line: str, zone: str) -> None:

@@ -1,39 +1,25 @@
-"""Removing jobs that were not completed, one or all that wait, and those that a delete mark left behind."""
+"""Removing jobs: cancelling one, purging a queue, and deleting what ``removal="delete_mark"`` has marked."""
 
 from __future__ import annotations
 
 from sqlalchemy import and_, func, or_, select
 
-from queue_db import arguments
 from queue_db.core import Core
-from queue_db.dialects.clock import moment
-from queue_db.errors import JobDeadError
-from queue_db.model import MOST_VERSION, Job, State, Verdict
+from queue_db.model import Job, State, Verdict
 from queue_db.store import Transaction, on_leave
 from queue_db.store.batches import Departure
 from queue_db.store.portions import AT_ONCE
 from queue_db.store.schema import MARKED
-from queue_db.verbs.find_job import CHANGE_ATTEMPTS, find_job
+from queue_db.verbs.find_job import change_job
 
 
 def cancel_job(core: Core, queue: str | None, job_id: int, *, version: int | None) -> Verdict:
     """Cancel a live job of ``queue``, or of any, in any state; with ``version`` only if it still has this version.
 
-    :return: LOST: it has another version, a stream holds it and cannot give it back, or it changed during each of five tries.
+    :return: LOST: as of :func:`change_job`, or a stream holds it and cannot give it back.
     :raises JobNotFoundError: there is no such live job.
     """
-    if version is not None:
-        arguments.whole("version", version, 0, MOST_VERSION)
-    for _ in range(CHANGE_ATTEMPTS):
-        job = find_job(core, job_id, queue)
-        if job.state is State.DEAD:
-            raise JobDeadError(job_id)
-        if version is not None and job.version != version:
-            return Verdict.LOST
-        if core.write(_cancel, job):
-            return Verdict.APPLIED
-        # It changed between the read and the DELETE (claimed, extended, settled): read again.
-    return Verdict.LOST
+    return change_job(core, queue, job_id, version, lambda job: core.write(_cancel, job))
 
 
 def purge_queue(core: Core, queue: str) -> int:
@@ -81,7 +67,7 @@ def _delete_waiting(tx: Transaction, queue: str, above: int, upto: int, limit: i
     Returns how many were deleted, and the id to go on from; None when there are no more.
     """
     jobs = tx.tables.jobs
-    waiting = or_(jobs.c.claim_token.is_(None), jobs.c.available_at <= moment(tx.store.clock is not None))
+    waiting = or_(jobs.c.claim_token.is_(None), jobs.c.available_at <= tx.now)
     query = (
         select(jobs.c.id, jobs.c.version)
         .where(and_(jobs.c.queue == queue, jobs.c.id > above, jobs.c.id <= upto, jobs.c.delete_mark == 0, waiting))

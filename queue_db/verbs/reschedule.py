@@ -10,11 +10,11 @@ from queue_db import arguments
 from queue_db.core import Core
 from queue_db.dialects.statements import NEXT_VERSION
 from queue_db.dialects.statements import due as due_text
-from queue_db.errors import ArgumentError, JobDeadError, JobStateError
-from queue_db.model import MOST_VERSION, Group, Job, State, Verdict, to_micros
+from queue_db.errors import ArgumentError, JobStateError
+from queue_db.model import Group, Job, State, Verdict, to_micros
 from queue_db.store import Transaction, groups
 from queue_db.store.schema import NEVER
-from queue_db.verbs.find_job import CHANGE_ATTEMPTS, find_job
+from queue_db.verbs.find_job import change_job
 
 
 class Due(NamedTuple):
@@ -45,16 +45,12 @@ def reschedule_job(
         arguments.whole("priority", priority, -(2**31))
     elif due is None:
         raise ArgumentError("nothing to change: give run_at, delay or priority")
-    if version is not None:
-        arguments.whole("version", version, 0, MOST_VERSION)
-    for _ in range(CHANGE_ATTEMPTS):
-        job = find_job(core, job_id, queue)
-        if version is not None and job.version != version:
-            return Verdict.LOST
+
+    def change(job: Job) -> bool:
         _check(job, due)
-        if core.write(_reschedule, core, job, due, priority):
-            return Verdict.APPLIED
-    return Verdict.LOST
+        return core.write(_reschedule, core, job, due, priority)
+
+    return change_job(core, queue, job_id, version, change)
 
 
 def _due(run_at: datetime | None, delay: float | None) -> Due | None:
@@ -64,8 +60,6 @@ def _due(run_at: datetime | None, delay: float | None) -> Due | None:
 
 
 def _check(job: Job, due: Due | None) -> None:
-    if job.state is State.DEAD:
-        raise JobDeadError(job.id)
     if job.state is State.RUNNING or to_micros(job.available_at) == NEVER:
         raise JobStateError(job.id, State.RUNNING, f"job {job.id} is running: its worker settles it; or cancel it")
     if job.state is State.BLOCKED and due is not None:
