@@ -31,7 +31,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from queue_db.dialects.clock import moment
 from queue_db.dialects.texts import text_parameter
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import TransientStorageError
@@ -129,7 +128,7 @@ def define(tx: Transaction, new: DefinitionRow) -> int:
     tx.begin()
     found = find(tx, new.sha)
     if found is None:
-        values = {**new._asdict(), "created_at": moment(tx.store.clock is not None)}
+        values = {**new._asdict(), "created_at": tx.moment}
         try:
             with savepoint(tx.connection):
                 tx.connection.execute(insert(definitions).values(values), tx.time())
@@ -169,7 +168,7 @@ def definitions(tx: Transaction) -> list[Row[Any]]:
 def point(tx: Transaction, name: str, definition: int, *, create: bool) -> bool:
     """Point a route at a definition; False: there is no such route, and ``create`` is not set."""
     routes = route_tables(tx.tables).routes
-    now = moment(tx.store.clock is not None)
+    now = tx.moment
     values = {"definition": definition, "version": routes.c.version + 1, "changed_at": now}
     if tx.connection.execute(update(routes).where(routes.c.name == name).values(values), tx.time()).rowcount:
         return True
@@ -181,7 +180,7 @@ def point(tx: Transaction, name: str, definition: int, *, create: bool) -> bool:
 def pause(tx: Transaction, name: str, paused: int) -> bool:
     """Pause a route, or let it go on; False: there is none."""
     routes = route_tables(tx.tables).routes
-    values = {"paused": paused, "changed_at": moment(tx.store.clock is not None)}
+    values = {"paused": paused, "changed_at": tx.moment}
     return bool(tx.connection.execute(update(routes).where(routes.c.name == name).values(values), tx.time()).rowcount)
 
 

@@ -19,7 +19,6 @@ import pyarrow as pa
 from sqlalchemy import BigInteger, literal, select
 
 from queue_db import Counters, LeasedJob, Queue, QueueDBError, Strategy
-from queue_db.dialects.clock import moment
 from queue_db.errors import ConfigurationError
 from queue_db.model import Capability, ClaimRequest, ClaimResult
 from queue_db.spark.target import Target
@@ -70,7 +69,7 @@ def _anything_left(tx: Transaction, queue: str, within: int, kind: str | None = 
     :param kind: only jobs of this kind.
     """
     jobs = tx.tables.jobs
-    near = jobs.c.available_at <= moment(tx.store.clock is not None) + literal(within, BigInteger)
+    near = jobs.c.available_at <= tx.moment + literal(within, BigInteger)
     mine = [jobs.c.queue == queue, jobs.c.delete_mark == 0, jobs.c.available_at < NEVER, near | jobs.c.claim_token.is_not(None)]
     if kind is not None:
         mine.append(jobs.c.kind == kind)

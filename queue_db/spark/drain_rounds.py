@@ -28,7 +28,6 @@ from pyspark.sql.types import LongType, StructField, StructType
 from sqlalchemy import select
 
 from queue_db import LeasedJob, Queue
-from queue_db.dialects.clock import moment
 from queue_db.errors import ConfigurationError
 from queue_db.model import ClaimedRow
 from queue_db.spark.code_bundle import bundled
@@ -194,7 +193,7 @@ def _leased_jobs(tx: Transaction, queue: Queue, ids: Sequence[int]) -> list[Leas
 def _is_due(tx: Transaction, queue: str, kind: str | None) -> bool:
     """Whether a job can be claimed now."""
     jobs = tx.tables.jobs
-    due = [jobs.c.queue == queue, jobs.c.available_at <= moment(tx.store.clock is not None), jobs.c.delete_mark == 0]
+    due = [jobs.c.queue == queue, jobs.c.available_at <= tx.moment, jobs.c.delete_mark == 0]
     if kind is not None:
         due.append(jobs.c.kind == kind)
     return tx.connection.execute(select(jobs.c.id).where(*due).limit(1), tx.time()).scalar() is not None

@@ -11,6 +11,7 @@ from sqlalchemy.util import LRUCache
 
 from queue_db.dialects import Dialect
 from queue_db.dialects.claim_sql import ClaimText, Shape
+from queue_db.dialects.clock import moment
 from queue_db.dialects.transactions import OnDemand, Sender
 from queue_db.model import MOST_ATTEMPTS, MOST_VERSION, Capability, Notice
 from queue_db.store.schema import Tables
@@ -69,6 +70,11 @@ class Transaction(Sender):
         """The parameter ``now`` of a statement, if time is set and not the database's."""
         clock = self.store.clock
         return {} if clock is None else {"now": clock()}
+
+    @property
+    def moment(self) -> ColumnElement[int]:
+        """The time, as statements have it that are executed with :meth:`time`."""
+        return moment(self.store.clock is not None)
 
     def read_clock(self) -> int:
         """Microseconds since 1970 by the clock that counts."""

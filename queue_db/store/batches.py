@@ -10,7 +10,6 @@ from typing import Any
 
 from sqlalchemy import Row, delete, insert, select, update
 
-from queue_db.dialects.clock import moment
 from queue_db.model import NewJob
 from queue_db.store.base import Transaction
 
@@ -26,7 +25,7 @@ class Departure(StrEnum):
 def make(tx: Transaction, job: NewJob) -> int:
     """A batch with ``job`` as its callback job, for jobs that are yet to be counted; return its id."""
     table = tx.tables.callbacks
-    values = columns_of(job) | {"size": 0, "pending": 0, "created_at": moment(tx.store.clock is not None)}
+    values = columns_of(job) | {"size": 0, "pending": 0, "created_at": tx.moment}
     made = tx.connection.execute(insert(table).values(values), tx.time())
     assert made.inserted_primary_key is not None  # noqa: S101 - of one row it is known
     return int(made.inserted_primary_key[0])

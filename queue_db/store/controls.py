@@ -11,7 +11,6 @@ from collections.abc import Collection
 
 from sqlalchemy import delete, func, insert, literal, or_, select, update
 
-from queue_db.dialects.clock import moment
 from queue_db.model import Controls
 from queue_db.slices import holders
 from queue_db.store.base import Transaction
@@ -98,7 +97,7 @@ def drop_shares(tx: Transaction, worker: str) -> None:
     shares = tx.tables.shares
     of_process = or_(shares.c.worker == worker, shares.c.worker.startswith(f"{worker}#", autoescape=True))
     tx.connection.execute(delete(shares).where(of_process))
-    tx.connection.execute(delete(shares).where(shares.c.until < moment(tx.store.clock is not None)), tx.time())
+    tx.connection.execute(delete(shares).where(shares.c.until < tx.moment), tx.time())
 
 
 def spend(tx: Transaction, queue: str, wanted: int) -> tuple[int, int]:

@@ -23,7 +23,6 @@ from sqlalchemy import (
     true,
 )
 
-from queue_db.dialects.clock import moment
 from queue_db.model import KindStats, QueueStats
 from queue_db.slices import holders
 from queue_db.store.base import Transaction
@@ -45,7 +44,7 @@ def stats(tx: Transaction, queue: str, most: int | None = None) -> QueueStats:
     """
     if most is None:
         jobs = tx.tables.jobs
-        of_queue = _by_kind(jobs, moment(tx.store.clock is not None)).where(jobs.c.queue == queue, jobs.c.available_at != NEVER)
+        of_queue = _by_kind(jobs, tx.moment).where(jobs.c.queue == queue, jobs.c.available_at != NEVER)
         live, capped = list(tx.connection.execute(of_queue, tx.time())), set[str]()
     else:
         live, capped = _live(tx, queue, most)

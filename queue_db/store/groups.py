@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import BigInteger, Row, Table, case, func, select, update
 
 from queue_db.dialects import Dialect
-from queue_db.dialects.clock import due_time, moment
+from queue_db.dialects.clock import due_time
 from queue_db.dialects.transactions import own
 from queue_db.model import Capability, Group, NewJob, group_of
 from queue_db.store.base import Transaction, each, next_version
@@ -110,7 +110,7 @@ def remember_due(tx: Transaction, jobs: Mapping[int, NewJob]) -> None:
     for ids in portions(list(later), AT_ONCE):
         after = each(table.c.id, {job_id: later[job_id].after for job_id in ids}, BigInteger())
         not_before = each(table.c.id, {job_id: later[job_id].not_before for job_id in ids}, BigInteger())
-        due = due_time(moment(tx.store.clock is not None), after, not_before)
+        due = due_time(tx.moment, after, not_before)
         tx.connection.execute(
             update(table).where(table.c.id.in_(ids), table.c.available_at == BLOCKED).values(due_at=due), tx.time()
         )
@@ -210,7 +210,7 @@ def _first(tx: Transaction, groups: Collection[Group], limits: Mapping[str, int]
 
 def _admit(tx: Transaction, chosen: Sequence[tuple[Group, GroupMember]]) -> None:
     jobs = tx.tables.jobs
-    now = moment(tx.store.clock is not None)
+    now = tx.moment
     # Never before now, so that claims may remember where the due jobs begin.
     due = case((jobs.c.due_at > now, jobs.c.due_at), else_=now)
     queue_of = {row.id: group.queue for group, row in chosen}

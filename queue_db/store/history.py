@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy import Row, delete, func, insert, select, tuple_
 
-from queue_db.dialects.clock import moment
 from queue_db.store.base import Transaction
 from queue_db.store.portions import delete_before, portions
 
@@ -58,14 +57,14 @@ def record_finished(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
 def finished(tx: Transaction, job_id: int) -> Row[Any] | None:
     """The row of a finished job, unless it has expired."""
     table = tx.tables.finished
-    query = select(table).where(table.c.id == job_id, table.c.expires_at > moment(tx.store.clock is not None))
+    query = select(table).where(table.c.id == job_id, table.c.expires_at > tx.moment)
     return tx.connection.execute(query, tx.time()).first()
 
 
 def finished_page(tx: Transaction, *, queue: str | None, kind: str | None, above: int, limit: int) -> list[Row[Any]]:
     """The rows of finished jobs with ids above ``above`` that have not expired, by id."""
     table = tx.tables.finished
-    query = select(table).where(table.c.id > above, table.c.expires_at > moment(tx.store.clock is not None))
+    query = select(table).where(table.c.id > above, table.c.expires_at > tx.moment)
     if queue is not None:
         query = query.where(table.c.queue == queue)
     if kind is not None:

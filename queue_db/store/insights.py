@@ -63,7 +63,7 @@ def state(tx: Transaction, job_id: int) -> State:
     """The state of a job that may have left, from one statement as in :func:`find`."""
     finished = tx.tables.finished
     kept = _shown(_Table.FINISHED, tx.store, {}, _STATED)
-    kept = kept.where(finished.c.id == job_id, finished.c.expires_at > moment(tx.store.clock is not None))
+    kept = kept.where(finished.c.id == job_id, finished.c.expires_at > tx.moment)
     rows = tx.connection.execute(union_all(*_places(tx.store, None, job_id, _STATED), kept), tx.time()).all()
     return _state_at(min(rows, key=attrgetter("place"))) if rows else State.UNKNOWN
 
@@ -108,7 +108,7 @@ def due_jobs(tx: Transaction, queue: str, limit: int) -> list[Row[Any]]:
     jobs = tx.tables.jobs
     query = (
         select(jobs)
-        .where(jobs.c.queue == queue, jobs.c.available_at <= moment(tx.store.clock is not None), jobs.c.delete_mark == 0)
+        .where(jobs.c.queue == queue, jobs.c.available_at <= tx.moment, jobs.c.delete_mark == 0)
         .order_by(jobs.c.priority, jobs.c.available_at, jobs.c.id)
         .limit(limit)
     )
@@ -147,7 +147,7 @@ def parked(tx: Transaction, ahead: int, limit: int) -> list[Row[Any]]:
 def late_schedules(tx: Transaction, micros: int) -> list[Row[Any]]:
     """``name, late`` of the schedules whose next occurrence passed more than ``micros`` microseconds ago."""
     schedules = tx.tables.schedules
-    now = moment(tx.store.clock is not None)
+    now = tx.moment
     query = select(schedules.c.name, (now - schedules.c.next_at).label("late"))
     late = query.where(schedules.c.paused == 0, schedules.c.next_at < now - micros).order_by(schedules.c.name)
     return list(tx.connection.execute(late, tx.time()).all())

@@ -6,14 +6,13 @@ from typing import Any
 
 from sqlalchemy import Row, insert, or_, select, update
 
-from queue_db.dialects.clock import moment
 from queue_db.store.base import Transaction
 
 
 def latest(tx: Transaction, name: str) -> Row[Any] | None:
     """The row of a sample, and ``now``; None before the first one is begun."""
     table = tx.tables.samples
-    query = select(table, moment(tx.store.clock is not None).label("now")).where(table.c.name == name)
+    query = select(table, tx.moment.label("now")).where(table.c.name == name)
     return tx.connection.execute(query, tx.time()).first()
 
 
@@ -24,7 +23,7 @@ def begin(tx: Transaction, name: str, version: int | None, lasts: int) -> bool:
     """
     table = tx.tables.samples
     tx.begin()
-    until = moment(tx.store.clock is not None) + lasts
+    until = tx.moment + lasts
     if version is None:
         tx.connection.execute(insert(table).values(name=name, version=1, next_at=until), tx.time())
         return True
@@ -42,7 +41,7 @@ def finish(tx: Transaction, name: str, version: int, data: str, took: int, rest:
     :param rest: microseconds until the next one may be taken.
     """
     table = tx.tables.samples
-    now = moment(tx.store.clock is not None)
+    now = tx.moment
     values = {"taken_at": now, "next_at": now + rest, "data": data}
     newest = or_(table.c.version == version, table.c.taken_at.is_(None), table.c.taken_at < now - took)
     tx.begin()
@@ -55,7 +54,7 @@ def give_up(tx: Transaction, name: str, version: int, rest: int) -> None:
     :param rest: microseconds until the next one may be taken.
     """
     table = tx.tables.samples
-    until = moment(tx.store.clock is not None) + rest
+    until = tx.moment + rest
     tx.begin()
     mine = update(table).where(table.c.name == name, table.c.version == version).values(next_at=until)
     tx.connection.execute(mine, tx.time())

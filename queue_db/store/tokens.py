@@ -6,7 +6,6 @@ from typing import Any
 
 from sqlalchemy import Row, delete, insert, or_, select, update
 
-from queue_db.dialects.clock import moment
 from queue_db.store.base import Transaction
 
 
@@ -29,21 +28,21 @@ def create(tx: Transaction, values: dict[str, Any], lasts: int | None) -> bool:
 def find(tx: Transaction, sha256: str) -> Row[Any] | None:
     """The token with this hash, also an expired or revoked one, and ``now``."""
     table = tx.tables.service.tokens
-    query = select(table, moment(tx.store.clock is not None).label("now")).where(table.c.sha256 == sha256)
+    query = select(table, tx.moment.label("now")).where(table.c.sha256 == sha256)
     return tx.connection.execute(query, tx.time()).first()
 
 
 def every(tx: Transaction) -> list[Row[Any]]:
     """All tokens by name, and ``now``."""
     table = tx.tables.service.tokens
-    query = select(table, moment(tx.store.clock is not None).label("now")).order_by(table.c.name)
+    query = select(table, tx.moment.label("now")).order_by(table.c.name)
     return list(tx.connection.execute(query, tx.time()))
 
 
 def use(tx: Transaction, name: str, interval: int) -> None:
     """Record the use of a token, at most once in ``interval`` microseconds."""
     table = tx.tables.service.tokens
-    now = moment(tx.store.clock is not None)
+    now = tx.moment
     late = or_(table.c.used_at.is_(None), table.c.used_at <= now - interval)
     tx.connection.execute(update(table).where(table.c.name == name, late).values(used_at=now), tx.time())
 
@@ -53,7 +52,7 @@ def revoke(tx: Transaction, name: str) -> bool:
     table, sessions = tx.tables.service.tokens, tx.tables.service.sessions
     tx.begin()
     live = update(table).where(table.c.name == name, table.c.revoked_at.is_(None))
-    revoked = tx.connection.execute(live.values(revoked_at=moment(tx.store.clock is not None)), tx.time()).rowcount
+    revoked = tx.connection.execute(live.values(revoked_at=tx.moment), tx.time()).rowcount
     tx.connection.execute(delete(sessions).where(sessions.c.token == name))
     return bool(revoked)
 
@@ -76,7 +75,7 @@ def session(tx: Transaction, sha256: str) -> Row[Any] | None:
             table.c.sha256.label("session_sha256"),
             table.c.csrf,
             table.c.expires_at.label("session_expires_at"),
-            moment(tx.store.clock is not None).label("now"),
+            tx.moment.label("now"),
         )
         .join_from(table, tokens, tokens.c.name == table.c.token)
         .where(table.c.sha256 == sha256)

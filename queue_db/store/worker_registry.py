@@ -6,7 +6,6 @@ from typing import Any
 
 from sqlalchemy import Row, delete, insert, select, update
 
-from queue_db.dialects.clock import moment
 from queue_db.store.base import Transaction
 
 #: Seconds without a heartbeat after which a worker is probably dead: four or more are missing by then.
@@ -17,10 +16,10 @@ def heartbeat(tx: Transaction, name: str, values: dict[str, Any]) -> None:
     """Write a worker's row with its state and the time."""
     table = tx.tables.workers
     tx.begin()
-    seen = {**values, "seen_at": moment(tx.store.clock is not None)}
+    seen = {**values, "seen_at": tx.moment}
     changed = update(table).where(table.c.name == name).values(seen)
     if not tx.connection.execute(changed, tx.time()).rowcount:
-        tx.connection.execute(insert(table).values(name=name, started_at=moment(tx.store.clock is not None), **seen), tx.time())
+        tx.connection.execute(insert(table).values(name=name, started_at=tx.moment, **seen), tx.time())
 
 
 def deregister(tx: Transaction, name: str) -> None:
@@ -38,5 +37,5 @@ def deregister_unseen(tx: Transaction, age: int) -> int:
 def all_workers(tx: Transaction, host: str | None = None) -> list[Row[Any]]:
     """The rows of all workers, or those of one host, by name, with the time as ``now``."""
     table = tx.tables.workers
-    query = select(table, moment(tx.store.clock is not None).label("now")).order_by(table.c.name)
+    query = select(table, tx.moment.label("now")).order_by(table.c.name)
     return list(tx.connection.execute(query if host is None else query.where(table.c.host == host), tx.time()))

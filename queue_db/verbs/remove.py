@@ -5,7 +5,6 @@ from __future__ import annotations
 from sqlalchemy import and_, func, or_, select
 
 from queue_db.core import Core
-from queue_db.dialects.clock import moment
 from queue_db.model import Job, State, Verdict
 from queue_db.store import Transaction, on_leave
 from queue_db.store.batches import Departure
@@ -68,7 +67,7 @@ def _delete_waiting(tx: Transaction, queue: str, above: int, upto: int, limit: i
     Returns how many were deleted, and the id to go on from; None when there are no more.
     """
     jobs = tx.tables.jobs
-    waiting = or_(jobs.c.claim_token.is_(None), jobs.c.available_at <= moment(tx.store.clock is not None))
+    waiting = or_(jobs.c.claim_token.is_(None), jobs.c.available_at <= tx.moment)
     query = (
         select(jobs.c.id, jobs.c.version)
         .where(and_(jobs.c.queue == queue, jobs.c.id > above, jobs.c.id <= upto, jobs.c.delete_mark == 0, waiting))

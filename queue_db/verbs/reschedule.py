@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, ColumnElement, and_, case, literal
 
 from queue_db import arguments
 from queue_db.core import Core
-from queue_db.dialects.clock import due_time, moment
+from queue_db.dialects.clock import due_time
 from queue_db.errors import ArgumentError, JobStateError
 from queue_db.model import Group, Job, State, Verdict, to_micros
 from queue_db.store import Transaction, groups
@@ -95,7 +95,7 @@ def change_waiting(
         # The transaction that unblocks the group's next job finds it by its version.
         groups.lock(tx, [group])
     else:
-        now = moment(tx.store.clock is not None)
+        now = tx.moment
         time: ColumnElement[int] = jobs.c.available_at
         if due is not None:
             time = due_time(now, literal(due.after, BigInteger), literal(due.not_before, BigInteger))

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from sqlalchemy import delete, func, insert, or_, select
 
-from queue_db.dialects.clock import moment
 from queue_db.feeds.tables import feed_tables
 from queue_db.model import Capability
 from queue_db.store.base import Store, Transaction
@@ -36,7 +35,7 @@ def remove(tx: Transaction, feed: int, seqs: Sequence[int]) -> None:
 def expire(tx: Transaction, feed: int, limit: int) -> int:
     """Delete up to ``limit`` messages whose lifetime is over; return how many."""
     claims = feed_tables(tx.tables).claims
-    over = claims.c.expires_at <= moment(tx.store.clock is not None)
+    over = claims.c.expires_at <= tx.moment
     query = select(claims.c.seq).where(claims.c.feed == feed, over).order_by(claims.c.expires_at).limit(limit)
     seqs = list(tx.connection.execute(query, tx.time()).scalars())
     if not seqs:
@@ -58,7 +57,7 @@ def lowest(tx: Transaction, feed: int) -> int | None:
 def slowest(tx: Transaction, feed: int) -> int | None:
     """The number before the first message that is claimed or delayed now: retention waits for it. None: none is."""
     claims = feed_tables(tx.tables).claims
-    live = claims.c.until > moment(tx.store.clock is not None)
+    live = claims.c.until > tx.moment
     query = select(func.min(claims.c.seq)).where(claims.c.feed == feed, live)
     first = tx.connection.execute(query, tx.time()).scalar()
     return None if first is None else first - 1
@@ -70,7 +69,7 @@ def hold(tx: Transaction, feed: int, end: int, least: int) -> tuple[list[int], i
     They end before the first one that another transaction has locked, and before the first one that is claimed or delayed now, but
     for that not before ``least``. Nobody waits here: the caller holds the feed, and another transaction may be a caller's.
     """
-    claims, now = feed_tables(tx.tables).claims, moment(tx.store.clock is not None)
+    claims, now = feed_tables(tx.tables).claims, tx.moment
     below = (claims.c.feed == feed, claims.c.seq < end)
     query = select(claims.c.seq, claims.c.until, now.label("now")).where(*below).order_by(claims.c.seq)
     skip = _skips(tx.store)
@@ -90,7 +89,7 @@ def _skips(store: Store) -> bool:
 
 def hidden(tx: Transaction, feed: int, low: int, high: int) -> set[int]:
     """Of the numbers from ``low`` to ``high`` those of messages that are claimed, delayed or expired now."""
-    claims, now = feed_tables(tx.tables).claims, moment(tx.store.clock is not None)
+    claims, now = feed_tables(tx.tables).claims, tx.moment
     query = select(claims.c.seq).where(claims.c.feed == feed, claims.c.seq >= low, claims.c.seq <= high)
     closed = or_(claims.c.until > now, claims.c.expires_at <= now)
     return set(tx.connection.execute(query.where(closed), tx.time()).scalars())

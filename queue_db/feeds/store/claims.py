@@ -211,7 +211,7 @@ def get(tx: Transaction, feed: FeedRow, seqs: Sequence[int]) -> list[MessageRow]
 
 def every(tx: Transaction, feed: int) -> list[tuple[str, int, int]]:
     """The claims that have not ended: id, how many messages are left, end. Those that end first come first."""
-    claims, now = _claims(tx.store), moment(tx.store.clock is not None)
+    claims, now = _claims(tx.store), tx.moment
     query = (
         select(claims.c.token, func.count(), claims.c.until)
         .where(claims.c.feed == feed, claims.c.token.is_not(None), claims.c.until > now)
@@ -223,7 +223,7 @@ def every(tx: Transaction, feed: int) -> list[tuple[str, int, int]]:
 
 def count(tx: Transaction, feed: int) -> Counts:
     """Count the messages of a feed."""
-    claims, now = _claims(tx.store), moment(tx.store.clock is not None)
+    claims, now = _claims(tx.store), tx.moment
     hidden, taken = claims.c.until > now, claims.c.token.is_not(None)
 
     def number(condition: ColumnElement[bool]) -> ColumnElement[int]:
@@ -263,7 +263,7 @@ def _state(store: Store) -> Select[Any]:
 
 
 def _lease(tx: Transaction, feed: int, seqs: Sequence[int], lease: int, grace: int, more: Mapping[str, Any]) -> None:
-    claims, now = _claims(tx.store), moment(tx.store.clock is not None)
+    claims, now = _claims(tx.store), tx.moment
     end = now + lease + grace
     values = {
         "until": now + lease,

@@ -8,7 +8,6 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Row, and_, case, delete, func, insert, literal, select, update
 from sqlalchemy.exc import IntegrityError
 
-from queue_db.dialects.clock import moment
 from queue_db.dialects.transactions import savepoint
 from queue_db.feeds.store import rows, spans
 from queue_db.feeds.store.rows import FeedRow, moved_to
@@ -25,7 +24,7 @@ def take(tx: Transaction, feed: int, name: str, *, holder: str, lease: int, star
     tx.begin()
     row = _locked(tx, feed, name)
     if row is None:
-        fresh = {"feed": feed, "name": name, "acked": start, "created_at": moment(tx.store.clock is not None)}
+        fresh = {"feed": feed, "name": name, "acked": start, "created_at": tx.moment}
         try:
             with savepoint(tx.connection):
                 tx.connection.execute(insert(cursors).values(fresh), tx.time())
@@ -49,7 +48,7 @@ def find(tx: Transaction, feed: int, name: str) -> Row[Any] | None:
 def acknowledge(tx: Transaction, feed: int, name: str, version: int, seq: int, lease: int) -> bool:
     """Move the cursor to ``seq``, never back, and extend the hold; False: another holder has opened it, or it is gone."""
     cursors = feed_tables(tx.tables).cursors
-    now = moment(tx.store.clock is not None)
+    now = tx.moment
     values = {
         "acked": case((cursors.c.acked < seq, seq), else_=cursors.c.acked),
         "seen_at": now,
@@ -110,7 +109,7 @@ def move(tx: Transaction, name: str, seqs: Mapping[int, int]) -> None:
     """
     cursors = feed_tables(tx.tables).cursors
     to = case({feed: literal(seq, BigInteger) for feed, seq in seqs.items()}, value=cursors.c.feed)
-    values = {"acked": case((cursors.c.acked < to, to), else_=cursors.c.acked), "seen_at": moment(tx.store.clock is not None)}
+    values = {"acked": case((cursors.c.acked < to, to), else_=cursors.c.acked), "seen_at": tx.moment}
     mine = update(cursors).where(cursors.c.name == name, cursors.c.feed.in_(list(seqs)))
     tx.connection.execute(mine.values(values), tx.time())
 
@@ -137,7 +136,7 @@ def every(tx: Transaction, some: Sequence[int] | None, name: str | None = None) 
         feeds.c.first_seq,
         feeds.c.token,
         feeds.c.epoch,
-        moment(tx.store.clock is not None).label("now"),
+        tx.moment.label("now"),
     ).join(feeds, feeds.c.id == cursors.c.feed)
     query = query.where(*_these(tx.store, some, name)).order_by(feeds.c.name, cursors.c.name)
     return list(tx.connection.execute(query, tx.time()))

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from queue_db.dialects.clock import moment
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import IdempotencyKeyError, TransientStorageError
 from queue_db.feeds.tables import feed_tables
@@ -36,7 +35,7 @@ def once(tx: Transaction, keyed: Keyed, publish: Callable[[], Any]) -> Any:
     publishes = feed_tables(tx.tables).publishes
     tx.begin()
     mine = publishes.c.digest == keyed.digest
-    new = {"digest": keyed.digest, "request": keyed.request, "answer": "", "created_at": moment(tx.store.clock is not None)}
+    new = {"digest": keyed.digest, "request": keyed.request, "answer": "", "created_at": tx.moment}
     try:
         with savepoint(tx.connection):
             tx.connection.execute(insert(publishes).values(new), tx.time())

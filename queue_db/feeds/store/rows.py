@@ -24,7 +24,6 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from queue_db.dialects import Dialect
-from queue_db.dialects.clock import moment
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import TransientStorageError
 from queue_db.feeds.tables import feed_tables
@@ -79,7 +78,7 @@ def create(tx: Transaction, name: str, values: Mapping[str, Any]) -> FeedRow:
     found = find(tx, name)
     if found is not None:
         return found
-    new = {"name": name, "created_at": moment(tx.store.clock is not None), **values}
+    new = {"name": name, "created_at": tx.moment, **values}
     try:
         with savepoint(tx.connection):
             tx.connection.execute(insert(feed_tables(tx.tables).feeds).values(new), tx.time())

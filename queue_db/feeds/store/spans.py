@@ -67,7 +67,7 @@ def create(tx: Transaction, feed: int, name: str, start: int) -> bool:
     mine = and_(cursors.c.feed == feed, cursors.c.name == name)
     row = tx.connection.execute(select(cursors.c.handed).where(mine)).first()
     if row is None:
-        fresh = {"feed": feed, "name": name, "acked": start, "handed": start, "created_at": moment(tx.store.clock is not None)}
+        fresh = {"feed": feed, "name": name, "acked": start, "handed": start, "created_at": tx.moment}
         try:
             with savepoint(tx.connection):
                 tx.connection.execute(insert(cursors).values(fresh), tx.time())
@@ -146,7 +146,7 @@ def split(tx: Transaction, span: SpanRow, jobs: Sequence[MessageJob]) -> list[in
     expired = and_(
         spans.c.id == span.id,
         spans.c.version == span.version,
-        spans.c.until <= moment(tx.store.clock is not None),
+        spans.c.until <= tx.moment,
         # What its holder has settled since it was read is not among the jobs.
         spans.c.low == span.low,
         spans.c.done.is_(None) if span.done is None else spans.c.done == span.done,
@@ -232,7 +232,7 @@ def rescue(tx: Transaction, worker: str) -> int:
 def every(tx: Transaction, feed: int, name: str) -> list[Row[Any]]:
     """The open spans of a shared cursor, by number, with the time."""
     spans = feed_tables(tx.tables).spans
-    query = select(spans, moment(tx.store.clock is not None).label("now"))
+    query = select(spans, tx.moment.label("now"))
     mine = query.where(spans.c.feed == feed, spans.c.cursor_name == name)
     return list(tx.connection.execute(mine.order_by(spans.c.low), tx.time()))
 

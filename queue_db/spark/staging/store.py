@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Protocol
 from sqlalchemy import ColumnElement, and_, delete, func, insert, literal, select, update
 from sqlalchemy.exc import IntegrityError
 
-from queue_db.dialects.clock import due_time, moment
+from queue_db.dialects.clock import due_time
 from queue_db.dialects.tabbed import Value
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import StagingError
@@ -174,7 +174,7 @@ def enter(tx: Transaction, load: Entry, rows: int) -> bool:
     try:
         # Waits here for a concurrent publication of the same load.
         with savepoint(tx.connection):
-            tx.connection.execute(insert(published).values(**entry, published_at=moment(tx.store.clock is not None)), tx.time())
+            tx.connection.execute(insert(published).values(**entry, published_at=tx.moment), tx.time())
     except IntegrityError:
         before = ledger(tx, load.app, load.version, load.queue)
         had = rows if before is None else before.jobs + before.skipped
@@ -261,7 +261,7 @@ def sweep(tx: Transaction, age: float, limit: int) -> int:
     # Skip rows that other transactions have locked, such as another sweep.
     for attempt, place in tx.connection.execute(tx.dialect.lock_rows(late, skip=True)).all():
         gone += tx.connection.execute(delete(staged).where(staged.c.attempt == attempt, staged.c.place == place)).rowcount
-    past = moment(tx.store.clock is not None) - int(age * 1_000_000)
+    past = tx.moment - int(age * 1_000_000)
     old = select(published.c.app, published.c.version, published.c.queue)
     old = old.where(published.c.kept == 0, published.c.published_at < past).limit(limit)
     for app, version, queue in tx.connection.execute(tx.dialect.lock_rows(old, skip=True), tx.time()).all():
@@ -302,7 +302,7 @@ def _insert(tx: Transaction, load: Load, given: Mapping[str, Any], rows: Any, st
     """The database takes the chunks apart and inserts their jobs."""
     jobs = tx.tables.jobs
     # Read once and not for each row, which takes PostgreSQL a tenth of the time.
-    now = select(moment(tx.store.clock is not None)).scalar_subquery()
+    now = select(tx.moment).scalar_subquery()
     value: dict[str, Any] = {}
     for name, kind in FIELDS.items():
         default = load.defaults.get(name)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from sqlalchemy import select
 
-from queue_db.dialects.clock import moment
 from queue_db.feeds.store import rows
 from queue_db.feeds.store.rows import FeedRow
 from queue_db.feeds.tables import feed_tables
@@ -61,7 +60,7 @@ def page(
 def age(tx: Transaction, feed: FeedRow, after: int) -> int | None:
     """Microseconds since the first message with a number above ``after`` was inserted; None: there is none."""
     messages = feed_tables(tx.tables).messages
-    waited = moment(tx.store.clock is not None) - messages.c.created_at
+    waited = tx.moment - messages.c.created_at
     query = select(waited).where(messages.c.feed == feed.id, messages.c.seq > after).order_by(messages.c.seq).limit(1)
     found: int | None = tx.connection.execute(query, tx.time()).scalar()
     return found

@@ -6,7 +6,6 @@ from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Row, literal, select
 
-from queue_db.dialects.clock import moment
 from queue_db.model import MOST_CLAIMED_VERSION
 from queue_db.spark.dialects import Move, SparkDialect
 from queue_db.spark.dialects.base import stays
@@ -44,7 +43,7 @@ def _claim(tx: Transaction, row: Row[Any], batch: int, claim: str, limit: int, c
     ]
     others = select(literal(1)).where(streams.c.queue == row.queue, streams.c.id != row.id).limit(1)
     keyed = any(tx.connection.execute(query.limit(1)).first() is not None for query in tied)
-    due = [jobs.c.queue == row.queue, jobs.c.available_at <= moment(tx.store.clock is not None), jobs.c.delete_mark == 0]
+    due = [jobs.c.queue == row.queue, jobs.c.available_at <= tx.moment, jobs.c.delete_mark == 0]
     # A row written by hand with a higher version than leases have: other claims bury it.
     due.append(jobs.c.version < MOST_CLAIMED_VERSION)
     if ceiling is not None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Text, and_, case, delete, func, insert, select, update
 
-from queue_db.dialects.clock import moment
 from queue_db.dialects.statements import Pairs
 from queue_db.spark.streams.deaths import Buried
 from queue_db.spark.streams.store.held import keyed_pairs
@@ -123,7 +122,7 @@ def complete_up_to(tx: Transaction, row: Row[Any], end: Offset, buried: Buried |
         _bury_marked(tx, mine, buried)
         tx.connection.execute(delete(held).where(mine))
     tx.connection.execute(delete(batches).where(batches.c.stream == row.id, batches.c.batch <= end.batch))
-    acked = {"acked": end.batch, "acked_claim": end.claim, "seen_at": moment(tx.store.clock is not None)}
+    acked = {"acked": end.batch, "acked_claim": end.claim, "seen_at": tx.moment}
     tx.connection.execute(update(streams).where(streams.c.id == row.id).values(acked), tx.time())
 
 
@@ -168,7 +167,7 @@ def _bury_marked(tx: Transaction, mine: ColumnElement[bool], buried: Buried | No
     )
     copied: dict[str, ColumnElement[Any]] = {name: held.c[name] for name in same}
     copied |= {"queue": streams.c.queue, "worker": streams.c.holder}
-    copied |= {"died_at": moment(tx.store.clock is not None), "last_error": held.c.dead_reason}
+    copied |= {"died_at": tx.moment, "last_error": held.c.dead_reason}
     again = case((batches.c.deliveries > 1, batches.c.deliveries - 1), else_=0)
     copied |= {"attempts": held.c.attempts + again}
     source = (

@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy import Row, case, func, select
 
-from queue_db.dialects.clock import moment
 from queue_db.spark.tables import spark_tables
 from queue_db.store.base import Transaction
 
@@ -19,7 +18,7 @@ def listed(tx: Transaction, queue: str | None = None) -> Sequence[Row[Any]]:
     query = (
         select(
             streams,
-            moment(tx.store.clock is not None).label("now"),
+            tx.moment.label("now"),
             func.coalesce(func.sum(batches.c.size), 0).label("held"),
             func.count(batches.c.batch).label("batches"),
             func.coalesce(func.sum(case((batches.c.deliveries > 0, batches.c.size), else_=0)), 0).label("maybe_written"),
@@ -46,7 +45,7 @@ def maybe_written(tx: Transaction, name: str) -> int:
 def highest_due(tx: Transaction, queue: str) -> int | None:
     """The highest id of a due job of ``queue``; later jobs have higher ids."""
     jobs = tx.tables.jobs
-    due = [jobs.c.queue == queue, jobs.c.available_at <= moment(tx.store.clock is not None), jobs.c.delete_mark == 0]
+    due = [jobs.c.queue == queue, jobs.c.available_at <= tx.moment, jobs.c.delete_mark == 0]
     found: int | None = tx.connection.execute(select(func.max(jobs.c.id)).where(*due), tx.time()).scalar()
     return found
 
@@ -54,7 +53,7 @@ def highest_due(tx: Transaction, queue: str) -> int | None:
 def backlog(tx: Transaction, queue: str) -> tuple[int, int | None]:
     """Number of due jobs of ``queue``, and the age of the longest waiting one (microseconds). Reads all of them."""
     jobs = tx.tables.jobs
-    now = moment(tx.store.clock is not None)
+    now = tx.moment
     due = [jobs.c.queue == queue, jobs.c.available_at <= now, jobs.c.delete_mark == 0]
     seen = select(func.count(), func.min(jobs.c.available_at), func.max(now)).where(*due)
     count, oldest, read_at = tx.connection.execute(seen, tx.time()).one()

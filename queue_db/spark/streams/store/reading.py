@@ -9,7 +9,6 @@ from typing import Any
 from sqlalchemy import Integer, and_, insert, literal, select, update
 from sqlalchemy.exc import IntegrityError
 
-from queue_db.dialects.clock import moment
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import StreamError
 from queue_db.spark.ranges.store import COLUMNS, Rows, rows_of
@@ -41,7 +40,7 @@ def open_stream(tx: Transaction, name: str, queue: str, holder: str, retention: 
         assert row is not None  # noqa: S101 - it is never deleted
     if row.queue != queue:
         raise StreamError(f"stream {name!r} reads queue {row.queue!r}, not {queue!r}: give a stream of another name to this queue")
-    seen = moment(tx.store.clock is not None)
+    seen = tx.moment
     taken = {"epoch": row.epoch + 1, "holder": holder, "retention": retention, "seen_at": seen}
     tx.connection.execute(update(streams).where(streams.c.id == row.id).values(taken), tx.time())
     return Session(row.id, name, queue, row.epoch + 1)
@@ -82,7 +81,7 @@ def allocate(
     taken = claim_allowed(tx, row, batch, claim, limit, ceiling)
     ours = spark_tables(tx.tables)
     streams, batches = ours.streams, ours.batches
-    seen = moment(tx.store.clock is not None)
+    seen = tx.moment
     if not taken:
         return start
     parts, keyed, oldest = cut(tx, row.id, batch, partitions)
@@ -97,7 +96,7 @@ def keep_alive(tx: Transaction, session: Session) -> None:
     """Record that the reader still runs, though nothing is due."""
     streams = spark_tables(tx.tables).streams
     mine = and_(streams.c.id == session.stream, streams.c.epoch == session.epoch)
-    tx.connection.execute(update(streams).where(mine).values(seen_at=moment(tx.store.clock is not None)), tx.time())
+    tx.connection.execute(update(streams).where(mine).values(seen_at=tx.moment), tx.time())
 
 
 def partition(tx: Transaction, session: Session, start: Offset, end: Offset, *, most: int | None = None) -> list[Part]:

@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Row, case, delete, insert, literal, select, update
 
-from queue_db.dialects.clock import moment
 from queue_db.spark.dialects.base import stays
 from queue_db.spark.streams.store.held import SAME, keyed_pairs
 from queue_db.spark.streams.store.position import locked
@@ -24,7 +23,7 @@ def release(tx: Transaction, name: str) -> int | None:
 def expired(tx: Transaction) -> list[str]:
     """Names of the streams with held jobs and without a reader for longer than their retention."""
     streams = spark_tables(tx.tables).streams
-    late = streams.c.seen_at + streams.c.retention < moment(tx.store.clock is not None)
+    late = streams.c.seen_at + streams.c.retention < tx.moment
     query = select(streams.c.name).where(streams.c.allocated > streams.c.acked, late).order_by(streams.c.name)
     return list(tx.connection.execute(query, tx.time()).scalars())
 
