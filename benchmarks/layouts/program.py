@@ -32,8 +32,9 @@ layouts:
   moving    a claim deletes the job and inserts it into a table of leased jobs; a completion deletes it there
   narrow    a table of due times (queue, priority, available_at, id, version) beside the jobs; only its row moves
   hot       the index is (queue, priority, id): on PostgreSQL a claim changes no index (HOT), and leased rows are stepped over
-  room      today's, with a column that is as long as what a claim writes, and which the claim empties: no row grows (InnoDB)
-  sized     today's, with values of the same size in those columns before: the claim writes over them (InnoDB)
+  unpadded  without the column that is as long as what a claim writes, and which the claim empties: rows grow (InnoDB)
+  sized     in its place values of the same size in the columns that a claim sets: it writes over them (InnoDB)
+  fixed     the same by columns of a fixed length, as long as the longest name of a worker (InnoDB)
   partial   two partial indexes, of what waits and of what is leased (PostgreSQL)
   today-70, today-90, hot-70, hot-90   another fillfactor than 50 (PostgreSQL)
 

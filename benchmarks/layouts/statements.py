@@ -95,8 +95,8 @@ class Statements(ABC):
 
     def changed(self, rows: Any) -> dict[str, Any]:
         """What a claim sets, as the product does."""
-        room = {"room": null()} if "room" in self.layout.waiting.c else {}
-        return room | {
+        padding = {"padding": null()} if "padding" in self.layout.waiting.c else {}
+        return padding | {
             "due_at": rows.c.available_at,
             "available_at": now_us() + VALUES["lease"],
             # With a lease in another table the job's version is that of its next lease, and whoever ends the lease raises it.

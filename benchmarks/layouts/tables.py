@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from sqlalchemy import BigInteger, Column, DefaultClause, Index, Integer, MetaData, String, Table, text
+from sqlalchemy import CHAR, BigInteger, Column, DefaultClause, Index, Integer, MetaData, String, Table, text
 
 from queue_db.dialects.clock import now_us
 from queue_db.store.schema import jobs as schema
@@ -14,10 +14,6 @@ from queue_db.store.schema.columns import BIG_ID, MYSQL, POSTGRESQL_CHURN, QUEUE
 
 #: The name of the worker of all claims.
 WORKER = "host-17.example.net:12345"
-
-
-#: Bytes that a claim adds to a row: ``due_at``, the token, the worker, and the lengths of the two.
-_ROOM = 8 + 32 + len(WORKER) + 2
 
 
 class Taking(Enum):
@@ -67,6 +63,13 @@ def _jobs(name: str, *, claim_index: bool = True, fillfactor: int | None = None)
     if fillfactor is not None:
         table.dialect_options["postgresql"]["with"] = POSTGRESQL_CHURN | {"fillfactor": fillfactor}
     return table
+
+
+def _without_padding(name: str) -> Table:
+    """InnoDB stores nothing of a column that is NULL."""
+    jobs = _jobs(name)
+    jobs.c.padding.server_default = None
+    return jobs
 
 
 def _leased(name: str, metadata: MetaData) -> Table:
@@ -132,19 +135,28 @@ def _hot(name: str, fillfactor: int | None = None, suffix: str = "") -> Layout:
     return Layout(f"hot{suffix}", Taking.CHANGE, jobs, jobs, jobs, order=("id", "id"), returned=False)
 
 
-def _room(name: str) -> Layout:
-    """A column with nothing in it, as long as what a claim writes; the claim empties it, so that no row grows on its page."""
-    jobs = _jobs(name)
-    jobs.append_column(Column("room", String(_ROOM), server_default=text(f"'{_ROOM * '-'}'")))
-    return Layout("room", Taking.CHANGE, jobs, jobs, jobs, returned=False)
+def _unpadded(name: str) -> Layout:
+    """With nothing in the column that a claim empties: rows grow on their pages (InnoDB)."""
+    jobs = _without_padding(name)
+    return Layout("unpadded", Taking.CHANGE, jobs, jobs, jobs, returned=False)
 
 
 def _sized(name: str) -> Layout:
     """The columns that a claim sets have values of that size from the beginning: InnoDB writes the new ones over them."""
-    jobs = _jobs(name)
+    jobs = _without_padding(name)
     for column, default in (("due_at", "0"), ("claim_token", f"'{32 * '-'}'"), ("worker", f"'{len(WORKER) * '-'}'")):
         jobs.c[column].server_default = DefaultClause(text(default))
     return Layout("sized", Taking.CHANGE, jobs, jobs, jobs, returned=False)
+
+
+def _fixed(name: str) -> Layout:
+    """As sized, with columns of a fixed length: an empty text in them is as long as a full one, so a name may have any length."""
+    jobs = _without_padding(name)
+    for column, length, default in (("due_at", None, "0"), ("claim_token", TOKEN_LENGTH, "''"), ("worker", WORKER_LENGTH, "''")):
+        jobs.c[column].server_default = DefaultClause(text(default))
+        if length is not None:
+            jobs.c[column].type = CHAR(length)
+    return Layout("fixed", Taking.CHANGE, jobs, jobs, jobs, returned=False)
 
 
 def _partial(name: str) -> Layout:
@@ -171,8 +183,9 @@ LAYOUTS: dict[str, Callable[[str], Layout]] = {
     "moving": _moving,
     "narrow": _narrow,
     "hot": _hot,
-    "room": _room,
+    "unpadded": _unpadded,
     "sized": _sized,
+    "fixed": _fixed,
     "partial": _partial,
     "today-70": _filled(70),
     "today-90": _filled(90),

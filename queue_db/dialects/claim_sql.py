@@ -197,6 +197,8 @@ class ClaimText(JobsText):
             # Left of an attempt whose lease expired.
             "progress": "NULL",
             "progress_note": "NULL",
+            # The row gets no longer (queue_db/store/schema/jobs.py).
+            "padding": "NULL",
         }
 
     def set(self, **other: str) -> str:

@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 SMALL = ["--scale", "0.001", "--repeat", "1", "--processes", "2", "--batches", "10"]
-TRIED = ("today", "leases", "moving", "narrow")
+TRIED = ("today", "leases", "moving", "narrow", "unpadded", "fixed")
 
 
 def test_each_layout_executes_each_job_once(kind: str, fresh_url: str, capfd: pytest.CaptureFixture[str]) -> None:

@@ -157,7 +157,9 @@ def test_each_step_can_be_repeated_where_ddl_commits(empty: QueueDB) -> None:
 
 
 @pytest.mark.parametrize("kind", ["mysql", "mariadb"], scope="session")
-@pytest.mark.parametrize(("revision", "before"), [("0013", "0012"), ("0012", "0011"), ("0010", "0009"), ("0007", "0005")])
+@pytest.mark.parametrize(
+    ("revision", "before"), [("0014", "0013"), ("0013", "0012"), ("0012", "0011"), ("0010", "0009"), ("0007", "0005")]
+)
 def test_a_step_down_that_drops_columns_can_be_repeated(empty: QueueDB, revision: str, before: str) -> None:
     empty.migrate(revision=revision)
     for _ in range(2):
@@ -165,6 +167,21 @@ def test_a_step_down_that_drops_columns_can_be_repeated(empty: QueueDB, revision
         empty.migrate(revision=before)
     empty.migrate()
     check_drift(empty)
+
+
+def test_leases_last_over_the_step_that_adds_the_padding(empty: QueueDB) -> None:
+    """Down and up again, with rows from before, between and after."""
+    empty.migrate()
+    queue = empty.queue("q")
+    queue.enqueue_many([("k", number) for number in range(4)])
+    completed, failed = queue.claim(2)
+    empty.migrate(revision="0013")
+    run(empty, "INSERT INTO jobs (queue, payload) VALUES ('q', '4')")
+    empty.migrate()
+    check_drift(empty)
+    assert completed.complete()
+    assert failed.fail("later", retry_in=0)
+    assert sorted(job.payload for job in queue.claim(5)) == [1, 2, 3, 4]
 
 
 def test_a_feed_with_an_ordering_that_is_gone_is_not_dropped_with_its_messages(empty: QueueDB) -> None:

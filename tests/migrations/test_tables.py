@@ -106,3 +106,28 @@ def test_an_insert_by_hand_needs_a_queue_and_a_payload_and_no_more(queue: Queue)
     assert first.kind == second.kind == "default"
     assert first.complete()
     assert second.fail("later")
+
+
+@INNODB
+@pytest.mark.parametrize("upgraded", [False, True])
+def test_a_claim_makes_no_row_longer(empty: QueueDB, fresh_url: str, upgraded: bool) -> None:
+    """Full pages of jobs stay as many. With a column that the server adds without writing the rows, they would not."""
+    if upgraded:
+        empty.migrate(revision="0013")
+        run(empty, "INSERT INTO jobs (queue, payload) VALUES ('other', '1')")
+    empty.migrate()
+    before = "INSERT INTO jobs (queue, payload) VALUES " + ", ".join(["('q', '123456789')"] * 2_000)
+    run(empty, before)
+    full = leaf_pages(empty)
+    with QueueDB(fresh_url, worker="w" * 39) as db:
+        assert len(db.queue("q").claim(2_000)) == 2_000
+    assert leaf_pages(empty) == full
+    run(empty, "UPDATE jobs SET last_error = 'a text of forty characters, with its end'")
+    assert leaf_pages(empty) > full, "this test cannot see it"
+
+
+def leaf_pages(db: QueueDB) -> int:
+    """Pages of the table that have rows."""
+    ask(db, "ANALYZE TABLE jobs")
+    name = "database_name = database() AND table_name = 'jobs' AND index_name = 'PRIMARY' AND stat_name = 'n_leaf_pages'"
+    return int(ask(db, f"SELECT stat_value FROM mysql.innodb_index_stats WHERE {name}"))

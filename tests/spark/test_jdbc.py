@@ -156,6 +156,7 @@ def test_the_table_is_read_with_plain_types(way: str, seen: dict[str, Any], queu
     assert texts == {"queue", "kind", "payload", "headers", "unique_key", "claim_token", "worker", "last_error"} | {
         "group_key",
         "progress_note",
+        "padding",
     }
     assert {name for name, kind in types.items() if kind == "double"} == {"progress"}
     first = seen[way]["first"]

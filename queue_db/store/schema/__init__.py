@@ -82,7 +82,7 @@ __all__ = [
 ]
 
 #: The migration that this version of the package works with.
-HEAD = "0013"
+HEAD = "0014"
 
 
 @dataclass(frozen=True, slots=True)

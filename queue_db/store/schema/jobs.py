@@ -14,6 +14,7 @@ from queue_db.store.schema.columns import (
     LONG_TEXT,
     MYSQL,
     NOTE_LENGTH,
+    PADDING,
     POSTGRESQL_CHURN,
     QUEUE_LENGTH,
     TOKEN_LENGTH,
@@ -58,6 +59,8 @@ def jobs(name: str, metadata: MetaData) -> Table:
         Column("progress_note", String(NOTE_LENGTH)),
         # When a worker without a handler for the kind first claimed the job; NULL once a handler has had it.
         Column("unknown_since", BigInteger),
+        # The claim empties it: on MySQL and MariaDB the row then gets no longer, so that it stays in its place on a full page.
+        Column("padding", PADDING, server_default=""),
         sqlite_autoincrement=True,  # an id is never reused: (id, version) would identify two leases
         postgresql_with=POSTGRESQL_CHURN,
         **MYSQL,

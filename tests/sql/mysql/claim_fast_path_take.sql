@@ -9,6 +9,6 @@ SET due_at = jobs.available_at, available_at = :until,
     version = CASE WHEN jobs.version < 9223372036854775807 THEN jobs.version + 1 ELSE jobs.version END,
     attempts = CASE WHEN jobs.attempts < 2147483647 THEN jobs.attempts + 1 ELSE 2147483647 END,
     unknown_since = CASE WHEN jobs.claim_token IS NULL THEN jobs.unknown_since ELSE NULL END, claim_token = :token,
-    worker = :by_worker, progress = NULL, progress_note = NULL
+    worker = :by_worker, progress = NULL, progress_note = NULL, padding = NULL
 WHERE jobs.id = :of_id
   AND jobs.version = :of_version;

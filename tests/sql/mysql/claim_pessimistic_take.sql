@@ -6,6 +6,6 @@ SET due_at = jobs.available_at, available_at = (TIMESTAMPDIFF(MICROSECOND, '1970
     version = CASE WHEN jobs.version < 9223372036854775807 THEN jobs.version + 1 ELSE jobs.version END,
     attempts = CASE WHEN jobs.attempts < 2147483647 THEN jobs.attempts + 1 ELSE 2147483647 END,
     unknown_since = CASE WHEN jobs.claim_token IS NULL THEN jobs.unknown_since ELSE NULL END, claim_token = :token,
-    worker = :by_worker, progress = NULL, progress_note = NULL
+    worker = :by_worker, progress = NULL, progress_note = NULL, padding = NULL
 WHERE jobs.id IN (:of_ids)
   AND (jobs.id, jobs.version) IN (:of_pairs);

@@ -51,6 +51,6 @@ SET due_at = jobs.available_at,
     version = CASE WHEN jobs.version < 9223372036854775807 THEN jobs.version + 1 ELSE jobs.version END,
     attempts = CASE WHEN jobs.attempts < 2147483647 THEN jobs.attempts + 1 ELSE 2147483647 END,
     unknown_since = CASE WHEN jobs.claim_token IS NULL THEN jobs.unknown_since ELSE NULL END, claim_token = :token,
-    worker = :by_worker, progress = NULL, progress_note = NULL
+    worker = :by_worker, progress = NULL, progress_note = NULL, padding = NULL
 RETURNING id, kind, payload, headers, priority, available_at, due_at, version, attempts, max_attempts, unique_key,
     created_at, last_error, group_key, callback_id;
