@@ -176,12 +176,16 @@ class Core:
 
     def put(self, change: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """:meth:`write` for what updates or inserts a row. If another transaction inserts the same row first, it runs again."""
+        return self.put_as(_WRITE, change, *args, **kwargs)
+
+    def put_as(self, how: Run, change: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """:meth:`put`, as ``how`` says."""
         try:
-            return self.run(_WRITE, change, *args, **kwargs)
+            return self.run(how, change, *args, **kwargs)
         except StorageError as error:
             if not isinstance(error.__cause__, IntegrityError):
                 raise
-            return self.run(_WRITE, change, *args, **kwargs)
+            return self.run(how, change, *args, **kwargs)
 
     def run(self, how: Run, function: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run ``function(tx, …)`` in a transaction of its own, as ``how`` says, do what follows, and return its answer.
@@ -271,7 +275,7 @@ def _clock(tx: Transaction) -> int:
 
 
 def name_of(function: Callable[..., object]) -> str:
-    """How errors name ``function``: with its room if it belongs to a store (``groups.repair``), otherwise alone (``claim``).
+    """How errors name a function of a store: with its room, as ``groups.repair``. Others get their name from a :class:`Run`.
 
     A room is a module of the queue's store, or a package with a store of its own.
     """
@@ -282,8 +286,7 @@ def name_of(function: Callable[..., object]) -> str:
 def _name_in(module: str, function: str) -> str:
     owner, store, modules = f"{module}.".partition(".store.")
     room = modules.partition(".")[0] if owner == "queue_db" else owner.rpartition(".")[2]
-    name = function.strip("_")
-    return f"{room}.{name}" if store and room else name
+    return f"{room}.{function.strip('_')}" if store and room else "transaction"
 
 
 # --- the name of this process ---------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from queue_db.concurrency.named import Named
 from queue_db.core import Core
 from queue_db.database import migrate
 from queue_db.database.database import Database
+from queue_db.database.transaction import Run
 from queue_db.dead import DeadJobs
 from queue_db.errors import JobDeadError, JobNotFinishedError, JobNotFoundError
 from queue_db.model import Batch, Counters, Finished, Job, JobError, State, Verdict, WorkerInfo, from_micros
@@ -300,7 +301,7 @@ class QueueDB:
         Without this they return when their leases end. The attempts count. If the worker is alive after all, it loses its leases.
         """
         arguments.name("worker", worker, WORKER_LENGTH)
-        return self.core.write(_rescue, worker) + sum(
+        return self.core.run(Run("rescue"), _rescue, worker) + sum(
             self.core.write(one.rescue, worker) for one in slices().values() if one.rescue is not None
         )
 

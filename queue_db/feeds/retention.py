@@ -16,7 +16,7 @@ from queue_db.model import Capability
 log = logging.getLogger("queue_db.feeds")
 
 #: One try: another process ranks or trims next. A look at the inbox comes before a transaction begins.
-RANK = Run(attempts=1, direct=True)
+RANK = Run("rank", attempts=1, direct=True)
 
 
 def trim_once(core: Core, row: FeedRow, how: Run = ONCE, *, skip: bool = False) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from queue_db import arguments
 from queue_db.core import Core
+from queue_db.database.transaction import Run
 from queue_db.errors import JobDeadError
 from queue_db.model import MOST_VERSION, Job, State, Verdict
 from queue_db.store import Transaction, dependents, sweep
@@ -25,7 +26,7 @@ def cancel_job(core: Core, queue: str, job_id: int, *, version: int | None) -> V
             raise JobDeadError(job_id)
         if version is not None and job.version != version:
             return Verdict.LOST
-        if core.write(_cancel, job):
+        if core.run(Run("cancel"), _cancel, job):
             return Verdict.APPLIED
         # It changed between the read and the DELETE (claimed, extended, settled): read again.
     return Verdict.LOST

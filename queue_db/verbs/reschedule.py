@@ -7,6 +7,7 @@ from functools import partial
 
 from queue_db import arguments
 from queue_db.core import Core
+from queue_db.database.transaction import Run
 from queue_db.errors import ArgumentError, JobDeadError, JobStateError
 from queue_db.model import MOST_VERSION, Group, Job, State, Verdict, to_micros
 from queue_db.store import Transaction, reschedule
@@ -43,7 +44,7 @@ def reschedule_job(
         if version is not None and job.version != version:
             return Verdict.LOST
         _check(job, due)
-        if core.write(_reschedule, core, job, due, priority):
+        if core.run(Run("reschedule"), _reschedule, core, job, due, priority):
             return Verdict.APPLIED
     return Verdict.LOST
 
