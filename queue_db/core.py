@@ -48,6 +48,7 @@ _RANDOM = 8
 
 _READ = Run(write=False)
 _WRITE = Run()
+_CLOCK = Run("clock", write=False)
 
 #: For callers that try again by themselves, later.
 ONCE = Run(attempts=1)
@@ -57,8 +58,8 @@ class Core:
     """One database with the settings of its queues. Every verb reads and writes through it.
 
     A function of the store is ``function(tx, …)``. :meth:`read`, :meth:`write` and :meth:`run` check the tables before the first
-    one, run it in a transaction of its own, name errors after it, and do what follows its commit. :meth:`commit` leaves that to its
-    caller.
+    one, run it in a transaction of its own, name errors after it, and do what follows its commit. :meth:`commit` leaves the last
+    step to its caller. :meth:`transaction` is for verbs that are called for each job: a block is one function less than a call.
 
     :param worker: the name that claimed jobs show; None: the name of the process.
     :raises UnsupportedError: the server lacks what the strategy or the removal needs.
@@ -176,12 +177,16 @@ class Core:
 
     def put(self, change: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """:meth:`write` for what updates or inserts a row. If another transaction inserts the same row first, it runs again."""
+        return self.put_as(_WRITE, change, *args, **kwargs)
+
+    def put_as(self, how: Run, change: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """:meth:`put`, as ``how`` says."""
         try:
-            return self.run(_WRITE, change, *args, **kwargs)
+            return self.run(how, change, *args, **kwargs)
         except StorageError as error:
             if not isinstance(error.__cause__, IntegrityError):
                 raise
-            return self.run(_WRITE, change, *args, **kwargs)
+            return self.run(how, change, *args, **kwargs)
 
     def run(self, how: Run, function: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run ``function(tx, …)`` in a transaction of its own, as ``how`` says, do what follows, and return its answer.
@@ -195,8 +200,9 @@ class Core:
     def commit(
         self, how: Run, function: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs
     ) -> tuple[_T, Transaction]:
-        """:meth:`run` for who takes an error of the transaction otherwise than one of what follows, or has something to do between
-        them: the caller calls :meth:`Transaction.follow`, last.
+        """:meth:`run` without what follows: the caller calls :meth:`Transaction.follow`, last.
+
+        For callers that handle errors of the transaction, or have something to do between it and what follows.
         """
         if not how.name:
             how = how._replace(name=name_of(function))
@@ -211,7 +217,7 @@ class Core:
         return answer, tx
 
     def transaction(self, how: Run) -> OwnTransaction:
-        """A transaction of our own, for a ``with`` block, which names ``how``."""
+        """A transaction of our own, for a ``with`` block; ``how`` has its name."""
         if not self._schema_fits or self.database.closed:
             self.ready()
         return OwnTransaction(self.database, self.store, how)
@@ -238,7 +244,7 @@ class Core:
 
     def now(self) -> int:
         """Microseconds since 1970, by the clock that counts."""
-        return self.read(_clock)
+        return self.run(_CLOCK, _clock)
 
     def transaction_on_loop(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """A transaction of our own for a coroutine of a program that is otherwise synchronous, on connections of its loop."""
@@ -297,7 +303,7 @@ def _change_nothing(tx: Transaction) -> None:
 
 
 def name_of(function: Callable[..., object]) -> str:
-    """How errors name ``function``: with its room if it belongs to a store (``groups.repair``), otherwise alone (``claim``).
+    """How errors name a function of a store: with its room, as ``groups.repair``. Others get their name from a :class:`Run`.
 
     A room is a module of the queue's store, or a package with a store of its own.
     """
@@ -308,8 +314,7 @@ def name_of(function: Callable[..., object]) -> str:
 def _name_in(module: str, function: str) -> str:
     owner, store, modules = f"{module}.".partition(".store.")
     room = modules.partition(".")[0] if owner == "queue_db" else owner.rpartition(".")[2]
-    name = function.strip("_")
-    return f"{room}.{name}" if store and room else name
+    return f"{room}.{function.strip('_')}" if store and room else "transaction"
 
 
 # --- the name of this process ---------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from queue_db.concurrency.keyed_cache import KeyedCache
 from queue_db.core import Core
 from queue_db.database import migrate
 from queue_db.database.database import Database
+from queue_db.database.transaction import Run
 from queue_db.dead import DeadJobs
 from queue_db.errors import JobDeadError, JobNotFinishedError, JobNotFoundError
 from queue_db.model import Batch, Counters, Finished, Job, JobError, State, Verdict, WorkerInfo, from_micros
@@ -301,7 +302,7 @@ class QueueDB:
         Without this they return when their leases end. The attempts count. If the worker is alive after all, it loses its leases.
         """
         arguments.name("worker", worker, WORKER_LENGTH)
-        return self.core.write(_rescue, worker) + sum(
+        return self.core.run(Run("rescue"), _rescue, worker) + sum(
             self.core.write(of_slice.rescue, worker) for of_slice in slices().values() if of_slice.rescue is not None
         )
 
@@ -449,7 +450,9 @@ class QueueDB:
         if limit is not None:
             arguments.whole("limit", limit, 0)
         self.core.ready()
-        swept = repeated(lambda most: self.core.write(delete_marked, most, everywhere=not self._swept_everywhere), limit)
+        swept = repeated(
+            lambda most: self.core.run(Run("sweep"), delete_marked, most, everywhere=not self._swept_everywhere), limit
+        )
         self._swept_everywhere = self._swept_everywhere or limit is None or swept < limit
         return swept
 

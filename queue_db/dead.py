@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from queue_db import arguments
 from queue_db.core import Core
+from queue_db.database.transaction import Run
 from queue_db.errors import ArgumentError, DuplicateJobError, JobNotFoundError
 from queue_db.model import Job, State
 from queue_db.store import Transaction, dead
@@ -145,7 +146,11 @@ class DeadJobs:
             arguments.whole("limit", limit, 0)
         self._core.ready()
         bounded = age is not None or keep is not None
-        upto = self._core.read(_newest_to_purge, like=like, age=age, keep=keep) if bounded else None
+        upto = (
+            self._core.run(Run("newest_to_purge", write=False), _newest_to_purge, like=like, age=age, keep=keep)
+            if bounded
+            else None
+        )
         if dry_run:
             return self._core.read(dead.count, like=like, upto=upto, most=limit)
         return repeated(lambda most: self._core.write(dead.purge, like=like, upto=upto, limit=most), limit)

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.core import Core
-from queue_db.database.transaction import ATTEMPTS
+from queue_db.database.transaction import ATTEMPTS, Run
 from queue_db.errors import ArgumentError, LeaseLostError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import (
@@ -70,6 +70,9 @@ if TYPE_CHECKING:
 
     from sqlalchemy.ext.asyncio import AsyncConnection
     from sqlalchemy.orm import Session
+
+# Wakes those who wait for jobs that were released.
+_WAKE = Run("wake")
 
 # Microseconds; such a lease ends in the transaction in which it begins.
 _POP_LEASE = 60_000_000
@@ -438,7 +441,7 @@ class Queue:
         """Make these jobs due again now; this does not count as an attempt."""
         verdicts = FencedChange(self.core, self, RELEASE, jobs).settle(0)
         if any(verdicts):
-            self.core.write(_wake, self.name)
+            self.core.run(_WAKE, _wake, self.name)
         return verdicts
 
     def extend_many(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:

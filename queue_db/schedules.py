@@ -11,6 +11,7 @@ from typing import Any, get_args
 from queue_db import arguments
 from queue_db.codecs import decoded_or_text
 from queue_db.core import Core
+from queue_db.database.transaction import Run
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.model import CatchUp, NewJob, from_micros, to_micros
 from queue_db.store import Transaction, batches, enqueue
@@ -106,7 +107,7 @@ class Schedules:
         job = builder.job(kind, payload, priority=priority, max_attempts=max_attempts, headers=headers)
         first = arguments.moment("first_at", first_at)
         values = batches.columns_of(job) | {"rule": str(rule), "zone": zone, "catch_up": catch_up}
-        return core.put(_set, name, rule, values, first)
+        return core.put_as(Run("set"), _set, name, rule, values, first)
 
     def list(self) -> list[Schedule]:
         """All schedules by name."""
@@ -150,7 +151,7 @@ class Schedules:
         :raises ArgumentError: there is no such schedule.
         """
         arguments.name("name", name, SCHEDULE_LENGTH)
-        ran = self._core.write(_run_now, name)
+        ran = self._core.run(Run("run_now"), _run_now, name)
         if ran is None:
             raise ArgumentError(f"there is no schedule {name!r}")
         return ran
@@ -178,7 +179,7 @@ class Schedules:
                 unreadable = unreadable or ConfigurationError(f"schedule {row.name!r}: {error}")
                 continue
             upcoming.append(next_at)
-            enqueued += self._core.write(_tick, row, occurrences, next_at)
+            enqueued += self._core.run(Run("tick"), _tick, row, occurrences, next_at)
         if unreadable is not None:
             raise unreadable
         return enqueued, max(0.0, (min(upcoming) - now) / 1_000_000) if upcoming else None

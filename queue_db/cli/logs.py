@@ -71,8 +71,8 @@ def log_to_stderr(url: str | None, log_format: str, *, verbose: bool) -> Iterato
         raise ArgumentError(f"--log-format {log_format!r}: must be one of {', '.join(formatters)}")
     handler = logging.StreamHandler()
     handler.setFormatter(formatters[log_format](url))
-    # stamina logs every retry; the worker logs the error that remains. Alembic logs its plugins when a module migrates.
-    levels = {"": logging.INFO, "queue_db": logging.DEBUG if verbose else logging.INFO, "stamina": logging.ERROR}
+    # Alembic logs its plugins when a module migrates.
+    levels = {"": logging.INFO, "queue_db": logging.DEBUG if verbose else logging.INFO}
     levels["alembic.runtime.plugins"] = logging.WARNING
     before = {name: logging.getLogger(name).level for name in levels}
     logging.getLogger().addHandler(handler)

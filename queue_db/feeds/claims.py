@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection
 
 from queue_db import arguments
-from queue_db.core import name_of
 from queue_db.database.transaction import Run
 from queue_db.errors import ArgumentError, FeedError
 from queue_db.feeds import numbering
@@ -72,7 +71,7 @@ class MessageClaim:
         row = of(self.feed)
         if using is None:
             return self.feed.core.write(claims.finish, row, self.id)
-        with self.feed.core.joined(using, name_of(claims.finish)) as tx:
+        with self.feed.core.joined(using, "feeds.finish") as tx:
             return claims.finish(tx, row, self.id)
 
     def extend(self, seconds: float, *, grace: float = 60.0) -> None:
@@ -133,7 +132,7 @@ def pop(feed: Feed, limit: int, using: Connection | Session | None) -> list[Mess
     """Delete the first messages that are free and return them."""
     arguments.whole("limit", limit, 1, MOST_CLAIMED)
     if using is not None:
-        with feed.core.joined(using, name_of(claims.pop)) as tx:
+        with feed.core.joined(using, "feeds.pop") as tx:
             row = _ranked_within(feed, tx)
             popped = _pop(lambda: claims.pop(tx, row, limit))
     else:
@@ -168,7 +167,7 @@ def delete(
         return 0
     if using is None:
         return feed.core.write(claims.delete, row, seqs, token)
-    with feed.core.joined(using, name_of(claims.delete)) as tx:
+    with feed.core.joined(using, "feeds.delete") as tx:
         return claims.delete(tx, row, seqs, token)
 
 

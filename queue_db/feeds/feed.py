@@ -181,7 +181,7 @@ class Feed:
         ordering = ordering_of(row)
         if ordering.ranks:
             while (upto := self.core.read(ranking.last_waiting, row.id, upto)) is not None:
-                some = self.core.write(ordering.rank, row.id)
+                some = self.core.run(Run("rank"), ordering.rank, row.id)
                 if not some:
                     break  # another process is ranking
                 ranked += some

@@ -115,7 +115,7 @@ class Publisher:
         for _ in range(_NAMESAKES):
             row = self._feed.row()
             try:
-                return row, self._feed.core.write(_publish, row, new)
+                return row, self._feed.core.run(Run("publish"), _publish, row, new)
             except LookupError:
                 # It was deleted: the name stands for a new feed now.
                 self._feed.forget()

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import Connection
 
 from queue_db import arguments
-from queue_db.core import name_of
 from queue_db.database.transaction import Run
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import ArgumentError, FeedError, StorageError, TransientStorageError, TrimmedError
@@ -41,6 +40,9 @@ log = logging.getLogger("queue_db.feeds")
 # One statement, or a function that begins its transaction itself.
 _DIRECT = Run(direct=True)
 _ONCE = Run(direct=True, attempts=1)
+_SPLIT = Run("split", direct=True)
+_SETTLE = Run("settle", direct=True)
+_SETTLE_ONCE = Run("settle", direct=True, attempts=1)
 _LOOK = Run(write=False, direct=True)
 
 
@@ -149,7 +151,7 @@ class SharedCursor:
             raise self._trimmed(missing, look)
         jobs = [self.job(Failure(message, reason)) for message in found]
         try:
-            _, tx = self._core.commit(_DIRECT, _split, self, expired, jobs)
+            _, tx = self._core.commit(_SPLIT, _split, self, expired, jobs)
         except SpanLostError:
             return
         self.skipped += missing
@@ -304,11 +306,10 @@ class Span:
         due = any(not one.after and not one.dead for one in failures)
         try:
             if using is not None:
-                name = name_of(spans.settle)
-                with self._core.joined(using, name) as tx, savepoint(tx.connection) if jobs else nullcontext():
+                with self._core.joined(using, "feeds.settle") as tx, savepoint(tx.connection) if jobs else nullcontext():
                     _settle(tx, self, seqs, jobs, due=due)
                 return Verdict.APPLIED
-            self._core.run(_DIRECT if wait else _ONCE, _settle, self, seqs, jobs, due=due, release=release, wait=wait)
+            self._core.run(_SETTLE if wait else _SETTLE_ONCE, _settle, self, seqs, jobs, due=due, release=release, wait=wait)
         except SpanLostError:
             return Verdict.LOST
         except RowLockedError:

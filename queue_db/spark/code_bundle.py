@@ -4,7 +4,7 @@ A bundled object carries the package's sources beside its own serialized form. U
 these sources, in memory, unless it is installed, and then restores the object. The classes here are pickled by value, not by
 name; so this module imports the rest of the package within functions only.
 
-The package's dependencies (SQLAlchemy, stamina, a driver, pyarrow) must be installed on the other side.
+The package's dependencies (SQLAlchemy, a driver, pyarrow) must be installed on the other side.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class CodeBundle:
             raise RuntimeError(
                 f"{self.name} was sent to this Python ({sys.executable}), but its dependencies are missing: {error}. Spark runs "
                 "its Python workers with PYSPARK_PYTHON, else with python3 from PATH: set PYSPARK_PYTHON (or spark.pyspark.python) "
-                "to a Python that has them, install them there (pip install sqlalchemy stamina pyarrow and the driver), or send an "
+                "to a Python that has them, install them there (pip install sqlalchemy pyarrow and the driver), or send an "
                 "environment with --archives"
             ) from None
         if found.__version__ != self.version:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from sqlalchemy import BigInteger, literal, select
 
 from queue_db import Counters, LeasedJob, Queue, QueueDBError, Strategy
+from queue_db.database.transaction import Run
 from queue_db.errors import ConfigurationError
 from queue_db.model import Capability, ClaimRequest, ClaimResult
 from queue_db.spark.target import Target
@@ -58,7 +59,7 @@ class Limits:
     def anything_left(self, queue: Queue) -> bool:
         """Whether a job is leased, due, or due soon enough to be waited for."""
         within = round(self.within * 1_000_000)
-        return queue.core.read(_anything_left, queue.name, within=within, kind=self.kind)
+        return queue.core.run(Run("drain", write=False), _anything_left, queue.name, within=within, kind=self.kind)
 
 
 def _anything_left(tx: Transaction, queue: str, within: int, kind: str | None = None) -> bool:

@@ -28,6 +28,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from sqlalchemy import select
 
 from queue_db import LeasedJob, Queue
+from queue_db.database.transaction import Run
 from queue_db.errors import ConfigurationError
 from queue_db.model import ClaimedRow
 from queue_db.spark.code_bundle import bundled
@@ -94,7 +95,7 @@ class Rounds:
             queue = db.queue(self.task.queue)
             while time.monotonic() < self.ends and (max_jobs is None or total["claimed"] < max_jobs):
                 # A round costs Spark a second, also if nothing is due.
-                if queue.core.read(_is_due, queue.name, limits.kind) and not queue.controls().paused:
+                if queue.core.run(Run("is_due", write=False), _is_due, queue.name, limits.kind) and not queue.controls().paused:
                     counted = self._round(None if max_jobs is None else max_jobs - total["claimed"])
                     total += counted
                     if counted["claimed"]:
@@ -173,7 +174,7 @@ def leased(queue: Queue, pairs: Sequence[tuple[int, int]]) -> list[LeasedJob]:
     wanted, found = dict(pairs), []
     ids = sorted(wanted)
     for start in range(0, len(ids), _IDS):
-        found += queue.core.read(_leased_jobs, queue, ids[start : start + _IDS])
+        found += queue.core.run(Run("leased_jobs", write=False), _leased_jobs, queue, ids[start : start + _IDS])
     return [job for job in found if job.version == wanted[job.id]]
 
 

@@ -161,7 +161,15 @@ class FollowingCursor:
         """
         now, lease = time.monotonic(), round(_LEASE * 1_000_000)
         if self._version is None:
-            self._version = db.core.run(REPEATABLE, _open_cursor, row.id, self.name, holder=process_name(), lease=lease, seq=seq)
+            self._version = db.core.run(
+                REPEATABLE._replace(name="open_cursor"),
+                _open_cursor,
+                row.id,
+                self.name,
+                holder=process_name(),
+                lease=lease,
+                seq=seq,
+            )
         elif seq > self._acked or now >= self._extend_at:
             if not db.core.run(REPEATABLE, cursors.acknowledge, row.id, self.name, self._version, seq, lease):
                 raise LeaseLostError(

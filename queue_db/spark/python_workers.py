@@ -11,7 +11,7 @@ from typing import Any
 from queue_db.errors import ConfigurationError
 
 # Modules that every Python worker imports. The database's driver depends on the URL, and is checked when it is opened.
-_NEEDED = ("sqlalchemy", "stamina", "pyarrow")
+_NEEDED = ("sqlalchemy", "pyarrow")
 
 # Prints the version of the Python, and the missing ones of the modules.
 _PROBE = """

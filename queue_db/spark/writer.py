@@ -29,6 +29,7 @@ from pyspark.sql.types import StructType
 
 from queue_db import QueueDB
 from queue_db.core import ONCE, name_of
+from queue_db.database.transaction import Run
 from queue_db.errors import ConfigurationError, DuplicateJobError
 from queue_db.spark.columns import COLUMNS, MESSAGE_COLUMNS, Columns, check_columns
 from queue_db.spark.encoding import Encoder, here
@@ -116,7 +117,7 @@ class Write(ABC):
         begun = [chunk for chunk in (first, second) if chunk is not None]
         with self.target.open() as db:
             # The rows can be read once only: an error fails the task, and Spark runs it again.
-            return db.core.run(ONCE, _stage, chain(begun, chunks), query)
+            return db.core.run(ONCE._replace(name="stage"), _stage, chain(begun, chunks), query)
 
     def load_directly(self, batches: Iterator[pa.RecordBatch]) -> Staged:
         """Insert the rows of one partition into the queue or feed, in one transaction, without staging them."""
@@ -127,7 +128,7 @@ class Write(ABC):
         load = self.load("", 0, kept=False)
         with self.target.open() as db:
             try:
-                loaded = db.core.run(ONCE, _load, self._load_some, load, chain([first], columns))
+                loaded = db.core.run(ONCE._replace(name="load"), _load, self._load_some, load, chain([first], columns))
             except DuplicateJobError as error:
                 raise _refusal(db, load, error.unique_key, here(error.position or 0), str(error.other)) from None
             self._afterwards(db)
@@ -226,7 +227,7 @@ class QueueWrite(Write):
         except DuplicateJobError as error:
             # Nothing was published, so the chunks are still there.
             partitions = [message.attempt if message.chunks else message.brought for message in messages]
-            rows_of_key = db.core.read(_first_two, load, partitions, error.unique_key)
+            rows_of_key = db.core.run(Run("first_two", write=False), _first_two, load, partitions, error.unique_key)
             first, second = [*(f"row {place + 1} of partition {number}" for number, place in rows_of_key), "", ""][:2]
             raise _refusal(db, load, error.unique_key, second or first, second and first) from None
 

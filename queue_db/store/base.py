@@ -127,7 +127,7 @@ class Transaction(Sender):
 
 
 def follow(transactions: Iterable[Transaction]) -> None:
-    """Do what follows some transactions, also after one of which something was raised.
+    """Do what follows some transactions. If one raises something, go on with the others.
 
     :raises Exception: the first that was raised.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import and_, func, or_, select
 
 from queue_db.core import Core
+from queue_db.database.transaction import Run
 from queue_db.model import Job, State, Verdict
 from queue_db.store import Transaction, on_leave
 from queue_db.store.batches import Departure
@@ -19,16 +20,16 @@ def cancel_job(core: Core, queue: str | None, job_id: int, *, version: int | Non
     :return: LOST: as of :func:`change_job`, or a stream holds it and cannot give it back.
     :raises JobNotFoundError: there is no such live job.
     """
-    return change_job(core, queue, job_id, version, lambda job: core.write(_cancel, job))
+    return change_job(core, queue, job_id, version, lambda job: core.run(Run("cancel"), _cancel, job))
 
 
 def purge_queue(core: Core, queue: str) -> int:
     """Delete all due, scheduled and blocked jobs of ``queue``, in batches; return how many."""
     # Jobs enqueued meanwhile stay, such as the job after a batch.
-    upto = core.read(_highest_id)
+    upto = core.run(Run("purge", write=False), _highest_id)
     deleted, above = 0, -1
     while True:
-        gone, last = core.write(_delete_waiting, queue, above=above, upto=upto, limit=AT_ONCE)
+        gone, last = core.run(Run("purge"), _delete_waiting, queue, above=above, upto=upto, limit=AT_ONCE)
         deleted += gone
         if last is None:
             return deleted

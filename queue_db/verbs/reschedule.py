@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from queue_db import arguments
 from queue_db.core import Core
+from queue_db.database.transaction import Run
 from queue_db.dialects.statements import NEXT_VERSION
 from queue_db.dialects.statements import due as due_text
 from queue_db.errors import ArgumentError, JobStateError
@@ -48,7 +49,7 @@ def reschedule_job(
 
     def change(job: Job) -> bool:
         _check(job, due)
-        return core.write(_reschedule, core, job, due, priority)
+        return core.run(Run("reschedule"), _reschedule, core, job, due, priority)
 
     return change_job(core, queue, job_id, version, change)
 

@@ -103,7 +103,7 @@ class Streams:
         :raises StreamError: there is no such stream.
         """
         arguments.name("name", name, STREAM_LENGTH)
-        released, written = self._core.write(_release, name)
+        released, written = self._core.run(Run("release"), _release, name)
         if released is None:
             raise self._unknown(name)
         _warn(name, released, written)
@@ -116,7 +116,7 @@ class Streams:
         """
         gone = []
         for name in self._core.read(streams.expired):
-            released, written = self._core.write(_release_expired, name)
+            released, written = self._core.run(Run("release_expired"), _release_expired, name)
             if released:
                 _warn(name, released, written)
                 gone.append(name)
