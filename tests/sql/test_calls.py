@@ -27,7 +27,9 @@ ROOT = Path(__file__).parents[2]
 MOST: dict[str, dict[str, tuple[int, int]]] = {
     "claim": {"sqlite": (48, 15), "postgresql": (50, 15), "mysql": (56, 14), "mariadb": (56, 14)},
     "complete": {"sqlite": (30, 12), "postgresql": (28, 11), "mysql": (29, 11), "mariadb": (29, 11)},
-    "enqueue": {"sqlite": (47, 13), "postgresql": (40, 12), "mysql": (42, 12), "mariadb": (42, 12)},
+    "extend": {"sqlite": (44, 14), "postgresql": (39, 12), "mysql": (44, 13), "mariadb": (44, 13)},
+    "fail": {"sqlite": (77, 15), "postgresql": (70, 13), "mysql": (69, 12), "mariadb": (69, 12)},
+    "enqueue": {"sqlite": (45, 12), "postgresql": (40, 12), "mysql": (40, 11), "mariadb": (40, 11)},
     "exchange": {"sqlite": (83, 16), "postgresql": (70, 16), "mysql": (91, 14), "mariadb": (91, 14)},
 }
 
@@ -76,6 +78,9 @@ def warm(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Queue:
     for number in range(4):
         jobs = queue.exchange(jobs)[1]
         queue.claim()[0].complete()
+        (job,) = queue.claim()
+        job.extend(30.0)
+        job.fail("wrong", retry_in=3600.0)
         queue.enqueue("work", number)
     assert jobs
     return queue
@@ -89,6 +94,8 @@ def test_a_warm_verb_calls_few_functions(kind: str, warm: Queue, verb: str) -> N
     calls = {
         "claim": warm.claim,
         "complete": job.complete,
+        "extend": lambda: job.extend(30.0) is not None,
+        "fail": lambda: job.fail("wrong"),
         "enqueue": lambda: warm.enqueue("work"),
         "exchange": lambda: warm.exchange([job]),
     }
