@@ -81,6 +81,7 @@ class Dialect(Server):
     changes_in_with: ClassVar[bool] = False
     #: Whether a commit can notify other connections: see :meth:`notify` and :meth:`listen`.
     notifies: ClassVar[bool] = False
+
     # --- statements that are built once and kept --------------------------------------------------------------------
 
     def render(self, tx: Sender, statement: Executable, values: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
@@ -128,11 +129,11 @@ class Dialect(Server):
     #: :meth:`by_id` for a statement that is a text: what stands behind the table.
     by_id_hint: ClassVar[str] = ""
 
-    #: Rows whose ``(id, version)`` is given, found by primary key, in a statement that is a text; with the types of its lists.
+    #: The condition of rows whose ``(id, version)`` is given, as a text. The primary key finds them.
     matching = staticmethod(statements.matching)
-    lists: ClassVar[Mapping[str, Any]] = statements.LISTS
-    #: The parameters of :attr:`matching`.
+    #: Its parameters, and the types of those that are lists.
     wanted = staticmethod(statements.wanted)
+    lists: ClassVar[Mapping[str, Any]] = statements.LISTS
 
     def match(self, pairs: Pairs) -> TextClause:
         """The same for these pairs, in a statement of SQLAlchemy on this table alone."""
@@ -257,14 +258,13 @@ class Dialect(Server):
                 if len(fresh) != 1:
                     ids: Iterable[int] = self.bulk_load(tx, jobs, fresh, now) if fresh else ()
                 else:
-                    # By a kept statement: SQLAlchemy's work for a new one costs more than the insert.
                     names, row = (ONE_NEW, fresh[0]) if now is None else ((*ONE_NEW, "now"), (*fresh[0], now))
                     texts = statements.on(self, jobs, tx.connection.dialect, settable=now is not None)
-                    one = texts.made(statements.insert_one, columns=copied(fresh), returns=self.returns_new_id)
+                    single = texts.made(statements.insert_one, columns=copied(fresh), returns=self.returns_new_id)
                     if self.returns_new_id:
-                        ids = [job_id for (job_id,) in tx.fetch(one, dict(zip(names, row, strict=True)))]
+                        ids = [job_id for (job_id,) in tx.fetch(single, dict(zip(names, row, strict=True)))]
                     else:
-                        _, last = tx.execute_many(one, names, [row])
+                        _, last = tx.execute_many(single, names, [row])
                         ids = (last,)
             except IntegrityError:
                 # Another transaction inserted one of the keys between the read and the insert; the statement undid itself.
@@ -284,8 +284,8 @@ class Dialect(Server):
         query = select(jobs.c.queue, jobs.c.unique_key, jobs.c.id, jobs.c.version).where(
             jobs.c.queue.in_({queue for queue, _ in keys}), jobs.c.unique_key.in_([key for _, key in keys])
         )
-        found = tx.connection.execute(self.lock_rows(query, skip=False) if current else query)
-        return {(row.queue, row.unique_key): (row.id, row.version) for row in found}
+        rows = tx.connection.execute(self.lock_rows(query, skip=False) if current else query)
+        return {(row.queue, row.unique_key): (row.id, row.version) for row in rows}
 
     def bulk_load(self, tx: Sender, jobs: Table, rows: Rows, now: int | None) -> list[int]:
         """Insert several ``rows``, in one statement where the database can, and return their ids by position."""
@@ -306,7 +306,7 @@ class Dialect(Server):
         return (*columns, "available_at", "created_at"), values
 
     def load(self, tx: Sender, jobs: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]) -> int:
-        """Insert rows of these columns by the driver's fastest way; return its ``lastrowid``."""
+        """Insert rows of these columns with the driver's ``executemany``; return its ``lastrowid``."""
         texts = statements.on(self, jobs, tx.connection.dialect)
         _, last = tx.execute_many(texts.made(statements.insert_into, columns=columns), [f"new_{name}" for name in columns], rows)
         return last
@@ -347,16 +347,16 @@ class Dialect(Server):
         :param keys: of the groups.
         :param locks: read the latest rows and lock them.
         """
-        found: list[Member] = []
+        members: list[Member] = []
         for start in range(0, len(keys), _ARMS[-1]):
-            some = keys[start : start + _ARMS[-1]]
-            arms = next(size for size in _ARMS if size >= len(some))
+            part = keys[start : start + _ARMS[-1]]
+            arms = next(size for size in _ARMS if size >= len(part))
             values = {"of_queue": queue, "most": most}
             # Those that are too many ask for the last one again.
-            values |= {f"key_{place}": some[min(place, len(some) - 1)] for place in range(arms)}
+            values |= {f"key_{place}": part[min(place, len(part) - 1)] for place in range(arms)}
             rows = tx.fetch(_first_members(self, jobs, arms, locks=locks), values)
-            found += [(start + place, *member) for place, *member in rows if place < len(some)]
-        return found
+            members += [(start + place, *member) for place, *member in rows if place < len(part)]
+        return members
 
     def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
         """The rows of the group ``key`` with ids above ``above``, by id, as the planner reads them from the index of groups."""

@@ -35,7 +35,7 @@ def settings_in(options: str) -> dict[str, str]:
 
     :raises ConfigurationError: there is something else in them.
     """
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     pieces = iter(re.sub(r"\\(.)", r"\1", piece, flags=re.DOTALL) for piece in _PIECE.findall(options))
     for piece in pieces:
         setting = next(pieces, "") if piece == "-c" else piece[2:] if piece.startswith(("-c", "--")) else ""
@@ -45,17 +45,17 @@ def settings_in(options: str) -> dict[str, str]:
                 "the database URL leads to a pooler such as PgBouncer, through which its options= can only be settings: "
                 "write each as -c name=value"
             )
-        found[parts[1].replace("-", "_").lower()] = parts[2]
-    return found
+        settings[parts[1].replace("-", "_").lower()] = parts[2]
+    return settings
 
 
-class Pooling:
+class PoolerDetection:
     """Detects at the first connection whether an engine connects through such a pooler, and tells the dialect."""
 
     def __init__(self, dialect: Server) -> None:
         self._dialect = dialect
         #: Whether it does; None: not known yet.
-        self.found: bool | None = None
+        self.pooled: bool | None = None
         self._options = ""
 
     def watch(self, engine: Engine) -> None:
@@ -66,33 +66,33 @@ class Pooling:
         event.listen(engine, "connect", self._look)
 
     def _connect(self, dialect: Any, _record: Any, arguments: list[Any], options: dict[str, Any]) -> Any:
-        if not self.found:
+        if not self.pooled:
             try:
                 return dialect.loaded_dbapi.connect(*arguments, **options)
             except dialect.loaded_dbapi.OperationalError:
-                if self.found is False or not _refuses_options(options):
+                if self.pooled is False or not _refuses_options(options):
                     raise
-                self._is_one()
+                self._use_pooler()
         return dialect.loaded_dbapi.connect(*arguments, **{name: value for name, value in options.items() if name != "options"})
 
     def _look(self, driver: Any, _record: Any) -> None:
-        if self.found is not None:
+        if self.pooled is not None:
             return
         with driver.cursor() as cursor:
             cursor.execute(f"SELECT current_setting('{MARK}', true)")
             (mark,) = cursor.fetchone()
         driver.rollback()
         if mark:
-            self.found = False
+            self.pooled = False
         else:
-            self._is_one()
+            self._use_pooler()
 
-    def _is_one(self) -> None:
+    def _use_pooler(self) -> None:
         given = settings_in(self._options)
         own = "".join(f"; SET LOCAL {name} = {value}" for name, value in _SETTINGS.items() if name not in given)
         theirs = f"; SELECT {', '.join(['set_config(%s, %s, true)'] * len(given))}" if given else ""
         self._dialect.begins_each = _BEGINS + theirs + own, tuple(part for setting in given.items() for part in setting)
-        self.found = True
+        self.pooled = True
 
 
 def refuse_pooler(dialect: Any, _record: Any, arguments: list[Any], options: dict[str, Any]) -> Any:

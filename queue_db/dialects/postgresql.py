@@ -151,7 +151,6 @@ class PostgreSQL(PostgreSQLServer, ReturningDialect):
         tx.fetch(shapes.NOTIFICATION, Notice(channel, text)._asdict())
 
     def insert_new(self, tx: Sender, jobs: Table, rows: Rows, now: int | None, notice: Notice | None = None) -> list[int | None]:
-        # By kept statements: SQLAlchemy's work for a new one costs more than the insert.
         names = copied(rows)
         values: dict[str, Any] = {} if notice is None else notice._asdict()
         texts = statements.on(self, jobs, tx.connection.dialect, settable=now is not None)

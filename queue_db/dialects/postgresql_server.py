@@ -91,7 +91,7 @@ class PostgreSQLServer(Server):
     _prepares = False
 
     def __init__(self) -> None:
-        self._pooling = pgbouncer.Pooling(self)
+        self._pooler = pgbouncer.PoolerDetection(self)
 
     def capabilities(self, sql: SQLAlchemyDialect) -> frozenset[Capability]:
         return frozenset(Capability)
@@ -128,7 +128,7 @@ class PostgreSQLServer(Server):
         if not made_here:
             return engine.execution_options(isolation_level="READ COMMITTED")
         if engine.dialect.driver == "psycopg2":
-            self._pooling.watch(engine)
+            self._pooler.watch(engine)
         if engine.dialect.driver == "asyncpg":
             event.listen(engine, "do_connect", pgbouncer.refuse_pooler)
             event.listen(engine, "connect", limit_waits)
@@ -145,7 +145,7 @@ class PostgreSQLServer(Server):
         return str(connection.execute(select(func.current_database())).scalar_one())
 
     def bypasses_sqlalchemy(self, sql: SQLAlchemyDialect) -> bool:
-        return self._prepares and sql.driver == "psycopg2" and not self._pooling.found
+        return self._prepares and sql.driver == "psycopg2" and not self._pooler.pooled
 
     def known_alive(self, tx: Sender) -> bool:
         # A caller's connection may be of any driver, and has a transaction. Ours are of psycopg2: the other driver reads from its
@@ -154,11 +154,11 @@ class PostgreSQLServer(Server):
 
     def listen(self, engine: Engine, channel: str) -> PostgreSQLListener | None:
         # Through a pooler no notification arrives.
-        receives = engine.dialect.driver == "psycopg2" and not self._pooling.found
+        receives = engine.dialect.driver == "psycopg2" and not self._pooler.pooled
         return PostgreSQLListener(engine, channel) if receives else None
 
     def listen_on_loop(self, engine: Engine, broken: Callable[[], None]) -> AsyncpgListener | None:
-        receives = engine.dialect.driver == "asyncpg" and not self._pooling.found
+        receives = engine.dialect.driver == "asyncpg" and not self._pooler.pooled
         return AsyncpgListener(engine, broken) if receives else None
 
     # --- errors -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The kept statements of PostgreSQL: claims in one statement, and the changes of settled jobs with arrays."""
+"""All texts that PostgreSQL alone gets: claims in one statement, changes of leased jobs and new jobs with arrays, groups."""
 
 # ruff: noqa: S608 - the texts are made of constants and of table names that SQLAlchemy has quoted; values are bound.
 

@@ -85,7 +85,7 @@ def _parameter(name: str, lists: Mapping[str, Any]) -> BindParameter[Any]:
 
 
 class JobsText:
-    """What the statements on one table of jobs are made of, as one database writes it; keeps the statements.
+    """The parts of the statements on one table of jobs, as one database writes them. Keeps the statements.
 
     :param settable: the time is the parameter ``now``; otherwise the database's clock.
     """
@@ -93,7 +93,7 @@ class JobsText:
     def __init__(self, dialect: Dialect, jobs: Table, sql: SQLAlchemyDialect, *, settable: bool) -> None:
         self._dialect = dialect
         self._sql = sql
-        #: ``made(delete, one=True)`` is ``delete(self, one=True)``, made once and forgotten with these parts.
+        #: ``made(delete, one=True)`` is ``delete(self, one=True)``, kept as long as these parts.
         self.made = lru_cache(maxsize=64)(lambda make, **which: make(self, **which))
         self.table = sql.identifier_preparer.format_table(jobs)
         #: The table with a hint to use the primary key, where the planner might not.

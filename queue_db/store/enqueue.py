@@ -45,7 +45,7 @@ class Added(NamedTuple):
 
 @contextmanager
 def after(number: int) -> Iterator[None]:
-    """In the block, jobs are inserted that stand after ``number`` others of their list: an error that names one names its place."""
+    """For a block that inserts the rest of a list, after its first ``number`` jobs: errors name a job by its place in the list."""
     try:
         yield
     except DuplicateJobError as error:
@@ -64,7 +64,7 @@ def holder(tx: Transaction, queue: str, key: str, *, current: bool = False) -> i
     return live[queue, key][0] if live else unique_key_ttl.holders(tx, queue, [key]).get(key)
 
 
-# Fewer jobs are inserted: a load takes one round trip more.
+# Fewer jobs are inserted by INSERT: a load takes one more round trip.
 _LOADED = 100
 
 # Most lost races for one key in a row.
@@ -83,8 +83,8 @@ def insert_jobs(
 
     Within ``jobs`` the first of a key wins under RAISE and SKIP, else the last.
 
-    :param queue: the queue of all ``jobs``, which are all that the transaction adds: it begins here, unless one statement does it
-        all, and its commit wakes those who wait for jobs of the queue. None: the caller sees to both.
+    :param queue: the queue of all ``jobs``, if the transaction adds nothing else. Then it begins here, unless one statement is
+        enough, and its commit wakes those who wait for jobs of the queue. None: the caller does both.
     :param more: the transaction inserts others later.
     :raises DuplicateJobError: under RAISE; the caller rolls the other rows back.
     :raises ArgumentError: a job would replace one of another group, or one whose key has a ``unique_for``.
@@ -95,7 +95,7 @@ def insert_jobs(
             plain = False
         if not (job.after or job.not_before):
             due = True
-    # Several callers share a transaction: until its COMMIT their jobs can be inserted again. One job needs none.
+    # Until its COMMIT a transaction can be repeated. One job on a connection that is alive needs none.
     if queue is not None and not (plain and len(jobs) == 1 and tx.dialect.known_alive(tx)):
         tx.begin()
     if plain:
@@ -164,11 +164,11 @@ def insert_chunks(
     tx: Transaction, chunks: Iterable[Sequence[NewJob]], on_duplicate: OnDuplicate, *, ids: bool, more: bool
 ) -> Added:
     """:func:`insert_jobs` of chunks of jobs, one after the other."""
-    found: list[int | None] = []
+    inserted: list[int | None] = []
     for chunk in chunks:
-        with after(len(found)):
-            found += insert_jobs(tx, chunk, on_duplicate, more=more)
-    return Added(len(found) - found.count(None), found if ids else ())
+        with after(len(inserted)):
+            inserted += insert_jobs(tx, chunk, on_duplicate, more=more)
+    return Added(len(inserted) - inserted.count(None), inserted if ids else ())
 
 
 def _insert_windowed(
@@ -256,9 +256,9 @@ def _insert(
             raise DuplicateJobError(unique_key=keys[0][1], existing_id=existing[0] if existing else None, position=refused)
         missed = []
         for position, row in duplicates:
-            found = live.get(row.key)
-            if found is not None and _replace(tx, found, row, on_duplicate):
-                ids[position] = found[0]
+            holder = live.get(row.key)
+            if holder is not None and _replace(tx, holder, row, on_duplicate):
+                ids[position] = holder[0]
             else:
                 missed.append((position, row))  # it was completed or changed meanwhile: insert again
         if not missed:
@@ -281,8 +281,8 @@ def _one_of_each_key(jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Seque
     return [position for position, job in enumerate(jobs) if job.key is None or chosen[job.key] == position]
 
 
-def _replace(tx: Transaction, found: tuple[int, int], row: NewJob, on_duplicate: OnDuplicate) -> bool:
-    """Replace the content of the live job ``found`` (id, version); False if it changed meanwhile, or gave up its key now."""
+def _replace(tx: Transaction, live: tuple[int, int], row: NewJob, on_duplicate: OnDuplicate) -> bool:
+    """Replace the content of the job ``live`` (id, version); False if it changed meanwhile, or gave up its key now."""
     jobs = tx.tables.jobs
     now = tx.now
     # It keeps its position in the group.
@@ -294,7 +294,7 @@ def _replace(tx: Transaction, found: tuple[int, int], row: NewJob, on_duplicate:
     fresh = {name: getattr(row, name) for name in ("kind", "payload", "headers", "priority", "max_attempts")}
     statement = (
         update(jobs)
-        .where(tx.dialect.match([found]), same_group, *unheld)
+        .where(tx.dialect.match([live]), same_group, *unheld)
         # A new content is a new job: its attempts restart, and a worker that runs the old one loses it.
         .values(
             version=next_version(jobs),
@@ -315,11 +315,11 @@ def _replace(tx: Transaction, found: tuple[int, int], row: NewJob, on_duplicate:
         return True
     if unheld:
         # A running job continues without its key; its version stays, since its state does.
-        keyless = update(jobs).where(tx.dialect.match([found]), same_group, ~unheld[0]).values(unique_key=None)
+        keyless = update(jobs).where(tx.dialect.match([live]), same_group, ~unheld[0]).values(unique_key=None)
         if tx.connection.execute(keyless, tx.time()).rowcount == 1:
             return False
-    there = tx.connection.execute(select(jobs.c.group_key).where(tx.dialect.match([found]))).first()
+    there = tx.connection.execute(select(jobs.c.group_key).where(tx.dialect.match([live]))).first()
     if there is not None and there.group_key != row.group_key:
-        there_is = f"the live job {found[0]} with unique_key {row.unique_key!r} is of group {there.group_key!r}"
+        there_is = f"the live job {live[0]} with unique_key {row.unique_key!r} is of group {there.group_key!r}"
         raise arguments.wrong("group", row.group_key, f": {there_is}, and a job that replaces it must be too")
     return False

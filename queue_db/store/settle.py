@@ -91,13 +91,15 @@ def free(
 ) -> set[int]:
     """Return jobs to the queue, due ``delays[id]`` microseconds from now.
 
-    ``errors``: why, by id. ``limits``: their ``max_attempts`` from now on, by id. ``attempted=False`` takes the claim's attempt
-    back (snooze, release). ``unknown_since``: since when no worker has a handler for them, by id; None: one has.
+    :param errors: why, by id.
+    :param limits: their ``max_attempts`` from now on, by id.
+    :param unknown_since: since when no worker has a handler for them, by id; None: a worker has.
+    :param attempted: False: the claim's attempt does not count (snooze, release).
     """
     freed: set[int] = set()
     own = {"delay": delays, "unknown_since": unknown_since, "max_attempts": limits, "error": errors}
-    for some in _parts(tx, pairs, *own.values()):
-        ids = [job_id for job_id, _ in some]
+    for part in _parts(tx, pairs, *own.values()):
+        ids = [job_id for job_id, _ in part]
         value, values = {"unknown_since": "NULL"}, tx.time()
         for name, by_id in own.items():
             if by_id:
@@ -110,7 +112,7 @@ def free(
             assignments += f", max_attempts = {value['max_attempts']}"
         if errors:
             assignments += f", last_error = {value['error']}"
-        freed |= tx.dialect.change(tx, tx.tables.jobs, some, assignments, values)
+        freed |= tx.dialect.change(tx, tx.tables.jobs, part, assignments, values)
     return freed
 
 
@@ -119,7 +121,7 @@ _FREED = f"version = {NEXT_VERSION}, claim_token = NULL, worker = NULL, progress
 
 def _parts(tx: Transaction, pairs: Pairs, *values: Mapping[int, Any] | None) -> Sequence[Pairs]:
     """``pairs`` in parts, one for each statement: several, in one transaction, if many jobs have values of their own."""
-    if len(pairs) <= AT_ONCE or all(len(set(one.values())) <= 1 for one in values if one):
+    if len(pairs) <= AT_ONCE or all(len(set(by_id.values())) <= 1 for by_id in values if by_id):
         return [pairs]
     tx.begin()
     return list(portions(pairs))
@@ -140,8 +142,8 @@ def rescue(tx: Transaction, worker: str) -> int:
 def give_back_claim(tx: Transaction, queue: str, token: str, but: set[int]) -> int:
     """Return the jobs of the claim ``token`` to the queue, except ``but``; return how many. Reads the whole queue."""
     jobs = tx.tables.jobs
-    found = select(jobs.c.id, jobs.c.version).where(jobs.c.queue == queue, jobs.c.claim_token == token)
-    pairs = [(row.id, row.version) for row in tx.connection.execute(found.order_by(jobs.c.id)) if row.id not in but]
+    query = select(jobs.c.id, jobs.c.version).where(jobs.c.queue == queue, jobs.c.claim_token == token)
+    pairs = [(row.id, row.version) for row in tx.connection.execute(query.order_by(jobs.c.id)) if row.id not in but]
     if not pairs:
         return 0
     return len(free(tx, pairs, delays=dict.fromkeys((job_id for job_id, _ in pairs), 0), attempted=False))
@@ -150,11 +152,11 @@ def give_back_claim(tx: Transaction, queue: str, token: str, but: set[int]) -> i
 def tokens(tx: Transaction, ids: Sequence[int]) -> dict[int, str | None]:
     """The claim tokens of the jobs that exist."""
     jobs = tx.tables.jobs
-    found: dict[int, str | None] = {}
+    token_of: dict[int, str | None] = {}
     for some in portions(ids):
         query = select(jobs.c.id, jobs.c.claim_token).where(jobs.c.id.in_(some))
-        found.update((row.id, row.claim_token) for row in tx.connection.execute(tx.dialect.by_id(query, jobs)))
-    return found
+        token_of.update((row.id, row.claim_token) for row in tx.connection.execute(tx.dialect.by_id(query, jobs)))
+    return token_of
 
 
 def extended(tx: Transaction, leases: Mapping[int, tuple[int, str]], *, current: bool = False) -> dict[int, int]:
@@ -165,23 +167,23 @@ def extended(tx: Transaction, leases: Mapping[int, tuple[int, str]], *, current:
     jobs = tx.tables.jobs
     rows = select(jobs.c.id, jobs.c.version, jobs.c.claim_token).where(jobs.c.id.in_(sorted(leases))).order_by(jobs.c.id)
     query: Select[Any] = tx.dialect.by_id(rows, jobs)
-    found = tx.connection.execute(tx.dialect.lock_rows(query, skip=False) if current else query)
-    return {row.id: row.version for row in found if row.claim_token == leases[row.id][1] and row.version > leases[row.id][0]}
+    seen = tx.connection.execute(tx.dialect.lock_rows(query, skip=False) if current else query)
+    return {row.id: row.version for row in seen if row.claim_token == leases[row.id][1] and row.version > leases[row.id][0]}
 
 
 def leased(tx: Transaction, queue: str, ids: Sequence[int]) -> dict[int, tuple[ClaimedRow, str, str | None]]:
     """The rows of the jobs of ``queue`` that have a claim token, with it and the worker's name, by id."""
     jobs = tx.tables.jobs
     columns = [jobs.c[name] for name in ClaimedRow._fields]
-    found: dict[int, tuple[ClaimedRow, str, str | None]] = {}
+    rows: dict[int, tuple[ClaimedRow, str, str | None]] = {}
     for some in portions(ids):
         query = select(*columns, jobs.c.queue, jobs.c.claim_token, jobs.c.worker)
         query = query.where(jobs.c.id.in_(some), jobs.c.claim_token.is_not(None))
         for *row, of_queue, token, worker in tx.connection.execute(tx.dialect.by_id(query, jobs)):
             if of_queue == queue:
                 claimed = ClaimedRow(*row)
-                found[claimed.id] = claimed, token, worker
-    return found
+                rows[claimed.id] = claimed, token, worker
+    return rows
 
 
 def delete(tx: Transaction, pairs: Pairs) -> set[int]:
@@ -236,8 +238,8 @@ def bury(
     changed = {"version": NEXT_VERSION, "died_at": "{now}"}
     if not attempted:
         changed["attempts"] = ONE_ATTEMPT_LESS
-    for some in _parts(tx, held, errors, limits):
-        ids = [job_id for job_id, _ in some]
+    for part in _parts(tx, held, errors, limits):
+        ids = [job_id for job_id, _ in part]
         changed["last_error"], values = each("error", errors, ids)
         if limits:
             changed["max_attempts"], parameters = each("max_attempts", limits, ids)
@@ -256,7 +258,7 @@ def look(tx: Transaction, leases: Sequence[tuple[int, int, str]], change: Change
     is proof. A deleted row leaves none.
     """
     jobs, ids = tx.tables.jobs, [job_id for job_id, _, _ in leases]
-    found = {
+    rows = {
         row.id: row
         for row in tx.connection.execute(
             select(jobs.c.id, jobs.c.version, jobs.c.claim_token, jobs.c.delete_mark).where(jobs.c.id.in_(ids))
@@ -265,7 +267,7 @@ def look(tx: Transaction, leases: Sequence[tuple[int, int, str]], change: Change
     traces = _traces(tx, ids, change)
     sights = {}
     for job_id, version, token in leases:
-        row = found.get(job_id)
+        row = rows.get(job_id)
         if row is not None and row.version == version:
             sight = Sight.UNCHANGED
         elif traces is not None:

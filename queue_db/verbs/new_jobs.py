@@ -49,10 +49,10 @@ def policy_for(job: NewJob, on_duplicate: str) -> OnDuplicate:
 
     :raises ArgumentError: the name is unknown, or needs a unique key that the job does not have.
     """
-    found = policy(on_duplicate)
-    if job.unique_key is None and found is not OnDuplicate.RAISE:
+    chosen = policy(on_duplicate)
+    if job.unique_key is None and chosen is not OnDuplicate.RAISE:
         raise arguments.wrong("on_duplicate", on_duplicate, " compares jobs by their unique_key: give one")
-    return found
+    return chosen
 
 
 def _window(key: object, unique_for: object) -> int:

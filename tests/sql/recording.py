@@ -337,7 +337,7 @@ def place(name: str) -> Place:
     dialect.direct = True
     if name == "postgresql":
         pooling: Any = dialect
-        pooling._prepares, pooling._pooling.found = True, False
+        pooling._prepares, pooling._pooler.pooled = True, False
     ours = tables()
     store = Store(
         ours,

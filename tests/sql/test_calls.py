@@ -29,6 +29,8 @@ MOST: dict[str, dict[str, tuple[int, int]]] = {
     "complete": {"sqlite": (27, 9), "postgresql": (25, 9), "mysql": (26, 9), "mariadb": (26, 9)},
     "enqueue": {"sqlite": (42, 10), "postgresql": (38, 10), "mysql": (37, 9), "mariadb": (37, 9)},
     "exchange": {"sqlite": (72, 9), "postgresql": (67, 10), "mysql": (83, 9), "mariadb": (83, 9)},
+    "extend": {"sqlite": (44, 14), "postgresql": (39, 12), "mysql": (44, 13), "mariadb": (44, 13)},
+    "fail": {"sqlite": (77, 15), "postgresql": (70, 13), "mysql": (69, 12), "mariadb": (69, 12)},
 }
 
 
@@ -76,6 +78,9 @@ def warm(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Queue:
     for number in range(4):
         jobs = queue.exchange(jobs)[1]
         queue.claim()[0].complete()
+        (job,) = queue.claim()
+        job.extend(30.0)
+        job.fail("wrong", retry_in=3600.0)
         queue.enqueue("work", number)
     assert jobs
     return queue
@@ -89,6 +94,8 @@ def test_a_warm_verb_calls_few_functions(kind: str, warm: Queue, verb: str) -> N
     calls = {
         "claim": warm.claim,
         "complete": job.complete,
+        "extend": lambda: job.extend(30.0) is not None,
+        "fail": lambda: job.fail("wrong"),
         "enqueue": lambda: warm.enqueue("work"),
         "exchange": lambda: warm.exchange([job]),
     }
