@@ -103,8 +103,8 @@ _AMONG_CANDIDATES = (
     " AND ((jobs.id, jobs.version) IN (SELECT candidate.id, candidate.version FROM candidate)) IS TRUE"
 )
 
-# How long a fast-path claim waits for a row that another transaction is claiming or completing; then it is a miss, or an exchange
-# becomes two transactions. No claim takes longer.
+# How long a fast-path claim waits for a row that another transaction is claiming or completing. Then the row is a miss, and a claim
+# that also completes jobs becomes two transactions.
 _PATIENCE = "(SELECT set_config('lock_timeout', '50ms', true)) IS NOT NULL"
 
 

@@ -93,7 +93,7 @@ class Cursor:
 
     @property
     def hold(self) -> int:
-        """The number of this hold; no other one of the cursor has it. :meth:`Feed.resume <queue_db.Feed.resume>` goes on by it."""
+        """The number of this opening of the cursor. :meth:`Feed.resume <queue_db.Feed.resume>` takes it."""
         return self._version
 
     def read(self, limit: int = 100) -> list[Message]:

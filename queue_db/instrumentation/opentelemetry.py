@@ -1,7 +1,7 @@
 """Traces with OpenTelemetry: a span for each execution, linked to the span in which the job was enqueued.
 
-Call ``instrument(worker)`` in the worker, and ``stamp(db)`` in other processes that enqueue. The headers of the job carry the
-context, as ``traceparent``.
+Call ``instrument(worker)`` in the worker, and ``stamp(db)`` in other processes that enqueue. The header
+``traceparent`` of the job carries the context.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def stamp(db: QueueDB) -> None:
 
 
 def instrument(worker: Worker, provider: trace.TracerProvider | None = None) -> None:
-    """Create a span for each execution, and stamp the jobs that handlers enqueue through the same database object."""
+    """Create a span for each execution, and send its context with the jobs that its handler enqueues by ``worker.db``."""
     tracer = trace.get_tracer(_NAME, tracer_provider=provider)
     stamp(worker.db)
 

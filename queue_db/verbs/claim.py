@@ -133,8 +133,8 @@ class ClaimLoop:
         """Complete the jobs of ``change`` in the transaction of the first round. None: they were not completed."""
         core = self._core
         dialect = core.store.dialect
-        # With a server and two statements, an exchange would hold its completed jobs while it claims: two of them can wait for each
-        # other, and that is a deadlock. InnoDB also finds some where claims step over locked rows.
+        # With a server and two statements, completed jobs would be locked while the claim runs: two calls can wait for each other,
+        # a deadlock. InnoDB also finds some where claims step over locked rows.
         together = call.way is Way.FAST if dialect.deletes_on_claim else not dialect.served
         if not together or not change.is_plain_delete:
             return None

@@ -161,7 +161,7 @@ class JobBuilder:
         return self.job(kind, payload, **(rest[0] if rest else {}))
 
     def chunks(self, jobs: Iterable[Any], stamp: Mapping[str, Any] | None = None) -> Iterator[list[NewJob]]:
-        """Jobs from ``(kind, payload)`` or ``(kind, payload, options)``, a chunk at a time; ``stamp``: headers of all of them."""
+        """Jobs from ``(kind, payload)`` or ``(kind, payload, options)``, in chunks. ``stamp``: headers of all jobs."""
         if not isinstance(jobs, Iterable):
             raise arguments.wrong("jobs", jobs, ": must be an iterable of (kind, payload) or (kind, payload, options)")
         if type(jobs) in (list, tuple) and not stamp:

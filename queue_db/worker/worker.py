@@ -51,8 +51,8 @@ class Worker:
     :param weights: the share of each queue's jobs while all queues have jobs, so that none starves; default: strictly in order.
     :param poll: longest pause between two polls of empty queues, seconds.
     :param grace: how long a stop waits for running handlers, seconds; then their jobs are released.
-    :param keep: seconds for which completed jobs are kept, with payloads and results, unless their handlers set it; default: not at
-        all. With ``at_most_once`` they are never kept.
+    :param keep: seconds for which completed jobs stay readable, with payloads and results; a handler may set its
+        own. Default: none. With ``at_most_once`` they never stay.
     :param dead_for: delete jobs of these queues this many seconds after they died; default: never.
     :param dead_at_most: delete the oldest dead jobs of each of these queues above this number.
     :param unknown: what to do with a job of a kind without a handler here. ``wait``: it comes back, without counting an attempt,

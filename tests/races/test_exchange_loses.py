@@ -1,4 +1,4 @@
-"""Exchanges of several workers over few jobs: they never wait for each other in a circle, and no job is lost or done twice."""
+"""Several workers complete and claim few jobs at once: no deadlock, and no job is lost or done twice."""
 
 from __future__ import annotations
 

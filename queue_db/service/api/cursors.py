@@ -1,6 +1,6 @@
 """Cursors of feeds: open, acknowledge, close, move. Read with ``GET /feeds/{feed}/messages?after=…``.
 
-``PUT`` opens a cursor; its ETag is the hold. The others send it back as ``If-Match``; 412: another process has opened the cursor.
+``PUT`` opens a cursor and returns an ETag. The others send it back as ``If-Match``; 412: another process has opened the cursor.
 """
 
 from __future__ import annotations
