@@ -101,7 +101,7 @@ def drain(task: dict[str, Any]) -> dict[str, Any]:
 
 def _together(queue: Any) -> Callable[..., Any]:
     """The verb that completes jobs with the claim of the next ones, by the name that it has in this checkout."""
-    verb: Callable[..., Any] = getattr(queue, "complete_and_claim", None) or queue.exchange
+    verb: Callable[..., Any] = getattr(queue, "complete_and_claim", None) or queue.complete_and_claim
     return verb
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from benchmarks.peers.common import Peer
 
 #: The product's rows, each compared with every rival: the default, the same with one call for completion and claim, a fixed window.
-OURS = ("adaptive", "exchange", "optimistic")
+OURS = ("adaptive", "complete_and_claim", "optimistic")
 
 #: Peers whose single claims are slow, and the number of their jobs.
 SLOW_PEERS = ("procrastinate",)
@@ -36,7 +36,7 @@ class Rival:
 
 
 #: The rows of another checkout, if one is given, each beside the same verbs.
-OLD = (Rival("old", None, peer=True, beside=("adaptive",)), Rival("old exchange", None, peer=True, beside=("exchange",)))
+OLD = (Rival("old", None, peer=True, beside=("adaptive",)), Rival("old exchange", None, peer=True, beside=("complete_and_claim",)))
 
 
 def against(lab: Lab, batch: int, rivals: Sequence[Rival], *, without: tuple[str, ...] = ()) -> Iterator[Line]:
@@ -60,7 +60,7 @@ def against(lab: Lab, batch: int, rivals: Sequence[Rival], *, without: tuple[str
     for rival, row in found.items():
         for own in (own for own in ours if own.name in rival.beside):
             # Strategies are compared with the same calls, other queues with the fastest loop that has the same guarantees.
-            bound = rival.bound if own.name == ("exchange" if rival.peer else "adaptive") else None
+            bound = rival.bound if own.name == ("complete_and_claim" if rival.peer else "adaptive") else None
             yield Line(f"{title(own)} against {title(row)}", sides[title(own)], sides[title(row)], bound, without=without)
     yield from absent
 
@@ -86,7 +86,7 @@ def _peer(lab: Lab, name: str, batch: int) -> Peer | None:
     except ImportError:
         return None
     rows = [*CONTESTANTS, PgmqPeer(batch=batch, file=lab.pgmq)]
-    rows += [Checkout(name=old.name, batch=batch, folder=lab.old, one_verb="exchange" in old.beside) for old in OLD]
+    rows += [Checkout(name=old.name, batch=batch, folder=lab.old, one_verb="complete_and_claim" in old.beside) for old in OLD]
     return next((row for row in rows if row.name == name and row.batch == batch), None)
 
 

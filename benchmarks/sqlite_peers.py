@@ -57,8 +57,8 @@ class BulkDelete(Beside):
 def sqlite_peers(lab: Lab) -> Iterator[Line]:
     """Compare single claims with other queues, and batches with the limit."""
     yield from against(lab, 1, [Rival("persist-queue", 2.0, peer=True), Rival("litequeue", 3.0, peer=True)])
-    ours, exchange = contestants(["adaptive", "exchange"], [100])
+    ours, together = contestants(["adaptive", "complete_and_claim"], [100])
     limit = BulkDelete(like=ours)
-    mine, faster, bulk = lab.turns([(row, lab.jobs_for(100)) for row in (ours, exchange, limit)])
+    mine, faster, bulk = lab.turns([(row, lab.jobs_for(100)) for row in (ours, together, limit)])
     yield Line("adaptive ×100 against DELETE … RETURNING of 100 rows", mine, bulk)
-    yield Line("exchange ×100 against DELETE … RETURNING of 100 rows", faster, bulk, 0.4)
+    yield Line("complete_and_claim ×100 against DELETE … RETURNING of 100 rows", faster, bulk, 0.4)

@@ -350,7 +350,7 @@ class Queue:
         claims = self._claims
         return self._leased(claims.claim(claims.call(limit, micros, delete=delete, unless_due=_queues("due", due))))
 
-    def exchange(
+    def complete_and_claim(
         self, jobs: Sequence[LeasedJob], limit: int = 1, lease: float = 60.0, *, unless_due: Iterable[str] = ()
     ) -> tuple[list[Verdict], list[LeasedJob]]:
         """Complete ``jobs`` and claim the next ones: :meth:`complete_many`, then :meth:`claim`. Return one verdict per job, and the
@@ -380,7 +380,7 @@ class Queue:
         change = FencedChange(self.core, self, self._complete, jobs)
         if not change.jobs:
             return [], self.claim_unless(others, limit, lease)
-        verdicts, won = self._claims.exchange(change, self._claims.call(limit, micros, unless_due=others))
+        verdicts, won = self._claims.complete_and_claim(change, self._claims.call(limit, micros, unless_due=others))
         return verdicts, self._leased(won)
 
     def pop(self, limit: int = 1) -> list[Job]:

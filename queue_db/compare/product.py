@@ -56,7 +56,7 @@ class Product:
     wide: Callable[[int], float] | None = None
     batch: int = 1
     at_most_once: bool = False
-    exchanges: bool = False  #: jobs are completed with the next claim
+    combined: bool = False  #: jobs are completed with the next claim
     removes: str | Removal = "delete"  #: how completed jobs leave the table
     family: str = field(default="product", init=False)
     index: str = field(default="(queue, priority, available_at, id)", init=False)
@@ -109,7 +109,7 @@ class Product:
             done: list[LeasedJob] = []
             while not context.over:
                 asked = time.monotonic()
-                jobs = self._exchange(queue, context, done) if self.exchanges else self._take(queue)
+                jobs = self._complete_and_claim(queue, context, done) if self.combined else self._take(queue)
                 if not jobs:
                     context.record_empty_claim()
                     continue
@@ -120,7 +120,7 @@ class Product:
                     context.record_removal(len(jobs))
                     continue
                 done += cast("list[LeasedJob]", jobs)
-                if not self.exchanges:
+                if not self.combined:
                     _completed(context, done, queue.complete_many(done))
             if done:
                 _completed(context, done, queue.complete_many(done))
@@ -149,9 +149,9 @@ class Product:
     def _take(self, queue: Queue) -> Sequence[LeasedJob | Job]:
         return queue.pop(self.batch) if self.at_most_once else queue.claim(self.batch, _LEASE)
 
-    def _exchange(self, queue: Queue, context: WorkerContext, done: list[LeasedJob]) -> Sequence[LeasedJob]:
+    def _complete_and_claim(self, queue: Queue, context: WorkerContext, done: list[LeasedJob]) -> Sequence[LeasedJob]:
         """Complete ``done`` with the claim of the next jobs."""
-        verdicts, jobs = queue.exchange(done, self.batch, _LEASE)
+        verdicts, jobs = queue.complete_and_claim(done, self.batch, _LEASE)
         if done:
             _completed(context, done, verdicts)
         return jobs
@@ -165,8 +165,8 @@ class Product:
             queue.enqueue_many([("job", 0)] * (_WARM_UP * batch))
             jobs: list[LeasedJob] = []
             for _ in range(_WARM_UP):
-                if self.exchanges:
-                    _, jobs = queue.exchange(jobs, batch, _LEASE)
+                if self.combined:
+                    _, jobs = queue.complete_and_claim(jobs, batch, _LEASE)
                 else:
                     queue.complete_many(queue.claim(batch, _LEASE))
             queue.complete_many(jobs)
@@ -222,6 +222,6 @@ PRODUCT: tuple[Product, ...] = (
     Product(
         "adaptive", "by version, a slot of a window that follows the misses; SKIP LOCKED where it is clearly faster", _adaptive
     ),
-    Product("exchange", "as adaptive, together with the completion of the last jobs", _adaptive, exchanges=True),
+    Product("complete_and_claim", "as adaptive, together with the completion of the last jobs", _adaptive, combined=True),
     Product("at_most_once", "as adaptive, deleted in the same transaction", _adaptive, at_most_once=True),
 )

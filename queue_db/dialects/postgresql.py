@@ -88,7 +88,7 @@ class PostgreSQL(PostgreSQLServer, ReturningDialect):
             one = parameters["limit"] == 1
             try:
                 if completes is not None:
-                    rows = self._exchange(tx, claim, parameters, completes, one=one)
+                    rows = self._complete_and_claim(tx, claim, parameters, completes, one=one)
                 else:
                     statement = claim.made(shapes.fast_path, one=one, delete_on_claim=delete_on_claim)
                     rows = tx.fetch(statement, parameters)
@@ -110,11 +110,11 @@ class PostgreSQL(PostgreSQLServer, ReturningDialect):
             unseen=unseen,
         )
 
-    def _exchange(
+    def _complete_and_claim(
         self, tx: Sender, claim: ClaimText, parameters: Mapping[str, Any], completes: Completion, *, one: bool
     ) -> Sequence[Sequence[Any]]:
         """Delete completed jobs and claim others; return the rows of the others."""
-        statement = claim.made(shapes.exchange, one=one, completes_one=len(completes.pairs) == 1)
+        statement = claim.made(shapes.complete_and_claim, one=one, completes_one=len(completes.pairs) == 1)
         found = tx.fetch(statement, {**parameters, **self.wanted(completes.pairs)})
         completes.done = {row[ID] for row in found if row[VERSION] is None}
         return [row for row in found if row[VERSION] is not None]

@@ -46,10 +46,10 @@ def fast_path(claim: ClaimText, *, one: bool, delete_on_claim: bool) -> Executab
     return kept(f"WITH {_fast_candidates(claim, tied=delete_on_claim)} {change}", *COLUMNS, *(() if one else _COUNTED))
 
 
-def exchange(claim: ClaimText, *, one: bool, completes_one: bool) -> Executable:
+def complete_and_claim(claim: ClaimText, *, one: bool, completes_one: bool) -> Executable:
     """Delete completed jobs and then claim, as :func:`fast_path` does: first the rows of jobs won, then the ids of those deleted.
 
-    In this order, so that whoever waits for a row while it deletes holds no claimed job: two exchanges never wait for each other
+    In this order, so that whoever waits for a row while it deletes holds no claimed job: two such calls never wait for each other
     without end. A job that is deleted here is still in the snapshot of the claim; PostgreSQL does not update it.
     """
     # The leases of the jobs won begin before this wait.

@@ -42,7 +42,7 @@ _CLAIM_AND_DELETE = Run("claim", direct=True)
 _NOTHING = Completion(())
 
 # What was rolled back runs again as two transactions.
-_EXCHANGE = Run("exchange", attempts=1, direct=True)
+_COMPLETE_AND_CLAIM = Run("complete_and_claim", attempts=1, direct=True)
 
 
 class ClaimLoop:
@@ -110,7 +110,7 @@ class ClaimLoop:
             self._follow(call)
         return call.won
 
-    def exchange(self, change: FencedChange, call: ClaimCall) -> tuple[list[Verdict], list[Won]]:
+    def complete_and_claim(self, change: FencedChange, call: ClaimCall) -> tuple[list[Verdict], list[Won]]:
         """Complete jobs by ``change``, and :meth:`claim`: in one transaction where that was measured to win.
 
         :return: the verdicts, and the jobs won: none, with a log record, if the claim failed after the completion.
@@ -179,7 +179,7 @@ class ClaimLoop:
             call_limit=call.limit,
         )
         began, runs = time.monotonic(), 0
-        tx = core.transaction(_EXCHANGE if change is not None else _CLAIM_AND_DELETE if call.delete else _CLAIM)
+        tx = core.transaction(_COMPLETE_AND_CLAIM if change is not None else _CLAIM_AND_DELETE if call.delete else _CLAIM)
         try:
             while not tx.committed:
                 with tx:

@@ -1,7 +1,7 @@
 """The completer: one thread settles the jobs whose handlers have ended, many in one statement.
 
 What a handler returned or raised chooses the verb. The fetcher does not complete jobs with its claims
-(:meth:`Queue.exchange`): one completion for the jobs of several claims costs as little, and claims need not wait for it.
+(:meth:`Queue.complete_and_claim`): one completion for the jobs of several claims costs as little, and claims need not wait for it.
 benchmarks/README.md has the figures.
 """
 

@@ -384,7 +384,7 @@ def _enqueued(operations: Iterable[Operation]) -> Iterator[Enqueued]:
 
 def _leases(operations: Iterable[Operation]) -> Iterator[Lease]:
     for operation in operations:
-        if operation.ok and operation.name in {"claim", "exchange", "begin"}:
+        if operation.ok and operation.name in {"claim", "complete_and_claim", "begin"}:
             for job_id, version, mark, _, group, ends in operation.result[1:]:
                 begins = None if ends is None else ends - round(operation.arguments["lease"] * 1_000_000)
                 yield Lease(job_id, version, mark, group, begins, ends, operation)
@@ -395,7 +395,7 @@ def _leases(operations: Iterable[Operation]) -> Iterator[Lease]:
 
 def _settlements(operations: Iterable[Operation]) -> Iterator[Settlement]:
     for operation in operations:
-        if operation.name not in {"settle", "exchange"}:
+        if operation.name not in {"settle", "complete_and_claim"}:
             continue
         settled, verb = operation.arguments["settled"], operation.arguments["verb"]
         verdicts: list[Any] = [None] * len(settled)

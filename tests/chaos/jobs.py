@@ -161,8 +161,8 @@ def _consume(client: Client, name: str) -> None:
         finished = _work(client, queue, jobs)
         if finished and rng.random() < 0.5:
             answer = client.do(
-                "exchange",
-                lambda: queue.exchange(finished, limit, lease),  # noqa: B023 - it is called at once
+                "complete_and_claim",
+                lambda: queue.complete_and_claim(finished, limit, lease),  # noqa: B023 - it is called at once
                 lambda answer: [[bool(verdict) for verdict in answer[0]], *_leases(answer[1])],
                 settled=[_settled(job) for job in finished],
                 verb="complete",

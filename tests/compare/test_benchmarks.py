@@ -112,7 +112,7 @@ def test_another_checkout_takes_turns_with_the_same_verbs_of_this_one(lab: Lab, 
     lab.old = checkout_at(tmp_path)
     lines = list(against(lab, 5, []))
     assert_sound(lines, 2)
-    assert [line.what for line in lines] == ["adaptive ×5 against old ×5", "exchange ×5 against old exchange ×5"]
+    assert [line.what for line in lines] == ["adaptive ×5 against old ×5", "complete_and_claim ×5 against old exchange ×5"]
 
 
 @measures

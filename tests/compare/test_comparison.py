@@ -61,7 +61,7 @@ def test_every_job_is_executed_and_leaves(bench: Bench) -> None:
 @MEASURED
 def test_every_product_row_executes_each_job_once(kind: str, bench: Bench) -> None:
     rows = [row for row in bench.rows if row.family == "product"]
-    names = ["pessimistic", "skip_locked", "optimistic", "adaptive", "exchange", "at_most_once"]
+    names = ["pessimistic", "skip_locked", "optimistic", "adaptive", "complete_and_claim", "at_most_once"]
     assert [(row.name, row.batch) for row in rows] == [(name, batch) for name in names for batch in PLAN.batches]
     for row in (row for row in rows if not row.refused):
         jobs = PLAN.jobs_for(row.batch)
@@ -71,7 +71,7 @@ def test_every_product_row_executes_each_job_once(kind: str, bench: Bench) -> No
         assert run.candidates >= run.won
         assert run.latency is not None
         assert run.latency.count <= jobs
-        tunes = row.name in ("adaptive", "exchange", "at_most_once")
+        tunes = row.name in ("adaptive", "complete_and_claim", "at_most_once")
         locks = tunes and kind == "postgresql" and row.batch in range(8, 32)
         assert run.skip_locked is (locks if tunes and kind != "sqlite" else None), row.name
         assert (run.window is not None) == (tunes and not locks), row.name

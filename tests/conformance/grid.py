@@ -88,7 +88,7 @@ DEPENDS: dict[str, Axes] = {
     "TestOrder": Axes.STRATEGY,
     "TestVanishedWorkers": Axes.STRATEGY,
     # The claim and the completion of the same job: what they cost, and the version that one hands to the other.
-    "TestExchange": Axes.BOTH,
+    "TestCompleteAndClaim": Axes.BOTH,
     "TestStatements": Axes.BOTH,
     "TestVersions": Axes.BOTH,
     # A pop claims and deletes; the removal must not change that.

@@ -91,7 +91,7 @@ def test_each_cell_belongs_to_one_part_and_the_nightly_ones_to_none_that_a_class
 
 def test_where_claim_and_completion_meet_no_cell_is_left_to_the_night() -> None:
     assert Counter(grid.DEPENDS.values())[Axes.BOTH] == 3
-    for name in ("TestVersions", "TestStatements", "TestExchange"):
+    for name in ("TestVersions", "TestStatements", "TestCompleteAndClaim"):
         assert generated(name, Part.ALL)[Part.NIGHTLY] == []
 
 

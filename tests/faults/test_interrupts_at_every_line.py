@@ -110,8 +110,8 @@ def both(stage: Stage) -> tuple[int | None, int]:
     return versions.pop(lease.id, None), sum(versions.values())
 
 
-def exchanged(before: tuple[int, int], stage: Stage) -> list[Any]:
-    # A completion whose claim fails stays, and the exchange says so.
+def both_done(before: tuple[int, int], stage: Stage) -> list[Any]:
+    # A completion whose claim fails stays, and complete_and_claim says so.
     return [before, (None, before[1]), (None, before[1] + 1)]
 
 
@@ -148,7 +148,7 @@ VERBS: dict[str, Verb] = {
     "claim": Verb(lambda stage: stage.queue.claim(2), claimed, more(2), jobs=2),
     "complete": Verb(lambda stage: stage.jobs[0].complete(), held, gone, leases=1),
     "complete_many": Verb(lambda stage: stage.queue.complete_many(stage.jobs), held, gone, leases=2),
-    "exchange": Verb(lambda stage: stage.queue.exchange(stage.jobs), both, exchanged, jobs=1, leases=1),
+    "complete_and_claim": Verb(lambda stage: stage.queue.complete_and_claim(stage.jobs), both, both_done, jobs=1, leases=1),
     "fail": Verb(lambda stage: stage.jobs[0].fail("why"), held, raised, leases=1),
     "extend": Verb(lambda stage: stage.jobs[0].extend(90), held, raised, leases=1),
     "publish": Verb(lambda stage: stage.feed.publish("a"), Stage.messages, more(1)),
@@ -211,7 +211,7 @@ THOROUGHLY = ("enqueue with a group", "a block")
 ON_SERVERS = pytest.mark.rest("an enqueue is interrupted on PostgreSQL, and more on SQLite")
 
 #: One verb of each way to use a connection; the others do the same for lists, or read.
-IN_TEST = ("enqueue", "claim", "complete", "exchange", "fail", "publish", "a block")
+IN_TEST = ("enqueue", "claim", "complete", "complete_and_claim", "fail", "publish", "a block")
 OTHERS = pytest.mark.rest(f"on SQLite make test interrupts one verb of each way to use a connection: {', '.join(IN_TEST)}")
 
 

@@ -291,9 +291,9 @@ class QueueMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.leases)
     @rule(data=st.data(), limit=st.integers(0, 4), lease=st.integers(1, 10))
-    def exchange(self, data: st.DataObject, limit: int, lease: int) -> None:
+    def complete_and_claim(self, data: st.DataObject, limit: int, lease: int) -> None:
         worker, jobs, holding = self._some_leases(data)
-        verdicts, won = self.queues[worker].exchange(jobs, limit, lease)
+        verdicts, won = self.queues[worker].complete_and_claim(jobs, limit, lease)
         assert [bool(verdict) for verdict in verdicts] == holding
         self.leave(*{job.id for job, holds in zip(jobs, holding, strict=True) if holds})
         if limit:

@@ -54,11 +54,11 @@ def test_who_wants_windows_only_has_them(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")
-@pytest.mark.parametrize("exchanges", [False, True], ids=["claim", "exchange"])
+@pytest.mark.parametrize("combined", [False, True], ids=["claim", "complete_and_claim"])
 @pytest.mark.parametrize(("limit", "locks"), [(10, True), (40, False)])
 @pytest.mark.usefixtures("no_second_look")
 def test_the_limit_of_a_call_decides_for_all_its_rounds(
-    queue: Queue, monkeypatch: pytest.MonkeyPatch, limit: int, locks: bool, exchanges: bool
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, limit: int, locks: bool, combined: bool
 ) -> None:
     """Not the number of jobs that a round still wants: half of each of these limits is on the other side of the rule."""
     rounds: list[tuple[int, bool]] = []
@@ -73,7 +73,7 @@ def test_the_limit_of_a_call_decides_for_all_its_rounds(
     assert len(first) == limit
     monkeypatch.setattr(lease, "claim", noting)
     # Of a call that expects jobs, the first round finds less than it wants, and a second one looks whether that is all.
-    rest = queue.exchange(first, limit)[1] if exchanges else queue.claim(limit)
+    rest = queue.complete_and_claim(first, limit)[1] if combined else queue.claim(limit)
     assert len(rest) == limit // 2
     assert rounds == [(limit, locks), (limit // 2, locks)]
 

@@ -71,7 +71,7 @@ def _pop(limit: int, window: CandidateWindow | None) -> Run:
     return run
 
 
-def _exchange(pairs: Sequence[tuple[int, int]], window: CandidateWindow | None = None) -> Run:
+def _complete_and_claim(pairs: Sequence[tuple[int, int]], window: CandidateWindow | None = None) -> Run:
     def run(tx: Transaction) -> ClaimResult:
         limit, in_statement = len(pairs), tx.dialect.deletes_on_claim
         if not in_statement:
@@ -98,7 +98,7 @@ _POP = {
     "SELECT UPDATE DELETE": ("_candidates", "_take", "_delete"),
     "SELECT UPDATE SELECT DELETE": ("_candidates", "_take", "_lock", "_delete"),
 }
-_EXCHANGE = {"DELETE INSERT": ("_delete", "_claim")}
+_COMPLETE_AND_CLAIM = {"DELETE INSERT": ("_delete", "_claim")}
 _CHANGE = {
     "SELECT UPDATE": ("_lock", "_change"),
     "UPDATE SELECT": ("_change", "_read_back"),
@@ -254,7 +254,7 @@ def _pops() -> list[Scenario]:
     return found
 
 
-def _exchanges() -> list[Scenario]:
+def _complete_and_claims() -> list[Scenario]:
     found = []
     for name, when, pairs, window in (
         ("", "one job", _PAIRS[:1], None),
@@ -266,11 +266,11 @@ def _exchanges() -> list[Scenario]:
     ):
         found.append(
             Scenario(
-                f"exchange{name}",
-                f"Queue.exchange, {when}, when the last claim won all it wanted",
-                _exchange(pairs, window),
+                f"complete_and_claim{name}",
+                f"Queue.complete_and_claim, {when}, when the last claim won all it wanted",
+                _complete_and_claim(pairs, window),
                 rows=len(pairs),
-                roles=_EXCHANGE,
+                roles=_COMPLETE_AND_CLAIM,
                 needs=frozenset({Capability.UPDATE_RETURNING}),
             )
         )
@@ -969,7 +969,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     *_claims(),
     *_settles(),
     *_pops(),
-    *_exchanges(),
+    *_complete_and_claims(),
     *_streams(),
     *_feeds(),
     *_spans(),

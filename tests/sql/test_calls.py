@@ -28,7 +28,7 @@ MOST: dict[str, dict[str, tuple[int, int]]] = {
     "claim": {"sqlite": (40, 8), "postgresql": (42, 9), "mysql": (47, 8), "mariadb": (47, 8)},
     "complete": {"sqlite": (27, 9), "postgresql": (25, 9), "mysql": (26, 9), "mariadb": (26, 9)},
     "enqueue": {"sqlite": (42, 10), "postgresql": (38, 10), "mysql": (37, 9), "mariadb": (37, 9)},
-    "exchange": {"sqlite": (72, 9), "postgresql": (67, 10), "mysql": (83, 9), "mariadb": (83, 9)},
+    "complete_and_claim": {"sqlite": (72, 9), "postgresql": (67, 10), "mysql": (83, 9), "mariadb": (83, 9)},
     "extend": {"sqlite": (44, 14), "postgresql": (39, 12), "mysql": (44, 13), "mariadb": (44, 13)},
     "fail": {"sqlite": (77, 15), "postgresql": (70, 13), "mysql": (69, 12), "mariadb": (69, 12)},
 }
@@ -76,7 +76,7 @@ def warm(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Queue:
     queue.enqueue_many([("work", number) for number in range(100)])
     jobs = queue.claim()
     for number in range(4):
-        jobs = queue.exchange(jobs)[1]
+        jobs = queue.complete_and_claim(jobs)[1]
         queue.claim()[0].complete()
         (job,) = queue.claim()
         job.extend(30.0)
@@ -97,7 +97,7 @@ def test_a_warm_verb_calls_few_functions(kind: str, warm: Queue, verb: str) -> N
         "extend": lambda: job.extend(30.0) is not None,
         "fail": lambda: job.fail("wrong"),
         "enqueue": lambda: warm.enqueue("work"),
-        "exchange": lambda: warm.exchange([job]),
+        "complete_and_claim": lambda: warm.complete_and_claim([job]),
     }
     answer, found = calls_of(calls[verb])
     assert answer

@@ -149,7 +149,7 @@ def test_a_duplicate_of_a_listener_is_not_taken_for_one_of_the_jobs(db: QueueDB,
     assert queue.stats().available == 2
 
 
-@pytest.mark.parametrize("verb", ["complete", "exchange"])
+@pytest.mark.parametrize("verb", ["complete", "complete_and_claim"])
 def test_a_job_is_settled_and_counted_before_its_followers_are_woken(db: QueueDB, queue: Queue, verb: str) -> None:
     queue.enqueue_many([("mail", number, {"group": "one after the other"}) for number in range(2)])
     (job,) = queue.claim()
@@ -161,7 +161,7 @@ def test_a_job_is_settled_and_counted_before_its_followers_are_woken(db: QueueDB
 
     db.notifications.add(fail)
     with pytest.raises(TransientStorageError) as raised:
-        job.complete() if verb == "complete" else queue.exchange([job])
+        job.complete() if verb == "complete" else queue.complete_and_claim([job])
     assert raised.value is error
     assert called == [queue.name]
     assert (job.settled, job.settled_by, db.counters.applied, db.counters.lost) == (True, "complete", 1, 0)

@@ -17,7 +17,7 @@ SIMPLEST = ("pessimistic", "skip_locked", "adaptive", "optimistic")
 AT_MOST_ONCE = "at_most_once"
 
 #: No strategy: another way to call the default one.
-EXCHANGE = "exchange"
+COMPLETE_AND_CLAIM = "complete_and_claim"
 
 #: The strategy of ``QueueDB(url)``.
 DEFAULT = "adaptive"
@@ -127,7 +127,7 @@ def recommendable(row: Row) -> bool:
     """Return whether the row is an at-least-once strategy of the product and executed every job exactly once."""
     return (
         row.family == "product"
-        and row.name not in (AT_MOST_ONCE, EXCHANGE)
+        and row.name not in (AT_MOST_ONCE, COMPLETE_AND_CLAIM)
         and row.refused is None
         and exactly_once(row)
         and row.rate is not None

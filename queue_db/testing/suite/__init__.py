@@ -8,11 +8,11 @@ from queue_db.testing.suite import asserts  # noqa: F401 - first: it changes the
 from queue_db.testing.suite.actions import TestActions
 from queue_db.testing.suite.batches import TestBatches
 from queue_db.testing.suite.claiming import TestClaim, TestOrder
+from queue_db.testing.suite.completing_and_claiming import TestCompleteAndClaim
 from queue_db.testing.suite.costs import TestStatements
 from queue_db.testing.suite.cursors import TestCursors
 from queue_db.testing.suite.dead import TestDead
 from queue_db.testing.suite.enqueueing import TestEnqueue, TestEnqueueMany
-from queue_db.testing.suite.exchanging import TestExchange
 from queue_db.testing.suite.failures import TestFailures
 from queue_db.testing.suite.feeds import TestFeeds, TestPositions, TestRetention, feed, ordering
 from queue_db.testing.suite.fixtures import (
@@ -59,6 +59,7 @@ __all__ = [
     "TestCancel",
     "TestClaim",
     "TestClaimsThatEnd",
+    "TestCompleteAndClaim",
     "TestCompleteUsing",
     "TestConditions",
     "TestCursors",
@@ -67,7 +68,6 @@ __all__ = [
     "TestEnqueue",
     "TestEnqueueMany",
     "TestEnqueueUsing",
-    "TestExchange",
     "TestExtend",
     "TestFail",
     "TestFailedMessages",

@@ -10,7 +10,7 @@ pytest.register_assert_rewrite(
     "queue_db.testing.suite.cursors",
     "queue_db.testing.suite.dead",
     "queue_db.testing.suite.enqueueing",
-    "queue_db.testing.suite.exchanging",
+    "queue_db.testing.suite.completing_and_claiming",
     "queue_db.testing.suite.failures",
     "queue_db.testing.suite.feeds",
     "queue_db.testing.suite.fixtures",

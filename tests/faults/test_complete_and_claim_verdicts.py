@@ -1,4 +1,4 @@
-"""The verdicts and the leases of an exchange hold with locked rows, lost replies, interrupts, and classes of the user."""
+"""The verdicts and the leases of a complete_and_claim hold with locked rows, lost replies, interrupts, and classes of the user."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def test_a_completion_that_waits_for_a_locked_row_shortens_no_lease(
     monkeypatch.setattr(dialect, "_leave_fast_path", leaving)
     with ThreadPoolExecutor(1) as pool, open_transaction(queue.db) as connection:
         connection.execute(text("SELECT 1 FROM jobs WHERE id = :id FOR UPDATE"), {"id": jobs[0].id})
-        exchanged = pool.submit(queue.exchange, jobs, size, 60)
+        both_done = pool.submit(queue.complete_and_claim, jobs, size, 60)
         gave_up = left.wait(PATIENCE)
         now = Transaction(connection, queue.core.store).read_clock()
         connection.rollback()
-        verdicts, won = exchanged.result(PATIENCE)
+        verdicts, won = both_done.result(PATIENCE)
     assert gave_up
     assert verdicts == [APPLIED] * size
     assert len(won) == size
@@ -83,7 +83,7 @@ def test_a_lease_that_was_lost_before_is_lost_although_the_reply_to_commit_was_l
     jobs = in_hand(queue, 3, 3)
     db.queue(queue.name).cancel(jobs[0].id)
     proxy.swallow("COMMIT")
-    verdicts, won = queue.exchange(jobs, 3)
+    verdicts, won = queue.complete_and_claim(jobs, 3)
     assert proxy.wait_swallowed()
     assert verdicts == [LOST, APPLIED, APPLIED]
     assert {job.attempts for job in won or queue.claim(3)} == {1}
@@ -107,7 +107,7 @@ def test_a_removal_made_from_ours_removes(open_db: Callable[..., QueueDB], name:
     removal = Noting()
     queue = open_db(removal=removal).queue(name)
     jobs = in_hand(queue, 2, 2)
-    assert queue.exchange(jobs, 2)[0] == [APPLIED] * 2
+    assert queue.complete_and_claim(jobs, 2)[0] == [APPLIED] * 2
     assert removal.removed == [(job.id, job.version) for job in jobs]  # type: ignore[attr-defined]
 
 
@@ -163,19 +163,19 @@ def test_the_verdicts_are_true_with_any_strategy(open_db: Callable[..., QueueDB]
     jobs, verdicts, ids = in_hand(queue, 4, 5), list[Verdict](), list[int]()
     while jobs:
         ids += [job.id for job in jobs]
-        settled, jobs = queue.exchange(jobs, 4)
+        settled, jobs = queue.complete_and_claim(jobs, 4)
         verdicts += settled
         jobs = jobs or queue.claim(4)
     assert len(set(ids)) == 9
     assert verdicts == [APPLIED] * 9
-    assert queue.exchange([], 1) == ([], [])
+    assert queue.complete_and_claim([], 1) == ([], [])
 
 
 class Interrupted(BaseException):
     """As Ctrl-C."""
 
 
-@pytest.mark.parametrize("verb", ["claim", "exchange"])
+@pytest.mark.parametrize("verb", ["claim", "complete_and_claim"])
 def test_an_interrupt_between_the_answer_and_its_use_leaves_no_job_in_no_hands(
     open_db: Callable[..., QueueDB], name: str, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,7 +188,7 @@ def test_an_interrupt_between_the_answer_and_its_use_leaves_no_job_in_no_hands(
     with monkeypatch.context() as patch:
         patch.setattr("queue_db.verbs.claim.exhausted_in", interrupt)
         with pytest.raises(Interrupted):
-            queue.exchange([job]) if verb == "exchange" else queue.claim()
+            queue.complete_and_claim([job]) if verb == "complete_and_claim" else queue.claim()
     (won,) = queue.claim() or queue.claim()
     assert (won.payload, won.attempts) == (1, 1)
 
@@ -213,5 +213,5 @@ def test_any_error_of_the_claim_takes_no_verdict_away(open_db: Callable[..., Que
     queue = open_db(strategy=strategy).queue(name)
     jobs = in_hand(queue, 1, 1)
     strategy.armed = True
-    assert queue.exchange(jobs) == ([APPLIED], [])
+    assert queue.complete_and_claim(jobs) == ([APPLIED], [])
     assert next(strategy.errors, None) is None

@@ -1,4 +1,4 @@
-"""The network breaks, or a part fails, in the middle of an exchange: nothing is lost, and the verdicts are true."""
+"""The network breaks, or a part fails, in the middle of a complete_and_claim: nothing is lost, and the verdicts are true."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_verdict_survives_a_lost_reply_and_the_job_that_was_claimed_with_it_
 ) -> None:
     job, waiting = one_in_hand(far)
     proxy.swallow(COMPLETES[kind])
-    verdicts, won = far.exchange([job])
+    verdicts, won = far.complete_and_claim([job])
     assert proxy.wait_swallowed()
     assert verdicts == [Verdict.APPLIED]
     assert (far.db.counters.applied, far.db.counters.lost) == (1, 0)
@@ -52,14 +52,14 @@ def test_a_lost_reply_to_the_claim_takes_no_verdict_away(kind: str, db: QueueDB,
         return  # there is one statement
     job, waiting = one_in_hand(far)
     proxy.swallow("UPDATE")
-    assert far.exchange([job]) == ([Verdict.APPLIED], [])
+    assert far.complete_and_claim([job]) == ([Verdict.APPLIED], [])
     assert proxy.wait_swallowed()
     (row,) = rows(db, far.name)
     assert (row.id, row.attempts, row.claim_token) == (waiting, 0, None)
 
 
 @SERVERS
-def test_an_exchange_cut_at_any_of_its_statements_is_made_again(db: QueueDB, far: Queue, proxy: Proxy) -> None:
+def test_complete_and_claim_cut_at_any_of_its_statements_is_made_again(db: QueueDB, far: Queue, proxy: Proxy) -> None:
     job, _ = one_in_hand(far)
     at = 0
     while True:
@@ -67,7 +67,7 @@ def test_an_exchange_cut_at_any_of_its_statements_is_made_again(db: QueueDB, far
         near = db.queue(far.name)
         near.enqueue("k", at)
         cut = Once(far.db.database.engine, "", proxy.cut, at)
-        verdicts, won = far.exchange([job])
+        verdicts, won = far.complete_and_claim([job])
         assert verdicts == [Verdict.APPLIED]
         # Once, by the count of attempts too: what the cut-off transaction had done is undone.
         (job,) = won
@@ -80,7 +80,7 @@ def test_an_exchange_cut_at_any_of_its_statements_is_made_again(db: QueueDB, far
 
 
 @SERVERS
-def test_a_lease_lost_while_the_exchange_was_in_doubt_is_lost(kind: str, db: QueueDB, far: Queue, proxy: Proxy) -> None:
+def test_a_lease_lost_while_complete_and_claim_was_in_doubt_is_lost(kind: str, db: QueueDB, far: Queue, proxy: Proxy) -> None:
     job, waiting = one_in_hand(far)
 
     def steal() -> None:
@@ -89,7 +89,7 @@ def test_a_lease_lost_while_the_exchange_was_in_doubt_is_lost(kind: str, db: Que
             connection.execute(text("UPDATE jobs SET version = version + 7 WHERE id = :id"), {"id": job.id})
 
     stolen = Once(far.db.database.engine, COMPLETES[kind], steal)
-    verdicts, won = far.exchange([job])
+    verdicts, won = far.complete_and_claim([job])
     assert stolen.happened
     assert verdicts == [Verdict.LOST]
     assert [one.id for one in won] == [waiting]
@@ -112,10 +112,10 @@ def test_a_lost_reply_after_the_lease_is_not_guessed_and_keeps_no_job(
         proxy.swallow(COMPLETES[kind])
         now = ends + 1
         with pytest.raises(StorageError, match="it is unknown whether it took effect") as doubt:
-            queue.exchange([late])
+            queue.complete_and_claim([late])
         assert doubt.value.outcome_unknown
-        # What the unanswered exchange had claimed is given back by the next one, although that finds nothing to claim.
-        found = queue.exchange([])[1] or queue.claim()
+        # What the unanswered complete_and_claim had claimed is given back by the next one, although that finds nothing to claim.
+        found = queue.complete_and_claim([])[1] or queue.claim()
         assert [one.id for one in found] == [waiting]
         assert found[0].attempts == 1
 
@@ -148,12 +148,12 @@ def test_a_claim_that_fails_takes_no_verdict_away(
     job, waiting = one_in_hand(queue)
     strategy.left = 0
     with caplog.at_level(logging.WARNING, "queue_db.verbs.claim"):
-        assert queue.exchange([job]) == ([Verdict.APPLIED], [])
+        assert queue.complete_and_claim([job]) == ([Verdict.APPLIED], [])
     assert "the claim of the next ones failed" in caplog.text
     assert (queue.db.counters.applied, queue.db.counters.claimed) == (1, 1)
     assert queue.get(waiting).state is State.AVAILABLE
     with pytest.raises(StorageError):
-        queue.exchange([])
+        queue.complete_and_claim([])
     strategy.left = 1_000_000
     (job,) = queue.claim()
     assert (job.id, job.attempts) == (waiting, 1)
@@ -172,7 +172,7 @@ def test_a_mistake_of_a_strategy_after_the_completion_takes_no_verdict_away(
     # Of two priorities PostgreSQL does not claim in the statement that completes, although the strategy is asked.
     strategy.left = 1 if kind == "postgresql" else 0
     with caplog.at_level(logging.WARNING, "queue_db.verbs.claim"):
-        assert queue.exchange(jobs) == ([Verdict.APPLIED], [])
+        assert queue.complete_and_claim(jobs) == ([Verdict.APPLIED], [])
     assert "the claim of the next ones failed" in caplog.text
     assert queue.stats().available == 1
 
@@ -192,7 +192,7 @@ def test_an_interrupt_after_the_statement_leaves_no_job_in_no_hands(
 
     monkeypatch.setattr("queue_db.verbs.fenced_change.FencedChange._ended", interrupt)
     with pytest.raises(Interrupted):
-        queue.exchange([job])
+        queue.complete_and_claim([job])
     monkeypatch.undo()
     found = queue.claim() or queue.claim()
     assert [(one.id, one.attempts) for one in found] == [(waiting, 1)]

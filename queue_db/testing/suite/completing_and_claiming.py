@@ -1,4 +1,4 @@
-"""Exchange: the verdicts of a completion and the jobs of a claim, as from both verbs one after the other."""
+"""complete_and_claim: the verdicts of a completion and the jobs of a claim, as from both verbs one after the other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from queue_db.model import Verdict
 from queue_db.queue import Queue
 from queue_db.testing.clock import SettableClock
 
-__all__ = ["TestExchange"]
+__all__ = ["TestCompleteAndClaim"]
 
 APPLIED, LOST = Verdict.APPLIED, Verdict.LOST
 
@@ -29,7 +29,7 @@ def _numbers(jobs: list[LeasedJob]) -> list[int]:
     return sorted(job.payload for job in jobs)
 
 
-class TestExchange:
+class TestCompleteAndClaim:
     """In one transaction or in two: nothing but the cost differs."""
 
     @pytest.mark.parametrize("size", [1, 4])
@@ -39,7 +39,7 @@ class TestExchange:
         while jobs:
             seen += [job.payload for job in jobs]
             done = jobs
-            verdicts, jobs = queue.exchange(done, size)
+            verdicts, jobs = queue.complete_and_claim(done, size)
             assert verdicts == [APPLIED] * len(done)
             assert all(job.settled_by == "complete" for job in done)
             assert not {job.id for job in done} & {job.id for job in jobs}
@@ -59,11 +59,11 @@ class TestExchange:
         _expecting(queue)
         queue.enqueue_many([("work", number) for number in range(10, 13)])
         order = [jobs[position] for position in (3, 0, 1, 2, 0)]
-        verdicts, won = queue.exchange(order, 3, 1000)
+        verdicts, won = queue.complete_and_claim(order, 3, 1000)
         assert verdicts == [LOST, APPLIED, LOST, APPLIED, APPLIED]
         assert _numbers(won) == [10, 11, 12]
         assert {job_id: queue.get(job_id) for job_id in theirs} == theirs
-        assert queue.exchange(order[1:3], 1)[0] == [LOST, LOST]
+        assert queue.complete_and_claim(order[1:3], 1)[0] == [LOST, LOST]
         assert queue.complete_many(won) == [APPLIED] * 3
 
     def test_two_leases_of_one_job(self, queue: Queue, clock: SettableClock) -> None:
@@ -73,7 +73,7 @@ class TestExchange:
         (new,) = queue.claim(lease=10)
         _expecting(queue)
         queue.enqueue("work", 2)
-        verdicts, (won,) = queue.exchange([new, old], 1)
+        verdicts, (won,) = queue.complete_and_claim([new, old], 1)
         assert (verdicts, won.payload) == ([APPLIED, LOST], 2)
 
     def test_a_job_whose_lease_is_over_is_completed_and_not_claimed_anew(self, queue: Queue, clock: SettableClock) -> None:
@@ -83,7 +83,7 @@ class TestExchange:
             jobs = queue.claim(size, lease=10)
             assert len(jobs) == size
             clock.advance(10)
-            verdicts, won = queue.exchange(jobs, size)
+            verdicts, won = queue.complete_and_claim(jobs, size)
             assert verdicts == [APPLIED] * size
             assert won == []
             for job in jobs:
@@ -91,15 +91,15 @@ class TestExchange:
                     queue.get(job.id)
 
     def test_completed_alone_or_claimed_alone(self, queue: Queue) -> None:
-        assert queue.exchange([], 1) == ([], [])
+        assert queue.complete_and_claim([], 1) == ([], [])
         queue.enqueue_many([("work", number) for number in range(3)])
-        verdicts, jobs = queue.exchange([], 2)
+        verdicts, jobs = queue.complete_and_claim([], 2)
         assert (verdicts, len(jobs)) == ([], 2)
-        assert queue.exchange(jobs, 0) == ([APPLIED] * 2, [])
+        assert queue.complete_and_claim(jobs, 0) == ([APPLIED] * 2, [])
         (job,) = queue.claim()
-        assert queue.exchange([job], 5) == ([APPLIED], [])
+        assert queue.complete_and_claim([job], 5) == ([APPLIED], [])
         with pytest.raises(ArgumentError):
-            queue.exchange([], -1)
+            queue.complete_and_claim([], -1)
 
     def test_what_is_no_list_is_refused_and_claims_nothing(self, queue: Queue) -> None:
         queue.enqueue("work")
@@ -107,30 +107,30 @@ class TestExchange:
         for mistake in (None, 0, "", "work", [None]):
             for limit in (0, 1):
                 with pytest.raises(ArgumentError, match=r"leased job|LeasedJob"):
-                    queue.exchange(mistake, limit)
+                    queue.complete_and_claim(mistake, limit)
         for mistake in (None, "abc"):
             with pytest.raises(ArgumentError, match=r"unless_due=.*queue names"):
-                queue.exchange([], unless_due=mistake)
+                queue.complete_and_claim([], unless_due=mistake)
             with pytest.raises(ArgumentError, match=r"due=.*queue names"):
                 queue.claim_unless(mistake, 1, 60)
         jobs = queue.claim()
         for mistake in ([queue], [None], [7], [""], ["a\0b"], ["\ud800"], ["x" * 500]):
             with pytest.raises(ArgumentError, match=r"unless_due"):
-                queue.exchange(jobs, unless_due=mistake)
+                queue.complete_and_claim(jobs, unless_due=mistake)
             with pytest.raises(ArgumentError, match=r"^due"):
                 queue.claim_unless(mistake, 1, 60)
         assert queue.release_many(jobs) == [APPLIED]  # it was not completed before the refusal
         assert queue.stats().running == 0
 
     def test_groups_and_batches_go_on(self, queue: Queue) -> None:
-        """The next job of a group, and the callback of a batch, are there for the claim of the same exchange."""
+        """The next job of a group, and the callback of a batch, are there for the claim of the same call."""
         for number in range(2):
             queue.enqueue("work", number, group="one")
         (job,) = queue.claim()
         for number in (1, 2, 3):
             if number == 2:
                 queue.enqueue_batch([("work", 2)], then=("done", 3))
-            verdicts, (job,) = queue.exchange([job], 1)
+            verdicts, (job,) = queue.complete_and_claim([job], 1)
             assert (verdicts, job.payload) == ([APPLIED], number)
 
     def test_nothing_is_claimed_while_a_job_is_due_elsewhere(self, queue: Queue) -> None:
@@ -138,9 +138,9 @@ class TestExchange:
         queue.enqueue_many([("work", number) for number in range(4)])
         jobs = queue.claim(2)
         urgent.enqueue("work")
-        assert queue.exchange(jobs[:1], 1, unless_due=[urgent.name]) == ([APPLIED], [])
-        assert urgent.exchange(urgent.claim(), 1)[0] == [APPLIED]
-        verdicts, won = queue.exchange(jobs[1:], 2, unless_due=[urgent.name])
+        assert queue.complete_and_claim(jobs[:1], 1, unless_due=[urgent.name]) == ([APPLIED], [])
+        assert urgent.complete_and_claim(urgent.claim(), 1)[0] == [APPLIED]
+        verdicts, won = queue.complete_and_claim(jobs[1:], 2, unless_due=[urgent.name])
         assert (verdicts, len(won)) == ([APPLIED], 2)
 
     def test_an_exhausted_job_is_buried_on_the_way(self, queue: Queue, clock: SettableClock) -> None:
@@ -150,7 +150,7 @@ class TestExchange:
         assert len(queue.claim(lease=10)) == 1
         clock.advance(10)
         queue.enqueue_many([("work", 2), ("work", 3)])
-        verdicts, won = queue.exchange([job], 3)
+        verdicts, won = queue.complete_and_claim([job], 3)
         assert (verdicts, _numbers(won)) == ([APPLIED], [2, 3])
         (dead,) = queue.db.dead.list(queue.name)
         assert dead.payload == 1

@@ -24,7 +24,7 @@ from tests.races.winners import WINNERS
 TwoQueues = Callable[[str], list[Queue]]
 
 WORKERS = 6
-EXCHANGES = 1000
+ROUNDS = 1000
 JOBS = 12
 
 #: Options of the jobs: however often their leases end, none is buried.
@@ -37,14 +37,14 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
 }
 
 
-def storm(dbs: list[QueueDB], name: str, exchanges: int = EXCHANGES) -> tuple[Counter[int], list[tuple[int, int]]]:
-    """That many exchanges in a queue of a few jobs whose leases are over at once: what one worker completes, others try to claim.
+def storm(dbs: list[QueueDB], name: str, rounds: int = ROUNDS) -> tuple[Counter[int], list[tuple[int, int]]]:
+    """That many calls in a queue of a few jobs whose leases are over at once: what one worker completes, others try to claim.
     Return how often each job was completed, and the leases.
     """
     done: Counter[int] = Counter()
     leases: list[tuple[int, int]] = []
     lock = threading.Lock()
-    turns = iter(range(exchanges))
+    turns = iter(range(rounds))
 
     def work(db: QueueDB, seed: int) -> None:
         rng, queue, jobs = random.Random(seed), db.queue(name), list[LeasedJob]()
@@ -55,7 +55,7 @@ def storm(dbs: list[QueueDB], name: str, exchanges: int = EXCHANGES) -> tuple[Co
             if rng.random() < 0.5:
                 queue.enqueue_many([("k", number, LASTING) for number in range(rng.randint(1, 4))])
             rng.shuffle(jobs)
-            verdicts, won = queue.exchange(jobs, rng.randint(1, JOBS), rng.choice([0.001, 0.002, 0.02]))
+            verdicts, won = queue.complete_and_claim(jobs, rng.randint(1, JOBS), rng.choice([0.001, 0.002, 0.02]))
             with lock:
                 done.update(job.id for job, verdict in zip(jobs, verdicts, strict=True) if verdict)
                 leases.extend((job.id, job.version) for job in won)
@@ -69,7 +69,7 @@ def storm(dbs: list[QueueDB], name: str, exchanges: int = EXCHANGES) -> tuple[Co
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.rest("the pairs above meet on purpose; this one looks for what nobody thought of")
-def test_a_thousand_exchanges_and_no_deadlock(
+def test_a_thousand_calls_and_no_deadlock(
     open_db: Callable[..., QueueDB], name: str, strategy: str, differs: Callable[[str], None]
 ) -> None:
     if Capability.SKIP_LOCKED in STRATEGIES[strategy]().needs:
@@ -88,7 +88,7 @@ def test_a_thousand_exchanges_and_no_deadlock(
 
 
 def claims_first(claim: ClaimText, *, one: bool, completes_one: bool) -> Executable:
-    """``postgresql_sql.exchange`` in the other order."""
+    """``postgresql_sql.complete_and_claim`` in the other order."""
     won = f"{postgresql_sql._fast_candidates(claim)}, won AS ({postgresql_sql._fast_change(claim, one=one)})"
     after = " AND (SELECT count(*) FROM won) >= 0"
     completed = f"DELETE FROM {claim.table} WHERE {postgresql_sql.matching(one=completes_one)}{after} RETURNING id"
@@ -100,7 +100,7 @@ def claims_first(claim: ClaimText, *, one: bool, completes_one: bool) -> Executa
 
 @pytest.fixture
 def two(fresh_url: str, clock: SettableClock, no_second_look: None) -> Iterator[TwoQueues]:
-    """A queue in two processes' hands, whose next exchanges are one statement each, with a strategy of this name.
+    """A queue in two processes' hands, whose next calls are one statement each, with a strategy of this name.
 
     In a database of its own: in a small table the server may lock the rows in the order in which they lie there. Here that is
     always the order of their claims; in a table that other tests have used it depends on free space and on the last ANALYZE.
@@ -119,46 +119,46 @@ def two(fresh_url: str, clock: SettableClock, no_second_look: None) -> Iterator[
         db.close()
 
 
-def deadlocks_of(kind: str, locked: Sequence[int], *exchanges: tuple[Queue, list[LeasedJob], int]) -> int:
-    """The deadlocks of exchanges that come, one after the other, upon a transaction that has locked these jobs."""
-    first = exchanges[0][0]
+def deadlocks_of(kind: str, locked: Sequence[int], *calls: tuple[Queue, list[LeasedJob], int]) -> int:
+    """The deadlocks of calls that come, one after the other, upon a transaction that has locked these jobs."""
+    first = calls[0][0]
     with open_transaction(first.db) as connection:
         for job_id in locked:
             connection.execute(text("UPDATE jobs SET priority = priority WHERE id = :id"), {"id": job_id})
         losers = []
-        for queue, jobs, limit in exchanges:
-            losers.append(Loser(kind, queue.db, partial(queue.exchange, jobs, limit)))
+        for queue, jobs, limit in calls:
+            losers.append(Loser(kind, queue.db, partial(queue.complete_and_claim, jobs, limit)))
             losers[-1].until_it_waits()
         connection.rollback()
         answers = [loser.result() for loser in losers]
     assert any(verdict for verdicts, _ in answers for verdict in verdicts)
-    return sum(queue.db.counters.deadlocks for queue, _, _ in exchanges)
+    return sum(queue.db.counters.deadlocks for queue, _, _ in calls)
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 @pytest.mark.parametrize("order", ["completes first", "claims first"])
-def test_an_exchange_that_waits_for_a_job_to_complete_has_claimed_nothing(
+def test_complete_and_claim_that_waits_for_a_job_to_complete_has_claimed_nothing(
     kind: str, two: TwoQueues, clock: SettableClock, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the other order, each steps over what the other has claimed and then waits for it."""
     if order == "claims first":
-        monkeypatch.setattr(postgresql_sql, "exchange", claims_first)
+        monkeypatch.setattr(postgresql_sql, "complete_and_claim", claims_first)
     ours, theirs = two("skip_locked")
     ours.enqueue_many([("k", number) for number in range(4)])
     (our_locked,), (their_locked,) = ours.claim(lease=1), theirs.claim(lease=1)
     (their_late,), (our_late,) = theirs.claim(lease=1.5), ours.claim(lease=1.5)
     clock.advance(2)
-    exchanges = (ours, [our_locked, our_late], 1), (theirs, [their_locked, their_late], 1)
-    deadlocks = deadlocks_of(kind, [our_locked.id, their_locked.id], *exchanges)
+    calls = (ours, [our_locked, our_late], 1), (theirs, [their_locked, their_late], 1)
+    deadlocks = deadlocks_of(kind, [our_locked.id, their_locked.id], *calls)
     assert deadlocks == (order == "claims first")
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 @pytest.mark.parametrize("patience", ["short", "endless"])
-def test_an_exchange_waits_for_a_job_to_claim_a_short_time_only(
+def test_complete_and_claim_waits_for_a_job_to_claim_a_short_time_only(
     kind: str, two: TwoQueues, clock: SettableClock, patience: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It holds the jobs that it has completed, and another exchange may want to claim them."""
+    """It holds the jobs that it has completed, and another complete_and_claim may want to claim them."""
     if patience == "endless":
         endless = postgresql_sql._PATIENCE.replace("50ms", "0")
         assert endless != postgresql_sql._PATIENCE
@@ -204,7 +204,7 @@ def expecting(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("winner", WINNERS)
-def test_an_exchange_loses_to_what_commits_while_it_waits_and_claims_nevertheless(
+def test_complete_and_claim_loses_to_what_commits_while_it_waits_and_claims_nevertheless(
     kind: str, clock: SettableClock, ours: Queue, theirs: Queue, winner: str
 ) -> None:
     ours.enqueue("mail", unique_key="k")
@@ -214,7 +214,7 @@ def test_an_exchange_loses_to_what_commits_while_it_waits_and_claims_nevertheles
     late = other_handle(job, theirs)
     with open_transaction(ours.db) as connection:
         WINNERS[winner](connection, ours, job)
-        verb = Loser(kind, theirs.db, lambda: theirs.exchange([late], 5))
+        verb = Loser(kind, theirs.db, lambda: theirs.complete_and_claim([late], 5))
         assert verb.until_it_waits(), "nothing was in its way"
         connection.commit()
         verdicts, won = verb.result()
@@ -232,7 +232,7 @@ def test_a_due_job_that_a_transaction_has_locked_takes_no_verdict_away(kind: str
     mine = other_handle(job, theirs)
     with open_transaction(ours.db) as connection:
         connection.execute(text("UPDATE jobs SET priority = priority WHERE id = :id"), {"id": first})
-        verb = Loser(kind, theirs.db, lambda: theirs.exchange([mine], 2))
+        verb = Loser(kind, theirs.db, lambda: theirs.complete_and_claim([mine], 2))
         if verb.until_it_waits():
             connection.rollback()
         verdicts, won = verb.result()
