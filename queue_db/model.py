@@ -221,7 +221,7 @@ class ClaimRequest:
     #: Jobs of this kind only; None: of any.
     kind: str | None = None
     #: Claim nothing while a job is due in one of these queues: name and ranges.
-    unless_due: tuple[tuple[str, tuple[Range, ...]], ...] = ()
+    if_idle: tuple[tuple[str, tuple[Range, ...]], ...] = ()
     #: Jobs that the call wants in all its rounds; ``limit`` of them are still missing. None: as many as ``limit``.
     call_limit: int | None = None
 

@@ -340,7 +340,7 @@ class Queue:
         wanted = [given_lease(lease) for lease in arguments.members("leases", leases, "leases: (id, version, token)")]
         return find_leased(self.core, self, wanted)
 
-    def claim_unless(self, due: Iterable[str], limit: int, lease: float, *, delete: bool = False) -> list[LeasedJob]:
+    def claim_if_idle(self, due: Iterable[str], limit: int, lease: float, *, delete: bool = False) -> list[LeasedJob]:
         """:meth:`claim`, but nothing while a job is due in one of the queues ``due``; checked in the same statement.
 
         It overlooks due jobs of priorities that this process has not seen, in queues with more than 32 priorities, and beyond the
@@ -348,10 +348,10 @@ class Queue:
         """
         micros = arguments.seconds("lease", lease, zero=False)
         claims = self._claims
-        return self._leased(claims.claim(claims.call(limit, micros, delete=delete, unless_due=_queues("due", due))))
+        return self._leased(claims.claim(claims.call(limit, micros, delete=delete, if_idle=_queues("due", due))))
 
     def complete_and_claim(
-        self, jobs: Sequence[LeasedJob], limit: int = 1, lease: float = 60.0, *, unless_due: Iterable[str] = ()
+        self, jobs: Sequence[LeasedJob], limit: int = 1, lease: float = 60.0, *, if_idle: Iterable[str] = ()
     ) -> tuple[list[Verdict], list[LeasedJob]]:
         """Complete ``jobs`` and claim the next ones: :meth:`complete_many`, then :meth:`claim`. Return one verdict per job, and the
         jobs won.
@@ -368,19 +368,19 @@ class Queue:
 
         :param limit: most jobs to claim; 0: complete only.
         :param lease: seconds.
-        :param unless_due: as ``due`` of :meth:`claim_unless`.
+        :param if_idle: as ``due`` of :meth:`claim_if_idle`.
         :raises ArgumentError: ``jobs`` is no list of leased jobs of this queue, or another argument is out of range.
         :raises StorageError: the completion failed, or there was nothing to complete and the claim failed. Nothing was won.
         """
         micros = arguments.seconds("lease", lease, zero=False)
         arguments.whole("limit", limit, 0, MAX_CLAIM)
-        others = _queues("unless_due", unless_due)
+        others = _queues("if_idle", if_idle)
         if not limit:
             return self.complete_many(jobs), []
         change = FencedChange(self.core, self, self._complete, jobs)
         if not change.jobs:
-            return [], self.claim_unless(others, limit, lease)
-        verdicts, won = self._claims.complete_and_claim(change, self._claims.call(limit, micros, unless_due=others))
+            return [], self.claim_if_idle(others, limit, lease)
+        verdicts, won = self._claims.complete_and_claim(change, self._claims.call(limit, micros, if_idle=others))
         return verdicts, self._leased(won)
 
     def pop(self, limit: int = 1) -> list[Job]:

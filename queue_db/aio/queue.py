@@ -252,7 +252,7 @@ class AsyncQueue(QueueTwin):
         return [None if each is None else AsyncLeasedJob(each, self) for each in found]
 
     async def complete_and_claim(
-        self, jobs: Sequence[AsyncLeasedJob], limit: int = 1, lease: float = 60.0, *, unless_due: Iterable[str] = ()
+        self, jobs: Sequence[AsyncLeasedJob], limit: int = 1, lease: float = 60.0, *, if_idle: Iterable[str] = ()
     ) -> tuple[list[Verdict], list[AsyncLeasedJob]]:
         """Complete ``jobs`` and claim the next ones: :meth:`complete_many`, then :meth:`claim`. Return one verdict per job, and the
         jobs won.
@@ -269,11 +269,11 @@ class AsyncQueue(QueueTwin):
 
         :param limit: most jobs to claim; 0: complete only.
         :param lease: seconds.
-        :param unless_due: as ``due`` of :meth:`claim_unless`.
+        :param if_idle: as ``due`` of :meth:`claim_if_idle`.
         :raises ArgumentError: ``jobs`` is no list of leased jobs of this queue, or another argument is out of range.
         :raises StorageError: the completion failed, or there was nothing to complete and the claim failed. Nothing was won.
         """
-        found = await run(self._sync.complete_and_claim, settled(jobs), limit, lease, unless_due=unless_due)
+        found = await run(self._sync.complete_and_claim, settled(jobs), limit, lease, if_idle=if_idle)
         return found[0], [AsyncLeasedJob(each, self) for each in found[1]]
 
     async def pop(self, limit: int = 1) -> list[Job]:

@@ -26,7 +26,7 @@ class CandidateWindow:
     width: int = 1
 
 
-#: Most ranges of other queues in which a claim checks for due jobs, in the order of ``ClaimRequest.unless_due``. The worker's own
+#: Most ranges of other queues in which a claim checks for due jobs, in the order of ``ClaimRequest.if_idle``. The worker's own
 #: polls find what lies beyond.
 MOST_ASKED = 16
 
@@ -96,8 +96,8 @@ def _asked(request: ClaimRequest, order: Order, lock: Lock) -> tuple[Shape, dict
         parameters[f"priority_{place}"] = known.priority
         parameters[f"floor_{place}"] = known.floor
     asked: list[tuple[str, Range]] = []
-    if request.unless_due:
-        asked = [(queue, known) for queue, ranges in request.unless_due for known in ranges][:MOST_ASKED]
+    if request.if_idle:
+        asked = [(queue, known) for queue, ranges in request.if_idle for known in ranges][:MOST_ASKED]
         asked += asked[-1:] * (_size(len(asked), _OTHERS) - len(asked))
     for place, (queue, known) in enumerate(asked):
         parameters[f"other_queue_{place}"] = queue

@@ -62,17 +62,17 @@ class ClaimLoop:
         self.unanswered: list[Unanswered] = []
 
     def call(
-        self, limit: int, lease: int, *, delete: bool = False, unless_due: Iterable[str] = (), worker: str | None = None
+        self, limit: int, lease: int, *, delete: bool = False, if_idle: Iterable[str] = (), worker: str | None = None
     ) -> ClaimCall:
         """A call that takes up to ``limit`` due jobs for ``lease`` microseconds, or with ``delete`` out of the table.
 
-        :param unless_due: take nothing while a job is due in one of these queues.
+        :param if_idle: take nothing while a job is due in one of these queues.
         :param worker: the name that the jobs show; None: that of this process.
         """
         if type(limit) is not int or not 1 <= limit <= MAX_CLAIM:
             limit = arguments.whole("limit", limit, 1, MAX_CLAIM)
         way = Way.RESCAN if self._marks.rescan_due() else Way.FAST if self._winning else Way.FULL
-        return ClaimCall(limit, limit, lease, delete, tuple(unless_due), worker or self._core.worker, way)
+        return ClaimCall(limit, limit, lease, delete, tuple(if_idle), worker or self._core.worker, way)
 
     def claim(self, call: ClaimCall) -> list[Won]:
         """The rounds of a call.
@@ -175,7 +175,7 @@ class ClaimLoop:
             fast_path=fast,
             delete_on_claim=call.delete and fast and at_once,
             completes=completion if change is not None and at_once else None,
-            unless_due=tuple((queue, core.marks[queue].ranges()) for queue in call.unless_due) if call.unless_due else (),
+            if_idle=tuple((queue, core.marks[queue].ranges()) for queue in call.if_idle) if call.if_idle else (),
             call_limit=call.limit,
         )
         began, runs = time.monotonic(), 0

@@ -53,7 +53,7 @@ class ClaimCall:
     open: int
     lease: int
     delete: bool
-    unless_due: Sequence[str]
+    if_idle: Sequence[str]
     worker: str
     way: Way
     won: list[Won] = field(default_factory=list)

@@ -235,7 +235,7 @@ class Fetcher:
         source = self._queues[queue]
         try:
             if before:
-                jobs = source.claim_unless(before, wanted, self._lease, delete=self._at_most_once)
+                jobs = source.claim_if_idle(before, wanted, self._lease, delete=self._at_most_once)
             else:
                 jobs = source.claim(wanted, self._lease, delete=self._at_most_once)
         except BaseException:

@@ -33,7 +33,7 @@ def claim(limit: int, strategy: Callable[[], Any]) -> Verb:
     return run
 
 
-def claim_unless(open_db: Open, name: str) -> Touched:
+def claim_if_idle(open_db: Open, name: str) -> Touched:
     """A claim that asks whether anything is due in another queue, which has but delayed jobs."""
     with open_db() as db:
         other = f"{name} before"
@@ -41,7 +41,7 @@ def claim_unless(open_db: Open, name: str) -> Touched:
         for queue in (other, name):
             db.core.marks[queue] = LowWaterMarks(clock=lambda: 0.0)
         db.queue(name).claim(1)
-        return watch(db, lambda: db.queue(name).claim_unless([other], 1, 60.0))
+        return watch(db, lambda: db.queue(name).claim_if_idle([other], 1, 60.0))
 
 
 def first_claim(open_db: Open, name: str) -> Touched:
@@ -86,7 +86,7 @@ VERBS: dict[str, Verb] = {
     "claim 1": claim(1, lambda: "adaptive"),
     "claim 100": claim(100, lambda: "adaptive"),
     "first claim": first_claim,
-    "claim 1 unless": claim_unless,
+    "claim 1 if idle": claim_if_idle,
     "claim 10, slice": claim(10, optimistic("slice")),
     "claim 10, skip_locked": claim(10, lambda: "skip_locked"),
     "claim 10, pessimistic": claim(10, lambda: "pessimistic"),

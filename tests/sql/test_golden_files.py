@@ -100,8 +100,8 @@ def test_each_claim_that_is_sent_has_a_file(kind: str, strategy: str, own_url: s
                     assert queue.pop(limit)
             if strategy == "adaptive":
                 # With more priorities, and more queues to look into, the same parts stand there more often.
-                assert queue.claim_unless(["other"], 1, 60.0)
-                assert queue.claim_unless(["other"], 5, 60.0)
+                assert queue.claim_if_idle(["other"], 1, 60.0)
+                assert queue.claim_if_idle(["other"], 5, 60.0)
                 queue.enqueue("work", priority=5)
                 queue.core.marks[queue.name] = LowWaterMarks(clock=lambda: 0.0)
                 queue.claim(1)

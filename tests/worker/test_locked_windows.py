@@ -30,7 +30,7 @@ class Locking:
 @pytest.mark.parametrize("order", lease.Order)
 @pytest.mark.parametrize("lock", [lease.Lock.WAIT, lease.Lock.SKIP])
 @pytest.mark.parametrize("priorities", [1, 2])
-@pytest.mark.parametrize("higher", ["alone", "unless_due"])
+@pytest.mark.parametrize("higher", ["alone", "if_idle"])
 def test_each_job_is_claimed_once_and_whole(
     kind: str,
     open_db: Callable[..., QueueDB],
@@ -48,7 +48,7 @@ def test_each_job_is_claimed_once_and_whole(
     queue.db.next_due([name])  # now the priorities are known
 
     def claim() -> list[LeasedJob]:
-        return queue.claim(2) if higher == "alone" else queue.claim_unless([f"{name}-high"], 2, 60.0)
+        return queue.claim(2) if higher == "alone" else queue.claim_if_idle([f"{name}-high"], 2, 60.0)
 
     jobs = [*claim(), *claim(), *claim()]
     assert {job.id: (job.payload, job.attempts) for job in jobs} == {job_id: (number, 1) for number, job_id in enumerate(ids)}

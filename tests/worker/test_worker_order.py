@@ -85,7 +85,7 @@ def test_a_claim_that_does_not_ask_lets_the_lower_queue_go_first(frozen, name, m
     """The control for the test above: it can fail."""
     monkeypatch.setattr(fetcher, "POLL_EVERY", 3600.0)
     monkeypatch.setattr(fetcher, "POLL_AFTER", 10**9)
-    monkeypatch.setattr(Queue, "claim_unless", lambda queue, due, *arguments, **options: queue.claim(*arguments, **options))
+    monkeypatch.setattr(Queue, "claim_if_idle", lambda queue, due, *arguments, **options: queue.claim(*arguments, **options))
     _, db, other = frozen
     high, low = f"{name}-high", f"{name}-low"
     seen = Seen(high, lambda: other.queue(high).enqueue("n"))

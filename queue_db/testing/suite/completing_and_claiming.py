@@ -109,16 +109,16 @@ class TestCompleteAndClaim:
                 with pytest.raises(ArgumentError, match=r"leased job|LeasedJob"):
                     queue.complete_and_claim(mistake, limit)
         for mistake in (None, "abc"):
-            with pytest.raises(ArgumentError, match=r"unless_due=.*queue names"):
-                queue.complete_and_claim([], unless_due=mistake)
+            with pytest.raises(ArgumentError, match=r"if_idle=.*queue names"):
+                queue.complete_and_claim([], if_idle=mistake)
             with pytest.raises(ArgumentError, match=r"due=.*queue names"):
-                queue.claim_unless(mistake, 1, 60)
+                queue.claim_if_idle(mistake, 1, 60)
         jobs = queue.claim()
         for mistake in ([queue], [None], [7], [""], ["a\0b"], ["\ud800"], ["x" * 500]):
-            with pytest.raises(ArgumentError, match=r"unless_due"):
-                queue.complete_and_claim(jobs, unless_due=mistake)
+            with pytest.raises(ArgumentError, match=r"if_idle"):
+                queue.complete_and_claim(jobs, if_idle=mistake)
             with pytest.raises(ArgumentError, match=r"^due"):
-                queue.claim_unless(mistake, 1, 60)
+                queue.claim_if_idle(mistake, 1, 60)
         assert queue.release_many(jobs) == [APPLIED]  # it was not completed before the refusal
         assert queue.stats().running == 0
 
@@ -138,9 +138,9 @@ class TestCompleteAndClaim:
         queue.enqueue_many([("work", number) for number in range(4)])
         jobs = queue.claim(2)
         urgent.enqueue("work")
-        assert queue.complete_and_claim(jobs[:1], 1, unless_due=[urgent.name]) == ([APPLIED], [])
+        assert queue.complete_and_claim(jobs[:1], 1, if_idle=[urgent.name]) == ([APPLIED], [])
         assert urgent.complete_and_claim(urgent.claim(), 1)[0] == [APPLIED]
-        verdicts, won = queue.complete_and_claim(jobs[1:], 2, unless_due=[urgent.name])
+        verdicts, won = queue.complete_and_claim(jobs[1:], 2, if_idle=[urgent.name])
         assert (verdicts, len(won)) == ([APPLIED], 2)
 
     def test_an_exhausted_job_is_buried_on_the_way(self, queue: Queue, clock: SettableClock) -> None:

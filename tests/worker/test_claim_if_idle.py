@@ -25,11 +25,11 @@ def test_a_claim_that_must_wait_for_a_higher_queue_has_lost_nothing(open_db, nam
     high, low = db.queue(f"{name}-high"), db.queue(f"{name}-low")
     high.enqueue("n")
     low.enqueue_many([("n", None)] * 3)
-    assert low.claim_unless([high.name], 2, 60.0) == []
+    assert low.claim_if_idle([high.name], 2, 60.0) == []
     counters = db.counters
     assert (counters.attempts, counters.missed, counters.contended, counters.empty) == (1, 0, 0, 1)
     assert len(high.claim()) == 1
-    assert len(low.claim_unless([high.name], 2, 60.0)) == 2
+    assert len(low.claim_if_idle([high.name], 2, 60.0)) == 2
 
 
 @pytest.mark.parametrize(("own", "others"), [(1, 3), (10, 10), (20, 20)])
@@ -41,14 +41,14 @@ def test_it_asks_once_however_many_priorities_its_own_queue_has(db, open_db, nam
     db.next_due([high.name, low.name])  # now it knows the priorities; a claim by itself would not
     texts = []
     event.listen(db.database.engine, "before_cursor_execute", lambda *arguments: texts.append(arguments[2]))
-    assert len(low.claim_unless([high.name], own, 60.0)) == own
+    assert len(low.claim_if_idle([high.name], own, 60.0)) == own
     # With a single range there is one more question, for jobs of lower priority number.
     assert max(text.count("jobs AS other") for text in texts) <= min(16, 2 * others) + (own == 1)
     late = open_db().queue(high.name)
     late.enqueue("n", priority=others - 1)
-    assert len(low.claim_unless([high.name], own, 60.0)) == (own if others > 16 else 0)
+    assert len(low.claim_if_idle([high.name], own, 60.0)) == (own if others > 16 else 0)
     late.enqueue("n", priority=0)
-    assert low.claim_unless([high.name], own, 60.0) == []
+    assert low.claim_if_idle([high.name], own, 60.0) == []
     assert db.next_due([high.name])[high.name] <= 0
 
 
@@ -74,7 +74,7 @@ def test_numbers_of_priorities_share_statements_and_few_are_kept(db, name):
 
     def claim(tx, own, others, order):
         request = ClaimRequest(
-            name, 1, 1, "w", "t", ranges(own), unless_due=(("a", ranges(others - others // 2)), ("b", ranges(others // 2)))
+            name, 1, 1, "w", "t", ranges(own), if_idle=(("a", ranges(others - others // 2)), ("b", ranges(others // 2)))
         )
         window = lease.CandidateWindow(order, read=2, start=1)
         assert lease.claim(tx, request, window).rows == ()
@@ -93,7 +93,7 @@ def test_numbers_of_priorities_share_statements_and_few_are_kept(db, name):
 def test_the_statements_of_claims_are_forgotten_with_their_handle(url, name):
     with QueueDB(url) as db:
         assert db.queue(name).claim() == []
-        assert db.queue(name).claim_unless([f"{name}-high"], 1, 1.0) == []
+        assert db.queue(name).claim_if_idle([f"{name}-high"], 1, 1.0) == []
         known = [ref(claim) for claim in db.store.claims.values()]
     assert len(known) == 2
     del db
