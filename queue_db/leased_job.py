@@ -199,7 +199,7 @@ class LeasedJob(JobData, Generic[Payload_co]):
         self._payload: tuple[Any] | None = None
         self._lost: list[threading.Event] = []
         self._report_to: Callable[[LeasedJob, ProgressReport], Verdict] | None = None
-        #: Random for each claim. With the id, the version and it, :meth:`Queue.handle` makes this object elsewhere.
+        #: Random for each claim. With the id, the version and it, :meth:`Queue.lease_from_token` makes this object elsewhere.
         self.token = token
         #: The name that the claim gave; None: that of this process.
         self.worker = worker

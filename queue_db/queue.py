@@ -322,7 +322,7 @@ class Queue:
         claims = self._claims
         return self._leased(claims.claim(claims.call(limit, micros, delete=delete, worker=worker)), worker)
 
-    def handle(self, job_id: int, version: int, token: str) -> LeasedJob:
+    def lease_from_token(self, job_id: int, version: int, token: str) -> LeasedJob:
         """The object of a claim, made anew: for settling where the object that :meth:`claim` returned is not at hand.
 
         For example in another process, or in a server whose clients keep ``job.id``, ``job.version`` and ``job.token``. The version
@@ -330,12 +330,12 @@ class Queue:
 
         :raises LeaseLostError: the job is gone, or has another version or token: another worker may have it.
         """
-        (job,) = self.handles([(job_id, version, token)])
+        (job,) = self.leases_from_tokens([(job_id, version, token)])
         if job is None:
             raise LeaseLostError(job_id, version)
         return job
 
-    def handles(self, leases: Iterable[tuple[int, int, str]]) -> list[LeasedJob | None]:
+    def leases_from_tokens(self, leases: Iterable[tuple[int, int, str]]) -> list[LeasedJob | None]:
         """:meth:`handle` for many leases ``(id, version, token)``, in one read; None, counted as ``lost``, where it is lost."""
         wanted = [given_lease(lease) for lease in arguments.members("leases", leases, "leases: (id, version, token)")]
         return find_leased(self.core, self, wanted)

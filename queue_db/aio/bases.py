@@ -48,7 +48,7 @@ class LeasedJobTwin(JobData, Generic[Payload_co]):
         self.source = source
         #: The same job, for synchronous code in a greenlet.
         self.leased = leased
-        #: Random for each claim. With the id, the version and it, :meth:`AsyncQueue.handle` makes this object elsewhere.
+        #: Random for each claim. With the id, the version and it, :meth:`AsyncQueue.lease_from_token` makes this object elsewhere.
         self.token = leased.token
         #: The name that the claim gave; None: that of this process.
         self.worker = leased.worker

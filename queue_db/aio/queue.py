@@ -235,7 +235,7 @@ class AsyncQueue(QueueTwin):
         found = await run(self._sync.claim, limit, lease, delete=delete, worker=worker)
         return [AsyncLeasedJob(each, self) for each in found]
 
-    async def handle(self, job_id: int, version: int, token: str) -> AsyncLeasedJob:
+    async def lease_from_token(self, job_id: int, version: int, token: str) -> AsyncLeasedJob:
         """The object of a claim, made anew: for settling where the object that :meth:`claim` returned is not at hand.
 
         For example in another process, or in a server whose clients keep ``job.id``, ``job.version`` and ``job.token``. The version
@@ -243,12 +243,12 @@ class AsyncQueue(QueueTwin):
 
         :raises LeaseLostError: the job is gone, or has another version or token: another worker may have it.
         """
-        found = await run(self._sync.handle, job_id, version, token)
+        found = await run(self._sync.lease_from_token, job_id, version, token)
         return AsyncLeasedJob(found, self)
 
-    async def handles(self, leases: Iterable[tuple[int, int, str]]) -> list[AsyncLeasedJob | None]:
+    async def leases_from_tokens(self, leases: Iterable[tuple[int, int, str]]) -> list[AsyncLeasedJob | None]:
         """:meth:`handle` for many leases ``(id, version, token)``, in one read; None, counted as ``lost``, where it is lost."""
-        found = await run(self._sync.handles, leases)
+        found = await run(self._sync.leases_from_tokens, leases)
         return [None if each is None else AsyncLeasedJob(each, self) for each in found]
 
     async def complete_and_claim(

@@ -148,13 +148,13 @@ async def test_a_handle_settles_elsewhere(mail: AsyncQueue, open_async: OpenAsyn
     one, two = await mail.claim(2, worker="node-17")
     assert (one.worker, (await mail.get(one.id)).worker) == ("node-17", "node-17")
     other = (await open_async()).queue(name)
-    assert await (await other.handle(one.id, one.version, one.token)).complete()
-    lost, held = await other.handles([(one.id, one.version, one.token), (two.id, two.version, two.token)])
+    assert await (await other.lease_from_token(one.id, one.version, one.token)).complete()
+    lost, held = await other.leases_from_tokens([(one.id, one.version, one.token), (two.id, two.version, two.token)])
     assert lost is None
     assert held is not None
     assert await held.complete()
     with pytest.raises(LeaseLostError):
-        await other.handle(two.id, two.version, two.token)
+        await other.lease_from_token(two.id, two.version, two.token)
 
 
 async def test_a_job_runs_now(mail: AsyncQueue, adb: AsyncQueueDB) -> None:

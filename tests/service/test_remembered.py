@@ -265,8 +265,8 @@ def test_the_database_decides_whether_it_holds(db: QueueDB, name: str, client: h
     done, taken = claimed(client, name, 2)
     with QueueDB(db.database.engine.url) as other:
         queue = other.queue(name)
-        assert queue.handle(int(done["id"]), int(done["version"]), done["token"]).complete()
-        assert queue.handle(int(taken["id"]), int(taken["version"]), taken["token"]).release()
+        assert queue.lease_from_token(int(done["id"]), int(done["version"]), done["token"]).complete()
+        assert queue.lease_from_token(int(taken["id"]), int(taken["version"]), taken["token"]).release()
         (job,) = queue.claim()
         for verb, more in (("complete", {}), ("extend", {"seconds": 60}), ("release", {}), ("snooze", {"seconds": 60})):
             assert settled(client, name, done, verb, **more)["verdict"] == "lost"
@@ -318,7 +318,7 @@ def test_an_extended_lease_is_remembered_with_its_new_end(db: QueueDB, name: str
     leases = Leases()
     leases.remember([(job, job.snapshot_row())])
     given = [(job.id, job.version, job.token)]
-    (remembered,), (read,) = leases.take(queue, given), queue.handles(given)
+    (remembered,), (read,) = leases.take(queue, given), queue.leases_from_tokens(given)
     assert remembered is not None
     assert read is not None
     assert (remembered.version, remembered.lease_ends) == (read.version, read.lease_ends)

@@ -549,12 +549,12 @@ def _settles() -> list[Scenario]:
         ),
         Scenario(
             "handle",
-            "Queue.handle, Queue.handles",
+            "Queue.lease_from_token, Queue.leases_from_tokens",
             lambda tx: settle.leased(tx, "default", [1, 2]),
         ),
         Scenario(
             "handle_known_queue",
-            "Queue.handle, Queue.handles: whether a queue without these jobs has numbers",
+            "Queue.lease_from_token, Queue.leases_from_tokens: whether a queue without these jobs has numbers",
             lambda tx: metrics.has_numbers(tx, "default"),
         ),
         Scenario(

@@ -212,7 +212,7 @@ def _leases(handed: Leases, source: Queue, given: Sequence[Given]) -> list[Lease
     wanted = [(int(one.lease.id), _version(one.lease.version), one.lease.token) for one in given]
     known = handed.take(source, wanted)
     found = [job if one.verb in _WITHOUT_PAYLOAD and one.keep is None else None for one, job in zip(given, known, strict=True)]
-    read = iter(source.handles([lease for lease, job in zip(wanted, found, strict=True) if job is None]))
+    read = iter(source.leases_from_tokens([lease for lease, job in zip(wanted, found, strict=True) if job is None]))
     return [next(read) if job is None else job for job in found]
 
 

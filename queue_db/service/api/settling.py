@@ -51,7 +51,7 @@ def leased(
         with db.database.counting:
             counters.lost += 1
         raise LeaseLostError(int(job_id), version) from None
-    return db.queue(job.queue).handle(job.id, version, lease_token)
+    return db.queue(job.queue).lease_from_token(job.id, version, lease_token)
 
 
 Leased = Annotated[LeasedJob, Depends(leased)]

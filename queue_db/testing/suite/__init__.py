@@ -31,7 +31,7 @@ from queue_db.testing.suite.fixtures import (
 )
 from queue_db.testing.suite.forwarding import TestForward
 from queue_db.testing.suite.groups import TestGroups, TestGroupsAndKeys
-from queue_db.testing.suite.handles import TestHandles
+from queue_db.testing.suite.lease_tokens import TestHandles
 from queue_db.testing.suite.leases import TestExtend, TestLease, TestVanishedWorkers, TestVersions
 from queue_db.testing.suite.listing import TestJobs
 from queue_db.testing.suite.mailboxes import Group, TestMailboxes, group, several_groups

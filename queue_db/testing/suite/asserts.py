@@ -16,7 +16,7 @@ pytest.register_assert_rewrite(
     "queue_db.testing.suite.fixtures",
     "queue_db.testing.suite.forwarding",
     "queue_db.testing.suite.groups",
-    "queue_db.testing.suite.handles",
+    "queue_db.testing.suite.lease_tokens",
     "queue_db.testing.suite.leases",
     "queue_db.testing.suite.listing",
     "queue_db.testing.suite.mailboxes",

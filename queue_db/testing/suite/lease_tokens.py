@@ -20,11 +20,11 @@ def _claimed(queue: Queue, **options: object) -> LeasedJob:
 
 
 class TestHandles:
-    """``queue.handle`` and ``queue.handles``; ``queue.claim(worker=)``."""
+    """``queue.lease_from_token`` and ``queue.leases_from_tokens``; ``queue.claim(worker=)``."""
 
     def test_a_handle_is_the_leased_job(self, queue: Queue, rival_queue: Queue) -> None:
         job = _claimed(queue, headers={"h": 1}, unique_key="k", group="g", priority=3)
-        handle = rival_queue.handle(job.id, job.version, job.token)
+        handle = rival_queue.lease_from_token(job.id, job.version, job.token)
         for name in (
             *("id", "version", "token", "kind", "payload", "headers", "priority", "attempts", "max_attempts", "unique_key"),
             *("group", "batch", "created_at", "due_at", "last_error", "lease_expires", "fence"),
@@ -36,7 +36,7 @@ class TestHandles:
 
     def test_each_verb_works_with_a_handle(self, queue: Queue, rival_queue: Queue, clock: SettableClock) -> None:
         def handle(job: LeasedJob) -> LeasedJob:
-            return rival_queue.handle(job.id, job.version, job.token)
+            return rival_queue.lease_from_token(job.id, job.version, job.token)
 
         assert handle(_claimed(queue)).fail("no luck", retry_in=0)
         (job,) = queue.claim()
@@ -61,7 +61,7 @@ class TestHandles:
     def test_jobs_of_a_group_follow_a_handle_that_completes(self, queue: Queue, rival_queue: Queue) -> None:
         job = _claimed(queue, group="g")
         following = queue.enqueue("mail", group="g")
-        assert rival_queue.handle(job.id, job.version, job.token).complete()
+        assert rival_queue.lease_from_token(job.id, job.version, job.token).complete()
         assert [one.id for one in queue.claim(limit=2)] == [following]
 
     def test_a_lease_that_is_lost_has_none(self, queue: Queue, rival_queue: Queue, clock: SettableClock) -> None:
@@ -82,36 +82,36 @@ class TestHandles:
         ]
         for lease in wrong:
             with pytest.raises(LeaseLostError) as caught:
-                rival_queue.handle(*lease)
+                rival_queue.lease_from_token(*lease)
             assert (caught.value.job_id, caught.value.version) == lease[:2]
         with pytest.raises(LeaseLostError):
-            queue.db.queue(f"{queue.name}-other").handle(*good)
+            queue.db.queue(f"{queue.name}-other").lease_from_token(*good)
         counters = rival_queue.db.counters
         before = counters.lost
-        handles = rival_queue.handles([*wrong, good, good])
+        handles = rival_queue.leases_from_tokens([*wrong, good, good])
         assert counters.lost - before == len(wrong)
         assert [handle is not None for handle in handles] == [False] * len(wrong) + [True, True]
         assert other.release()
         for token in ("", "None", other.token):  # a job that waits has no token
             with pytest.raises(LeaseLostError):
-                queue.handle(waiting, queue.get(waiting).version, token)
+                queue.lease_from_token(waiting, queue.get(waiting).version, token)
         clock.advance(10)  # as its claimant may: until another claim
-        again = queue.handle(*good)
+        again = queue.lease_from_token(*good)
         assert len(rival_queue.claim(limit=2)) == 2
         assert again.complete() is Verdict.LOST
         with pytest.raises(LeaseLostError):
-            queue.handle(*good)
+            queue.lease_from_token(*good)
 
     def test_many_handles_are_settled_together(self, queue: Queue, rival_queue: Queue) -> None:
         queue.enqueue_many([("mail", number) for number in range(1100)])
         jobs = queue.claim(limit=1100)
         assert jobs[7].cancel()
-        handles = rival_queue.handles((job.id, job.version, job.token) for job in jobs)
+        handles = rival_queue.leases_from_tokens((job.id, job.version, job.token) for job in jobs)
         assert [index for index, handle in enumerate(handles) if handle is None] == [7]
         left = [handle for handle in handles if handle is not None]
         assert [handle.payload for handle in left] == [job.payload for job in jobs if job is not jobs[7]]
         assert all(rival_queue.complete_many(left))
-        assert rival_queue.handles([]) == []
+        assert rival_queue.leases_from_tokens([]) == []
 
     def test_a_claim_for_others_shows_their_name(self, queue: Queue) -> None:
         queue.enqueue_many([("mail", None), ("mail", None)])
@@ -120,16 +120,18 @@ class TestHandles:
         assert [queue.get(one.id).worker for one in (ours, job)] == ["first", "node-17"]
         assert job.worker == "node-17"
         assert [one.worker for one in queue.jobs("running").jobs if one.id == job.id] == ["node-17"]
-        handle = queue.handle(job.id, job.version, job.token)
+        handle = queue.lease_from_token(job.id, job.version, job.token)
         assert handle.fail(ValueError("no luck"), retry_in=0)
         assert [error.worker for error in queue.db.errors(job.id)] == ["node-17"]
         (again,) = queue.claim(worker="node-18")
-        assert queue.complete_many([queue.handle(again.id, again.version, again.token)], retained=[RetainedResult("1", 10**6)])
+        assert queue.complete_many(
+            [queue.lease_from_token(again.id, again.version, again.token)], retained=[RetainedResult("1", 10**6)]
+        )
         assert queue.db.finished(job.id).worker == "node-18"
 
     def test_what_is_no_lease_is_refused(self, queue: Queue) -> None:
         for bad in ("abc", (1, 2), None, 7, (1, 2, 3, 4), {"id": 1}):
             with pytest.raises(ArgumentError, match="lease"):
-                queue.handles([bad])  # type: ignore[list-item]
+                queue.leases_from_tokens([bad])  # type: ignore[list-item]
         with pytest.raises(ArgumentError, match="token=5: must be a string"):
-            queue.handle(1, 1, 5)  # type: ignore[arg-type]
+            queue.lease_from_token(1, 1, 5)  # type: ignore[arg-type]
