@@ -297,7 +297,7 @@ class Queue:
     def _chunks(self, jobs: Iterable[Any]) -> Iterator[list[NewJob]]:
         return self._builder.chunks(jobs, self.core.headers())
 
-    def holders(self, unique_keys: Iterable[str]) -> dict[str, int]:
+    def unique_key_holders(self, unique_keys: Iterable[str]) -> dict[str, int]:
         """Ids, by key, of the jobs that have taken these keys with ``unique_for``, done or not; a free key has none."""
         keys = [arguments.name("unique_key", key, KEY_LENGTH) for key in arguments.members("unique_keys", unique_keys, "keys")]
         found: dict[str, int] = {}

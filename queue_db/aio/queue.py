@@ -217,9 +217,9 @@ class AsyncQueue(QueueTwin):
         """
         return await run(self._sync.enqueue_batch, jobs, then, on_duplicate=on_duplicate, using=joined(using))
 
-    async def holders(self, unique_keys: Iterable[str]) -> dict[str, int]:
+    async def unique_key_holders(self, unique_keys: Iterable[str]) -> dict[str, int]:
         """Ids, by key, of the jobs that have taken these keys with ``unique_for``, done or not; a free key has none."""
-        return await run(self._sync.holders, unique_keys)
+        return await run(self._sync.unique_key_holders, unique_keys)
 
     async def claim(
         self, limit: int = 1, lease: float = 60.0, *, delete: bool = False, worker: str | None = None

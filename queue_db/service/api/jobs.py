@@ -286,7 +286,7 @@ def _first(queue: Queue, key: str | None, jobs: int) -> list[str | None]:
     if key is None:
         raise  # noqa: PLE0704 - the error that is handled
     *keys, beyond = [f"{key}{_POSITION}{position}" for position in range(jobs + 1)]
-    found = queue.holders([*keys, beyond])
+    found = queue.unique_key_holders([*keys, beyond])
     if found.keys() != set(keys):
         raise RefusedError(
             409,

@@ -189,10 +189,10 @@ class TestUniqueFor:
         held = queue.enqueue("mail", 1, unique_key="k", unique_for=60)
         assert queue.claim()[0].complete()
         queue.enqueue("mail", 2, unique_key="live")
-        assert queue.holders(["k", "free", "live"]) == {"k": held}
+        assert queue.unique_key_holders(["k", "free", "live"]) == {"k": held}
         clock.advance(61)
-        assert queue.holders(["k"]) == {}
-        assert queue.holders([]) == {}
+        assert queue.unique_key_holders(["k"]) == {}
+        assert queue.unique_key_holders([]) == {}
 
     def test_a_refused_one_takes_no_key(self, queue: Queue) -> None:
         live = queue.enqueue("mail", 1, unique_key="k")
