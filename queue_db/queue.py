@@ -49,13 +49,13 @@ from queue_db.verbs.progress import report_progress
 from queue_db.verbs.remove import cancel_job, purge_queue
 from queue_db.verbs.reschedule import reschedule_job
 from queue_db.verbs.settle import (
+    ADJUST_ATTEMPTS,
     BURY,
     CANCEL,
     DEFER,
     EXTEND,
     EXTEND_UNLOCKED,
     FAIL,
-    RECOUNT,
     RELEASE,
     SNOOZE,
     burials,
@@ -456,9 +456,9 @@ class Queue:
         verdicts = zip(change.jobs, change.settle(lease), strict=True)
         return [None if not verdict and job.id in lease.locked else verdict for job, verdict in verdicts]
 
-    def recount(self, jobs: Sequence[LeasedJob], by: int) -> list[Verdict]:
+    def adjust_attempts(self, jobs: Sequence[LeasedJob], by: int) -> list[Verdict]:
         """Add ``by`` to the attempts of these jobs, which stay leased, for a worker that delays them; versions go up by one."""
-        return FencedChange(self.core, self, RECOUNT, jobs).settle(Kept(by))
+        return FencedChange(self.core, self, ADJUST_ATTEMPTS, jobs).settle(Kept(by))
 
     def cancel_many(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
         """Cancel these jobs: they leave the queue."""

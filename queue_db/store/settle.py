@@ -53,7 +53,7 @@ def extend(tx: Transaction, pairs: Pairs, lease: int) -> dict[int, int]:
     return {job_id: end for job_id, end in rows}  # noqa: C416 - dict() wants pairs
 
 
-def recount(tx: Transaction, pairs: Pairs, by: int) -> set[int]:
+def adjust_attempts(tx: Transaction, pairs: Pairs, by: int) -> set[int]:
     """Add ``by`` to the attempts of jobs that stay leased."""
     attempts = "CASE WHEN attempts + :attempts > 0 THEN attempts + :attempts ELSE 0 END"
     assignments = f"version = {NEXT_VERSION}, attempts = {attempts}"

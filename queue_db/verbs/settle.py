@@ -117,8 +117,8 @@ def _extend_unlocked(tx: Transaction, pairs: Pairs, lease: Kept) -> set[int]:
     return set(ends)
 
 
-def _recount(tx: Transaction, pairs: Pairs, by: Kept) -> set[int]:
-    return settle.recount(tx, pairs, by.number)
+def _adjust_attempts(tx: Transaction, pairs: Pairs, by: Kept) -> set[int]:
+    return settle.adjust_attempts(tx, pairs, by.number)
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ EXTEND = Verb(Run("extend"), _extend, Change.KEPT)
 EXTEND_UNLOCKED = Verb(ONCE._replace(name="extend"), _extend_unlocked, Change.KEPT)
 
 #: They stay leased, with another number of attempts.
-RECOUNT = Verb(Run("recount"), _recount, Change.KEPT)
+ADJUST_ATTEMPTS = Verb(Run("adjust_attempts"), _adjust_attempts, Change.KEPT)
 
 
 # --- what they are given ----------------------------------------------------------------------------------------------

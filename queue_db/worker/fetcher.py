@@ -378,5 +378,5 @@ class Dispatch:
             return
         # The release takes an attempt off, and this one has not been counted.
         with suppress(StorageError):
-            queue_of(job).recount([job], by=1)
+            queue_of(job).adjust_attempts([job], by=1)
         self._run.results.release([job])

@@ -43,7 +43,7 @@ class PoisonIsolation:
             failed = self._run.worker.db.core.read(history.last_failed, [job.id for job in last])
             suspects = [job for job in last if failed.get(job.id) != job.attempts - 1]
             if suspects:
-                queue_of(suspects[0]).recount(suspects, by=-1)
+                queue_of(suspects[0]).adjust_attempts(suspects, by=-1)
         except StorageError as error:
             log.debug("%d last attempts begin beside others: %s", len(last), error)
             return []
@@ -78,7 +78,7 @@ class PoisonIsolation:
         retry = Pause(*self._run.retry)
         while job in self._run.in_flight:
             try:
-                return queue_of(job).recount([job], by=1) == [Verdict.APPLIED]
+                return queue_of(job).adjust_attempts([job], by=1) == [Verdict.APPLIED]
             except QueueDBError as error:
                 log.debug("the last attempt of %r cannot be counted yet: %s", job, error)
                 if self._stopping.wait(retry.next()):

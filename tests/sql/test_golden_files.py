@@ -131,7 +131,7 @@ def test_each_settle_that_is_sent_has_a_file(kind: str, removal: str, own_url: s
                 jobs = queue.claim(count)
                 assert all(queue.extend_many(jobs, 60.0))
                 assert all(queue.extend_unlocked(jobs, 60.0))
-                assert all(queue.recount(jobs, -1))
+                assert all(queue.adjust_attempts(jobs, -1))
                 assert queue.progress_of(jobs[0], ProgressReport(0.5, "half"))
     assert not unknown(db, kind, statements), "\n\n".join(unknown(db, kind, statements))
 
