@@ -478,7 +478,7 @@ class Queue:
         change = FencedChange(self.core, self, BURY, jobs)
         return change.settle(burials(change.jobs, error, reason))
 
-    def defer_unknown_many(self, jobs: Sequence[LeasedJob], error: BaseException | str, *, grace: float) -> list[Verdict]:
+    def retry_unknown_kinds(self, jobs: Sequence[LeasedJob], error: BaseException | str, *, grace: float) -> list[Verdict]:
         """Give back jobs of kinds without a handler here; this does not count as an attempt.
 
         They return after a second at first, later after up to a minute: another worker may have a handler. Jobs that still have

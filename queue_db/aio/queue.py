@@ -341,7 +341,7 @@ class AsyncQueue(QueueTwin):
         """
         return await run(self._sync.bury_many, settled(jobs), error, reason=reason)
 
-    async def defer_unknown_many(
+    async def retry_unknown_kinds(
         self, jobs: Sequence[AsyncLeasedJob], error: BaseException | str, *, grace: float
     ) -> list[Verdict]:
         """Give back jobs of kinds without a handler here; this does not count as an attempt.
@@ -349,7 +349,7 @@ class AsyncQueue(QueueTwin):
         They return after a second at first, later after up to a minute: another worker may have a handler. Jobs that still have
         none ``grace`` seconds after the first time go to the dead table with ``error`` as the text.
         """
-        return await run(self._sync.defer_unknown_many, settled(jobs), error, grace=grace)
+        return await run(self._sync.retry_unknown_kinds, settled(jobs), error, grace=grace)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:

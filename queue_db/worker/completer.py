@@ -319,7 +319,7 @@ def _verb(queue: Queue, name: str, detail: Any) -> Verb:
         "settled": lambda results: [Verdict.APPLIED for _ in results],
         "lost": lambda results: [Verdict.LOST for _ in results],
         "snooze": lambda results: queue.snooze_many(_jobs(results), detail),
-        "defer": lambda results: queue.defer_unknown_many(_jobs(results), detail[0], grace=detail[1]),
+        "defer": lambda results: queue.retry_unknown_kinds(_jobs(results), detail[0], grace=detail[1]),
         "cancel": lambda results: queue.cancel_many(_jobs(results)),
         "bury": lambda results: queue.bury_many(_jobs(results), [reason_of(done.outcome) for done in results], reason=detail),
         "fail": lambda results: queue.fail_many(

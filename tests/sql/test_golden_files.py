@@ -126,7 +126,7 @@ def test_each_settle_that_is_sent_has_a_file(kind: str, removal: str, own_url: s
                 assert all(queue.snooze_many(queue.claim(count), 0.0))
                 assert all(queue.release_many(queue.claim(count)))
                 assert all(queue.bury_many(queue.claim(count), [f"reason {n}" for n in range(count)]))
-                assert all(queue.defer_unknown_many(queue.claim(count), "no handler", grace=60.0))
+                assert all(queue.retry_unknown_kinds(queue.claim(count), "no handler", grace=60.0))
                 assert all(queue.cancel_many(queue.claim(count)))
                 jobs = queue.claim(count)
                 assert all(queue.extend_many(jobs, 60.0))
