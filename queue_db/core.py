@@ -97,7 +97,7 @@ class Core:
         #: Payload schemas by kind.
         self.schemas = schemas
         #: Called at each enqueue; its result is added to the headers of the jobs.
-        self.stamp: Callable[[], Mapping[str, Any]] | None = None
+        self.header_provider: Callable[[], Mapping[str, Any]] | None = None
         #: Where the claims of each queue start.
         self.marks: KeyedCache[LowWaterMarks] = KeyedCache(lambda _: LowWaterMarks())
         self.notifications = self.store.notifications
@@ -121,8 +121,8 @@ class Core:
         return self._worker or _name
 
     def headers(self) -> Mapping[str, Any] | None:
-        """The headers that :attr:`stamp` adds to jobs enqueued now."""
-        return None if self.stamp is None else self.stamp()
+        """The headers that :attr:`header_provider` adds to jobs enqueued now."""
+        return None if self.header_provider is None else self.header_provider()
 
     # --- the tables -------------------------------------------------------------------------------------------------
 

@@ -189,13 +189,13 @@ class QueueDB:
         return self.core.store
 
     @property
-    def stamp(self) -> Callable[[], Mapping[str, Any]] | None:
+    def header_provider(self) -> Callable[[], Mapping[str, Any]] | None:
         """Called at each enqueue; its result is added to the headers of the jobs, for example for traces."""
-        return self.core.stamp
+        return self.core.header_provider
 
-    @stamp.setter
-    def stamp(self, stamp: Callable[[], Mapping[str, Any]] | None) -> None:
-        self.core.stamp = stamp
+    @header_provider.setter
+    def header_provider(self, header_provider: Callable[[], Mapping[str, Any]] | None) -> None:
+        self.core.header_provider = header_provider
 
     def migrate(self, connection: Connection | None = None, *, revision: str = "head") -> None:
         """Bring the tables to ``revision`` ("head", "base" or a revision's name), up or down.

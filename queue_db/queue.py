@@ -169,8 +169,8 @@ class Queue:
         :raises PayloadError: the payload cannot be stored, or does not fit the handler's schema; nothing was enqueued.
         :raises DuplicateJobError: a live job has the key; nothing was enqueued.
         """
-        if self.core.stamp is not None and (stamped := self.core.headers()):
-            headers = {**stamped, **(headers or {})}
+        if self.core.header_provider is not None and (provided := self.core.headers()):
+            headers = {**provided, **(headers or {})}
         job = self._builder.job(
             kind,
             payload,

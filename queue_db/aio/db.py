@@ -160,13 +160,13 @@ class AsyncQueueDB(Opening):
         return self._db.counters
 
     @property
-    def stamp(self) -> Callable[[], Mapping[str, Any]] | None:
+    def header_provider(self) -> Callable[[], Mapping[str, Any]] | None:
         """Called at each enqueue; its result is added to the headers of the jobs, for example for traces."""
-        return self._db.stamp
+        return self._db.header_provider
 
-    @stamp.setter
-    def stamp(self, stamp: Callable[[], Mapping[str, Any]] | None) -> None:
-        self._db.stamp = stamp
+    @header_provider.setter
+    def header_provider(self, header_provider: Callable[[], Mapping[str, Any]] | None) -> None:
+        self._db.header_provider = header_provider
 
     async def migrate(self, connection: AsyncConnection | None = None, *, revision: str = "head") -> None:
         """Bring the tables to ``revision`` ("head", "base" or a revision's name), up or down.

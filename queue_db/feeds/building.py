@@ -55,9 +55,11 @@ class MessageBuilder:
         """
         if client is not None:
             arguments.name("client", client, CLIENT_LENGTH)
-        stamp = self._core.headers()
+        provided = self._core.headers()
         listed = arguments.members("messages", messages, "messages")
-        new = [self._new(f"message {at}: " if len(listed) > 1 else "", one, client, stamp, fixed) for at, one in enumerate(listed)]
+        new = [
+            self._new(f"message {at}: " if len(listed) > 1 else "", one, client, provided, fixed) for at, one in enumerate(listed)
+        ]
         if len(new) > MOST:
             raise ArgumentError(f"{len(new):,} messages: at most {MOST:,} can be published at once")
         return new
@@ -78,7 +80,7 @@ class MessageBuilder:
         return Keyed(_digest([place, key]), _digest([message[:-1] for message in new]))
 
     def _new(
-        self, at: str, item: Any, client: str | None, stamp: Mapping[str, Any] | None, fixed: Mapping[str, Any] | None
+        self, at: str, item: Any, client: str | None, provided: Mapping[str, Any] | None, fixed: Mapping[str, Any] | None
     ) -> NewMessage:
         if not isinstance(item, tuple | list) or not 1 <= len(item) <= _TRIPLE:
             raise ArgumentError(
@@ -90,7 +92,7 @@ class MessageBuilder:
             known = f"{', '.join(self._known[:-1])} and {self._known[-1]}"
             raise ArgumentError(f"{at or 'message: '}its options may be {known}, not {arguments.shown(options)}")
         key, headers = options.get("key"), arguments.headers(options.get("headers"))
-        headers = _headers(at, {**(stamp or {}), **(headers or {})} if stamp else headers, fixed)
+        headers = _headers(at, {**(provided or {}), **(headers or {})} if provided else headers, fixed)
         delay, lifetime = (
             None if options.get(name) is None else arguments.seconds(name, options[name]) for name in ("delay", "expires_in")
         )

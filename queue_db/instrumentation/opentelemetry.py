@@ -1,6 +1,6 @@
 """Traces with OpenTelemetry: a span for each execution, linked to the span in which the job was enqueued.
 
-Call ``instrument(worker)`` in the worker, and ``stamp(db)`` in other processes that enqueue. The header
+Call ``instrument(worker)`` in the worker, and ``trace_enqueues(db)`` in other processes that enqueue. The header
 ``traceparent`` of the job carries the context.
 """
 
@@ -20,7 +20,7 @@ from queue_db.worker import Worker
 _NAME = "queue_db"
 
 
-def stamp(db: QueueDB) -> None:
+def trace_enqueues(db: QueueDB) -> None:
     """Add the current span to the headers of each job that is enqueued through ``db``."""
 
     def headers() -> Mapping[str, Any]:
@@ -28,13 +28,13 @@ def stamp(db: QueueDB) -> None:
         propagate.inject(carrier)
         return carrier
 
-    db.stamp = headers
+    db.header_provider = headers
 
 
 def instrument(worker: Worker, provider: trace.TracerProvider | None = None) -> None:
     """Create a span for each execution, and send its context with the jobs that its handler enqueues by ``worker.db``."""
     tracer = trace.get_tracer(_NAME, tracer_provider=provider)
-    stamp(worker.db)
+    trace_enqueues(worker.db)
 
     def span(job: LeasedJob) -> Any:
         enqueued = trace.get_current_span(propagate.extract({key: str(value) for key, value in job.headers.items()}))

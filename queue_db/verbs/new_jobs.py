@@ -66,7 +66,7 @@ def due_at_once(job: NewJob) -> bool:
     return not job.after and not job.not_before
 
 
-def _stamped(item: Any, stamp: Mapping[str, Any]) -> Any:
+def _with_headers(item: Any, provided: Mapping[str, Any]) -> Any:
     """The item with these headers, its own first; a malformed item is returned as it is, and refused later."""
     if not isinstance(item, tuple | list) or len(item) not in (_SINGLE, _PAIR, _TRIPLE):
         return item
@@ -74,7 +74,7 @@ def _stamped(item: Any, stamp: Mapping[str, Any]) -> Any:
     if not isinstance(options, Mapping) or not isinstance(options.get("headers") or {}, Mapping):
         return item
     payload = item[1] if len(item) > _SINGLE else None
-    return item[0], payload, {**options, "headers": {**stamp, **(options.get("headers") or {})}}
+    return item[0], payload, {**options, "headers": {**provided, **(options.get("headers") or {})}}
 
 
 class JobBuilder:
@@ -147,8 +147,8 @@ class JobBuilder:
             self._kinds.add(checked)
         return checked
 
-    def callback(self, then: Any, stamp: Mapping[str, Any] | None = None) -> NewJob:
-        """The callback job of a batch; ``stamp``: headers to add, its own first.
+    def callback(self, then: Any, provided: Mapping[str, Any] | None = None) -> NewJob:
+        """The callback job of a batch; ``provided``: headers to add, its own first.
 
         :raises ArgumentError, PayloadError: the message names the wrong argument.
         """
@@ -157,16 +157,16 @@ class JobBuilder:
         options = then[2] if len(then) == _TRIPLE else {}
         if not isinstance(options, Mapping) or set(options) - CALLBACK_OPTIONS:
             raise arguments.wrong("then", then, f": its options may be {', '.join(sorted(CALLBACK_OPTIONS))}")
-        kind, payload, *rest = _stamped(then, stamp) if stamp else (*then, None)[: max(len(then), _PAIR)]
+        kind, payload, *rest = _with_headers(then, provided) if provided else (*then, None)[: max(len(then), _PAIR)]
         return self.job(kind, payload, **(rest[0] if rest else {}))
 
-    def chunks(self, jobs: Iterable[Any], stamp: Mapping[str, Any] | None = None) -> Iterator[list[NewJob]]:
-        """Jobs from ``(kind, payload)`` or ``(kind, payload, options)``, in chunks. ``stamp``: headers of all jobs."""
+    def chunks(self, jobs: Iterable[Any], provided: Mapping[str, Any] | None = None) -> Iterator[list[NewJob]]:
+        """Jobs from ``(kind, payload)`` or ``(kind, payload, options)``, in chunks. ``provided``: headers of all jobs."""
         if not isinstance(jobs, Iterable):
             raise arguments.wrong("jobs", jobs, ": must be an iterable of (kind, payload) or (kind, payload, options)")
-        if type(jobs) in (list, tuple) and not stamp:
+        if type(jobs) in (list, tuple) and not provided:
             return self._chunks_of(cast("Sequence[Any]", jobs))
-        return self._chunks(enumerate(jobs), stamp)
+        return self._chunks(enumerate(jobs), provided)
 
     def _chunks_of(self, jobs: Sequence[Any]) -> Iterator[list[NewJob]]:
         for start in range(0, len(jobs), CHUNK):
@@ -191,9 +191,9 @@ class JobBuilder:
             return None
         return [NewJob(self._queue, kind, text, None, 0, DEFAULT_MAX_ATTEMPTS) for kind, text in zip(kinds, texts, strict=True)]
 
-    def _chunks(self, numbered: Iterator[tuple[int, Any]], stamp: Mapping[str, Any] | None) -> Iterator[list[NewJob]]:
-        if stamp:
-            numbered = ((position, _stamped(item, stamp)) for position, item in numbered)
+    def _chunks(self, numbered: Iterator[tuple[int, Any]], provided: Mapping[str, Any] | None) -> Iterator[list[NewJob]]:
+        if provided:
+            numbered = ((position, _with_headers(item, provided)) for position, item in numbered)
         while chunk := [self._item(position, item) for position, item in islice(numbered, CHUNK)]:
             yield chunk
 

@@ -230,8 +230,8 @@ async def test_what_is_said_about_a_queue(mail: AsyncQueue) -> None:
 
 
 async def test_stamps_and_schemas(adb: AsyncQueueDB, mail: AsyncQueue) -> None:
-    assert adb.stamp is None
-    adb.stamp = lambda: {"trace": "t"}
+    assert adb.header_provider is None
+    adb.header_provider = lambda: {"trace": "t"}
     await mail.enqueue("k")
     assert (await mail.peek())[0].headers == {"trace": "t"}
     assert adb.schemas == {}

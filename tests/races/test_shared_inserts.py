@@ -297,7 +297,7 @@ def test_each_job_that_is_due_wakes_the_workers_of_this_process(queue: Queue) ->
 
 
 def test_each_job_has_the_headers_of_its_own_caller(queue: Queue) -> None:
-    queue.db.stamp = lambda: {"thread": threading.get_ident()}
+    queue.db.header_provider = lambda: {"thread": threading.get_ident()}
     gate = Gate(queue)
     threads = {}
 

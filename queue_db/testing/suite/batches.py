@@ -131,7 +131,7 @@ class TestBatches:
         assert [job.kind for job in queue.claim(2)] == ["report"]
 
     def test_the_callback_is_stamped_as_its_jobs_are(self, queue: Queue) -> None:
-        queue.db.stamp = lambda: {"trace": "00-1"}
+        queue.db.header_provider = lambda: {"trace": "00-1"}
         queue.enqueue_batch([("mail", 1)], ("report", None, {"headers": {"for": "ann"}}))
         (job,) = queue.claim()
         assert job.headers["trace"] == "00-1"
