@@ -450,7 +450,7 @@ class ProgressReport(NamedTuple):
     note: str | None
 
 
-class RetainedResult(NamedTuple):
+class StoredResult(NamedTuple):
     """The result to keep of a completed job, and for how long."""
 
     result: str | None  #: encoded

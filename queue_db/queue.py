@@ -29,8 +29,8 @@ from queue_db.model import (
     PresentState,
     ProgressReport,
     QueueStats,
-    RetainedResult,
     State,
+    StoredResult,
     Verdict,
 )
 from queue_db.store import Transaction, controls, counts, insights, unique_key_ttl
@@ -406,14 +406,14 @@ class Queue:
         jobs: Sequence[LeasedJob],
         *,
         using: Connection | Session | None = None,
-        retained: Sequence[RetainedResult | None] | None = None,
+        results: Sequence[StoredResult | None] | None = None,
     ) -> list[Verdict]:
         """Complete these jobs, in one or two statements; one verdict per job.
 
-        :param retained: the result to keep of each job, for :meth:`QueueDB.finished`; None: none.
+        :param results: the result to keep of each job, for :meth:`QueueDB.finished`; None: none.
         """
-        if retained is not None:
-            return complete_and_keep(self.core, self, self._complete, jobs, retained, using)
+        if results is not None:
+            return complete_and_keep(self.core, self, self._complete, jobs, results, using)
         return FencedChange(self.core, self, self._complete, jobs).settle(using=using)
 
     def fail_many(

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import update
 
 from queue_db import LeasedJob, QueueDB
-from queue_db.model import RetainedResult
+from queue_db.model import StoredResult
 from queue_db.spark.streams import store as streams
 from queue_db.store import Transaction, worker_registry
 
@@ -37,7 +37,7 @@ def _jobs(db: QueueDB) -> None:
     reports.enqueue_batch([("monthly", {"page": page}) for page in range(12)], ("publish", {"month": "October"}))
     reports.limit(concurrency=3, rate=10, per=60)
     reports.enqueue("yearly", {"year": 2025}, priority=-2)
-    reports.complete_many(reports.claim(1), retained=[RetainedResult('{"pages": 214}', 86_400_000_000)])
+    reports.complete_many(reports.claim(1), results=[StoredResult('{"pages": 214}', 86_400_000_000)])
     db.queue(ODD).enqueue("<b>kind</b>", {"html": "<script>document.title = 'no'</script>"})
 
 

@@ -13,18 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from queue_db.aio.bases import QueueTwin, settled
 from queue_db.aio.leased import AsyncLeasedJob
 from queue_db.concurrency.greenlets import joined, run, within
-from queue_db.model import (
-    Controls,
-    DeathReason,
-    Job,
-    JobPage,
-    OnDuplicate,
-    PresentState,
-    QueueStats,
-    RetainedResult,
-    State,
-    Verdict,
-)
+from queue_db.model import Controls, DeathReason, Job, JobPage, OnDuplicate, PresentState, QueueStats, State, StoredResult, Verdict
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 
 
@@ -289,13 +278,13 @@ class AsyncQueue(QueueTwin):
         jobs: Sequence[AsyncLeasedJob],
         *,
         using: AsyncConnection | AsyncSession | None = None,
-        retained: Sequence[RetainedResult | None] | None = None,
+        results: Sequence[StoredResult | None] | None = None,
     ) -> list[Verdict]:
         """Complete these jobs, in one or two statements; one verdict per job.
 
-        :param retained: the result to keep of each job, for :meth:`QueueDB.finished`; None: none.
+        :param results: the result to keep of each job, for :meth:`QueueDB.finished`; None: none.
         """
-        return await run(self._sync.complete_many, settled(jobs), using=joined(using), retained=retained)
+        return await run(self._sync.complete_many, settled(jobs), using=joined(using), results=results)
 
     async def fail_many(
         self,

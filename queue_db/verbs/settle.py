@@ -18,7 +18,7 @@ from queue_db.core import ONCE, Core
 from queue_db.database.transaction import Run
 from queue_db.errors import ArgumentError, text_of
 from queue_db.leased_job import LeasedJob, Settler
-from queue_db.model import DeathReason, RetainedResult, Verdict, to_micros
+from queue_db.model import DeathReason, StoredResult, Verdict, to_micros
 from queue_db.removal import Delete, Removal
 from queue_db.store import Transaction, history, settle
 from queue_db.store.batches import Departure
@@ -172,12 +172,12 @@ def complete_and_keep(
     source: Settler,
     verb: Verb,
     jobs: Sequence[LeasedJob],
-    retained: Sequence[RetainedResult | None],
+    results: Sequence[StoredResult | None],
     using: Connection | Session | None,
 ) -> list[Verdict]:
     """Complete the jobs by ``verb``, and keep the result that each of them has in ``retained``."""
     change = FencedChange(core, source, verb, jobs)
-    results = arguments.members("retained", retained, "results to retain")
+    results = arguments.members("retained", results, "results to retain")
     if len(results) != len(change.jobs):
         raise ArgumentError(f"{len(results)} results to retain for {len(change.jobs)} jobs: give one for each")
     rows = {job.id: _finished(core, job, one) for job, one in _current(change.jobs, results) if one}
@@ -239,7 +239,7 @@ def _failed(core: Core, job: LeasedJob, error: BaseException | str) -> dict[str,
     }
 
 
-def _finished(core: Core, job: LeasedJob, retained: RetainedResult) -> dict[str, Any]:
+def _finished(core: Core, job: LeasedJob, retained: StoredResult) -> dict[str, Any]:
     """The row of a result."""
     return {
         "id": job.id,

@@ -21,7 +21,7 @@ from queue_db.codecs import described, plain
 from queue_db.concurrency.pauses import Pause
 from queue_db.errors import StorageError, UnknownKindError, text_of
 from queue_db.leased_job import LeasedJob
-from queue_db.model import DeathReason, RetainedResult, Verdict
+from queue_db.model import DeathReason, StoredResult, Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.queue import Queue
 from queue_db.worker.handlers import HandlerSpec
@@ -315,7 +315,7 @@ def _wrong_seconds(outcome: Snooze | Retry) -> Exception | None:
 
 def _verb(queue: Queue, name: str, detail: Any) -> Verb:
     return {
-        "complete": lambda results: queue.complete_many(_jobs(results), retained=_retained(results)),
+        "complete": lambda results: queue.complete_many(_jobs(results), results=_stored_results(results)),
         "settled": lambda results: [Verdict.APPLIED for _ in results],
         "lost": lambda results: [Verdict.LOST for _ in results],
         "snooze": lambda results: queue.snooze_many(_jobs(results), detail),
@@ -332,11 +332,11 @@ def _jobs(results: Sequence[JobResult]) -> list[LeasedJob]:
     return [done.job for done in results]
 
 
-def _retained(results: Sequence[JobResult]) -> list[RetainedResult | None] | None:
+def _stored_results(results: Sequence[JobResult]) -> list[StoredResult | None] | None:
     """The results to keep; None: no job is kept."""
     if not any(done.keep for done in results):
         return None
-    return [RetainedResult(done.result, arguments.seconds("keep", done.keep)) if done.keep else None for done in results]
+    return [StoredResult(done.result, arguments.seconds("keep", done.keep)) if done.keep else None for done in results]
 
 
 def retry_in(done: JobResult) -> float | None:

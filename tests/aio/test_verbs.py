@@ -24,7 +24,7 @@ from queue_db import (
 )
 from queue_db.aio import AsyncLeasedJob, AsyncQueue, AsyncQueueDB
 from queue_db.errors import ArgumentError, LeaseLostError, StreamError
-from queue_db.model import RetainedResult
+from queue_db.model import StoredResult
 from queue_db.testing import SettableClock
 from tests.aio.harness import OpenAsync
 from tests.aio.loop import for_asyncio
@@ -178,7 +178,7 @@ async def test_what_is_remembered(adb: AsyncQueueDB, mail: AsyncQueue, open_asyn
     assert [(error.attempt, error.error_class) for error in await adb.errors(failed.id)] == [(1, "ValueError")]
     with pytest.raises(TimeoutError):
         await adb.wait(done.id, timeout=0.01)
-    await mail.complete_many([done], retained=[RetainedResult(result="42", lasts=60_000_000)])
+    await mail.complete_many([done], results=[StoredResult(result="42", lasts=60_000_000)])
     assert (await adb.finished(done.id)).result == 42
     assert (await adb.wait(done.id, timeout=5)).result == 42
     assert await adb.prune(errors_older_than=10**8) >= 0

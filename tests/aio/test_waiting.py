@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 from queue_db import JobNotFoundError, State, TransientStorageError, Verdict
 from queue_db.aio import AsyncQueue, AsyncQueueDB
 from queue_db.concurrency.greenlets import run
-from queue_db.model import ClaimResult, RetainedResult
+from queue_db.model import ClaimResult, StoredResult
 from queue_db.store.base import Transaction
 from queue_db.strategies import Adaptive
 from queue_db.strategies.optimistic import Slots
@@ -59,7 +59,7 @@ async def test_a_wait_for_a_result_lets_others_work(adb: AsyncQueueDB, mail: Asy
 
     async def work() -> None:
         await asyncio.sleep(0)
-        await mail.complete_many([job], retained=[RetainedResult(result="1", lasts=60_000_000)])
+        await mail.complete_many([job], results=[StoredResult(result="1", lasts=60_000_000)])
 
     waiting = asyncio.create_task(adb.wait(job.id, timeout=60))
     await asyncio.gather(waiting, work())

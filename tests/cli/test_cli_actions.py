@@ -11,7 +11,7 @@ from sqlalchemy import delete, make_url
 
 from queue_db import QueueDB
 from queue_db.cli import recording
-from queue_db.model import RetainedResult
+from queue_db.model import StoredResult
 from queue_db.spark.streams import store as streams
 from queue_db.store import Transaction
 from queue_db.store.schema import TOKEN_NAME_LENGTH
@@ -161,7 +161,7 @@ def _prepare_upkeep(db):
     """An expired result, a group that waits for nobody, messages beyond what is kept, and a stream that nobody reads."""
     other = db.queue("other")
     other.enqueue("k")
-    other.complete_many(other.claim(), retained=[RetainedResult(None, 1)])
+    other.complete_many(other.claim(), results=[StoredResult(None, 1)])
     grouped = db.queue("grouped")
     first, _ = (grouped.enqueue("k", group="g") for _ in range(2))
     jobs = db.store.tables.jobs

@@ -13,7 +13,7 @@ from sqlalchemy import create_engine, delete, make_url, text, update
 
 from queue_db import Finished, PermanentStorageError, State
 from queue_db.db import QueueDB
-from queue_db.model import RetainedResult
+from queue_db.model import StoredResult
 from queue_db.store.schema import HEAD
 from queue_db.worker import Worker
 from tests.servers import over_tls
@@ -685,7 +685,7 @@ def test_dead_purge_keeps_the_last(ask, queue):
 def test_finished_jobs(ask, queue, db):
     ids = [queue.enqueue(kind, {"ä": 1}) for kind in ("a", "b")]
     for job in queue.claim(2):
-        queue.complete_many([job], retained=[RetainedResult(f'"{job.kind} done"', 3600 * 1_000_000)])
+        queue.complete_many([job], results=[StoredResult(f'"{job.kind} done"', 3600 * 1_000_000)])
     records = ask("finished", "list", "--queue", queue.name, "--json").records
     assert [(one["id"], one["kind"], one["payload"], one["result"]) for one in records] == [
         (ids[0], "a", {"ä": 1}, "a done"),

@@ -376,7 +376,7 @@ _SINGLE: dict[str, tuple[Act, str]] = {
         "was claimed from .*, not from",
     ),
     "complete_many with too few retained": (
-        lambda world: world.queue.complete_many([world.leased], retained=[]),
+        lambda world: world.queue.complete_many([world.leased], results=[]),
         "0 results to retain for 1 jobs: give one for each",
     ),
     "fail_many with too few errors": (lambda world: world.queue.fail_many([world.leased], []), "0 errors for 1 jobs"),

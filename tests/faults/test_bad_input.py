@@ -24,7 +24,7 @@ from queue_db import (
     SchemaOutOfDateError,
     State,
 )
-from queue_db.model import RetainedResult
+from queue_db.model import StoredResult
 from queue_db.worker import Worker
 from tests.faults.bad_inputs import NAN, Case, Codes, World, cases
 
@@ -185,7 +185,7 @@ def test_a_codec_that_raises_when_it_reads_loses_no_job(open_db: Callable[..., Q
         _ = job.payload
     assert job.bury("unreadable")
     assert [dead.payload for dead in queue.db.dead.list(name)] == ["stored"]
-    assert queue.complete_many([other], retained=[RetainedResult(result="kept", lasts=60_000_000)])[0]
+    assert queue.complete_many([other], results=[StoredResult(result="kept", lasts=60_000_000)])[0]
     finished = queue.db.finished(other.id)
     assert (finished.payload, finished.result) == ("stored", "kept")
     queue.db.schedules.set(name, name, "report", 1, every=3600)

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import event
 
 from queue_db import JobDeadError, JobNotFoundError, Queue, QueueDB, State, Verdict
-from queue_db.model import RetainedResult
+from queue_db.model import StoredResult
 from queue_db.spark.streams import store as streams
 from queue_db.store import Transaction
 from queue_db.testing import SettableClock, counted_statements
@@ -100,7 +100,7 @@ def test_a_look_for_a_result_loses_to_its_completion(ours: Queue, theirs: Queue,
     (job,) = theirs.claim()
 
     def complete() -> None:
-        assert theirs.complete_many([job], retained=[RetainedResult("5", 60_000_000)]) == [Verdict.APPLIED]
+        assert theirs.complete_many([job], results=[StoredResult("5", 60_000_000)]) == [Verdict.APPLIED]
 
     with after_the_first_read(ours.db, complete):
         assert (ours.db.wait(job_id, timeout=60) if wait else ours.db.finished(job_id)).result == 5
@@ -112,7 +112,7 @@ def test_a_look_at_the_state_is_one_statement(ours: Queue, theirs: Queue) -> Non
     with counted_statements(ours.db.database.engine) as statements:
         assert ours.db.state(job_id) is State.RUNNING
     assert len(statements) == 1
-    theirs.complete_many([job], retained=[RetainedResult("5", 60_000_000)])
+    theirs.complete_many([job], results=[StoredResult("5", 60_000_000)])
     assert ours.db.state(job_id) is State.COMPLETED
 
 

@@ -326,11 +326,11 @@ def test_a_request_without_a_usable_id_gets_one(client: httpx2.Client, given: st
 
 
 def test_finished_jobs_are_listed(db: QueueDB, name: str, client: httpx2.Client) -> None:
-    from queue_db.model import RetainedResult
+    from queue_db.model import StoredResult
 
     queue = db.queue(name)
     ids = [str(queue.enqueue("mail", n)) for n in range(3)]
-    queue.complete_many(queue.claim(3), retained=[RetainedResult('{"n":1}', 10**9)] * 3)
+    queue.complete_many(queue.claim(3), results=[StoredResult('{"n":1}', 10**9)] * 3)
     first = client.get("/api/v1/finished", params={"queue": name, "limit": 2}).json()
     rest = client.get("/api/v1/finished", params={"queue": name, "limit": 2, "after": first["after"]}).json()
     assert [job["id"] for job in first["jobs"] + rest["jobs"]] == ids

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from queue_db import QueueDB
-from queue_db.model import RetainedResult
+from queue_db.model import StoredResult
 from queue_db.service import paging
 
 pytestmark = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
@@ -41,7 +41,7 @@ def test_a_page_ends_early_where_payloads_are_large(
     if state == "dead":
         queue.bury_many(queue.claim(JOBS), "broken")
     elif state == "finished":
-        queue.complete_many(queue.claim(JOBS), retained=[RetainedResult("1", 10**9)] * JOBS)
+        queue.complete_many(queue.claim(JOBS), results=[StoredResult("1", 10**9)] * JOBS)
     path, params = {
         "available": (f"/queues/{name}/jobs", {}),
         "blocked": (f"/queues/{name}/groups/g/jobs", {}),
@@ -70,7 +70,7 @@ def test_a_page_of_the_dashboard_ends_early_too(
     if state == "dead":
         queue.bury_many(queue.claim(JOBS), "broken")
     elif state == "finished":
-        queue.complete_many(queue.claim(JOBS), retained=[RetainedResult("1", 10**9)] * JOBS)
+        queue.complete_many(queue.claim(JOBS), results=[StoredResult("1", 10**9)] * JOBS)
     path = f"/{'jobs' if state == 'available' else state}?queue={name}"
     assert [len(page) for page in followed(client, path)] == [50, 10]
     monkeypatch.setattr(paging, "MOST_BYTES", 50_000)

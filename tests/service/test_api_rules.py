@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from queue_db import QueueDB
-from queue_db.model import RetainedResult
+from queue_db.model import StoredResult
 from queue_db.service import Settings
 from tests.patience import PATIENCE
 from tests.service.test_api_methods import body_of, path_of
@@ -20,7 +20,7 @@ from tests.service.test_api_schema import OPERATIONS
 
 pytestmark = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 
-KEPT = RetainedResult(None, 3_600_000_000)
+KEPT = StoredResult(None, 3_600_000_000)
 JSON = {"Content-Type": "application/json", "If-Match": '"1:1"', "Lease-Token": "x"}
 
 
@@ -126,7 +126,7 @@ def test_after_of_one_list_is_not_taken_for_another(db: QueueDB, name: str, clie
     queue.enqueue_batch([("mail", None)], ("report", None))
     queue.enqueue_batch([("mail", None)], ("report", None))
     first, second, *rest = queue.claim(8)
-    queue.complete_many([first, second], retained=[KEPT, KEPT])
+    queue.complete_many([first, second], results=[KEPT, KEPT])
     for job in rest[:2]:
         job.bury(ValueError("broken"))
     rest[2].bury(OSError("broken"))
@@ -170,7 +170,7 @@ def test_lists_of_queues_show_what_the_token_may_read(db: QueueDB, name: str, se
     for queue in (f"{name}-mine", f"{name}-yours"):
         db.queue(queue).enqueue_many([("mail", None)] * 2)
         one, two = db.queue(queue).claim(2)
-        db.queue(queue).complete_many([one], retained=[KEPT])
+        db.queue(queue).complete_many([one], results=[KEPT])
         two.bury("broken")
     client = serve(Settings())
     client.headers["Authorization"] = f"Bearer {db.tokens.create(name, ['read'], queues=[f'{name}-mine'])}"

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from queue_db import QueueDB
-from queue_db.model import RetainedResult, to_micros
+from queue_db.model import StoredResult, to_micros
 from queue_db.service import Settings
 from queue_db.store import worker_registry
 from tests.patience import PATIENCE
@@ -275,8 +275,8 @@ def test_the_menu_is_for_people_who_have_logged_in(serve: Callable[[Settings], h
 def test_finished_jobs_by_page(db: QueueDB, name: str, client: httpx2.Client) -> None:
     queue = db.queue(name)
     done = queue.enqueue_many([("mail", n) for n in range(60)])
-    retained = RetainedResult('{"sent": "today", "token": "s3cr3t"}', 3_600_000_000)
-    queue.complete_many(queue.claim(60), retained=[retained] * 60)
+    retained = StoredResult('{"sent": "today", "token": "s3cr3t"}', 3_600_000_000)
+    queue.complete_many(queue.claim(60), results=[retained] * 60)
 
     def shown(page: _Page) -> list[int]:
         return [int((link["href"] or "").rpartition("/")[2]) for link in page.all("a") if "/jobs/" in (link["href"] or "")]

@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 
 import queue_db
 from queue_db import QueueDB, errors
-from queue_db.model import PRESENT, RetainedResult
+from queue_db.model import PRESENT, StoredResult
 from queue_db.service import Settings
 from queue_db.service import errors as answers
 from queue_db.service.api import API, BESIDE
@@ -317,7 +317,7 @@ def hidden(db: QueueDB, name: str) -> dict[str, str]:
     """What another queue has, by the name of the parameter of a path."""
     queue = db.queue(f"{name}-theirs")
     finished = queue.enqueue("k")
-    queue.complete_many(queue.claim(), retained=[RetainedResult(None, 60)])
+    queue.complete_many(queue.claim(), results=[StoredResult(None, 60)])
     dead = queue.enqueue("k")
     queue.claim()[0].bury(MARK)
     batch, _ = queue.enqueue_batch([("k", MARK)], ("k", MARK))

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import event
 
 from queue_db import Optimistic, QueueDB, UnsupportedError
-from queue_db.model import ProgressReport, RetainedResult
+from queue_db.model import ProgressReport, StoredResult
 from queue_db.spark.streams import store as streams
 from queue_db.store import LowWaterMarks, Transaction
 from queue_db.strategies import known_strategies
@@ -119,7 +119,7 @@ def test_each_settle_that_is_sent_has_a_file(kind: str, removal: str, own_url: s
             queue.enqueue_many([("work", number) for number in range(60)])
             for count in (1, 3):
                 assert all(queue.complete_many(queue.claim(count)))
-                assert all(queue.complete_many(queue.claim(count), retained=[RetainedResult("1", 60_000_000)] * count))
+                assert all(queue.complete_many(queue.claim(count), results=[StoredResult("1", 60_000_000)] * count))
                 assert all(queue.fail_many(queue.claim(count), "no", retry_in=0.0))
                 assert all(queue.fail_many(queue.claim(count), "no", retry_in=[float(n) for n in range(count)]))
                 assert all(queue.fail_many(queue.claim(count), "no", last=[True] * count))

@@ -15,7 +15,7 @@ from queue_db.codecs import described
 from queue_db.database.masking import mask, secrets_in
 from queue_db.errors import PayloadError, StorageError
 from queue_db.leased_job import LeasedJob
-from queue_db.model import MOST_VERSION, RetainedResult, Verdict
+from queue_db.model import MOST_VERSION, StoredResult, Verdict
 from queue_db.queue import Queue
 from queue_db.service import shapes
 from queue_db.service.answers import WrittenLease, encode
@@ -31,7 +31,7 @@ log = logging.getLogger("queue_db.service")
 
 router = APIRouter(tags=["settlements"])
 
-Results = Sequence[RetainedResult | None]
+Results = Sequence[StoredResult | None]
 SettledAs = Literal["applied", "lost", "unknown"]
 _LONG = 100_000
 
@@ -232,7 +232,7 @@ def _version(text: str) -> int:
     return min(int(text), MOST_VERSION)
 
 
-def retained(queue: Queue, result: Any, keep: float | None) -> RetainedResult | None:
+def retained(queue: Queue, result: Any, keep: float | None) -> StoredResult | None:
     """The result to retain of a completed job."""
     if keep is None:
         return None
@@ -240,11 +240,11 @@ def retained(queue: Queue, result: Any, keep: float | None) -> RetainedResult | 
         text = None if result is None else queue.core.codec.encode(result)
     except (TypeError, ValueError, RecursionError) as error:
         raise PayloadError(reason=described(error), subject="result of job") from error
-    return RetainedResult(text, round(keep * 1_000_000))
+    return StoredResult(text, round(keep * 1_000_000))
 
 
 def _complete(queue: Queue, jobs: Sequence[LeasedJob], _: Sequence[Given], results: Results, __: float) -> list[Verdict]:
-    return queue.complete_many(jobs, retained=results) if any(results) else queue.complete_many(jobs)
+    return queue.complete_many(jobs, results=results) if any(results) else queue.complete_many(jobs)
 
 
 def _fail(queue: Queue, jobs: Sequence[LeasedJob], given: Sequence[Given], _: Results, __: float) -> list[Verdict]:

@@ -70,7 +70,7 @@ def complete_job(job: Leased, body: Complete | None = None) -> SettledJob:
     source: Any = job.source
     if body.keep is None:
         return _applied(job, job.complete())
-    return _applied(job, source.complete_many([job], retained=[retained(source, body.result, body.keep)])[0])
+    return _applied(job, source.complete_many([job], results=[retained(source, body.result, body.keep)])[0])
 
 
 @router.post("/fail")

@@ -6,7 +6,7 @@ import pytest
 
 from queue_db.errors import ArgumentError, LeaseLostError
 from queue_db.leased_job import LeasedJob
-from queue_db.model import RetainedResult, Verdict
+from queue_db.model import StoredResult, Verdict
 from queue_db.queue import Queue
 from queue_db.testing.clock import SettableClock
 
@@ -125,7 +125,7 @@ class TestHandles:
         assert [error.worker for error in queue.db.errors(job.id)] == ["node-17"]
         (again,) = queue.claim(worker="node-18")
         assert queue.complete_many(
-            [queue.lease_from_token(again.id, again.version, again.token)], retained=[RetainedResult("1", 10**6)]
+            [queue.lease_from_token(again.id, again.version, again.token)], results=[StoredResult("1", 10**6)]
         )
         assert queue.db.finished(job.id).worker == "node-18"
 

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import func, select
 
 from queue_db.errors import ArgumentError, JobDeadError, JobNotFinishedError, JobNotFoundError
-from queue_db.model import KindStats, QueueStats, RetainedResult, State, Verdict
+from queue_db.model import KindStats, QueueStats, State, StoredResult, Verdict
 from queue_db.queue import Queue
 from queue_db.testing.clock import SettableClock
 from queue_db.testing.suite.fixtures import OpenDB
@@ -37,7 +37,7 @@ class TestRead:
         claimed = {job.id: job for job in queue.claim(10)}
         to_keep, to_bury, to_complete = claimed[kept], claimed[dead], claimed[gone]
         assert all(queue.release_many([claimed[due], claimed[first or 0]]))
-        assert queue.complete_many([to_keep], retained=[RetainedResult("1", 10_000_000)]) == [Verdict.APPLIED]
+        assert queue.complete_many([to_keep], results=[StoredResult("1", 10_000_000)]) == [Verdict.APPLIED]
         assert to_bury.bury("no use")
         assert to_complete.complete()
         states = {
