@@ -392,7 +392,7 @@ class QueueDB:
         )
 
     def wait(self, job_id: int, timeout: float) -> Finished:
-        """Wait until a job is completed and return its result. Its handler must retain results: ``handles(…, keep=seconds)``.
+        """Wait until a job is completed and return its result. Its handler must retain results: ``handles(…, result_ttl=seconds)``.
 
         :param timeout: seconds.
         :raises JobDeadError: it is dead.
@@ -463,7 +463,7 @@ def _not_finished(job_id: int, state: State) -> JobNotFoundError:
         return JobDeadError(job_id)
     if state not in (State.COMPLETED, State.UNKNOWN):
         return JobNotFinishedError(job_id, state.value)
-    kept = "it was completed, and its result was not retained (handles(…, keep=seconds)) or has expired"
+    kept = "it was completed, and its result was not retained (handles(…, result_ttl=seconds)) or has expired"
     gone = f"nothing is left of job {job_id}: {kept}; or it was cancelled or purged, or never existed"
     return JobNotFoundError(job_id, "the finished jobs", message=gone)
 

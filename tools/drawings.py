@@ -298,7 +298,7 @@ TABLES: dict[str, list[tuple[str, str, str]]] = {
     "Jobs": [
         ("", "a live job", "enqueue, claim, settle, extend, purge"),
         ("_dead", "a dead job", "fail, bury; redrive, purge"),
-        ("_finished", "a retained result", "complete with keep=; prune"),
+        ("_finished", "a retained result", "complete with result_ttl=; prune"),
         ("_errors", "a failed attempt", "fail; prune"),
     ],
     "Groups, batches, keys": [

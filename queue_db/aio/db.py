@@ -286,7 +286,7 @@ class AsyncQueueDB(Opening):
         return await run(self._db.finished_jobs, queue, kind=kind, limit=limit, after=after)
 
     async def wait(self, job_id: int, timeout: float) -> Finished:
-        """Wait until a job is completed and return its result. Its handler must retain results: ``handles(…, keep=seconds)``.
+        """Wait until a job is completed and return its result. Its handler must retain results: ``handles(…, result_ttl=seconds)``.
 
         :param timeout: seconds.
         :raises JobDeadError: it is dead.

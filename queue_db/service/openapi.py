@@ -72,7 +72,7 @@ EXAMPLES: dict[str, Any] = {
     "ClaimRequest": {"limit": 10, "lease": 60, "wait": 20, "worker": "node-1"},
     "Settlements": {
         "settlements": [
-            {"lease": _LEASE, "verb": "complete", "result": {"sent": True}, "keep": 3600},
+            {"lease": _LEASE, "verb": "complete", "result": {"sent": True}, "result_ttl": 3600},
             {"lease": {**_LEASE, "id": "18"}, "verb": "fail", "error": {"message": "no route", "error_class": "TimeoutError"}},
         ]
     },

@@ -56,8 +56,8 @@ def drain(worker: Worker, *, raises: bool = True) -> list[LeasedJob]:
             raise RuntimeError(f"more than {MOST:,} jobs: does {job!r} enqueue itself?")
         done.append(job)
         spec, outcome, reason, error = _call(worker, job)
-        keep = worker.options.keep if spec is None or spec.keep is None else spec.keep
-        settle(JobResult(job, spec, outcome, keep=keep, reason=reason))
+        result_ttl = worker.options.result_ttl if spec is None or spec.result_ttl is None else spec.result_ttl
+        settle(JobResult(job, spec, outcome, result_ttl=result_ttl, reason=reason))
         if raises and error is not None:
             raise error
     return done

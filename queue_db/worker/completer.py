@@ -79,7 +79,7 @@ class JobResult(NamedTuple):
     #: How long it ran, seconds; None: it was not called.
     seconds: float | None = None
     #: Seconds for which the job is kept if it is completed; None or 0: not at all.
-    keep: float | None = None
+    result_ttl: float | None = None
     #: Why the job goes to the dead table; None: its handler decided that.
     reason: DeathReason | None = None
     #: What the handler returned, encoded, if it is kept.
@@ -240,7 +240,7 @@ def verbs_for(batch: Sequence[JobResult]) -> list[tuple[Verb, Sequence[JobResult
     groups: dict[tuple[Queue, str, Any], list[JobResult]] = {}
     for done in batch:
         job = done.job
-        if done.outcome is None and not done.keep and not job.settled:  # nearly all
+        if done.outcome is None and not done.result_ttl and not job.settled:  # nearly all
             plain_results.setdefault(job.source, []).append(done)
         else:
             result, name, detail = _with_result(*name_of_verb(done))
@@ -284,7 +284,7 @@ def name_of_verb(done: JobResult) -> tuple[JobResult, str, Any]:
 
 def _with_result(done: JobResult, name: str, detail: Any) -> tuple[JobResult, str, Any]:
     """The same, with the result encoded if it is kept; if that is impossible, the job is dead."""
-    if name == "complete" and done.keep:
+    if name == "complete" and done.result_ttl:
         try:
             done = done._replace(result=_encoded(done))
         except Exception as error:  # noqa: BLE001 - the codec is the application's
@@ -334,9 +334,11 @@ def _jobs(results: Sequence[JobResult]) -> list[LeasedJob]:
 
 def _stored_results(results: Sequence[JobResult]) -> list[StoredResult | None] | None:
     """The results to keep; None: no job is kept."""
-    if not any(done.keep for done in results):
+    if not any(done.result_ttl for done in results):
         return None
-    return [StoredResult(done.result, arguments.seconds("keep", done.keep)) if done.keep else None for done in results]
+    return [
+        StoredResult(done.result, arguments.seconds("result_ttl", done.result_ttl)) if done.result_ttl else None for done in results
+    ]
 
 
 def retry_in(done: JobResult) -> float | None:

@@ -186,7 +186,7 @@ class Execution:
         # At most once nothing is left of the job in the database: its result is reported at once, before the slot is free.
         self._put = self._end_at_most_once if self._at_most_once else run.completer.put
         self._hooks = worker.hooks
-        self._keep = worker.options.keep
+        self._result_ttl = worker.options.result_ttl
         self._slot_freed = run.fetcher.freed
         self.lease_check = LeaseCheck(worker.db.core, run.in_flight, self.lose, enabled=not self._at_most_once)
         # Until when each function may run that has a timeout.
@@ -329,9 +329,9 @@ class Execution:
         pending: PendingJob = object()
         self._pending[pending] = None
         if self._in_flight.remove(job):
-            keep = self._keep if spec is None or spec.keep is None else spec.keep
+            result_ttl = self._result_ttl if spec is None or spec.result_ttl is None else spec.result_ttl
             verb = job.settled_by  # read before the report, which settles the job
-            done = JobResult(job, spec, outcome, seconds, keep, reason, pending=pending)
+            done = JobResult(job, spec, outcome, seconds, result_ttl, reason, pending=pending)
             self._report(done)
             if isinstance(outcome, BaseException) and (verb is not None or not self._is_last(job)):
                 log_failure(job, outcome, verb, seconds)

@@ -50,7 +50,7 @@ class HandlerSpec:
     timeout: float | None = None
     schema: Schema | None = None
     #: Seconds for which a completed job is kept with its result; 0: not at all; None: the worker's default.
-    keep: float | None = None
+    result_ttl: float | None = None
     asynchronous: bool = False
     #: The name by which a process imports the function; None: it is called in this process.
     apart: Reference | None = None
@@ -94,7 +94,7 @@ class Handlers:
         :param spec: as the application has given it.
         :raises ArgumentError: it cannot be called, the kind has a handler, or a value is outside its allowed range.
         """
-        function, timeout, keep = spec.function, spec.timeout, spec.keep
+        function, timeout, result_ttl = spec.function, spec.timeout, spec.result_ttl
         if kind is not None:
             arguments.name("kind", kind, KIND_LENGTH)
         of_kind = "other kinds" if kind is None else f"kind {kind!r}"
@@ -108,13 +108,13 @@ class Handlers:
             checked("backoff", spec.backoff)
         if timeout is not None:
             timeout = arguments.seconds("timeout", timeout, zero=False) / 1_000_000
-        if keep is not None:
-            keep = arguments.seconds("keep", keep) / 1_000_000
+        if result_ttl is not None:
+            result_ttl = arguments.seconds("result_ttl", result_ttl) / 1_000_000
         check_runs(f"the handler of {of_kind}", function)
         asynchronous = arguments.asynchronous(function)
         apart = _apart(of_kind, function, executor, asynchronous)
         arguments.takes(f"the handler of {of_kind}", function, "one job")
-        self.by_kind[kind] = replace(spec, timeout=timeout, keep=keep, asynchronous=asynchronous, apart=apart)
+        self.by_kind[kind] = replace(spec, timeout=timeout, result_ttl=result_ttl, asynchronous=asynchronous, apart=apart)
 
     def of(self, job: LeasedJob) -> HandlerSpec:
         """The handler of this job, whose ``max_attempts`` precede the job's from now on.

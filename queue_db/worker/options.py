@@ -39,7 +39,7 @@ class WorkerOptions(TypedDict, total=False):
     unknown_grace: float
     exit_when_stuck: int | None
     schedules: bool
-    keep: float | None
+    result_ttl: float | None
     dead_for: float | None
     dead_at_most: int | None
     feeds: Mapping[str, int]
@@ -65,7 +65,7 @@ class Options:
     unknown_grace: float = UNKNOWN_GRACE
     exit_when_stuck: int | None = None
     schedules: bool = True
-    keep: float | None = None
+    result_ttl: float | None = None
     dead_for: float | None = None
     dead_at_most: int | None = None
     #: Slots by ``feed:cursor``.
@@ -76,7 +76,7 @@ class Options:
     shares: ConcurrencyLimits = field(init=False)
 
     def __post_init__(self) -> None:
-        for name in ("keep", "dead_for"):
+        for name in ("result_ttl", "dead_for"):
             if (seconds := getattr(self, name)) is not None:
                 arguments.seconds(name, seconds, zero=False)
         if self.dead_at_most is not None:

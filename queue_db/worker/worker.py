@@ -51,7 +51,7 @@ class Worker:
     :param weights: the share of each queue's jobs while all queues have jobs, so that none starves; default: strictly in order.
     :param poll: longest pause between two polls of empty queues, seconds.
     :param grace: how long a stop waits for running handlers, seconds; then their jobs are released.
-    :param keep: seconds for which completed jobs stay readable, with payloads and results; a handler may set its
+    :param result_ttl: seconds for which completed jobs stay readable, with payloads and results; a handler may set its
         own. Default: none. With ``at_most_once`` they never stay.
     :param dead_for: delete jobs of these queues this many seconds after they died; default: never.
     :param dead_at_most: delete the oldest dead jobs of each of these queues above this number.
@@ -86,7 +86,7 @@ class Worker:
         unknown_grace: float = UNKNOWN_GRACE,
         exit_when_stuck: int | None = None,
         schedules: bool = True,
-        keep: float | None = None,
+        result_ttl: float | None = None,
         dead_for: float | None = None,
         dead_at_most: int | None = None,
         feeds: Mapping[str, int] | None = None,
@@ -144,7 +144,7 @@ class Worker:
         backoff: Backoff | None = ...,
         timeout: float | None = ...,
         schema: Any = ...,
-        keep: float | None = ...,
+        result_ttl: float | None = ...,
         executor: Literal["thread"] = ...,
     ) -> Callable[[_Handler], _Handler]: ...
 
@@ -157,7 +157,7 @@ class Worker:
         backoff: Backoff | None = ...,
         timeout: float | None = ...,
         schema: Any = ...,
-        keep: float | None = ...,
+        result_ttl: float | None = ...,
         executor: Literal["process"],
     ) -> Callable[[_ProcessHandler], _ProcessHandler]: ...
 
@@ -169,7 +169,7 @@ class Worker:
         backoff: Backoff | None = None,
         timeout: float | None = None,
         schema: Any = None,
-        keep: float | None = None,
+        result_ttl: float | None = None,
         executor: Executor = "thread",
     ) -> Callable[[Any], Any]:
         """Decorate the handler of jobs of this kind; None: of every kind without a handler of its own.
@@ -184,7 +184,7 @@ class Worker:
         :param schema: of the payload: a pydantic model, a msgspec Struct, a dataclass, or a function. ``job.payload`` is then an
             object of it. A payload that does not fit is refused when it is enqueued through the same database object; a claimed job
             with such a payload goes to the dead table.
-        :param keep: seconds for which a completed job is kept, with its payload and the return value (``db.finished``,
+        :param result_ttl: seconds for which a completed job is kept, with its payload and the return value (``db.finished``,
             ``db.wait``); 0: not at all; default: the worker's.
         :param executor: ``thread``; or ``process``, for handlers that keep a core busy: the function is called in another process,
             which imports it by its name. It gets a :class:`JobSnapshot`, and its return value is pickled.
@@ -199,7 +199,7 @@ class Worker:
 
         def add(function: Any) -> Any:
             model = None if schema is None else Schema(schema)
-            self.handlers.add(kind, HandlerSpec(function, max_attempts, backoff, timeout, model, keep), executor)
+            self.handlers.add(kind, HandlerSpec(function, max_attempts, backoff, timeout, model, result_ttl), executor)
             if model is not None and kind is not None:
                 self.db.schemas[kind] = model
             return function

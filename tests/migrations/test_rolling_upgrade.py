@@ -152,7 +152,7 @@ def _use_every_table(db: QueueDB) -> None:
     worker = Worker(db, "q", concurrency=2)
     done: list[str] = []
     for kind in ("before", "window", "many", "part", "whole"):
-        worker.handles(kind, keep=60)(lambda job, kind=kind: done.append(kind) or {"kind": kind})
+        worker.handles(kind, result_ttl=60)(lambda job, kind=kind: done.append(kind) or {"kind": kind})
 
     @worker.handles("poison")
     def poisoned(job: object) -> None:

@@ -69,7 +69,7 @@ def test_responses_with_jobs_are_as_documented(db: QueueDB, name: str, client: h
         json={
             "settlements": [
                 {"lease": leases[0], "verb": "fail", "error": error},
-                {"lease": leases[1], "verb": "complete", "result": {"sum": 1}, "keep": 3600},
+                {"lease": leases[1], "verb": "complete", "result": {"sum": 1}, "result_ttl": 3600},
                 {"lease": leases[2], "verb": "extend", "seconds": 60},
                 {"lease": {**leases[0], "version": "0"}, "verb": "release"},
             ]

@@ -47,7 +47,7 @@ def test_a_job_goes_all_the_way(db: QueueDB, name: str, client: httpx2.Client) -
     assert "at mail.js:17" in attempt["trace"]
     (extended,) = settle(client, name, {"lease": again["lease"], "verb": "extend", "seconds": 600})
     assert int(extended["lease"]["version"]) > int(again["lease"]["version"])
-    done = {"verb": "complete", "result": {"sent": True}, "keep": 60}
+    done = {"verb": "complete", "result": {"sent": True}, "result_ttl": 60}
     (lost,) = settle(client, name, {"lease": again["lease"], **done})
     assert lost["verdict"] == "lost"
     (completed,) = settle(client, name, {"lease": extended["lease"], **done})
@@ -101,7 +101,7 @@ def test_nothing_is_settled_if_a_later_result_cannot_be_stored(db: QueueDB, name
     first, second = claimed(client, name, 2)
     settlements = [
         {"lease": first["lease"], "verb": "bury", **WHY},
-        {"lease": second["lease"], "verb": "complete", "result": "\ud800", "keep": 60},
+        {"lease": second["lease"], "verb": "complete", "result": "\ud800", "result_ttl": 60},
     ]
     url, headers = f"/api/v1/queues/{name}/settlements", {"Content-Type": "application/json"}
     assert client.post(url, content=json.dumps({"settlements": settlements}), headers=headers).status_code == 422
@@ -140,7 +140,7 @@ def test_what_is_settled_is_known_when_the_database_fails(db: QueueDB, name: str
     ("verb", "body", "state"),
     [
         ("complete", None, None),
-        ("complete", {"result": [1], "keep": 60}, None),
+        ("complete", {"result": [1], "result_ttl": 60}, None),
         ("fail", {**WHY, "retry_in": 60}, State.SCHEDULED),
         ("bury", WHY, State.DEAD),
         ("snooze", {"seconds": 60}, State.SCHEDULED),
@@ -211,9 +211,9 @@ def test_a_job_that_another_worker_has_now_is_not_settled(db: QueueDB, name: str
         {"verb": "extend", "seconds": 0},
         {"verb": "extend"},
         {"verb": "finish"},
-        {"verb": "complete", "result": "\ud800", "keep": 5},
+        {"verb": "complete", "result": "\ud800", "result_ttl": 5},
         {"verb": "extend", "seconds": 2_592_001},
-        {"verb": "complete", "keep": 0},
+        {"verb": "complete", "result_ttl": 0},
         {"verb": "fail", "error": "text"},
     ],
 )

@@ -32,7 +32,7 @@ RAW = [b"", b"{", b"\xff", b"[" * 100_000, b'{"limit": NaN}', b'{"worker": "\\ud
 VERDICTS: list[object] = [
     *[{}, {"settlements": []}, settlement(), settlement(verb="extend"), settlement(verb="extend", seconds=0)],
     *[settlement(lease={**LEASE, **wrong}) for wrong in ({"id": 1}, {"version": "x"}, {"token": ""}, {"more": 1})],
-    *[settlement(**{field: wrong}) for field, wrong in (("verb", "leave"), ("keep", 0), ("retry_in", -1), ("error", {}))],
+    *[settlement(**{field: wrong}) for field, wrong in (("verb", "leave"), ("result_ttl", 0), ("retry_in", -1), ("error", {}))],
 ]
 RAW_VERDICTS = [b"", b'{"settlements": 1', b'{"settlements": [' + b"1," * 2000 + b"1]}"]
 

@@ -153,7 +153,7 @@ ONE = st.fixed_dictionaries(
         "lease": st.just(LEASE) | WRONG_LEASE,
         "verb": st.sampled_from(["complete", "fail", "snooze", "release", "extend", "cancel", "bury"]) | ODD,
     },
-    optional={"result": VALUES, "keep": ODD, "error": ERROR | ODD, "retry_in": ODD, "seconds": ODD, "more": ODD},
+    optional={"result": VALUES, "result_ttl": ODD, "error": ERROR | ODD, "retry_in": ODD, "seconds": ODD, "more": ODD},
 )
 
 
@@ -186,7 +186,7 @@ def test_what_is_read_the_quick_way_has_the_same_values(ones: list[dict[str, Any
 
 @pytest.mark.parametrize("text", SPECIAL, ids=lambda text: repr(text[:9]))
 def test_so_have_results_that_are_hard_to_read(text: str) -> None:
-    body = json.dumps({"settlements": [{"lease": LEASE, "verb": "complete", "keep": 5, "result": "here"}]})
+    body = json.dumps({"settlements": [{"lease": LEASE, "verb": "complete", "result_ttl": 5, "result": "here"}]})
     check(body.replace('"here"', text or '""').encode("utf-8", "surrogatepass"))
 
 
@@ -194,9 +194,9 @@ USUAL: list[dict[str, Any]] = [
     *({"verb": verb} for verb in ("complete", "fail", "release", "cancel", "bury")),
     *({"verb": verb, "seconds": seconds} for verb in ("snooze", "extend") for seconds in (1, 0.5, 2_592_000)),
     {"verb": "snooze", "seconds": 3_155_760_000},
-    {"verb": "complete", "keep": 60, "result": {"n": [1, 2.5, None, "é"]}},
+    {"verb": "complete", "result_ttl": 60, "result": {"n": [1, 2.5, None, "é"]}},
     {"verb": "fail", "error": {"message": "no", "error_class": "E", "trace": "here"}, "retry_in": 0},
-    {"verb": "bury", "error": {"message": "x" * 100_000}, "keep": None, "retry_in": None, "seconds": None},
+    {"verb": "bury", "error": {"message": "x" * 100_000}, "result_ttl": None, "retry_in": None, "seconds": None},
 ]
 
 
@@ -214,8 +214,13 @@ def test_limits_are_the_same() -> None:
             {"verb": "bury", "error": {"message": "", "error_class": "x" * 201}},
             {"verb": "bury", "error": {"message": "", "trace": "x" * 100_001}},
         ),
-        *({"verb": "complete", field: 3_155_760_001} for field in ("keep", "retry_in", "seconds")),
-        *({"verb": "snooze"}, {"verb": "extend", "seconds": 0}, {"verb": "complete", "keep": 0}, {"verb": "fail", "retry_in": -1}),
+        *({"verb": "complete", field: 3_155_760_001} for field in ("result_ttl", "retry_in", "seconds")),
+        *(
+            {"verb": "snooze"},
+            {"verb": "extend", "seconds": 0},
+            {"verb": "complete", "result_ttl": 0},
+            {"verb": "fail", "retry_in": -1},
+        ),
     ):
         body = json.dumps({"settlements": [{"lease": LEASE, **one}]}).encode()
         assert slowly_read(body) is None

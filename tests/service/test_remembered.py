@@ -286,7 +286,7 @@ def test_a_lease_of_another_process_is_read(db: QueueDB, name: str, client: http
 def test_what_needs_the_payload_has_it(db: QueueDB, name: str, client: httpx2.Client) -> None:
     kept, _ = db.queue(name).enqueue_many([("mail", {"to": "ada"}), ("mail", {"to": "bob"}, {"max_attempts": 1})])
     first, second = claimed(client, name, 2)
-    assert settled(client, name, first, keep=60, result=1)["verdict"] == "applied"
+    assert settled(client, name, first, result_ttl=60, result=1)["verdict"] == "applied"
     assert settled(client, name, second, "fail", error={"message": "no"})["verdict"] == "applied"
     assert client.get(f"/api/v1/finished/{kept}").json()["payload"] == {"to": "ada"}
     (dead,) = db.dead.list(queue=name)

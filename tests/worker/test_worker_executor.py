@@ -41,7 +41,7 @@ def apart(queue, function, kind=None, worker=None, handling=(), **options):
 
 @SQLITE
 def test_a_process_is_used_again_and_ends_with_its_worker(queue, meeting, running):
-    worker = apart(queue, in_processes.meets, concurrency=1, handling={"keep": 100})
+    worker = apart(queue, in_processes.meets, concurrency=1, handling={"result_ttl": 100})
     ids = queue.enqueue_many([("n", {"port": meeting.port})] * 2)
     with running(worker):
         first = meeting.visitor()
@@ -60,7 +60,7 @@ def test_it_has_not_the_number_of_the_worker(queue, monkeypatch):
     """A module that opens a port for the worker's metrics is imported there too."""
     monkeypatch.setenv("QUEUE_DB_PROCESS", "1")
     job_id = queue.enqueue("n")
-    apart(queue, in_processes.number, handling={"keep": 100}).run(until_empty=True)
+    apart(queue, in_processes.number, handling={"result_ttl": 100}).run(until_empty=True)
     assert queue.db.wait(job_id, PATIENCE).result == "none"
 
 
@@ -94,7 +94,7 @@ def test_what_it_returns_becomes_of_the_job(queue):
 
 @SQLITE
 def test_it_gets_the_jobs_data_and_no_verbs(queue, db):
-    worker = apart(queue, in_processes.tells_of_its_job, handling={"keep": 100})
+    worker = apart(queue, in_processes.tells_of_its_job, handling={"result_ttl": 100})
     job_id = queue.enqueue("n", {"ä": [1, None]}, headers={"trace": "x"}, unique_key="only")
     (job,) = queue.claim()
     assert job.fail("not today", retry_in=0)
@@ -116,7 +116,7 @@ def test_it_gets_the_jobs_data_and_no_verbs(queue, db):
 
 @SQLITE
 def test_it_gets_what_the_schema_makes_of_the_payload(queue, db, open_db):
-    worker = apart(queue, in_processes.doubles, kind="picture", handling={"schema": in_processes.Picture, "keep": 100})
+    worker = apart(queue, in_processes.doubles, kind="picture", handling={"schema": in_processes.Picture, "result_ttl": 100})
     good = queue.enqueue("picture", {"width": 21})
     bad = open_db().queue(queue.name).enqueue("picture", {"height": 1})
     summary = worker.run(until_empty=True)
@@ -150,7 +150,7 @@ def test_an_exception_comes_back_with_the_traceback_of_there(queue, db, function
 @pytest.mark.parametrize("keep", [0, 100])
 def test_a_result_that_cannot_be_pickled_is_no_reason_to_do_the_work_again(queue, keep):
     """If it is to be kept, it is missed."""
-    worker = apart(queue, in_processes.returns_what_cannot_be_pickled, handling={"keep": keep})
+    worker = apart(queue, in_processes.returns_what_cannot_be_pickled, handling={"result_ttl": keep})
     job_id = queue.enqueue("n")
     summary = worker.run(until_empty=True)
     assert (summary.completed, summary.dead) == ((0, 1) if keep else (1, 0))
@@ -199,7 +199,7 @@ def test_a_process_that_dies_fails_its_own_attempt_and_no_other(queue, meeting, 
 
 @SQLITE
 def test_a_process_that_dies_between_two_jobs_fails_neither(queue, meeting, running):
-    worker = apart(queue, in_processes.meets, concurrency=1, handling={"keep": 100})
+    worker = apart(queue, in_processes.meets, concurrency=1, handling={"result_ttl": 100})
     with running(worker):
         before = queue.enqueue("n", {"port": meeting.port})
         idle = meeting.visitor()

@@ -58,8 +58,8 @@ def test_results_are_kept_as_long_as_the_handler_says(queue, db, open_db, clock)
     db = open_db(clock=clock)
     queue = db.queue(queue.name)
     worker = Worker(db, queue.name)
-    worker.handles("kept", keep=100)(lambda job: {"sum": sum(job.payload)})
-    worker.handles("strange", keep=100)(lambda job: {1, 2})
+    worker.handles("kept", result_ttl=100)(lambda job: {"sum": sum(job.payload)})
+    worker.handles("strange", result_ttl=100)(lambda job: {1, 2})
     worker.handles("forgotten")(lambda job: 5)
     ids = {kind: queue.enqueue(kind, payload) for kind, payload in (("kept", [1, 2, 3]), ("strange", None), ("forgotten", None))}
     assert worker.run(until_empty=True).completed == 3
@@ -82,7 +82,7 @@ def test_the_result_and_the_completion_are_one(queue, db, open_db):
     """A lease that was lost leaves no result."""
     worker = Worker(db, queue.name)
 
-    @worker.handles(None, keep=100)
+    @worker.handles(None, result_ttl=100)
     def stolen(job):
         if job.attempts == 1:
             open_db().rescue(db.worker)
@@ -98,7 +98,7 @@ def test_to_wait_for_a_result(queue, db, running):
     worker = Worker(db, queue.name)
     go = threading.Event()
 
-    @worker.handles("answer", keep=100)
+    @worker.handles("answer", result_ttl=100)
     def answer(job):
         assert go.wait(PATIENCE)
         return 42

@@ -47,7 +47,7 @@ def shop(queue_database):  # noqa: F811 - a fixture
         worker.seen.append(("welcome", job.payload))
         queue_database.queue("reports").enqueue("report", job.payload)
 
-    @worker.handles("report", keep=60)
+    @worker.handles("report", result_ttl=60)
     async def report(job):
         await asyncio.sleep(0)
         worker.seen.append(("report", job.payload))

@@ -127,7 +127,7 @@ def test_a_worker_does_it_from_its_start_and_only_if_it_is_told_to(timed, runnin
 
 
 @SQLITE
-@pytest.mark.parametrize("wrong", [{"dead_for": 0}, {"dead_for": "x"}, {"dead_at_most": -1}, {"keep": 0}, {"keep": -1}])
+@pytest.mark.parametrize("wrong", [{"dead_for": 0}, {"dead_for": "x"}, {"dead_at_most": -1}, {"result_ttl": 0}, {"result_ttl": -1}])
 def test_a_retention_that_cannot_be_meant_is_refused(queue, wrong):
     with pytest.raises(ArgumentError, match=next(iter(wrong))):
         Worker(queue.db, queue.name, **wrong)
@@ -138,7 +138,7 @@ def test_a_workers_keep_is_for_handlers_that_say_nothing(timed):
     db = timed.db
 
     def handled(worker):
-        for kind, options in {"as the worker": {}, "longer": {"keep": 200}, "not at all": {"keep": 0}}.items():
+        for kind, options in {"as the worker": {}, "longer": {"result_ttl": 200}, "not at all": {"result_ttl": 0}}.items():
             worker.handles(kind, **options)(lambda job: job.kind)
         return worker
 
@@ -156,7 +156,7 @@ def test_a_workers_keep_is_for_handlers_that_say_nothing(timed):
 
     plain = handled(Worker(db, timed.name))
     assert kept(lambda: plain.run(until_empty=True)) == {"longer": 200}
-    changed = plain.changed(keep=100)
+    changed = plain.changed(result_ttl=100)
     assert kept(lambda: changed.run(until_empty=True)) == {"as the worker": 100, "longer": 200}
     assert kept(lambda: drain(changed)) == {"as the worker": 100, "longer": 200}
 
@@ -173,24 +173,24 @@ def test_options_are_changed_in_place_as_in_another_worker(queue):
         "unknown": "dead",
         "unknown_grace": 4,
     }
-    options |= {"exit_when_stuck": 2, "schedules": False, "keep": 6, "dead_for": 8, "dead_at_most": 9}
+    options |= {"exit_when_stuck": 2, "schedules": False, "result_ttl": 6, "dead_for": 8, "dead_at_most": 9}
     worker = Worker(queue.db, ["a", "b"])
     other, state = worker.changed(**options), {"_lock", "_commands", "_background", "quieted", "summary", "_run"}
     worker.configure(**options)
     with pytest.raises(ArgumentError, match="prefetch"):
-        worker.configure(mode="at_most_once", keep=60)
+        worker.configure(mode="at_most_once", result_ttl=60)
     assert {name: value for name, value in vars(worker).items() if name not in state} == {
         name: value for name, value in vars(other).items() if name not in state
     }
     worker.configure(prefetch=0, mode="at_most_once")
-    assert (worker.options.mode, worker.options.keep) == ("at_most_once", 6)
+    assert (worker.options.mode, worker.options.result_ttl) == ("at_most_once", 6)
 
 
 def test_what_is_kept_is_listed_page_by_page(timed, clock):
     db = timed.db
-    worker = Worker(db, timed.name, keep=100)
+    worker = Worker(db, timed.name, result_ttl=100)
     worker.handles("a")(lambda job: job.payload)
-    worker.handles("b", keep=10)(lambda job: None)
+    worker.handles("b", result_ttl=10)(lambda job: None)
     ids = timed.enqueue_many([("a", 0), ("b", 1), ("a", 2), ("a", 3)])
     drain(worker)
     first = db.finished_jobs(timed.name, limit=2)
@@ -271,7 +271,7 @@ RESULTS = {
 @SQLITE
 @pytest.mark.parametrize("how", ["worker", "drain"])
 def test_results_that_json_lacks_are_kept_in_what_it_has(queue, db, how):
-    worker = Worker(db, queue.name, keep=100)
+    worker = Worker(db, queue.name, result_ttl=100)
     for kind, (result, _) in RESULTS.items():
         worker.handles(kind)(lambda job, result=result: result)
     ids = {kind: queue.enqueue(kind) for kind in RESULTS}
@@ -286,7 +286,7 @@ def test_a_result_that_cannot_be_kept_is_not_lost_in_silence_and_not_worked_for_
     itself = []
     itself.append(itself)
     results = {"bytes": b"x", "object": {"a": object()}, "itself": itself, "nan": float("nan"), "good": 7}
-    worker = Worker(db, queue.name, keep=100)
+    worker = Worker(db, queue.name, result_ttl=100)
     for kind, result in results.items():
         worker.handles(kind)(lambda job, result=result: result)
     ids = {kind: queue.enqueue(kind) for kind in results}
@@ -296,4 +296,4 @@ def test_a_result_that_cannot_be_kept_is_not_lost_in_silence_and_not_worked_for_
         assert "the work is done, but its result cannot be kept: " in queue.get(job_id).last_error
     assert queue.stats().dead == len(ids)
     ids = [queue.enqueue(kind) for kind in results]
-    assert worker.changed(keep=None).run(until_empty=True).completed == len(ids), "without keep nobody reads it"
+    assert worker.changed(result_ttl=None).run(until_empty=True).completed == len(ids), "without result_ttl nobody reads it"

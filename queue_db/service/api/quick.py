@@ -47,7 +47,7 @@ class QuickSettlement(Struct, forbid_unknown_fields=True, gc=False):
     lease: QuickLease
     verb: Literal["complete", "fail", "snooze", "release", "extend", "cancel", "bury"]
     result: Any = None
-    keep: Annotated[float, Meta(gt=0, le=3_155_760_000)] | None = None
+    result_ttl: Annotated[float, Meta(gt=0, le=3_155_760_000)] | None = None
     error: QuickFailure | None = None
     retry_in: _Seconds | None = None
     seconds: _Seconds | None = None

@@ -63,8 +63,8 @@ class Bury(shapes.Request):
 class Complete(shapes.Request):
     """The work is done: the job leaves the queue."""
 
-    result: Annotated[Any, Field(description="Retained for `keep` seconds.")] = None
-    keep: Annotated[Seconds | None, Field(gt=0, description="Default: no result is retained.")] = None
+    result: Annotated[Any, Field(description="Retained for `result_ttl` seconds.")] = None
+    result_ttl: Annotated[Seconds | None, Field(gt=0, description="Default: no result is retained.")] = None
 
 
 class Snooze(shapes.Request):
@@ -91,8 +91,8 @@ class Settlement(shapes.Request):
 
     lease: Lease
     verb: Literal["complete", "fail", "snooze", "release", "extend", "cancel", "bury"]
-    result: Annotated[Any, Field(description="complete: retained for `keep` seconds.")] = None
-    keep: Annotated[Seconds | None, Field(gt=0, description="complete; default: no result is retained.")] = None
+    result: Annotated[Any, Field(description="complete: retained for `result_ttl` seconds.")] = None
+    result_ttl: Annotated[Seconds | None, Field(gt=0, description="complete; default: no result is retained.")] = None
     error: Annotated[Failure | None, Field(description="fail and bury: why.")] = None
     retry_in: Annotated[Seconds | None, Field(description="fail; default: the backoff.")] = None
     seconds: Annotated[Seconds | None, Field(description=f"snooze; extend: more than 0, at most {LONGEST_LEASE}.")] = None
@@ -179,7 +179,7 @@ def settle_jobs(queue: Name, body: Settlements, db: Db, who: WorkerClient, reque
     source = db.queue(queue)
     given: Sequence[Given] = body.settlements
     # All that can be wrong in a request is found before the first job is settled.
-    results = [retained(source, one.result, one.keep) if one.verb == "complete" else None for one in given]
+    results = [retained(source, one.result, one.result_ttl) if one.verb == "complete" else None for one in given]
     handed = of(request).leases
     leases = _leases(handed, source, given)
     verdicts: list[SettledAs] = ["lost" if lease is None else "unknown" for lease in leases]
@@ -211,7 +211,9 @@ def _leases(handed: Leases, source: Queue, given: Sequence[Given]) -> list[Lease
     """The leased jobs: those that were handed out here from memory, if their verdict needs no payload, the others read."""
     wanted = [(int(one.lease.id), _version(one.lease.version), one.lease.token) for one in given]
     known = handed.take(source, wanted)
-    found = [job if one.verb in _WITHOUT_PAYLOAD and one.keep is None else None for one, job in zip(given, known, strict=True)]
+    found = [
+        job if one.verb in _WITHOUT_PAYLOAD and one.result_ttl is None else None for one, job in zip(given, known, strict=True)
+    ]
     read = iter(source.leases_from_tokens([lease for lease, job in zip(wanted, found, strict=True) if job is None]))
     return [next(read) if job is None else job for job in found]
 
@@ -232,15 +234,15 @@ def _version(text: str) -> int:
     return min(int(text), MOST_VERSION)
 
 
-def retained(queue: Queue, result: Any, keep: float | None) -> StoredResult | None:
+def retained(queue: Queue, result: Any, result_ttl: float | None) -> StoredResult | None:
     """The result to retain of a completed job."""
-    if keep is None:
+    if result_ttl is None:
         return None
     try:
         text = None if result is None else queue.core.codec.encode(result)
     except (TypeError, ValueError, RecursionError) as error:
         raise PayloadError(reason=described(error), subject="result of job") from error
-    return StoredResult(text, round(keep * 1_000_000))
+    return StoredResult(text, round(result_ttl * 1_000_000))
 
 
 def _complete(queue: Queue, jobs: Sequence[LeasedJob], _: Sequence[Given], results: Results, __: float) -> list[Verdict]:

@@ -65,12 +65,12 @@ def _applied(job: LeasedJob, verdict: Verdict) -> SettledJob:
 
 @router.post("/complete")
 def complete_job(job: Leased, body: Complete | None = None) -> SettledJob:
-    """The work is done: the job leaves the queue. With `keep` its result is retained."""
+    """The work is done: the job leaves the queue. With `result_ttl` its result is retained."""
     body = body or Complete()
     source: Any = job.source
-    if body.keep is None:
+    if body.result_ttl is None:
         return _applied(job, job.complete())
-    return _applied(job, source.complete_many([job], results=[retained(source, body.result, body.keep)])[0])
+    return _applied(job, source.complete_many([job], results=[retained(source, body.result, body.result_ttl)])[0])
 
 
 @router.post("/fail")

@@ -38,7 +38,7 @@ async function main(): Promise<void> {
     if (jobs.length === 0) continue;
     const results = new Map(jobs.map((job: ClaimedJob) => [job.id, randomUUID()]));
     const settlements = jobs.map(
-      (job: ClaimedJob): Settlement => ({ lease: job.lease, verb: 'complete', result: results.get(job.id), keep: 3600 }),
+      (job: ClaimedJob): Settlement => ({ lease: job.lease, verb: 'complete', result: results.get(job.id), result_ttl: 3600 }),
     );
     const { verdicts } = await persistently(() => settleJobs({ path: { queue }, body: { settlements } }));
     const applied = verdicts.filter((one) => one.verdict === 'applied');
