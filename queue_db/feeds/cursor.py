@@ -49,7 +49,7 @@ class Cursor:
         *,
         take_over: bool,
         on_trimmed: OnTrimmed = "raise",
-        hold: int | None = None,
+        generation: int | None = None,
     ) -> None:
         self.feed = feed
         self.name = name
@@ -61,12 +61,12 @@ class Cursor:
         self._feed_id = of.id
         self._lease = lease
         self._on_trimmed = on_trimmed
-        if hold is None:
+        if generation is None:
             holder = self._core.worker
             row, taken = self._core.write(cursors.take, of.id, name, holder=holder, lease=lease, start=start, force=take_over)
         else:
             found = self._core.read(cursors.find, of.id, name)
-            if found is None or found.version != hold or found.holder is None:
+            if found is None or found.version != generation or found.holder is None:
                 raise self._lost()
             row, taken = found, True
         if row.handed is not None:
@@ -92,7 +92,7 @@ class Cursor:
         return self._text(self._acked)
 
     @property
-    def hold(self) -> int:
+    def generation(self) -> int:
         """The number of this opening of the cursor. :meth:`Feed.resume <queue_db.Feed.resume>` takes it."""
         return self._version
 

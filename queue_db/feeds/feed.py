@@ -289,17 +289,17 @@ class Feed:
         begin = self._begin(start)
         return Cursor(self, row, name, begin, micros, take_over=take_over, on_trimmed=on_trimmed)
 
-    def resume(self, name: str, hold: int, *, lease: float = 30.0, on_trimmed: OnTrimmed = "raise") -> Cursor:
-        """The open cursor that has this ``cursor.hold``, in any process: what it reads next follows what was acknowledged.
+    def resume(self, name: str, generation: int, *, lease: float = 30.0, on_trimmed: OnTrimmed = "raise") -> Cursor:
+        """The open cursor that has this ``cursor.generation``, in any process: what it reads next follows what was acknowledged.
 
         :param lease: seconds without a read or acknowledgement after which another process may open it.
         :raises LeaseLostError: another process has opened the cursor, or it was closed, moved or deleted.
         """
         arguments.name("name", name, CURSOR_LENGTH)
-        arguments.whole("hold", hold, 0, 2**63 - 1)
+        arguments.whole("generation", generation, 0, 2**63 - 1)
         micros = arguments.seconds("lease", lease, zero=False)
         trimmed_policy(on_trimmed)
-        return Cursor(self, self.row(fresh=True), name, 0, micros, take_over=False, on_trimmed=on_trimmed, hold=hold)
+        return Cursor(self, self.row(fresh=True), name, 0, micros, take_over=False, on_trimmed=on_trimmed, generation=generation)
 
     def forward(
         self,

@@ -34,9 +34,9 @@ class AsyncCursor(CursorTwin):
         return self._sync.position
 
     @property
-    def hold(self) -> int:
+    def generation(self) -> int:
         """The number of this opening of the cursor. :meth:`Feed.resume <queue_db.Feed.resume>` takes it."""
-        return self._sync.hold
+        return self._sync.generation
 
     async def read(self, limit: int = 100) -> list[Message]:
         """The next messages, up to ``limit``, whether or not the earlier ones are acknowledged; empty: there are none yet.

@@ -223,13 +223,13 @@ class AsyncFeed(Twin[Feed]):
         found = await run(self._sync.cursor, name, start=start, lease=lease, take_over=take_over, on_trimmed=on_trimmed)
         return AsyncCursor(found)
 
-    async def resume(self, name: str, hold: int, *, lease: float = 30.0, on_trimmed: OnTrimmed = "raise") -> AsyncCursor:
-        """The open cursor that has this ``cursor.hold``, in any process: what it reads next follows what was acknowledged.
+    async def resume(self, name: str, generation: int, *, lease: float = 30.0, on_trimmed: OnTrimmed = "raise") -> AsyncCursor:
+        """The open cursor that has this ``cursor.generation``, in any process: what it reads next follows what was acknowledged.
 
         :param lease: seconds without a read or acknowledgement after which another process may open it.
         :raises LeaseLostError: another process has opened the cursor, or it was closed, moved or deleted.
         """
-        found = await run(self._sync.resume, name, hold, lease=lease, on_trimmed=on_trimmed)
+        found = await run(self._sync.resume, name, generation, lease=lease, on_trimmed=on_trimmed)
         return AsyncCursor(found)
 
     async def forward(

@@ -25,7 +25,9 @@ router = APIRouter(tags=["feeds"])
 
 _TAG = re.compile(r'"([0-9]{1,18})"', re.ASCII)
 
-Hold = Annotated[str | None, Header(alias="If-Match", max_length=100, description='The hold: the ETag of the open cursor, `"7"`.')]
+Hold = Annotated[
+    str | None, Header(alias="If-Match", max_length=100, description='The generation: the ETag of the open cursor, `"7"`.')
+]
 Start = Annotated[str, Query(min_length=1, max_length=60, description="Where a new cursor begins: `start`, `end` or a position.")]
 
 
@@ -56,7 +58,7 @@ class OpenCursor(BaseModel):
     feed: str
     name: str
     position: str = Field(description="Read on after it.")
-    hold: str = Field(description="Names this hold, as the ETag does.")
+    generation: str = Field(description="The number of this opening, as in the ETag.")
 
 
 class Acknowledgement(Body):
@@ -191,15 +193,15 @@ def _hold(if_match: str | None) -> int:
         raise RefusedError(
             412,
             "The cursor is held by another, or was never opened",
-            'If-Match must be the ETag of the open cursor: "<hold>"',
+            'If-Match must be the ETag of the open cursor: "<generation>"',
             name="not-held",
         )
     return int(found[1])
 
 
 def _open(cursor: Cursor, response: Response) -> OpenCursor:
-    response.headers["ETag"] = f'"{cursor.hold}"'
-    return OpenCursor(feed=cursor.feed.name, name=cursor.name, position=cursor.position, hold=str(cursor.hold))
+    response.headers["ETag"] = f'"{cursor.generation}"'
+    return OpenCursor(feed=cursor.feed.name, name=cursor.name, position=cursor.position, generation=str(cursor.generation))
 
 
 def _find(feed: Feed, name: str) -> CursorView:

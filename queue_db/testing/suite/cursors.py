@@ -78,18 +78,18 @@ class TestCursors:
         opened = feed.cursor("billing")
         assert opened.ack(opened.read(1)[0])
         elsewhere = rival.feed(feed.name)
-        resumed = elsewhere.resume("billing", opened.hold)
+        resumed = elsewhere.resume("billing", opened.generation)
         assert resumed.position == opened.position
         assert [message.payload for message in resumed.read(1)] == [1]
         assert resumed.ack(feed.end())
         assert feed.cursors()[0].behind == 0
         opened.close()
-        for hold in (opened.hold, opened.hold + 1, 0):
+        for hold in (opened.generation, opened.generation + 1, 0):
             with pytest.raises(LeaseLostError):
                 elsewhere.resume("billing", hold)
         with pytest.raises(LeaseLostError):
-            elsewhere.resume("another", opened.hold)
-        with pytest.raises(ArgumentError, match="hold"):
+            elsewhere.resume("another", opened.generation)
+        with pytest.raises(ArgumentError, match="generation"):
             feed.resume("billing", -1)
 
     @pytest.mark.parametrize("joined", [False, True], ids=["alone", "in a transaction"])
