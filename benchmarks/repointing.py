@@ -61,7 +61,7 @@ def _run(db: QueueDB, url: str, name: str, options: argparse.Namespace) -> bool:
         ]
         while not all(one.done() for one in running):
             began = time.perf_counter()
-            db.routes.point(name, sides[len(pointed) % 2])
+            db.routes.assign(name, sides[len(pointed) % 2])
             pointed.append((time.perf_counter() - began) * 1000)
             time.sleep(options.every)
         took = sorted(milliseconds for one in running for milliseconds in one.result())

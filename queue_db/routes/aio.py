@@ -90,7 +90,7 @@ class AsyncRoutes(Twin[Routes]):
         matched: bool = False,
         by: str | None = None,
     ) -> str:
-        """Store a definition with one action, and return the SHA-256 of its content, by which :meth:`point` finds it.
+        """Store a definition with one action, and return the SHA-256 of its content, by which :meth:`assign` finds it.
 
         :param feed: publish the message to this feed.
         :param enqueue: a queue, or (queue, kind): enqueue a job with the payload and headers of the message.
@@ -137,7 +137,7 @@ class AsyncRoutes(Twin[Routes]):
         matched: bool = False,
         by: str | None = None,
     ) -> str:
-        """:meth:`define`, and point the route at the definition; a new route is created. Return the definition's SHA-256."""
+        """:meth:`define`, and assign the definition to the route; a new route is created. Return the definition's SHA-256."""
         return await run(
             self._sync.set,
             name,
@@ -153,13 +153,13 @@ class AsyncRoutes(Twin[Routes]):
             by=by,
         )
 
-    async def point(self, name: str, definition: str) -> None:
+    async def assign(self, name: str, definition: str) -> None:
         """Point a route at a definition that is stored. From then on it does that for each message that is published.
 
         :param definition: its SHA-256, or the first six or more digits.
         :raises RouteError: there is no such route or definition.
         """
-        await run(self._sync.point, name, definition)
+        await run(self._sync.assign, name, definition)
 
     async def subscribe(self, pattern: str, name: str, form: PatternForm = "glob") -> bool:
         """Lead the messages of matching topics to a route. False: it has this subscription already.
@@ -251,7 +251,7 @@ class AsyncRoutes(Twin[Routes]):
         """What a publish of this message to a topic would do now; nothing is done."""
         return await run(self._sync.test, topic, kind=kind, payload=payload, key=key, client=client, headers=headers)
 
-    async def follow(
+    async def relay(
         self,
         feed: str,
         cursor: str,
@@ -279,7 +279,7 @@ class AsyncRoutes(Twin[Routes]):
         :raises TrimmedError: messages were trimmed before they were routed.
         """
         return await run(
-            self._sync.follow,
+            self._sync.relay,
             feed,
             cursor,
             topic=topic,

@@ -194,15 +194,15 @@ def definitions(*, common: CommonOptions) -> None:
     "queue-db routes set archive --drop",
 )
 def set_route(name: NameArgument, *, action: ActionOptions, common: CommonOptions) -> None:
-    """Create a route, or point it at what it does from now on."""
+    """Create a route, or assign what it does from now on."""
     with common.open() as db:
         sha = db.routes.set(name, **action.action())
         record(db, "set", f"route {name}", detail={"definition": sha})
     common.print({"route": name, "definition": sha}, f"{name}: {sha[:_SHOWN]}")
 
 
-@command(app, "point", "queue-db routes point archive 5feceb66ffc8")
-def point(
+@command(app, "assign", "queue-db routes assign archive 5feceb66ffc8")
+def assign(
     name: NameArgument,
     definition: Annotated[str, typer.Argument(metavar="DEFINITION", help="SHA-256 of a definition, or its first digits.")],
     *,
@@ -210,8 +210,8 @@ def point(
 ) -> None:
     """Point a route at a definition that is stored."""
     with common.open() as db:
-        db.routes.point(name, definition)
-        record(db, "point", f"route {name}", detail={"definition": definition})
+        db.routes.assign(name, definition)
+        record(db, "assign", f"route {name}", detail={"definition": definition})
     common.print({"route": name, "definition": definition}, f"{name}: {definition[:_SHOWN]}")
 
 
@@ -364,8 +364,8 @@ def dry_run(
     )
 
 
-@command(app, "follow", "queue-db routes follow orders router", "queue-db routes follow orders router --follow")
-def follow(
+@command(app, "relay", "queue-db routes relay orders router", "queue-db routes relay orders router --follow")
+def relay(
     feed: FeedArgument,
     cursor: ForwarderArgument,
     *,

@@ -93,7 +93,7 @@ class Routes:
         matched: bool = False,
         by: str | None = None,
     ) -> str:
-        """Store a definition with one action, and return the SHA-256 of its content, by which :meth:`point` finds it.
+        """Store a definition with one action, and return the SHA-256 of its content, by which :meth:`assign` finds it.
 
         :param feed: publish the message to this feed.
         :param enqueue: a queue, or (queue, kind): enqueue a job with the payload and headers of the message.
@@ -129,14 +129,14 @@ class Routes:
         matched: bool = False,
         by: str | None = None,
     ) -> str:
-        """:meth:`define`, and point the route at the definition; a new route is created. Return the definition's SHA-256."""
+        """:meth:`define`, and assign the definition to the route; a new route is created. Return the definition's SHA-256."""
         arguments.name("route", name, ROUTE_LENGTH)
         given = {"feed": feed, "forward": forward, "webhook": webhook, "count": count, "where": where, "by": by}
         sha, definition = self._define(new(enqueue=enqueue, drop=drop, group=group, matched=matched, **given))
-        self._core.put(routes.point, name, definition, create=True)
+        self._core.put(routes.assign, name, definition, create=True)
         return sha
 
-    def point(self, name: str, definition: str) -> None:
+    def assign(self, name: str, definition: str) -> None:
         """Point a route at a definition that is stored. From then on it does that for each message that is published.
 
         :param definition: its SHA-256, or the first six or more digits.
@@ -148,7 +148,7 @@ class Routes:
         found = self._core.read(routes.beginning_with, definition)
         if len(found) != 1:
             raise RouteError(f"{'several definitions begin' if found else 'no definition begins'} with {definition!r}")
-        if not self._core.write(routes.point, name, self._define(found[0])[1], create=False):
+        if not self._core.write(routes.assign, name, self._define(found[0])[1], create=False):
             raise self._missing(name)
 
     def subscribe(self, pattern: str, name: str, form: PatternForm = "glob") -> bool:
@@ -290,7 +290,7 @@ class Routes:
         message = content(topic, kind, payload, key, client, checked)
         return Dry(topic, plan(topic, subscribed, headers=checked, message=message).steps)
 
-    def follow(
+    def relay(
         self,
         feed: str,
         cursor: str,
@@ -363,7 +363,7 @@ def followed(
     on_trimmed: OnTrimmed,
     committing: Callable[[int], AbstractContextManager[object]] = nullcontext,
 ) -> Iterator[int]:
-    """Route messages, as :meth:`Routes.follow`; yield how many after each commit, and 0 when the cursor is open.
+    """Route messages, as :meth:`Routes.relay`; yield how many after each commit, and 0 when the cursor is open.
 
     :param committing: the context in which a number of messages is committed.
     """

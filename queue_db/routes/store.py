@@ -158,7 +158,7 @@ def definitions(tx: Transaction) -> list[Row[Any]]:
 # --- routes ---------------------------------------------------------------------------------------------------------
 
 
-def point(tx: Transaction, name: str, definition: int, *, create: bool) -> bool:
+def assign(tx: Transaction, name: str, definition: int, *, create: bool) -> bool:
     """Point a route at a definition; False: there is no such route, and ``create`` is not set."""
     routes = route_tables(tx.tables).routes
     now = tx.now

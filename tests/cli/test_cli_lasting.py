@@ -42,7 +42,7 @@ def failing(monkeypatch, owner, verb, *, calls, error=AWAY):
     monkeypatch.setattr(owner, verb, run)
 
 
-FOLLOWERS = pytest.mark.parametrize("verb", [("feeds", "forward", "{0}", "billing", "{0}"), ("routes", "follow", "{0}", "billing")])
+FOLLOWERS = pytest.mark.parametrize("verb", [("feeds", "forward", "{0}", "billing", "{0}"), ("routes", "relay", "{0}", "billing")])
 
 
 @FOLLOWERS
@@ -107,7 +107,7 @@ def test_a_held_cursor_is_taken_over(ask, feed, verb):
 
 
 @pytest.mark.parametrize(
-    "verb", [("feeds", "forward", "{0}", "billing", "{0}"), ("routes", "follow", "{0}", "billing"), ("feeds", "read", "{0}")]
+    "verb", [("feeds", "forward", "{0}", "billing", "{0}"), ("routes", "relay", "{0}", "billing"), ("feeds", "read", "{0}")]
 )
 def test_trimmed_messages_are_passed_over_if_wanted(ask, db, feed, verb):
     words = [word.format(feed.name) for word in verb]

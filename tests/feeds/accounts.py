@@ -68,7 +68,7 @@ def _consume(db: QueueDB, name: str) -> int:
                 db.feed(f"{name}-copy").publish("n", message.payload, using=connection)
                 cursor.ack(message, using=connection).require()
             done += 1
-    done += db.routes.follow(name, "router", topic=f"{name}.routed")
+    done += db.routes.relay(name, "router", topic=f"{name}.routed")
     done += feed.forward("forwarder", f"{name}-forwarded")
     shared = feed.shared("mailers", queue=f"{name}-spans", max_attempts=10_000)
     while (span := shared.claim(100)) is not None:

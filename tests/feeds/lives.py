@@ -211,7 +211,7 @@ def claim(life: Life) -> None:
 
 def route(life: Life) -> None:
     """A router."""
-    life.db.routes.follow(life.name, "router", topic=f"{life.name}.routed", lease=life.order.lease, **life.following)
+    life.db.routes.relay(life.name, "router", topic=f"{life.name}.routed", lease=life.order.lease, **life.following)
 
 
 def forward(life: Life) -> None:

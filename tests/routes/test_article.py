@@ -79,11 +79,11 @@ def test_the_names_of_scripts(db: QueueDB, routed: str) -> None:
     db.routes.subscribe(routed, name)
     db.topic(routed).publish("n")
     # "You can re-point names at any time": nobody unsubscribes or subscribes.
-    db.routes.point(name, wednesday)
+    db.routes.assign(name, wednesday)
     db.topic(routed).publish("n")
     db.topic(routed).publish("n")
     assert [info.messages for info in db.routes.list() if info.name == name] == [2]
-    db.routes.point(name, monday)
+    db.routes.assign(name, monday)
     assert [info.messages for info in db.routes.list() if info.name == name] == [1]
     # SCRIPT DELNAME "does not delete script or SHA".
     assert db.routes.remove(name)

@@ -67,7 +67,7 @@ def test_a_route_is_pointed_paused_and_removed(ask, db, route):
         2,
     )
     assert any(f"amqp:{route}.#" in line for line in ask("routes", "list").out.splitlines())
-    ask("routes", "point", route, first[:12])
+    ask("routes", "assign", route, first[:12])
     assert first in [one["sha"] for one in ask("routes", "definitions", "--json").records]
     assert first[:12] in ask("routes", "definitions").out
     ask("topics", "publish", f"{route}.a", "n", "--key", "k")
@@ -83,8 +83,8 @@ def test_the_messages_of_a_feed_are_routed(ask, db, route):
     db.feed(route).publish_many([("paid", number) for number in range(3)])
     ask("routes", "set", route, "--enqueue", route)
     ask("routes", "subscribe", f"{route}.paid", route, "--form", "exact")
-    assert ask("routes", "follow", route, "router", "--json").record["routed"] == 3
-    assert "0 messages routed" in ask("routes", "follow", route, "router").out
+    assert ask("routes", "relay", route, "router", "--json").record["routed"] == 3
+    assert "0 messages routed" in ask("routes", "relay", route, "router").out
     assert db.queue(route).stats().available == 3
 
 
@@ -134,7 +134,7 @@ def test_headers_decide(ask, db, route):
     assert "mapping" in ask("routes", "test", route, "--headers", "[1]", status=2).err
 
 
-@pytest.mark.parametrize("verb", [("feeds", "forward", "{0}", "billing", "{0}"), ("routes", "follow", "{0}", "billing")])
+@pytest.mark.parametrize("verb", [("feeds", "forward", "{0}", "billing", "{0}"), ("routes", "relay", "{0}", "billing")])
 def test_following_ends_with_ctrl_c(db, url, route, verb):
     feed = db.feed(route)
     feed.publish("n", 1)
@@ -162,7 +162,7 @@ def test_following_ends_with_ctrl_c(db, url, route, verb):
 def test_what_is_not_there_is_named(ask, route):
     assert "there is no route" in ask("routes", "pause", route, status=1).err
     assert "there is no route" in ask("routes", "subscribe", "a", route, status=1).err
-    assert "there is no feed" in ask("routes", "follow", route, "router", status=1).err
+    assert "there is no feed" in ask("routes", "relay", route, "router", status=1).err
     assert "give one action" in ask("routes", "set", route, status=2).err
     assert "--enqueue" in ask("routes", "set", route, "--kind", "k", "--drop", status=2).err
     assert "is not JSON" in ask("topics", "publish", route, "n", "{", status=2).err

@@ -59,7 +59,7 @@ def _lead(db: QueueDB, routed: str, source: str, target: str) -> None:
 def _follow(db: QueueDB, routed: str, feeds: Collection[str]) -> int:
     """Let the router of each feed run until there is nothing to route; how many messages that were."""
     some, routers = 0, [(f"{routed}-{feed}", f"{routed}.{feed}") for feed in feeds]
-    while more := sum(db.routes.follow(feed, "router", topic=topic) for feed, topic in routers):
+    while more := sum(db.routes.relay(feed, "router", topic=topic) for feed, topic in routers):
         some += more
         assert some < 1000, "it grows without end"
     return some

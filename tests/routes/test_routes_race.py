@@ -46,7 +46,7 @@ def test_an_open_publish_does_not_hold_up_who_points(
     publisher, pointer = open_db(), open_db()
     with publisher.database.begin() as connection:
         publisher.topic(routed).publish("n", 1, using=connection)
-        pointer.routes.point(routed, two_feeds[1])
+        pointer.routes.assign(routed, two_feeds[1])
         publisher.topic(routed).publish("n", 2, using=connection)
     assert (numbers(pointer, f"{routed}-old"), numbers(pointer, f"{routed}-new")) == ([1], [2])
 
@@ -59,7 +59,7 @@ def test_each_message_is_treated_by_one_definition(two_feeds: tuple[str, str], r
         begin.wait()
         turns = 0
         while not done.is_set():
-            pointer.routes.point(routed, two_feeds[turns % 2])
+            pointer.routes.assign(routed, two_feeds[turns % 2])
             turns += 1
         return turns
 

@@ -63,9 +63,9 @@ def test_a_route_is_pointed_back(client: httpx2.Client, route: str, name: str) -
     before = client.get(route).json()
     changed = client.put(route, json={"action": "count", "target": name}).json()
     assert (changed["action"], changed["messages"]) == ("count", "0")
-    back = client.post(f"{route}/point", json={"definition": before["definition"]}).json()
+    back = client.post(f"{route}/assign", json={"definition": before["definition"]}).json()
     assert (back["action"], back["kind"], int(back["version"])) == ("enqueue", "mail", int(before["version"]) + 2)
-    assert client.post(f"{route}/point", json={"definition": "0" * 64}).status_code == 404
+    assert client.post(f"{route}/assign", json={"definition": "0" * 64}).status_code == 404
     assert name in [one["name"] for one in client.get("/api/v1/routes").json()["routes"]]
 
 

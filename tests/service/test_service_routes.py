@@ -217,13 +217,13 @@ def test_a_route_leads_only_to_what_its_token_is_for(db: QueueDB, name: str, clo
     route = f"/api/v1/routes/{mine}"
     assert [closed.get(f"/api/v1/counters/{one}/keys").status_code for one in (mine, theirs)] == [200, 403]
     assert [closed.delete(f"/api/v1/counters/{one}").status_code for one in (mine, theirs)] == [404, 403]
-    unknown = closed.post(f"{route}/point", json={"definition": "0" * 64})
+    unknown = closed.post(f"{route}/assign", json={"definition": "0" * 64})
     for sha in definitions:
-        answer = closed.post(f"{route}/point", json={"definition": sha[:20]})
+        answer = closed.post(f"{route}/assign", json={"definition": sha[:20]})
         assert (answer.status_code, answer.text) == (404, unknown.text.replace("0" * 64, sha[:20]))
     assert [one.action for one in db.routes.list() if one.name == mine] == ["count"]
     for sha in (nothing, own):
-        assert closed.post(f"{route}/point", json={"definition": sha}).json()["definition"] == sha
+        assert closed.post(f"{route}/assign", json={"definition": sha}).json()["definition"] == sha
 
 
 def test_the_cursors_of_one_name_are_those_of_feeds_that_a_token_is_for(db: QueueDB, name: str, closed: httpx2.Client) -> None:
@@ -268,7 +268,7 @@ def test_an_unknown_route_is_answered_without_the_names_of_others(db: QueueDB, n
     bodies = {
         "pause": None,
         "resume": None,
-        "point": {"definition": "0" * 64},
+        "assign": {"definition": "0" * 64},
         "subscriptions": {"pattern": f"{name}-mine", "form": "exact"},
     }
     for verb, body in bodies.items():

@@ -184,7 +184,7 @@ def set_route(route: NewName, does: RouteAction, request: Request, db: Db, who: 
     return _find(db, route)
 
 
-@router.post("/routes/{route}/point")
+@router.post("/routes/{route}/assign")
 def point_route(route: Name, at: RouteDefinition, request: Request, db: Db, who: Manager) -> RouteView:
     """Point a route at a definition that it or another route had before."""
     who.check("manage", route)
@@ -192,8 +192,8 @@ def point_route(route: Name, at: RouteDefinition, request: Request, db: Db, who:
     for one in db.routes.definitions():
         if one.sha.startswith(at.definition) and not who.allows("manage", _reached(one.action, one.target)):
             raise RouteError(f"no definition begins with {at.definition!r}")
-    db.routes.point(route, at.definition)
-    record(request, who, "point", f"route {route}", detail={"definition": at.definition})
+    db.routes.assign(route, at.definition)
+    record(request, who, "assign", f"route {route}", detail={"definition": at.definition})
     return _find(db, route)
 
 

@@ -105,7 +105,7 @@ class TestPatterns:
         db.routes.subscribe(json.dumps({"format": "pdf", "topic": f"{routed}-source.n"}), routed, form="headers")
         for number, name in enumerate(("pdf", "txt", "pdf")):
             db.feed(f"{routed}-source").publish("n", number, headers={"format": name})
-        assert db.routes.follow(f"{routed}-source", "router") == 3
+        assert db.routes.relay(f"{routed}-source", "router") == 3
         assert payloads(db.feed(routed).read()) == [0, 2]
 
     @pytest.mark.parametrize(

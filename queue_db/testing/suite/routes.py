@@ -129,20 +129,20 @@ class TestRoutes:
         new = db.routes.define(feed=f"{routed}-new")
         db.routes.subscribe(routed, routed)
         rival.topic(routed).publish("n", 1)
-        db.routes.point(routed, new[:12])
+        db.routes.assign(routed, new[:12])
         rival.topic(routed).publish("n", 2)
-        rival.routes.point(routed, old)
+        rival.routes.assign(routed, old)
         db.topic(routed).publish("n", 3)
         assert payloads(db.feed(f"{routed}-old").read()) == [1, 3]
         assert payloads(db.feed(f"{routed}-new").read()) == [2]
         (info,) = [info for info in db.routes.list() if info.name == routed]
         assert (info.definition, info.version, info.patterns) == (old, 3, [("glob", routed)])
         with pytest.raises(RouteError, match="there is no route"):
-            db.routes.point(f"{routed}-other", old)
+            db.routes.assign(f"{routed}-other", old)
         with pytest.raises(RouteError, match="no definition begins"):
-            db.routes.point(routed, "0" * 64)
+            db.routes.assign(routed, "0" * 64)
         with pytest.raises(ArgumentError, match="SHA-256"):
-            db.routes.point(routed, "latest")
+            db.routes.assign(routed, "latest")
 
     def test_definitions_are_named_by_their_content(self, db: QueueDB, routed: str, clock: SettableClock) -> None:
         first = db.routes.define(enqueue=(routed, "kind"), group=True)
@@ -246,12 +246,12 @@ class TestRoutes:
         db.routes.set(routed, feed=target)
         db.routes.subscribe(f"{source}.paid", routed)
         db.feed(source).publish_many([("paid", 1), ("shipped", 2), ("paid", 3)])
-        assert db.routes.follow(source, "router", limit=2) == 3
-        assert rival.routes.follow(source, "router") == 0
+        assert db.routes.relay(source, "router", limit=2) == 3
+        assert rival.routes.relay(source, "router") == 0
         db.feed(source).publish("paid", 4)
         with db.feed(source).cursor("router"), pytest.raises(CursorHeldError):
-            rival.routes.follow(source, "router")
-        assert rival.routes.follow(source, "router") == 1
+            rival.routes.relay(source, "router")
+        assert rival.routes.relay(source, "router") == 1
         page = db.feed(target).read()
         assert payloads(page) == [1, 3, 4]
         assert page.messages[0].headers == {"topic": f"{source}.paid", "via": [source]}
@@ -263,8 +263,8 @@ class TestRoutes:
         db.topic(f"{routed}.in.7").publish("n", 7)
         db.routes.set(routed, enqueue=routed)
         db.routes.subscribe(f"{routed}.in.7", routed)
-        assert db.routes.follow(inlet, "by header") == 1
-        assert db.routes.follow(inlet, "by name", topic=f"{routed}.other") == 1
+        assert db.routes.relay(inlet, "by header") == 1
+        assert db.routes.relay(inlet, "by name", topic=f"{routed}.other") == 1
         (job,) = db.queue(routed).claim(limit=9)
         assert job.headers == {"topic": f"{routed}.in.7", "via": [inlet]}
 
@@ -357,8 +357,8 @@ class TestLoops:
             db.routes.subscribe(f"{routed}.{source}", f"{routed}-{route}")
         db.feed(first).publish("n", 1)
         for _ in range(3):
-            db.routes.follow(first, "router", topic=f"{routed}.{first}")
-            db.routes.follow(second, "router", topic=f"{routed}.{second}")
+            db.routes.relay(first, "router", topic=f"{routed}.{first}")
+            db.routes.relay(second, "router", topic=f"{routed}.{second}")
         assert [len(db.feed(name).read().messages) for name in (first, second)] == [1, 1]
         assert db.counters.loops == 2
 
