@@ -227,7 +227,7 @@ class Database:
         store: Store | None = None,
         write: bool = True,
         attempts: int = ATTEMPTS,
-        direct: bool = False,
+        lazy: bool = False,
         repeatable: bool = False,
     ) -> _T:
         """Run ``work(connection, *arguments)`` in a transaction of its own and commit; see :class:`Run`.
@@ -235,7 +235,7 @@ class Database:
         :param store: ``work`` gets a :class:`Transaction` on these tables in place of the connection; what follows it is done here.
         :raises StorageError: the database refuses, or still asks to try again after the last attempt.
         """
-        tx = OwnTransaction(self, store, Run(name, write, attempts, direct, repeatable))
+        tx = OwnTransaction(self, store, Run(name, write, attempts, lazy, repeatable))
         try:
             while not tx.committed:
                 with tx:

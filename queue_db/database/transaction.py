@@ -41,7 +41,7 @@ class Run(NamedTuple):
     attempts: int = ATTEMPTS
     #: It is one statement, or begins by itself (``tx.begin``): no BEGIN and COMMIT around it where connections do without. Its
     #: outcome is unknown too if the connection breaks.
-    direct: bool = False
+    lazy: bool = False
     #: Running it twice does no harm, so it is tried again too if its outcome is unknown.
     repeatable: bool = False
 
@@ -96,7 +96,7 @@ class OwnTransaction(Transaction):
                     raise unreachable(error, run.name) from error
                 if database.autocommits:
                     self.lead(pooled, write=run.write)
-                    if not run.direct or self.dialect.begins_each:
+                    if not run.lazy or self.dialect.begins_each:
                         self.begin()
                 else:
                     Sender.__init__(self, pooled.connection, self.dialect)
@@ -130,7 +130,7 @@ class OwnTransaction(Transaction):
                 self._pooled = self._root = None
                 self._database.connections.put_back(pooled, in_doubt=in_doubt)
         database = self._database
-        if self.run.direct and pooled is not None:
+        if self.run.lazy and pooled is not None:
             counters = database.counters
             with database.counting:
                 counters.statements += self.sent

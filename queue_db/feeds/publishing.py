@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("queue_db.feeds")
 
 # One statement; a reader that misses it looks by itself.
-_NOTIFY = Run("notify", attempts=1, direct=True)
+_NOTIFY = Run("notify", attempts=1, lazy=True)
 
 # A second run with the same key publishes nothing.
 _KEYED = Run(name="publish", repeatable=True)

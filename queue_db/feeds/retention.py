@@ -21,7 +21,7 @@ log = logging.getLogger("queue_db.feeds")
 TRIM_EVERY = 60.0
 
 #: One try: another process ranks or trims next. A look at the inbox comes before a transaction begins.
-RANK = Run("rank", attempts=1, direct=True)
+RANK = Run("rank", attempts=1, lazy=True)
 
 
 def trim_once(core: Core, row: FeedRow, how: Run = ONCE, *, skip: bool = False) -> int:

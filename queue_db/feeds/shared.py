@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("queue_db.feeds")
 
 # One statement, or a function that begins its transaction itself.
-_DIRECT = Run(direct=True)
-_ONCE = Run(direct=True, attempts=1)
-_SPLIT = Run("split", direct=True)
-_SETTLE = Run("settle", direct=True)
-_SETTLE_ONCE = Run("settle", direct=True, attempts=1)
-_LOOK = Run(write=False, direct=True)
+_DIRECT = Run(lazy=True)
+_ONCE = Run(lazy=True, attempts=1)
+_SPLIT = Run("split", lazy=True)
+_SETTLE = Run("settle", lazy=True)
+_SETTLE_ONCE = Run("settle", lazy=True, attempts=1)
+_LOOK = Run(write=False, lazy=True)
 
 
 class Failure(NamedTuple):

@@ -35,14 +35,14 @@ _TOKEN = 16
 
 # Run twice, a claim does no harm: jobs won by a run whose answer was lost are given back, or return when the lease ends. A job
 # that was deleted does not return, so an unknown outcome is reported.
-_CLAIM = Run("claim", direct=True, repeatable=True)
-_CLAIM_AND_DELETE = Run("claim", direct=True)
+_CLAIM = Run("claim", lazy=True, repeatable=True)
+_CLAIM_AND_DELETE = Run("claim", lazy=True)
 
 # For claims that complete no jobs.
 _NOTHING = Completion(())
 
 # What was rolled back runs again as two transactions.
-_COMPLETE_AND_CLAIM = Run("complete_and_claim", attempts=1, direct=True)
+_COMPLETE_AND_CLAIM = Run("complete_and_claim", attempts=1, lazy=True)
 
 
 class ClaimLoop:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _Answer = TypeVar("_Answer")
 
 # A single job, and those of several callers.
-_ALONE = Run("enqueue", direct=True)
+_ALONE = Run("enqueue", lazy=True)
 _TOGETHER = Run("enqueue", attempts=1)
 
 # Jobs of an iterable, and one of several chunks: it is used up and cannot be read again.

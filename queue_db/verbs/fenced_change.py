@@ -37,7 +37,7 @@ _DOUBTS = 5
 EXTENSIONS = 5
 
 #: How leases are looked at.
-LOOK = Run("look", write=False, direct=True, repeatable=True)
+LOOK = Run("look", write=False, lazy=True, repeatable=True)
 
 
 class Verb(NamedTuple):
@@ -252,7 +252,7 @@ class FencedChange(Verbs):
         """Run it once more, in a transaction of our own."""
         self._matched = self._tx = None
         try:
-            return Outcome(*self.core.commit(self.verb.run._replace(direct=False), self.attempt, pairs))
+            return Outcome(*self.core.commit(self.verb.run._replace(lazy=False), self.attempt, pairs))
         except StorageError as error:
             if not error.outcome_unknown:
                 raise

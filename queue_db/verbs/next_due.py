@@ -22,7 +22,7 @@ from queue_db.store.schema import NEVER
 # A read that meets a new priority is repeated with one more range. With more priorities than the marks keep, one range is read.
 _READS = 64
 
-_READ = Run("next_due", write=False, direct=True, repeatable=True)
+_READ = Run("next_due", write=False, lazy=True, repeatable=True)
 
 # Places in the rows of the answer.
 _PLACE, _PRIORITY, _DUE = range(3)

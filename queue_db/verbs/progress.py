@@ -29,7 +29,7 @@ def report_progress(core: Core, reports: Mapping[LeasedJob, ProgressReport], *, 
         written = 0
         for _ in range(EXTENSIONS if held else 0):
             wanted = {pair: reports[jobs[pair[0]]] for pair in held.items()}
-            written = core.run(Run("report_progress", attempts=attempts, direct=True, repeatable=True), write_progress, wanted)
+            written = core.run(Run("report_progress", attempts=attempts, lazy=True, repeatable=True), write_progress, wanted)
             moving = leases_in_motion(jobs, held, verb) if written < len(held) else {}
             if not moving or not (moved := core.run(LOOK, settle.extended, moving)):
                 break

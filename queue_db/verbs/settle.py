@@ -127,7 +127,7 @@ def _adjust_attempts(tx: Transaction, pairs: Pairs, by: Kept) -> set[int]:
 def completion(removal: Removal) -> Verb:
     """They leave the queue by the removal."""
     return Verb(
-        Run("complete", attempts=removal.retries + 1, direct=True),
+        Run("complete", attempts=removal.retries + 1, lazy=True),
         removal.remove,
         Change.GONE,
         Departure.COMPLETED,
