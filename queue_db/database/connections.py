@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState, QueuePool
 
 from queue_db.database.masking import masked
-from queue_db.dialects import Dialect, direct, transactions
+from queue_db.dialects import Dialect, raw_cursor, transactions
 from queue_db.dialects.transactions import PooledConnection
 
 log = logging.getLogger("queue_db.database")
@@ -96,7 +96,7 @@ class Connections:
         """
         connection, usable = pooled.connection, pooled.proxied.dbapi_connection is not None
         if usable and (in_doubt or self._alone):
-            at_rest = not in_doubt and direct.TRANSACTION not in pooled.info and self._dialect.is_idle(pooled.driver)
+            at_rest = not in_doubt and raw_cursor.TRANSACTION not in pooled.info and self._dialect.is_idle(pooled.driver)
             if not at_rest and not self._recovered(pooled.driver, pooled.info):
                 connection.invalidate()
                 _close(connection)
@@ -131,7 +131,7 @@ class Connections:
             record is None
             or driver is None
             or not state.asyncio_safe
-            or (direct.TRANSACTION not in record.info and self._dialect.is_idle(driver))
+            or (raw_cursor.TRANSACTION not in record.info and self._dialect.is_idle(driver))
         ):
             return
         if not self._recovered(driver, record.info):

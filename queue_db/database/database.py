@@ -194,7 +194,7 @@ class Database:
         sql = connection.dialect
         self.capabilities: frozenset[Capability] = self.dialect.capabilities(sql)
         self.server = self.dialect.server(sql)
-        self.dialect.direct = self.dialect.bypasses_sqlalchemy(sql)
+        self.dialect.uses_raw_cursor = self.dialect.takes_raw_cursor(sql)
         version, minimum = tuple(sql.server_version_info or ()), self.dialect.minimum_for(sql)
         if version and version[: len(minimum)] < minimum:
             raise UnsupportedError(

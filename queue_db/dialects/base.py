@@ -28,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import IntegrityError
 
-from queue_db.dialects import claim_sql, direct, statements
+from queue_db.dialects import claim_sql, raw_cursor, statements
 from queue_db.dialects.claim_sql import ID, LOOKED_AT, VERSION, ClaimText, Lock, as_claimed, assigned, candidates_in, result_of
 from queue_db.dialects.clock import now_us
 from queue_db.dialects.server import Server
@@ -86,7 +86,7 @@ class Dialect(Server):
 
     def render(self, tx: Sender, statement: Executable, values: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
         """Text and arguments for the driver's cursor."""
-        parts = direct.written(statement, tx.connection.dialect)
+        parts = raw_cursor.written(statement, tx.connection.dialect)
         if parts.lists or parts.fixed:
             return parts.filled(values)
         return parts.text, tuple(map(values.__getitem__, parts.order))

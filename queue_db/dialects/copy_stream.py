@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Table
 
-from queue_db.dialects import direct
+from queue_db.dialects import raw_cursor
 from queue_db.errors import PermanentStorageError
 from queue_db.model import NewJob
 
@@ -139,7 +139,7 @@ def copy_in(connection: Connection, table: Table, columns: Iterable[str], file: 
     """COPY the lines of ``file`` into ``columns`` of ``table``; return how many rows the server has loaded."""
     preparer = connection.dialect.identifier_preparer
     names = ", ".join(map(preparer.quote, columns))
-    return direct.copy(connection, f"COPY {preparer.format_table(table)} ({names}) FROM STDIN", file)
+    return raw_cursor.copy(connection, f"COPY {preparer.format_table(table)} ({names}) FROM STDIN", file)
 
 
 def check_loaded(loaded: int, expected: int, table: Table) -> None:

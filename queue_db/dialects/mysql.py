@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.compiler import compiles
 
-from queue_db.dialects import direct, statements
+from queue_db.dialects import raw_cursor, statements
 from queue_db.dialects.base import Dialect, Member, Rows, Statement
 from queue_db.dialects.clock import column_text, instant, length, now_us
 from queue_db.dialects.mysql_server import MySQLServer, is_mariadb
@@ -122,7 +122,7 @@ class MySQL(MySQLServer, Dialect):
         if len(rows) == 1:
             return [self.load(tx, jobs, columns, rows)]
         sql = tx.connection.dialect
-        one = direct.written(statements.on(self, jobs, sql).made(statements.insert_into, columns=columns, returns=True), sql)
+        one = raw_cursor.written(statements.on(self, jobs, sql).made(statements.insert_into, columns=columns, returns=True), sql)
         into, _, row = one.text.removesuffix(_RETURNING).partition(" VALUES ")
         statement = f"{into} VALUES {', '.join([row] * len(rows))}{_RETURNING}"
         return [job_id for (job_id,) in tx.fetch(statement, tuple(chain.from_iterable(rows)))]

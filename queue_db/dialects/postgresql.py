@@ -29,8 +29,8 @@ from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
-from queue_db.dialects import direct, prepared, statements
 from queue_db.dialects import postgresql_sql as shapes
+from queue_db.dialects import prepared, raw_cursor, statements
 from queue_db.dialects.base import Member, ReturningDialect, Rows
 from queue_db.dialects.claim_sql import DUE, ID, PRIORITY, VERSION, ClaimText, result_of
 from queue_db.dialects.clock import instant, now_us, now_us_after_waiting
@@ -184,7 +184,7 @@ class PostgreSQL(PostgreSQLServer, ReturningDialect):
         self, tx: Sender, jobs: Table, chunks: Iterable[Rows], number: int, now: int | None, *, ids: bool
     ) -> tuple[int, Sequence[int]] | None:
         # COPY returns no ids, so they are taken from the sequence first. On an engine whose statements are observed, INSERT is.
-        if tx.connection.dialect.driver != "psycopg2" or direct.observed(tx.connection):
+        if tx.connection.dialect.driver != "psycopg2" or raw_cursor.observed(tx.connection):
             return None
         name = tx.connection.dialect.identifier_preparer.format_table(jobs)
         values = {"name": name, "rows": number if ids else 0}

@@ -9,7 +9,7 @@ from sqlalchemy import URL, Connection, Engine, Table, event, func, select, text
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 
-from queue_db.dialects import direct, pgbouncer, server_probe
+from queue_db.dialects import pgbouncer, raw_cursor, server_probe
 from queue_db.dialects.listening import AsyncpgListener, PostgreSQLListener
 from queue_db.dialects.server import GONE_AFTER, MOST, OpenTransaction, Server, limit_waits
 from queue_db.dialects.transactions import Sender
@@ -144,13 +144,13 @@ class PostgreSQLServer(Server):
     def database_of(self, connection: Connection) -> str | None:
         return str(connection.execute(select(func.current_database())).scalar_one())
 
-    def bypasses_sqlalchemy(self, sql: SQLAlchemyDialect) -> bool:
+    def takes_raw_cursor(self, sql: SQLAlchemyDialect) -> bool:
         return self._prepares and sql.driver == "psycopg2" and not self._pooler.pooled
 
     def known_alive(self, tx: Sender) -> bool:
         # A caller's connection may be of any driver, and has a transaction. Ours are of psycopg2: the other driver reads from its
         # socket all the time, and poolers need a transaction anyway.
-        return tx.sends_directly and direct.lively(tx.connection)
+        return tx.sends_raw and raw_cursor.lively(tx.connection)
 
     def listen(self, engine: Engine, channel: str) -> PostgreSQLListener | None:
         # Through a pooler no notification arrives.
@@ -174,7 +174,7 @@ class PostgreSQLServer(Server):
         # Behind a pooler that gives each transaction another session, prepared statements are missing. The transaction runs again,
         # and nothing is prepared any more.
         if self.code(error) in _NOT_MY_SESSION:
-            self._prepares = self.direct = False
+            self._prepares = self.uses_raw_cursor = False
         return super().translate(error, statement_name)
 
     def is_transient(self, code: str) -> bool:

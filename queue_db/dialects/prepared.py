@@ -19,7 +19,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql.base import PGCompiler
 from sqlalchemy.types import TypeEngine
 
-from queue_db.dialects import direct
+from queue_db.dialects import raw_cursor
 from queue_db.dialects.transactions import Sender
 
 #: Seconds after which a plan is renewed; and those after which it is, if it was used :data:`OFTEN` times.
@@ -56,7 +56,7 @@ class Prepared:
     parameters: Sequence[str]  #: names, in the order of ``execute``
     lists: Mapping[str, Callable[[Sequence[Any]], str]]  #: those that are arrays → what writes them
 
-    def arguments(self, values: direct.Values) -> tuple[Any, ...]:
+    def arguments(self, values: raw_cursor.Values) -> tuple[Any, ...]:
         """The arguments of ``execute``. Arrays are sent as PostgreSQL's own text, several times faster than the driver's."""
         lists = self.lists
         return tuple([lists[name](values[name]) if name in lists else values[name] for name in self.parameters])
@@ -95,11 +95,11 @@ def prepared(statement: Executable) -> Prepared:
     )
 
 
-def render(tx: Sender, statement: Executable, values: direct.Values) -> tuple[str, tuple[Any, ...]]:
+def render(tx: Sender, statement: Executable, values: raw_cursor.Values) -> tuple[str, tuple[Any, ...]]:
     """Prepare ``statement`` on the connection of this transaction, unless that has been done, and return what executes it."""
     parts = prepared(statement)
     if not parts.name:
-        return direct.written(statement, tx.connection.dialect).filled(values)
+        return raw_cursor.written(statement, tx.connection.dialect).filled(values)
     known: dict[str, _Plan] = tx.info.setdefault(_KEY, {})
     now = time.monotonic()
     plan = known.get(parts.name)

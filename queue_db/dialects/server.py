@@ -13,7 +13,7 @@ from sqlalchemy import URL, Connection, Engine, Table
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
-from queue_db.dialects import direct
+from queue_db.dialects import raw_cursor
 from queue_db.dialects.listening import Listener, LoopListener
 from queue_db.dialects.transactions import Sender
 from queue_db.errors import PermanentStorageError, StorageError, TransientStorageError
@@ -136,8 +136,8 @@ class Server:
     begins_writing: ClassVar[str] = "BEGIN"
     #: Where no statement may come without a transaction: the statement that begins each, and its values.
     begins_each: tuple[str, tuple[str, ...]] | None = None
-    #: What :meth:`bypasses_sqlalchemy` says of the driver of the library's own connections, once one is open.
-    direct: bool = False
+    #: What :meth:`takes_raw_cursor` says of the driver of the library's own connections, once one is open.
+    uses_raw_cursor: bool = False
 
     def capabilities(self, sql: SQLAlchemyDialect) -> frozenset[Capability]:
         """What this server can do. SQLAlchemy's compiler cannot be asked: on SQLite it omits SKIP LOCKED silently."""
@@ -157,9 +157,9 @@ class Server:
             # The mode of this driver is unknown; that of SQLAlchemy is known.
             return connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT"
 
-    def bypasses_sqlalchemy(self, sql: SQLAlchemyDialect) -> bool:
+    def takes_raw_cursor(self, sql: SQLAlchemyDialect) -> bool:
         """Whether kept statements go to this driver's cursor directly. Default: if it takes values by position."""
-        return sql.paramstyle in direct.PARAMSTYLES
+        return sql.paramstyle in raw_cursor.PARAMSTYLES
 
     def listen(self, engine: Engine, channel: str) -> Listener | None:
         """A connection that receives the notifications of ``channel``. Default: None, poll instead."""

@@ -12,8 +12,8 @@ from weakref import ref
 from sqlalchemy import Connection, Executable
 from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
 
-from queue_db.dialects import direct
-from queue_db.dialects.direct import TRANSACTION, failed, observed
+from queue_db.dialects import raw_cursor
+from queue_db.dialects.raw_cursor import TRANSACTION, failed, observed
 from queue_db.errors import QueueDBError
 
 if TYPE_CHECKING:
@@ -55,11 +55,11 @@ class Sender:
         "begun",
         "connection",
         "dialect",
-        "direct",
         "info",
         "interrupted",
         "observed",
         "sent",
+        "uses_raw_cursor",
         "write",
     )
 
@@ -70,7 +70,7 @@ class Sender:
     def __init__(self, connection: Connection, dialect: Dialect) -> None:
         self.connection = connection
         self.dialect = dialect
-        self.begun = self.direct = self.observed = False
+        self.begun = self.uses_raw_cursor = self.observed = False
         self.sent = 0
         #: The transaction of the library's that this one is within.
         self._block = block = own(connection)
@@ -79,7 +79,7 @@ class Sender:
         if block is not None:
             self.info = block.info
             self._driver = block._driver  # noqa: SLF001 - of this class
-            self.direct, self.observed, self.begun = block.direct, block.observed, block.begun
+            self.uses_raw_cursor, self.observed, self.begun = block.uses_raw_cursor, block.observed, block.begun
 
     def lead(self, pooled: PooledConnection, *, write: bool = True) -> None:
         """Be the transaction of this connection, until :meth:`leave`.
@@ -94,7 +94,7 @@ class Sender:
         self._block = None
         self.autocommits = True
         #: Whether kept statements go to the driver's cursor.
-        self.direct = self.dialect.direct
+        self.uses_raw_cursor = self.dialect.uses_raw_cursor
         #: Whether somebody listens to the engine's statements: then they go through SQLAlchemy.
         self.observed = observed(connection)
         self.write = write
@@ -155,9 +155,9 @@ class Sender:
         self.begun = False
 
     @property
-    def sends_directly(self) -> bool:
+    def sends_raw(self) -> bool:
         """Whether texts go to the driver's cursor, and nobody else sees them."""
-        return self.direct and not self.observed
+        return self.uses_raw_cursor and not self.observed
 
     # --- statements -----------------------------------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class Sender:
         """
         if isinstance(statement, str):
             text, arguments = statement, values
-        elif self.direct:
+        elif self.uses_raw_cursor:
             text, arguments = self.dialect.render(self, statement, values)
         else:
             return self.connection.execute(statement, values).all()
@@ -190,7 +190,7 @@ class Sender:
         """:meth:`fetch` for a statement without rows: how many rows it matched."""
         if isinstance(statement, str):
             text, arguments = statement, values
-        elif self.direct:
+        elif self.uses_raw_cursor:
             text, arguments = self.dialect.render(self, statement, values)
         else:
             return self.connection.execute(statement, values).rowcount
@@ -210,11 +210,11 @@ class Sender:
 
     def execute_many(self, statement: Executable, names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> tuple[int, int]:
         """:meth:`execute` for each of ``rows``, the values of ``names``; return also the driver's ``lastrowid``."""
-        if not self.direct:
+        if not self.uses_raw_cursor:
             named = [dict(zip(names, row, strict=True)) for row in rows]
             result = self.connection.execute(statement, named)
             return result.rowcount, result.lastrowid or 0
-        parts = direct.written(statement, self.connection.dialect)
+        parts = raw_cursor.written(statement, self.connection.dialect)
         text, arguments = parts.text, [*map(itemgetter(*map(names.index, parts.order)), rows)]
         self.sent += 1
         if self.observed:

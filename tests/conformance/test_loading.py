@@ -21,7 +21,7 @@ from sqlalchemy import event, make_url
 
 from queue_db import PayloadError, PermanentStorageError, Queue, QueueDB
 from queue_db.codecs import JSONCodec
-from queue_db.dialects import copy_stream, direct
+from queue_db.dialects import copy_stream, raw_cursor
 from queue_db.dialects.postgresql import PostgreSQL
 from queue_db.model import NewJob
 from queue_db.store import enqueue
@@ -38,13 +38,13 @@ LOADED = enqueue._LOADED
 @pytest.fixture(autouse=True)
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows each load had; also few jobs are loaded."""
-    real, rows = direct.copy, []
+    real, rows = raw_cursor.copy, []
 
     def copy(*arguments: Any) -> int:
         rows.append(real(*arguments))
         return rows[-1]
 
-    monkeypatch.setattr(direct, "copy", copy)
+    monkeypatch.setattr(raw_cursor, "copy", copy)
     monkeypatch.setattr(enqueue, "_LOADED", 1)
     return rows
 

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, create_engine, delete, func, make_url, select
 
 from queue_db import LeasedJob, QueueDB
 from queue_db.database.connections import Connections
-from queue_db.dialects import direct
+from queue_db.dialects import raw_cursor
 from queue_db.dialects.postgresql import PostgreSQL
 from queue_db.dialects.transactions import PooledConnection
 from queue_db.feeds.tables import feed_tables
@@ -247,7 +247,7 @@ def test_without_the_check_later_enqueues_are_lost(kind: str, stage: Stage, monk
     put_back = Connections.put_back
 
     def put_back_anyway(self: Connections, pooled: PooledConnection, *, in_doubt: bool) -> None:
-        pooled.info.pop(direct.TRANSACTION, None)
+        pooled.info.pop(raw_cursor.TRANSACTION, None)
         put_back(self, pooled)
 
     monkeypatch.setattr(Connections, "put_back", put_back_anyway)

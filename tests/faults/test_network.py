@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Connection, create_engine, event, make_url, text
 
 from queue_db import LeasedJob, Queue, QueueDB, State, StorageError, TransientStorageError, Verdict
-from queue_db.dialects import copy_stream, direct, server
+from queue_db.dialects import copy_stream, raw_cursor, server
 from queue_db.verbs import claim_round
 from tests.faults.conftest import WAITS
 from tests.faults.once import Once
@@ -381,7 +381,7 @@ def test_many_jobs_whose_commit_is_in_doubt_are_all_there_or_none(db: QueueDB, f
 def test_a_load_that_is_cut_is_made_again_once(
     kind: str, db: QueueDB, far: Queue, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, loaded = direct.copy, []
+    real, loaded = raw_cursor.copy, []
 
     def copy(*arguments: Any) -> int:
         if not loaded:
@@ -389,7 +389,7 @@ def test_a_load_that_is_cut_is_made_again_once(
         loaded.append(True)
         return real(*arguments)
 
-    monkeypatch.setattr(direct, "copy", copy)
+    monkeypatch.setattr(raw_cursor, "copy", copy)
     ids = far.enqueue_many([("k", number) for number in range(600)])
     assert len(loaded) == (2 if kind == "postgresql" else 0)  # the others insert
     assert [(row.id, row.payload) for row in rows(db, far.name)] == [(job_id, str(at)) for at, job_id in enumerate(ids)]

@@ -18,7 +18,7 @@ from unittest import mock
 from sqlalchemy import Connection, Engine, TupleType, create_engine, event
 from sqlalchemy.sql.sqltypes import Float, Integer, NullType, Numeric
 
-from queue_db.dialects import Dialect, dialect_for, direct, prepared
+from queue_db.dialects import Dialect, dialect_for, prepared, raw_cursor
 from queue_db.dialects.transactions import PooledConnection, Sender, own
 from queue_db.store import Store
 from queue_db.store.schema import tables
@@ -222,7 +222,7 @@ def _senders() -> tuple[str, ...]:
         ours = _OURS.match(module)
         if (
             ours
-            and not module.endswith((".direct", ".by_key", ".prepared", ".transactions"))
+            and not module.endswith((".raw_cursor", ".by_key", ".prepared", ".transactions"))
             and name.rpartition(".")[2] not in _CARRIERS
         ):
             place = f"{module.removeprefix('queue_db.')}.{name.partition('.<locals>')[0]}"
@@ -334,7 +334,7 @@ def place(name: str) -> Place:
         sql.delete_returning = sql.insert_returning = True
     sql.default_isolation_level = "READ COMMITTED"
     dialect = dialect_for(sql.name)
-    dialect.direct = True
+    dialect.uses_raw_cursor = True
     if name == "postgresql":
         pooling: Any = dialect
         pooling._prepares, pooling._pooler.pooled = True, False
@@ -353,7 +353,7 @@ def place(name: str) -> Place:
 @contextmanager
 def _noting(recorder: Recorder, engine: Engine) -> Iterator[None]:
     """Let the recorder know each statement before its text comes."""
-    written, kept = direct.written, prepared.prepared
+    written, kept = raw_cursor.written, prepared.prepared
 
     def note(connection: Any, statement: Any, several: Any, parameters: Any, _options: Any) -> None:
         first = several[0] if several else parameters
@@ -372,7 +372,7 @@ def _noting(recorder: Recorder, engine: Engine) -> Iterator[None]:
 
     event.listen(engine, "before_execute", note)
     try:
-        with mock.patch.object(direct, "written", note_written), mock.patch.object(prepared, "prepared", note_prepared):
+        with mock.patch.object(raw_cursor, "written", note_written), mock.patch.object(prepared, "prepared", note_prepared):
             yield
     finally:
         event.remove(engine, "before_execute", note)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import pytest
 
 from queue_db import Queue
-from queue_db.dialects import direct, prepared
+from queue_db.dialects import prepared, raw_cursor
 from queue_db.store import low_water_marks
 
 _T = TypeVar("_T")
@@ -72,7 +72,7 @@ def warm(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Queue:
     """A queue of which each verb has run a few times: what is prepared is prepared once, and nothing is due again by time."""
     monkeypatch.setattr(low_water_marks, "SHORTEST_RESCAN_INTERVAL", 3600.0)
     monkeypatch.setattr(prepared, "BUSY_PLAN_AGE", 3600.0)
-    monkeypatch.setattr(direct, "_FORGOTTEN", 3600.0)
+    monkeypatch.setattr(raw_cursor, "_FORGOTTEN", 3600.0)
     queue.enqueue_many([("work", number) for number in range(100)])
     jobs = queue.claim()
     for number in range(4):

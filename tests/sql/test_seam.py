@@ -15,7 +15,7 @@ from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.ext.compiler import compiles
 
 from queue_db import Queue, QueueDB
-from queue_db.dialects import Dialect, claim_sql, direct
+from queue_db.dialects import Dialect, claim_sql, raw_cursor
 from queue_db.dialects.claim_sql import ClaimText, Lock, Order, Shape
 from queue_db.dialects.clock import now_us
 from queue_db.dialects.server import Server
@@ -54,7 +54,7 @@ def test_the_pairs_of_a_statement_are_written_in_one_place() -> None:
 
 
 class TestPostcompile:
-    """``direct.written`` reads ``__[POSTCOMPILE_name]`` in SQLAlchemy's compiled text: this is what it relies on."""
+    """``raw_cursor.written`` reads ``__[POSTCOMPILE_name]`` in SQLAlchemy's compiled text: this is what it relies on."""
 
     engine: ClassVar[Any] = create_engine("sqlite://")
 
@@ -67,7 +67,7 @@ class TestPostcompile:
         assert "__[POSTCOMPILE_pairs]" in str(compiled)
         assert {compiled.bind_names[bind] for bind in compiled.post_compile_params} == {"ids", "pairs"}
         assert list(compiled.positiontup) == ["ids", "pairs", "one"]
-        written = direct.written(statement, self.engine.dialect)
+        written = raw_cursor.written(statement, self.engine.dialect)
         text, arguments = written.filled({"ids": [1, 2], "pairs": [(1, 3), (2, 4)], "one": 9})
         assert text.count("?") == 2 + 4 + 1
         assert arguments == (1, 2, 1, 3, 2, 4, 9)
@@ -94,11 +94,11 @@ def test_a_clock_is_sent_in_a_claim_as_anywhere_else(paramstyle: str) -> None:
     assert alone.count("%") == (2 if paramstyle == "qmark" else 4)
     claim = ClaimText(Dialect(), tables().jobs, Shape(1, Order.HEAD, Lock.NONE), sql)
     for statement in (claim_sql.look(claim), claim_sql.fast_path_look(claim)):
-        written = direct.written(statement, sql)
+        written = raw_cursor.written(statement, sql)
         assert written.text.count(alone) == 2
         assert "zone" not in written.order
     claim = ClaimText(Dialect(), tables().jobs, Shape(1, Order.HEAD, Lock.WAIT), sql)
-    assert direct.written(claim_sql.take(claim, one=True), sql).text.count(f"{alone} + ") == 1
+    assert raw_cursor.written(claim_sql.take(claim, one=True), sql).text.count(f"{alone} + ") == 1
 
 
 def test_a_slice_that_locks_has_no_fast_path() -> None:

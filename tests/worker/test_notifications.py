@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from queue_db import Queue, QueueDB, TransientStorageError
-from queue_db.dialects import direct
+from queue_db.dialects import raw_cursor
 
 pytestmark = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 
@@ -89,7 +89,7 @@ def test_an_enqueue_on_a_connection_in_use_is_one_statement_that_notifies_too(
     received()
     assert sent() == 1
     assert received() == {name}
-    monkeypatch.setattr(direct, "_FORGOTTEN", -1.0)
+    monkeypatch.setattr(raw_cursor, "_FORGOTTEN", -1.0)
     assert sent() == 3
     assert received() == {name}
     assert queue.stats().available == 3

@@ -22,7 +22,7 @@ from typing import Any, Self
 import pytest
 
 from queue_db import Queue, QueueDB
-from queue_db.dialects import direct, prepared
+from queue_db.dialects import prepared, raw_cursor
 from queue_db.store import low_water_marks
 from queue_db.worker import Worker, completer
 from tests.patience import HOURS, PATIENCE, wait_for
@@ -88,7 +88,7 @@ class Calls:
 
 @pytest.mark.parametrize("how", MOST)
 def test_a_job_costs_few_calls(kind: str, db: QueueDB, queue: Queue, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name in ((low_water_marks, "SHORTEST_RESCAN_INTERVAL"), (prepared, "BUSY_PLAN_AGE"), (direct, "_FORGOTTEN")):
+    for module, name in ((low_water_marks, "SHORTEST_RESCAN_INTERVAL"), (prepared, "BUSY_PLAN_AGE"), (raw_cursor, "_FORGOTTEN")):
         monkeypatch.setattr(module, name, HOURS)
     monkeypatch.setattr(completer, "WITHIN", 0.05)
     queue.enqueue_many([("n", None)] * JOBS * (STRETCHES + 1), ids=False)

@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from queue_db.dialects import direct
+from queue_db.dialects import raw_cursor
 from queue_db.dialects.copy_stream import Value, check_loaded, copy_in, written
 from queue_db.dialects.transactions import Sender
 from queue_db.spark.dialects import jdbc
@@ -124,7 +124,7 @@ class PostgreSQLForSpark(SparkDialect):
         sql = query.compile(dialect=tx.connection.dialect, compile_kwargs={"literal_binds": True})
         rows = io.BytesIO()
         # Its own escapes of % are for parameters, which there are none of.
-        direct.copy(tx.connection, f"COPY ({sql.string.replace('%%', '%')}) TO STDOUT (FORMAT csv)", rows)
+        raw_cursor.copy(tx.connection, f"COPY ({sql.string.replace('%%', '%')}) TO STDOUT (FORMAT csv)", rows)
         return rows.getvalue()
 
     def unpacked(self, chunk: ColumnElement[str], fields: Sequence[str]) -> Unpacked:
