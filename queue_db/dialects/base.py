@@ -143,7 +143,7 @@ class Dialect(Server):
         """The statement with a hint to use the primary key, where the planner might not. Default: it does."""
         return statement
 
-    def take(
+    def execute_claim(
         self,
         tx: Sender,
         claim: ClaimText,
@@ -179,7 +179,7 @@ class Dialect(Server):
         # The lease counts from the read, so that its end is known without another read; not after a wait for locks.
         until = candidates[0][LOOKED_AT] + parameters["lease"]
         values = assigned(parameters, until, waits=waits) | statements.wanted(pairs)
-        changed = tx.execute(claim.made(claim_sql.take, one=len(pairs) == 1), values)
+        changed = tx.execute(claim.made(claim_sql.update_claimed, one=len(pairs) == 1), values)
         won: Sequence[Sequence[Any]] = ()
         if changed == len(pairs) and not waits:
             won = [as_claimed(row, until) for row in candidates]

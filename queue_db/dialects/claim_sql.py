@@ -252,7 +252,7 @@ def fast_path_look(claim: ClaimText) -> Executable:
     )
 
 
-def take(claim: ClaimText, *, one: bool) -> Executable:
+def update_claimed(claim: ClaimText, *, one: bool) -> Executable:
     """Take candidates that still have their version. The lease counts from their read; after a wait for locks, from now."""
     until = {} if claim.shape.lock is Lock.WAIT else {"available_at": ":until"}
     change = f"UPDATE {claim.by_id} SET {claim.set(**until)} WHERE {matching(one=one)}"
@@ -265,7 +265,7 @@ def won(claim: ClaimText) -> Executable:
     return kept(f"SELECT {columns_of('jobs')} FROM {claim.by_id} WHERE {where}", *COLUMNS, **LISTS)
 
 
-def take_existing(claim: ClaimText) -> Executable:
+def update_existing(claim: ClaimText) -> Executable:
     """SQLite: read candidates and take them, as rows that exist already (queue_db/dialects/sqlite.py says why)."""
     where = "true"  # without WHERE SQLite would read ON CONFLICT as the condition of a join
     if claim.shape.ranges:

@@ -73,7 +73,7 @@ class PostgreSQL(PostgreSQLServer, ReturningDialect):
     lists: ClassVar[Mapping[str, Any]] = shapes.LISTS
     wanted = staticmethod(shapes.wanted)
 
-    def take(
+    def execute_claim(
         self,
         tx: Sender,
         claim: ClaimText,

@@ -16,7 +16,7 @@ from sqlalchemy.ext.compiler import compiles
 
 from queue_db.dialects import statements, transactions
 from queue_db.dialects.base import ReturningDialect, Rows, Values
-from queue_db.dialects.claim_sql import ClaimText, result_of, take_existing, unseen_priorities
+from queue_db.dialects.claim_sql import ClaimText, result_of, unseen_priorities, update_existing
 from queue_db.dialects.clock import instant, now_us
 from queue_db.dialects.sqlite_server import SQLiteServer, run_beside
 from queue_db.dialects.statements import Columns, JobsText, Pairs, kept
@@ -90,7 +90,7 @@ class SQLite(SQLiteServer, ReturningDialect):
             self._delete_each(tx, jobs, held)
         return {job_id for job_id, _ in held}
 
-    def take(
+    def execute_claim(
         self,
         tx: Sender,
         claim: ClaimText,
@@ -100,7 +100,7 @@ class SQLite(SQLiteServer, ReturningDialect):
         delete_on_claim: bool = False,
         completes: Completion | None = None,
     ) -> ClaimResult:
-        rows = tx.fetch(claim.made(take_existing), parameters)
+        rows = tx.fetch(claim.made(update_existing), parameters)
         unseen: list[int] = []
         if claim.shape.ranges and len(rows) < parameters["limit"]:
             # RETURNING returns no rows that were not claimed.

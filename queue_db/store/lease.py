@@ -66,7 +66,7 @@ def claim(tx: Transaction, request: ClaimRequest, window: CandidateWindow) -> Cl
     delete_on_claim = request.delete_on_claim and fast_path
     if request.delete_on_claim and not fast_path:
         tx.begin()  # the caller deletes them by statements of its own
-    result = tx.dialect.take(
+    result = tx.dialect.execute_claim(
         tx,
         claim,
         parameters,
