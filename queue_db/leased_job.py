@@ -169,6 +169,7 @@ class LeasedJob(JobData, Generic[Payload_co]):
         "_report_to",
         "claimant",
         "dead",
+        "has_dependents",
         "id",
         "lease_ends",
         "misfit",
@@ -176,7 +177,6 @@ class LeasedJob(JobData, Generic[Payload_co]):
         "settled",
         "settled_by",
         "source",
-        "tied",
         "token",
         "verbs",
         "version",
@@ -206,7 +206,7 @@ class LeasedJob(JobData, Generic[Payload_co]):
         #: The fencing token; goes up when the lease is extended.
         self.version = row.version
         #: Whether something depends on it: the next job of its group, or a batch.
-        self.tied = row.group_key is not None or row.callback_id is not None
+        self.has_dependents = row.group_key is not None or row.callback_id is not None
         #: End of the lease by the database's clock, microseconds since 1970.
         self.lease_ends = row.available_at
         self._claimed_at: int | None = None
@@ -436,7 +436,7 @@ def linked(jobs: Sequence[LeasedJob]) -> dict[int, JobLinks]:
     return {
         job.id: JobLinks(group_of(job.queue, row.group_key), row.callback_id)
         for job, row in zip(jobs, rows, strict=True)
-        if job.tied
+        if job.has_dependents
     }
 
 

@@ -258,7 +258,7 @@ class Database:
     def drop_if_read_only(self, connection: Connection, error: BaseException) -> None:
         """Close all connections if their server takes no writes: after a failover the address may lead to another one."""
         cause = error.__cause__ if isinstance(error, StorageError) else error
-        if isinstance(cause, SQLAlchemyError) and self.dialect.leads_astray(cause) and not connection.invalidated:
+        if isinstance(cause, SQLAlchemyError) and self.dialect.is_read_only(cause) and not connection.invalidated:
             connection.invalidate(cause)
             connection.engine.dispose()
 

@@ -247,7 +247,7 @@ class Server:
         """Whether this is the error of a server or file that takes no changes at all, whatever the rights of the user."""
         return code in self.read_only
 
-    def leads_astray(self, error: SQLAlchemyError) -> bool:
+    def is_read_only(self, error: SQLAlchemyError) -> bool:
         """Whether the connection takes no changes, while a new one may: it leads to another server, or finds other settings."""
         return isinstance(error, DBAPIError) and self.refuses_changes(self.code(error))
 

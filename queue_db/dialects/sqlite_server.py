@@ -167,9 +167,9 @@ class SQLiteServer(Server):
         # The file does not become writable within seconds by itself, so the error is permanent.
         return code == str(sqlite3.SQLITE_READONLY)
 
-    def leads_astray(self, error: SQLAlchemyError) -> bool:
+    def is_read_only(self, error: SQLAlchemyError) -> bool:
         # A connection that found the file read-only stays so. To close one would lose a database in memory.
-        return not self._in_memory and super().leads_astray(error)
+        return not self._in_memory and super().is_read_only(error)
 
 
 class _Finishing(sqlite3.Connection):

@@ -244,6 +244,6 @@ def delete(jobs: JobsText, *, one: bool, returns: bool = False, hint: str = "") 
 # --- for statements of SQLAlchemy ----------------------------------------------------------------------------------------
 
 
-def tied(table: Table) -> ColumnElement[bool]:
+def has_dependents(table: Table) -> ColumnElement[bool]:
     """Jobs with a group or a callback, which change when the job leaves."""
     return or_(table.c.group_key.is_not(None), table.c.callback_id.is_not(None))

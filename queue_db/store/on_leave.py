@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from sqlalchemy import select
 
-from queue_db.dialects.statements import Pairs, tied
+from queue_db.dialects.statements import Pairs, has_dependents
 from queue_db.model import JobLinks, links_of
 from queue_db.store import batches, groups, settle
 from queue_db.store.base import Transaction
@@ -64,7 +64,7 @@ def read(tx: Transaction, pairs: Pairs) -> dict[int, JobLinks]:
     links: dict[int, JobLinks] = {}
     for ids in portions([job_id for job_id, _ in pairs]):
         query = select(jobs.c.id, jobs.c.queue, jobs.c.group_key, jobs.c.callback_id, jobs.c.available_at).where(
-            jobs.c.id.in_(ids), tied(jobs)
+            jobs.c.id.in_(ids), has_dependents(jobs)
         )
         for row in tx.connection.execute(tx.dialect.by_id(query, jobs)):
             link = links_of(row.queue, row)

@@ -167,7 +167,7 @@ class FencedChange(Verbs):
         for job in self.jobs:
             if type(job) is not LeasedJob or job.source is not source:
                 _check(job, source)
-            tied = tied or job.tied
+            tied = tied or job.has_dependents
         if tied and (verb.departure is not None or verb.death is not None):
             self.links = linked(self.jobs)
         self.leases = leases = [(job.id, job.version) for job in self.jobs]

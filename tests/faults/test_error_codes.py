@@ -35,7 +35,7 @@ def test_a_conflict_with_another_node_is_run_again(number: int, words: str) -> N
     assert isinstance(translated, TransientStorageError)
     assert MYSQL.fault(error) is Fault.SERIALIZATION
     assert not translated.server_away
-    assert not MYSQL.leads_astray(error)
+    assert not MYSQL.is_read_only(error)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_node_without_its_cluster_is_away_and_its_connections_are_dropped(numb
     translated = MYSQL.translate(error, "enqueue")
     assert isinstance(translated, TransientStorageError)
     assert translated.server_away
-    assert MYSQL.leads_astray(error)
+    assert MYSQL.is_read_only(error)
 
 
 def test_a_full_disk_at_commit_stays_permanent() -> None:

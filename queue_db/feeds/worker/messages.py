@@ -58,7 +58,7 @@ class LeasedMessage(LeasedJob):
         self.source = source
         self.token = source.fence
         self.version = span.version
-        self.tied = False
+        self.has_dependents = False
         self.lease_ends = ends
         self.verbs = []
         self.settled = False

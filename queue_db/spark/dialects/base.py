@@ -10,7 +10,7 @@ from sqlalchemy import URL, ColumnElement, Engine, Select, Table, and_, delete, 
 
 from queue_db.dialects.base import Companion
 from queue_db.dialects.copy_stream import Value
-from queue_db.dialects.statements import tied
+from queue_db.dialects.statements import has_dependents
 from queue_db.dialects.transactions import Sender
 from queue_db.errors import UnsupportedError
 from queue_db.spark.staging.chunks import Unpacked
@@ -24,7 +24,7 @@ def stays(table: Table) -> ColumnElement[bool]:
 
     :param table: ``jobs`` or ``held``.
     """
-    return or_(table.c.unique_key.is_not(None), tied(table))
+    return or_(table.c.unique_key.is_not(None), has_dependents(table))
 
 
 @dataclass(frozen=True, slots=True)
