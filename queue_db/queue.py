@@ -38,7 +38,7 @@ from queue_db.store.portions import portions
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, QUEUE_LENGTH, WORKER_LENGTH
 from queue_db.verbs import new_jobs
 from queue_db.verbs.claim import MAX_CLAIM, ClaimLoop
-from queue_db.verbs.claim_round import Won
+from queue_db.verbs.claim_round import ClaimedBatch
 from queue_db.verbs.control import change_controls, pause_queue, repair_groups
 from queue_db.verbs.enqueue import Enqueue
 from queue_db.verbs.fenced_change import FencedChange, Kept
@@ -392,11 +392,11 @@ class Queue:
         won = self._claims.claim(self._claims.call(limit, _POP_LEASE, delete=True))
         return popped([row for rows, _ in won for row in rows], self.core.codec, queue=self.name, worker=self.core.worker)
 
-    def _leased(self, won: Iterable[Won], worker: str | None = None) -> list[LeasedJob]:
+    def _leased(self, won: Iterable[ClaimedBatch], worker: str | None = None) -> list[LeasedJob]:
         codec = self.core.codec
         return [LeasedJob(row, self, codec, token, worker) for rows, token in won for row in rows]
 
-    def _bury_exhausted(self, won: Won) -> None:
+    def _bury_exhausted(self, won: ClaimedBatch) -> None:
         self.bury_many(self._leased([won]), [row.exhaustion for row in won[0]], reason=DeathReason.EXHAUSTED)
 
     # --- settle -----------------------------------------------------------------------------------------------------

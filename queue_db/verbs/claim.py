@@ -15,7 +15,7 @@ from queue_db.database.transaction import Run
 from queue_db.errors import StorageError
 from queue_db.model import ClaimRequest, ClaimResult, Completion, Verdict, exhausted_in, links_of
 from queue_db.store.base import follow
-from queue_db.verbs.claim_round import ClaimCall, Round, Unanswered, Way, Won, delete_claimed, give_back
+from queue_db.verbs.claim_round import ClaimCall, ClaimedBatch, RoundReply, Unanswered, Way, delete_claimed, give_back
 from queue_db.verbs.fenced_change import FencedChange, Outcome
 
 log = logging.getLogger("queue_db.verbs.claim")
@@ -51,7 +51,7 @@ class ClaimLoop:
     :param bury: sends jobs to the dead table whose attempts are used up.
     """
 
-    def __init__(self, core: Core, queue: str, bury: Callable[[Won], object]) -> None:
+    def __init__(self, core: Core, queue: str, bury: Callable[[ClaimedBatch], object]) -> None:
         self._core = core
         self._queue = queue
         self._bury = bury
@@ -74,7 +74,7 @@ class ClaimLoop:
         way = Way.RESCAN if self._marks.rescan_due() else Way.FAST if self._winning else Way.FULL
         return ClaimCall(limit, limit, lease, delete, tuple(if_idle), worker or self._core.worker, way)
 
-    def claim(self, call: ClaimCall) -> list[Won]:
+    def claim(self, call: ClaimCall) -> list[ClaimedBatch]:
         """The rounds of a call.
 
         :raises StorageError: nothing was won. Jobs that an earlier round won are leased, and are returned.
@@ -110,7 +110,7 @@ class ClaimLoop:
             self._follow(call)
         return call.won
 
-    def complete_and_claim(self, change: FencedChange, call: ClaimCall) -> tuple[list[Verdict], list[Won]]:
+    def complete_and_claim(self, change: FencedChange, call: ClaimCall) -> tuple[list[Verdict], list[ClaimedBatch]]:
         """Complete jobs by ``change``, and :meth:`claim`: in one transaction where that was measured to win.
 
         :return: the verdicts, and the jobs won: none, with a log record, if the claim failed after the completion.
@@ -157,7 +157,7 @@ class ClaimLoop:
 
     # --- rounds -----------------------------------------------------------------------------------------------------
 
-    def _ask(self, call: ClaimCall, change: FencedChange | None = None, completion: Completion = _NOTHING) -> Round:
+    def _ask(self, call: ClaimCall, change: FencedChange | None = None, completion: Completion = _NOTHING) -> RoundReply:
         """Read candidates and take them, in one transaction.
 
         :param change: completes the jobs of ``completion`` first, on databases whose claim has no statement for both.
@@ -204,9 +204,9 @@ class ClaimLoop:
                 self.unanswered.append(Unanswered(request.token, {row.id for row in found.rows} if tx.committed else set()))
         if change is None and (tx.woken or tx.following):
             call.committed.append(tx)
-        return Round(request.token, found, tx, time.monotonic() - began)
+        return RoundReply(request.token, found, tx, time.monotonic() - began)
 
-    def _take_in(self, call: ClaimCall, answer: Round) -> int:
+    def _take_in(self, call: ClaimCall, answer: RoundReply) -> int:
         """Add the jobs won to ``call``, and learn where the next claim starts; return how many exhausted jobs were buried."""
         token, found, _, seconds = answer
         rows, missed = found.rows, found.missed

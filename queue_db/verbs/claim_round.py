@@ -19,14 +19,14 @@ from queue_db.store.on_leave import finish
 log = logging.getLogger("queue_db.verbs.claim_round")
 
 #: Jobs won by one round, and the token of its claim.
-Won = tuple[Sequence[ClaimedRow], str]
+ClaimedBatch = tuple[Sequence[ClaimedRow], str]
 
 #: Seconds after a claim whose answer was lost at which its jobs are looked for: the server may still be executing it, or begin to.
 #: On connections of the library a statement waits at most 10 s for a lock.
 LOOKS = (0.0, 1.0, 5.0, 30.0)
 
 
-class Round(NamedTuple):
+class RoundReply(NamedTuple):
     """What the database answered to one round: a transaction that reads candidates and takes them."""
 
     token: str
@@ -56,14 +56,14 @@ class ClaimCall:
     if_idle: Sequence[str]
     worker: str
     way: Way
-    won: list[Won] = field(default_factory=list)
+    won: list[ClaimedBatch] = field(default_factory=list)
     missed: int = 0
     #: Rounds that lost every candidate.
     lost: int = 0
     #: The last round, if it won nothing and left open whether there were jobs.
     doubtful: ClaimResult | None = None
     #: The answer to a round whose jobs are not in ``won`` yet.
-    answer: Round | None = None
+    answer: RoundReply | None = None
     #: The transactions of its rounds that something follows, but for one that is a completion's.
     committed: list[Transaction] = field(default_factory=list)
 
