@@ -333,11 +333,11 @@ class ClaimResult:
     #: Size of the window of candidates, in batches of ``limit`` jobs.
     window: int = 1
     #: Lowest due time seen per priority: the next claim may start there.
-    heads: Mapping[int, int] = field(default_factory=dict)
+    min_due: Mapping[int, int] = field(default_factory=dict)
     #: Priorities that are in the queue and were not in ``ClaimRequest.ranges``.
-    unseen: tuple[int, ...] = ()
+    new_priorities: tuple[int, ...] = ()
     #: False: fewer jobs than ``limit``, for lack of jobs or because candidates were lost; see ``ClaimRequest.fast_path``.
-    conclusive: bool = True
+    complete: bool = True
     #: False: nothing was read nor claimed; the next round does.
     looked: bool = True
     #: The jobs won were deleted from the table.

@@ -167,13 +167,13 @@ class Dialect(Server):
             tx.begin()
         found = tx.fetch(claim.made(claim_sql.fast_path_look), parameters) if fast_path else ()
         # With fewer rows the queue ends here, or has other priorities.
-        conclusive = len(found) >= parameters["limit"]
-        if not conclusive and not (fast_path and locks):
+        complete = len(found) >= parameters["limit"]
+        if not complete and not (fast_path and locks):
             # Rows locked by a first look would come after those that a second look reads, and other transactions can wait for them.
-            found, conclusive = tx.fetch(claim.made(claim_sql.look), parameters), True
-        candidates, heads, unseen = candidates_in(found)
+            found, complete = tx.fetch(claim.made(claim_sql.look), parameters), True
+        candidates, min_due, new_priorities = candidates_in(found)
         if not candidates:
-            return result_of(parameters, heads=heads, unseen=unseen, conclusive=conclusive)
+            return result_of(parameters, min_due=min_due, new_priorities=new_priorities, complete=complete)
         # In id order: overlapping claims wait for each other in one direction only.
         pairs = sorted((row[ID], row[VERSION]) for row in candidates)
         # The lease counts from the read, so that its end is known without another read; not after a wait for locks.
@@ -186,7 +186,7 @@ class Dialect(Server):
         elif changed:
             mine = {"of_ids": [job_id for job_id, _ in pairs], "token": parameters["token"]}
             won = tx.fetch(claim.made(claim_sql.won), mine)
-        return result_of(parameters, won, len(candidates), heads=heads, unseen=unseen, conclusive=conclusive)
+        return result_of(parameters, won, len(candidates), min_due=min_due, new_priorities=new_priorities, complete=complete)
 
     def change(self, tx: Sender, jobs: Table, pairs: Pairs, assignments: str, values: Values) -> set[int]:
         """Update the rows that match ``pairs`` and return their ids.

@@ -115,7 +115,7 @@ class ClaimText(JobsText):
         )
 
     @property
-    def unseen(self) -> str:
+    def new_priorities(self) -> str:
         """One ``priority`` for each gap between the known ones in which there is a job: one index entry each."""
         gaps = []
         for place in range(self.shape.ranges + 1):
@@ -222,22 +222,22 @@ def candidates(claim: ClaimText) -> Executable:
     return kept(claim.candidates(whole=False), *_WINDOW, "head")
 
 
-def unseen_priorities(claim: ClaimText) -> Executable:
-    """The unseen priorities alone."""
-    return kept(claim.unseen, "priority")
+def read_new_priorities(claim: ClaimText) -> Executable:
+    """The new priorities alone."""
+    return kept(claim.new_priorities, "priority")
 
 
 _LOOKED = (*COLUMNS, "head", "looked_at")
 
 
 def look(claim: ClaimText) -> Executable:
-    """Candidates and unseen priorities (rows without an id) in one read."""
+    """Candidates and new priorities (rows without an id) in one read."""
     found = f"SELECT {columns_of('candidate', (*COLUMNS, 'head'))}, {claim.now} AS looked_at"
     rows = f"{found} FROM ({claim.candidates(whole=True)}) AS candidate"
     if not claim.shape.ranges:
         return kept(rows, *_LOOKED)
     blank = ", ".join("unseen.priority" if name == "priority" else "NULL" for name in COLUMNS)
-    return kept(f"{rows} UNION ALL SELECT {blank}, NULL, NULL FROM ({claim.unseen}) AS unseen", *_LOOKED)
+    return kept(f"{rows} UNION ALL SELECT {blank}, NULL, NULL FROM ({claim.new_priorities}) AS unseen", *_LOOKED)
 
 
 def fast_path_look(claim: ClaimText) -> Executable:
@@ -270,7 +270,7 @@ def update_existing(claim: ClaimText) -> Executable:
     where = "true"  # without WHERE SQLite would read ON CONFLICT as the condition of a join
     if claim.shape.ranges:
         # No candidates beyond a priority that was not read. Priorities are 32-bit numbers.
-        where = f"candidate.priority < coalesce((SELECT min(unseen.priority) FROM ({claim.unseen}) AS unseen), {2**31})"
+        where = f"candidate.priority < coalesce((SELECT min(unseen.priority) FROM ({claim.new_priorities}) AS unseen), {2**31})"
     return kept(
         f"INSERT INTO {claim.jobs} (id, queue, payload) SELECT candidate.id, '', ''"
         f" FROM ({claim.candidates(whole=False)}) AS candidate WHERE {where}"
@@ -304,9 +304,9 @@ def result_of(
     rows: Sequence[Sequence[Any]] = (),
     candidates: int = 0,
     *,
-    heads: Mapping[int, int] | None = None,
-    unseen: Sequence[int] = (),
-    conclusive: bool = True,
+    min_due: Mapping[int, int] | None = None,
+    new_priorities: Sequence[int] = (),
+    complete: bool = True,
     looked: bool = True,
 ) -> ClaimResult:
     """The result of a claim with these ``parameters``, which won ``rows`` (they begin with ``returning``) of its ``candidates``."""
@@ -318,9 +318,9 @@ def result_of(
         limit=parameters["limit"],
         rows=won,
         missed=candidates - len(won),
-        heads={} if heads is None else heads,
-        unseen=tuple(unseen),
-        conclusive=conclusive,
+        min_due={} if min_due is None else min_due,
+        new_priorities=tuple(new_priorities),
+        complete=complete,
         looked=looked,
     )
 
@@ -336,16 +336,16 @@ def as_claimed(row: Sequence[Any], until: int) -> Sequence[Any]:
 
 
 def candidates_in(found: Sequence[Sequence[Any]]) -> tuple[list[Sequence[Any]], dict[int, int], list[int]]:
-    """The rows of :func:`look` in parts: candidates, the lowest due time of each priority among them, unseen priorities."""
-    unseen = sorted(row[PRIORITY] for row in found if row[ID] is None)
+    """The rows of :func:`look` in parts: candidates, the lowest due time of each priority among them, new priorities."""
+    new_priorities = sorted(row[PRIORITY] for row in found if row[ID] is None)
     # No candidates beyond a priority that was not read.
-    candidates = [row for row in found if row[ID] is not None and not (unseen and unseen[0] < row[PRIORITY])]
-    heads: dict[int, int] = {}
+    candidates = [row for row in found if row[ID] is not None and not (new_priorities and new_priorities[0] < row[PRIORITY])]
+    min_due: dict[int, int] = {}
     for row in candidates:
         priority, head = row[PRIORITY], row[HEAD]
         if head is not None:
-            heads[priority] = min(head, heads.get(priority, head))
-    return candidates, heads, unseen
+            min_due[priority] = min(head, min_due.get(priority, head))
+    return candidates, min_due, new_priorities
 
 
 def assigned(parameters: Mapping[str, Any], until: int, *, waits: bool) -> dict[str, Any]:

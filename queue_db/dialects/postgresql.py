@@ -97,17 +97,17 @@ class PostgreSQL(PostgreSQLServer, ReturningDialect):
                 rows = ()
             return _fast_path_result(parameters, rows, one=one)
         if delete_on_claim or completes is not None:
-            return result_of(parameters, conclusive=False, looked=False)
+            return result_of(parameters, complete=False, looked=False)
         found = tx.fetch(claim.made(shapes.full_claim), parameters)
-        unseen = sorted(row[PRIORITY] for row in found if row[ID] is None and row[TRIED] is None)
+        new_priorities = sorted(row[PRIORITY] for row in found if row[ID] is None and row[TRIED] is None)
         # Candidates beyond a priority that was not read were not tried.
-        tried = [row for row in found if row[TRIED] is not None and not (unseen and unseen[0] < row[PRIORITY])]
+        tried = [row for row in found if row[TRIED] is not None and not (new_priorities and new_priorities[0] < row[PRIORITY])]
         return result_of(
             parameters,
             [row for row in found if row[ID] is not None],
             sum(row[TRIED] for row in tried),
-            heads={row[PRIORITY]: row[HEAD] for row in tried},
-            unseen=unseen,
+            min_due={row[PRIORITY]: row[HEAD] for row in tried},
+            new_priorities=new_priorities,
         )
 
     def _complete_and_claim(
@@ -208,11 +208,11 @@ _FULL_SECONDS = 10.0
 
 def _fast_path_result(parameters: Mapping[str, Any], rows: Sequence[Sequence[Any]], *, one: bool) -> ClaimResult:
     if not rows:
-        return result_of(parameters, conclusive=False)
+        return result_of(parameters, complete=False)
     tried = 1 if one else rows[0][TRIED]
     # A slice does not show where the queue begins.
-    heads = {} if "start" in parameters else {rows[0][PRIORITY]: rows[0][DUE] if one else rows[0][HEAD]}
-    return result_of(parameters, rows, tried, heads=heads, conclusive=len(rows) == parameters["limit"])
+    min_due = {} if "start" in parameters else {rows[0][PRIORITY]: rows[0][DUE] if one else rows[0][HEAD]}
+    return result_of(parameters, rows, tried, min_due=min_due, complete=len(rows) == parameters["limit"])
 
 
 def _copy_lines(connection: Connection, jobs: Table, columns: Iterable[str], lines: Lines) -> int:

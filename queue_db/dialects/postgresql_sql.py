@@ -77,7 +77,7 @@ def full_claim(claim: ClaimText) -> Executable:
     among = _AMONG_CANDIDATES
     parts = [f"candidate AS ({claim.candidates(whole=False)})"]
     if shape.ranges:
-        parts.append(f"unseen AS ({claim.unseen})")
+        parts.append(f"unseen AS ({claim.new_priorities})")
         among += " AND NOT EXISTS (SELECT unseen.priority FROM unseen WHERE unseen.priority < jobs.priority)"
     if shape.lock is Lock.NONE:
         # A row that another transaction is claiming is a miss: after its commit the version differs. And two batches that wait for

@@ -16,7 +16,7 @@ from sqlalchemy.ext.compiler import compiles
 
 from queue_db.dialects import statements, transactions
 from queue_db.dialects.base import ReturningDialect, Rows, Values
-from queue_db.dialects.claim_sql import ClaimText, result_of, unseen_priorities, update_existing
+from queue_db.dialects.claim_sql import ClaimText, read_new_priorities, result_of, update_existing
 from queue_db.dialects.clock import instant, now_us
 from queue_db.dialects.sqlite_server import SQLiteServer, run_beside
 from queue_db.dialects.statements import Columns, JobsText, Pairs, kept
@@ -101,12 +101,12 @@ class SQLite(SQLiteServer, ReturningDialect):
         completes: Completion | None = None,
     ) -> ClaimResult:
         rows = tx.fetch(claim.made(update_existing), parameters)
-        unseen: list[int] = []
+        new_priorities: list[int] = []
         if claim.shape.ranges and len(rows) < parameters["limit"]:
             # RETURNING returns no rows that were not claimed.
-            unseen = sorted(priority for (priority,) in tx.fetch(claim.made(unseen_priorities), parameters))
-        # Deleted index entries are really gone here: claims may always start at the beginning, so no heads.
-        return result_of(parameters, rows, len(rows), unseen=unseen)
+            new_priorities = sorted(priority for (priority,) in tx.fetch(claim.made(read_new_priorities), parameters))
+        # Deleted index entries are really gone here: claims may always start at the beginning, so no min_due.
+        return result_of(parameters, rows, len(rows), new_priorities=new_priorities)
 
     def bulk_load(self, tx: Sender, jobs: Table, rows: Rows, now: int | None) -> list[int]:
         self.load(tx, jobs, *self.dated(tx, rows, now))

@@ -62,7 +62,7 @@ def claim(tx: Transaction, request: ClaimRequest, window: CandidateWindow) -> Cl
     fast_path = request.fast_path and claim.has_fast_path
     completes = request.completes if request.completes is not None and request.completes.done is None else None
     if completes is not None and not fast_path:
-        return ClaimResult(request.queue, request.limit, conclusive=False, looked=False, locked=locked)
+        return ClaimResult(request.queue, request.limit, complete=False, looked=False, locked=locked)
     delete_on_claim = request.delete_on_claim and fast_path
     if request.delete_on_claim and not fast_path:
         tx.begin()  # the caller deletes them by statements of its own

@@ -82,19 +82,19 @@ class LowWaterMarks:
     def learn(self, result: ClaimResult, *, now: int | None, rescanned: bool, seconds: float) -> None:
         """Update the marks from a claim that took ``seconds``. ``now``: the database's time at its end (microseconds), if known."""
         with self._lock:
-            if result.unseen:
-                self._see(result.unseen)
+            if result.new_priorities:
+                self._see(result.new_priorities)
             if now is not None:
                 seen_at = self._clock()
                 looked_at = now - round(seconds * 1_000_000)  # it may have waited for locks since
-                for priority, head in result.heads.items():
+                for priority, head in result.min_due.items():
                     self._seen_at[priority] = seen_at
                     floor = min(head, looked_at - SLACK)
                     if floor != self._floors.get(priority):
                         self._floors[priority] = floor
                         self._ranges = None
             if rescanned:
-                self._see({row.priority for row in result.rows})  # not every dialect returns heads
+                self._see({row.priority for row in result.rows})  # not every dialect returns min_due
                 self._rescan_again_after(seconds)
 
     def nothing_due(self, ranges: Sequence[Range], now: int) -> None:

@@ -21,7 +21,7 @@ class Pessimistic:
     def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
         """Lock the head, then take it."""
         won = lease.claim(tx, request, lease.CandidateWindow(lock=lease.Lock.WAIT, read=request.limit))
-        if not won.rows and not won.missed and won.conclusive and lease.anything_due(tx, request):
+        if not won.rows and not won.missed and won.complete and lease.anything_due(tx, request):
             # During the wait for the locks another claim took the rows; the result does not show them.
             return replace(won, missed=1)
         return won

@@ -86,7 +86,7 @@ class ClaimLoop:
                 buried = self._take_in(call, answer)
                 # Most calls win all that they want in one round.
                 another = (call.open > 0 or call.doubtful is not None) and self._another(call, found, buried)
-                if found.conclusive or found.rows:
+                if found.complete or found.rows:
                     self._core.strategy.observe(found)
                 if not another:
                     break
@@ -213,7 +213,7 @@ class ClaimLoop:
         if self.unanswered:
             give_back(self._core, self._queue, self.unanswered)
         self._winning = len(rows) >= call.open
-        if found.heads or found.unseen or call.way is Way.RESCAN:
+        if found.min_due or found.new_priorities or call.way is Way.RESCAN:
             now = rows[0].available_at - call.lease if rows else None
             self._marks.learn(found, now=now, rescanned=call.way is Way.RESCAN, seconds=seconds)
         if call.way is Way.FAST:
@@ -245,7 +245,7 @@ class ClaimLoop:
 
         If no more jobs are wanted and none are in doubt, none does.
         """
-        if not claim.conclusive:
+        if not claim.complete:
             # It won less than wanted. If it won nothing, the next round shows whether there were jobs.
             call.doubtful = claim if claim.looked and not claim.rows else None
             return call.open > 0
@@ -254,7 +254,7 @@ class ClaimLoop:
             left = call.delete and any(row.exhausted or links_of(self._queue, row) is not None for row in claim.rows)
             call.missed += 0 if left else self._judge(call.doubtful, claim)
             call.doubtful = None
-        if call.open and (claim.unseen or buried):
+        if call.open and (claim.new_priorities or buried):
             return True
         if call.won:
             return False

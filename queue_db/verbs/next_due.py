@@ -38,7 +38,7 @@ class DueInfo:
     #: Microseconds until then: 0 or less when one is due now, None when there is no job.
     wait: int | None
     #: Priorities that are in the queue and were not in the ranges.
-    unseen: tuple[int, ...] = ()
+    new_priorities: tuple[int, ...] = ()
     #: Priorities with a job in the ranges.
     seen: tuple[int, ...] = ()
     #: When this was read, by the database's clock, microseconds.
@@ -64,9 +64,9 @@ def next_due(core: Core, queues: Iterable[str]) -> dict[str, float | None]:
         again = {}
         for queue, info in infos.items():
             marks = asked[queue]
-            marks.add(*info.unseen, *info.seen)
+            marks.add(*info.new_priorities, *info.seen)
             waits[queue] = None if info.wait is None else info.wait / 1_000_000
-            if info.unseen:
+            if info.new_priorities:
                 again[queue] = marks
             elif not _due(waits[queue]):
                 if Capability.CONCURRENT_WRITERS in core.store.capabilities:  # elsewhere deleted index entries are really gone
@@ -98,21 +98,24 @@ def read_next_due(tx: Transaction, queues: Mapping[str, Sequence[Range]]) -> dic
     rows = tx.fetch(_question(tx.tables.jobs, shape, tx.store.clock is not None), values)
     now = next(row[_DUE] for row in rows if row[_PLACE] == _CLOCK)
     due: dict[int, int] = {}
-    unseen: dict[int, list[int]] = {}
+    new_priorities: dict[int, list[int]] = {}
     seen: dict[int, list[int]] = {}
     for row in rows:
         place = row[_PLACE]
         if place == _CLOCK:
             continue
         if row[_DUE] is None:
-            unseen.setdefault(place, []).append(row[_PRIORITY])
+            new_priorities.setdefault(place, []).append(row[_PRIORITY])
             continue
         seen.setdefault(place, []).append(row[_PRIORITY])
         if row[_DUE] < NEVER:  # what waits for something else than time is no reason to wake up
             due[place] = min(row[_DUE], due.get(place, row[_DUE]))
     return {
         queue: DueInfo(
-            due[place] - now if place in due else None, tuple(sorted(unseen.get(place, ()))), tuple(seen.get(place, ())), now
+            due[place] - now if place in due else None,
+            tuple(sorted(new_priorities.get(place, ()))),
+            tuple(seen.get(place, ())),
+            now,
         )
         for place, queue in enumerate(queues)
     }

@@ -112,7 +112,7 @@ class AlwaysLate(Adaptive):
     """Loses every candidate to others."""
 
     def claim(self, tx: Transaction, request: Any) -> ClaimResult:
-        return ClaimResult(queue=request.queue, rows=(), missed=1, heads={}, unseen=(), limit=request.limit, window=1)
+        return ClaimResult(queue=request.queue, rows=(), missed=1, min_due={}, new_priorities=(), limit=request.limit, window=1)
 
 
 async def test_the_pauses_of_a_claim_that_loses_let_others_work(

@@ -119,7 +119,7 @@ class Twice(Adaptive):
         half = super().claim(tx, replace(request, limit=(request.limit + 1) // 2))
         rest = super().claim(tx, replace(request, limit=request.limit - len(half.rows)))
         rows = (*half.rows, *rest.rows)
-        return ClaimResult(request.queue, request.limit, rows=rows, missed=half.missed + rest.missed, heads=rest.heads)
+        return ClaimResult(request.queue, request.limit, rows=rows, missed=half.missed + rest.missed, min_due=rest.min_due)
 
 
 class Delegating:

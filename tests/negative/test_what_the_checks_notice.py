@@ -318,7 +318,7 @@ class TestWithoutTheSlackOfTheMarks:
         def forgetful(self: LowWaterMarks, claim: ClaimResult, *, now: int | None, rescanned: bool, seconds: float) -> None:
             learn(self, claim, now=now, rescanned=rescanned, seconds=seconds)
             if now is not None:
-                self._floors.update(dict.fromkeys(claim.heads, now))
+                self._floors.update(dict.fromkeys(claim.min_due, now))
 
         monkeypatch.setattr(LowWaterMarks, "learn", forgetful)
         with pytest.raises(AssertionError):

@@ -72,7 +72,7 @@ class Process:
             for job in batch:
                 heads[job.priority] = min(job.due, heads.get(job.priority, job.due))
             rows: Any = batch
-            claim = ClaimResult("q", limit, tuple(rows), heads=heads, unseen=tuple(unseen))
+            claim = ClaimResult("q", limit, tuple(rows), min_due=heads, new_priorities=tuple(unseen))
             self.marks.learn(claim, now=self.now if batch else None, rescanned=rescan, seconds=0.001)
             for job in batch:
                 self.jobs.remove(job)
