@@ -79,7 +79,7 @@ def extend_unlocked(tx: Transaction, pairs: Pairs, lease: int) -> tuple[dict[int
     return ends, {job_id for (job_id,) in tx.fetch(there, tx.dialect.wanted(rest))}
 
 
-def free(
+def requeue(
     tx: Transaction,
     pairs: Pairs,
     *,
@@ -136,7 +136,7 @@ def rescue(tx: Transaction, worker: str) -> int:
     pairs = [(row.id, row.version) for row in tx.connection.execute(held.order_by(jobs.c.id), tx.time())]
     if not pairs:
         return 0
-    return len(free(tx, pairs, delays=dict.fromkeys((job_id for job_id, _ in pairs), 0), attempted=True))
+    return len(requeue(tx, pairs, delays=dict.fromkeys((job_id for job_id, _ in pairs), 0), attempted=True))
 
 
 def give_back_claim(tx: Transaction, queue: str, token: str, but: set[int]) -> int:
@@ -146,7 +146,7 @@ def give_back_claim(tx: Transaction, queue: str, token: str, but: set[int]) -> i
     pairs = [(row.id, row.version) for row in tx.connection.execute(query.order_by(jobs.c.id)) if row.id not in but]
     if not pairs:
         return 0
-    return len(free(tx, pairs, delays=dict.fromkeys((job_id for job_id, _ in pairs), 0), attempted=False))
+    return len(requeue(tx, pairs, delays=dict.fromkeys((job_id for job_id, _ in pairs), 0), attempted=False))
 
 
 def tokens(tx: Transaction, ids: Sequence[int]) -> dict[int, str | None]:

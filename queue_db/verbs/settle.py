@@ -66,7 +66,7 @@ def _fail(tx: Transaction, pairs: Pairs, failures: Failures) -> set[int]:
     done: set[int] = set()
     if again:
         delays, errors = _of(failures.delays, again), _of(failures.texts, again)
-        done |= settle.free(tx, again, delays=delays, errors=errors, limits=failures.limits, attempted=True)
+        done |= settle.requeue(tx, again, delays=delays, errors=errors, limits=failures.limits, attempted=True)
     if gone:
         done |= _bury(tx, gone, failures)
     if done:
@@ -95,13 +95,13 @@ def _defer(tx: Transaction, pairs: Pairs, failures: Failures) -> set[int]:
         first = {job_id: since.get(job_id, now) for job_id, _ in again}
         delays = {job_id: _unknown_wait(now - seen, failures.grace) for job_id, seen in first.items()}
         errors = _of(failures.texts, again)
-        done |= settle.free(tx, again, delays=delays, errors=errors, unknown_since=first, attempted=False)
+        done |= settle.requeue(tx, again, delays=delays, errors=errors, unknown_since=first, attempted=False)
     return done
 
 
 def _free(tx: Transaction, pairs: Pairs, delay: int) -> set[int]:
     """They come back in ``delay`` microseconds; not an attempt."""
-    return settle.free(tx, pairs, delays=dict.fromkeys(dict(pairs), delay), attempted=False)
+    return settle.requeue(tx, pairs, delays=dict.fromkeys(dict(pairs), delay), attempted=False)
 
 
 def _extend(tx: Transaction, pairs: Pairs, lease: Kept) -> set[int]:

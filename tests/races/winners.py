@@ -44,7 +44,7 @@ def _extend(connection: Connection, queue: Queue, job: LeasedJob) -> None:
 
 
 def _fail(connection: Connection, queue: Queue, job: LeasedJob) -> None:
-    changed = settle.free(
+    changed = settle.requeue(
         Transaction(connection, queue.db.store),
         [(job.id, job.version)],
         delays={job.id: _LATER},
@@ -56,7 +56,7 @@ def _fail(connection: Connection, queue: Queue, job: LeasedJob) -> None:
 
 def _snooze(connection: Connection, queue: Queue, job: LeasedJob) -> None:
     pairs = [(job.id, job.version)]
-    assert settle.free(Transaction(connection, queue.db.store), pairs, delays={job.id: _LATER}, attempted=False) == {job.id}
+    assert settle.requeue(Transaction(connection, queue.db.store), pairs, delays={job.id: _LATER}, attempted=False) == {job.id}
 
 
 def _bury(connection: Connection, queue: Queue, job: LeasedJob) -> None:

@@ -282,7 +282,7 @@ def _remove(removal: Any, pairs: Sequence[tuple[int, int]]) -> Run:
 
 
 def _free(pairs: Sequence[tuple[int, int]] = _PAIRS, **more: Any) -> Run:
-    return lambda tx: settle.free(tx, pairs, **more)
+    return lambda tx: settle.requeue(tx, pairs, **more)
 
 
 def _bury(pairs: Sequence[tuple[int, int]], errors: Mapping[int, str], **more: Any) -> Run:
@@ -384,7 +384,7 @@ def _settles() -> list[Scenario]:
         Scenario(
             "fail",
             "LeasedJob.fail, another attempt follows",
-            lambda tx: settle.free(tx, _PAIRS[:1], delays={1: 1}, errors={1: "no"}, attempted=True),
+            lambda tx: settle.requeue(tx, _PAIRS[:1], delays={1: 1}, errors={1: "no"}, attempted=True),
             begins=True,
             roles=_CHANGE,
         ),

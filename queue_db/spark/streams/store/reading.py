@@ -13,8 +13,8 @@ from queue_db.spark.ranges.store import COLUMNS, Rows, rows_of
 from queue_db.spark.streams.store.claim import claim_allowed
 from queue_db.spark.streams.store.completion import complete_up_to
 from queue_db.spark.streams.store.partitions import cut
-from queue_db.spark.streams.store.pieces import give_up
 from queue_db.spark.streams.store.position import Offset, Part, Session, batches_between, check, held_by, locked, mismatch
+from queue_db.spark.streams.store.split_poison_batch import give_up
 from queue_db.spark.tables import spark_tables
 from queue_db.store import by_key
 from queue_db.store.base import Transaction
