@@ -1,7 +1,7 @@
 -- claim_any_priority_candidates: optimistic or adaptive, with more priorities in the queue than a process keeps marks
 --   of
 -- Transaction: none has begun, the statement commits by itself
--- Sent by: store.lease.claim > dialects.base.Dialect.take
+-- Sent by: store.lease.claim > dialects.base.Dialect.execute_claim
 SELECT candidate.id, candidate.kind, candidate.payload, candidate.headers, candidate.priority, candidate.available_at,
     candidate.due_at, candidate.version, candidate.attempts, candidate.max_attempts, candidate.unique_key,
     candidate.created_at, candidate.last_error, candidate.group_key, candidate.callback_id, candidate.head,

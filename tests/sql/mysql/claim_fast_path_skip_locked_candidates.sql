@@ -2,7 +2,7 @@
 -- Also: claim_fast_path_skip_locked_many_candidates, pop_fast_path_skip_locked_candidates,
 --   pop_fast_path_skip_locked_many_candidates
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.lease.claim > dialects.base.Dialect.take
+-- Sent by: store.lease.claim > dialects.base.Dialect.execute_claim
 SELECT jobs.id, jobs.kind, jobs.payload, jobs.headers, jobs.priority, jobs.available_at, jobs.due_at, jobs.version,
     jobs.attempts, jobs.max_attempts, jobs.unique_key, jobs.created_at, jobs.last_error, jobs.group_key,
     jobs.callback_id, jobs.available_at AS head,

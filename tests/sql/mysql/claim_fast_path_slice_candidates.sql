@@ -1,7 +1,7 @@
 -- claim_fast_path_slice_candidates: the same at a place in the window
 -- Also: claim_fast_path_slice_many_candidates, pop_fast_path_slice_candidates, pop_fast_path_slice_many_candidates
 -- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
--- Sent by: store.lease.claim > dialects.base.Dialect.take
+-- Sent by: store.lease.claim > dialects.base.Dialect.execute_claim
 SELECT jobs.id, jobs.kind, jobs.payload, jobs.headers, jobs.priority, jobs.available_at, jobs.due_at, jobs.version,
     jobs.attempts, jobs.max_attempts, jobs.unique_key, jobs.created_at, jobs.last_error, jobs.group_key,
     jobs.callback_id, NULL AS head, (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) AS looked_at

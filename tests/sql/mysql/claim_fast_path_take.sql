@@ -1,9 +1,9 @@
 -- claim_fast_path_take: optimistic or adaptive, one job at the head, when the last claim won all it wanted
--- Also: claim_fast_path_slice_take, claim_fast_path_skip_locked_take, claim_fast_path_unless_due_take,
---   claim_fast_path_skip_locked_unless_due_take, pop_fast_path_take, pop_fast_path_slice_take,
+-- Also: claim_fast_path_slice_take, claim_fast_path_skip_locked_take, claim_fast_path_if_idle_take,
+--   claim_fast_path_skip_locked_if_idle_take, pop_fast_path_take, pop_fast_path_slice_take,
 --   pop_fast_path_skip_locked_take
 -- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
--- Sent by: store.lease.claim > dialects.base.Dialect.take
+-- Sent by: store.lease.claim > dialects.base.Dialect.execute_claim
 UPDATE jobs AS jobs FORCE INDEX (PRIMARY)
 SET due_at = jobs.available_at, available_at = :until,
     version = CASE WHEN jobs.version < 9223372036854775807 THEN jobs.version + 1 ELSE jobs.version END,

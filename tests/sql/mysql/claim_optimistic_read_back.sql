@@ -1,11 +1,11 @@
 -- claim_optimistic_read_back: optimistic or adaptive, at the head
 -- Also: claim_optimistic_slice_read_back, claim_skip_locked_read_back, claim_pessimistic_read_back,
 --   claim_pessimistic_one_read_back, claim_two_priorities_read_back, claim_any_priority_read_back,
---   claim_of_kind_read_back, claim_unless_due_read_back, claim_fast_path_many_read_back,
---   claim_fast_path_slice_many_read_back, claim_fast_path_unless_due_many_read_back,
---   claim_skip_locked_unless_due_read_back, claim_skip_locked_two_priorities_read_back
+--   claim_of_kind_read_back, claim_if_idle_read_back, claim_fast_path_many_read_back,
+--   claim_fast_path_slice_many_read_back, claim_fast_path_if_idle_many_read_back,
+--   claim_skip_locked_if_idle_read_back, claim_skip_locked_two_priorities_read_back
 -- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
--- Sent by: store.lease.claim > dialects.base.Dialect.take
+-- Sent by: store.lease.claim > dialects.base.Dialect.execute_claim
 SELECT jobs.id, jobs.kind, jobs.payload, jobs.headers, jobs.priority, jobs.available_at, jobs.due_at, jobs.version,
     jobs.attempts, jobs.max_attempts, jobs.unique_key, jobs.created_at, jobs.last_error, jobs.group_key,
     jobs.callback_id

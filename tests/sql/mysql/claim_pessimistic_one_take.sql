@@ -1,6 +1,6 @@
 -- claim_pessimistic_one_take: pessimistic, one job
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.lease.claim > dialects.base.Dialect.take
+-- Sent by: store.lease.claim > dialects.base.Dialect.execute_claim
 UPDATE jobs AS jobs FORCE INDEX (PRIMARY)
 SET due_at = jobs.available_at, available_at = (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) + :lease,
     version = CASE WHEN jobs.version < 9223372036854775807 THEN jobs.version + 1 ELSE jobs.version END,

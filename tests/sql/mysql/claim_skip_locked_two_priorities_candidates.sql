@@ -1,6 +1,6 @@
 -- claim_skip_locked_two_priorities_candidates: skip_locked or adaptive, with two priorities in the queue
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.lease.claim > dialects.base.Dialect.take
+-- Sent by: store.lease.claim > dialects.base.Dialect.execute_claim
 SELECT candidate.id, candidate.kind, candidate.payload, candidate.headers, candidate.priority, candidate.available_at,
     candidate.due_at, candidate.version, candidate.attempts, candidate.max_attempts, candidate.unique_key,
     candidate.created_at, candidate.last_error, candidate.group_key, candidate.callback_id, candidate.head,

@@ -1,4 +1,4 @@
--- handle: Queue.handle, Queue.handles
+-- handle: Queue.lease_from_token, Queue.leases_from_tokens
 -- Transaction: none has begun, the statement commits by itself
 -- Sent by: store.settle.leased
 SELECT jobs.id, jobs.kind, jobs.payload, jobs.headers, jobs.priority, jobs.available_at, jobs.due_at, jobs.version,

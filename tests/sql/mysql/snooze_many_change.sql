@@ -1,7 +1,7 @@
 -- snooze_many_change: Queue.snooze_many and Queue.release_many
 -- Also: claim_unanswered_update_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.settle.free
+-- Sent by: store.settle.requeue
 UPDATE jobs FORCE INDEX (PRIMARY)
 SET available_at = (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) + :delay,
     version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END, claim_token = NULL,

@@ -1,6 +1,6 @@
 -- claim_fast_path_skip_locked: skip_locked or adaptive, one job
 -- Transaction: none has begun, the statement commits by itself
--- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.take
+-- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.execute_claim
 -- Prepared once for each connection.
 WITH candidate AS (
     SELECT jobs.id, jobs.version, jobs.available_at

@@ -1,6 +1,6 @@
 -- claim_fast_path_slice: the same at a place in the window
 -- Transaction: none has begun, the statement commits by itself
--- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.take
+-- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.execute_claim
 -- Prepared once for each connection.
 WITH candidate AS (
     SELECT *

@@ -1,6 +1,6 @@
 -- claim_optimistic_slice: optimistic or adaptive, at a place in the window
 -- Transaction: none has begun, the statement commits by itself
--- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.take
+-- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.execute_claim
 -- Prepared once for each connection.
 WITH candidate AS (
     SELECT *

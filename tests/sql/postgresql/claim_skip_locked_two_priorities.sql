@@ -1,6 +1,6 @@
 -- claim_skip_locked_two_priorities: skip_locked or adaptive, with two priorities in the queue
 -- Transaction: none has begun, the statement commits by itself
--- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.take
+-- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.execute_claim
 -- Prepared once for each connection.
 WITH candidate AS (
     SELECT *

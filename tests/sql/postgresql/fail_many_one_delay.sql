@@ -1,6 +1,6 @@
 -- fail_many_one_delay: Queue.fail_many, another attempt follows, one delay and one error for all
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.settle.free > dialects.base.ReturningDialect.update_returning
+-- Sent by: store.settle.requeue > dialects.base.ReturningDialect.update_returning
 -- Prepared once for each connection.
 UPDATE jobs
 SET available_at = CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :delay::BIGINT,

@@ -1,6 +1,6 @@
 -- pop_fast_path_slice: Queue.pop, one job at a place in the window, when the last claim won all it wanted
 -- Transaction: none has begun, the statement commits by itself
--- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.take
+-- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.execute_claim
 -- Prepared once for each connection.
 WITH candidate AS (
     SELECT *

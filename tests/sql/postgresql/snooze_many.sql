@@ -1,7 +1,7 @@
 -- snooze_many: Queue.snooze_many and Queue.release_many
 -- Also: claim_unanswered_update_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.settle.free > dialects.base.ReturningDialect.update_returning
+-- Sent by: store.settle.requeue > dialects.base.ReturningDialect.update_returning
 -- Prepared once for each connection.
 UPDATE jobs
 SET available_at = CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :delay::BIGINT,

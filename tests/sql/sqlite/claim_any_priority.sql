@@ -1,6 +1,6 @@
 -- claim_any_priority: optimistic or adaptive, with more priorities in the queue than a process keeps marks of
 -- Transaction: none has begun, the statement commits by itself
--- Sent by: store.lease.claim > dialects.sqlite.SQLite.take
+-- Sent by: store.lease.claim > dialects.sqlite.SQLite.execute_claim
 INSERT INTO jobs AS jobs(id, queue, payload)
 SELECT candidate.id, '', ''
 FROM (

@@ -1,6 +1,6 @@
 -- claim_of_kind: jobs of one kind only
 -- Transaction: none has begun, the statement commits by itself
--- Sent by: store.lease.claim > dialects.sqlite.SQLite.take
+-- Sent by: store.lease.claim > dialects.sqlite.SQLite.execute_claim
 INSERT INTO jobs AS jobs(id, queue, payload)
 SELECT candidate.id, '', ''
 FROM (

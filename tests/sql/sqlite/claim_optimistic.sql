@@ -1,10 +1,10 @@
 -- claim_optimistic: optimistic or adaptive, at the head
 -- Also: claim_skip_locked, claim_pessimistic, claim_pessimistic_one, claim_fast_path, claim_fast_path_many,
 --   claim_fast_path_skip_locked, claim_fast_path_skip_locked_many, pop_fast_path_claim, pop_fast_path_many_claim,
---   pop_fast_path_skip_locked_claim, pop_fast_path_skip_locked_many_claim, exchange_claim, exchange_many_claim,
---   exchange_skip_locked_claim, exchange_skip_locked_many_claim
+--   pop_fast_path_skip_locked_claim, pop_fast_path_skip_locked_many_claim, complete_and_claim_claim,
+--   complete_and_claim_many_claim, complete_and_claim_skip_locked_claim, complete_and_claim_skip_locked_many_claim
 -- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
--- Sent by: store.lease.claim > dialects.sqlite.SQLite.take
+-- Sent by: store.lease.claim > dialects.sqlite.SQLite.execute_claim
 INSERT INTO jobs AS jobs(id, queue, payload)
 SELECT candidate.id, '', ''
 FROM (

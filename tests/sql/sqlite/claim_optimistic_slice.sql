@@ -1,8 +1,8 @@
 -- claim_optimistic_slice: optimistic or adaptive, at a place in the window
 -- Also: claim_fast_path_slice, claim_fast_path_slice_many, pop_fast_path_slice_claim, pop_fast_path_slice_many_claim,
---   exchange_slice_claim, exchange_slice_many_claim
+--   complete_and_claim_slice_claim, complete_and_claim_slice_many_claim
 -- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
--- Sent by: store.lease.claim > dialects.sqlite.SQLite.take
+-- Sent by: store.lease.claim > dialects.sqlite.SQLite.execute_claim
 INSERT INTO jobs AS jobs(id, queue, payload)
 SELECT candidate.id, '', ''
 FROM (

@@ -1,9 +1,9 @@
 -- claim_optimistic_unseen_priorities: optimistic or adaptive, at the head
 -- Also: claim_optimistic_slice_unseen_priorities, claim_skip_locked_unseen_priorities,
---   claim_pessimistic_unseen_priorities, claim_of_kind_unseen_priorities, claim_unless_due_unseen_priorities,
---   claim_skip_locked_unless_due_unseen_priorities
+--   claim_pessimistic_unseen_priorities, claim_of_kind_unseen_priorities, claim_if_idle_unseen_priorities,
+--   claim_skip_locked_if_idle_unseen_priorities
 -- Transaction: none has begun, the statement commits by itself
--- Sent by: store.lease.claim > dialects.sqlite.SQLite.take
+-- Sent by: store.lease.claim > dialects.sqlite.SQLite.execute_claim
 SELECT gap_0.priority
 FROM (
     SELECT jobs.priority

@@ -1,7 +1,7 @@
 -- claim_two_priorities_unseen_priorities: optimistic or adaptive, with two priorities in the queue
 -- Also: claim_skip_locked_two_priorities_unseen_priorities
 -- Transaction: none has begun, the statement commits by itself
--- Sent by: store.lease.claim > dialects.sqlite.SQLite.take
+-- Sent by: store.lease.claim > dialects.sqlite.SQLite.execute_claim
 SELECT gap_0.priority
 FROM (
     SELECT jobs.priority

@@ -1,7 +1,7 @@
 -- complete: LeasedJob.complete, removal="delete"
 -- Also: complete_lock_then_delete_delete, pop_fast_path_delete, pop_fast_path_slice_delete,
---   pop_fast_path_skip_locked_delete, exchange_delete, exchange_slice_delete, exchange_skip_locked_delete,
---   stream_complete_keyed_delete_jobs
+--   pop_fast_path_skip_locked_delete, complete_and_claim_delete, complete_and_claim_slice_delete,
+--   complete_and_claim_skip_locked_delete, stream_complete_keyed_delete_jobs
 -- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
 -- Sent by: store.settle.delete > dialects.sqlite.SQLite.delete_returning
 DELETE FROM jobs

@@ -1,6 +1,6 @@
 -- fail: LeasedJob.fail, another attempt follows
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.settle.free > dialects.sqlite.SQLite.update_returning >
+-- Sent by: store.settle.requeue > dialects.sqlite.SQLite.update_returning >
 --   dialects.base.ReturningDialect.update_returning
 UPDATE jobs
 SET available_at = (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) + :delay,

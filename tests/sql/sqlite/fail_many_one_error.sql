@@ -1,6 +1,6 @@
 -- fail_many_one_error: Queue.fail_many, another attempt follows, each with its own delay, one error for all
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.settle.free > dialects.sqlite.SQLite.update_returning
+-- Sent by: store.settle.requeue > dialects.sqlite.SQLite.update_returning
 INSERT INTO jobs(id, queue, payload)
 SELECT CAST(given . "key" AS BIGINT), '', ''
 FROM json_each(:of_pairs) AS given

@@ -1,4 +1,5 @@
--- handle_known_queue: Queue.handle, Queue.handles: whether a queue without these jobs has numbers
+-- handle_known_queue: Queue.lease_from_token, Queue.leases_from_tokens: whether a queue without these jobs has
+--   numbers
 -- Transaction: none has begun, the statement commits by itself
 -- Sent by: store.metrics.has_numbers
 SELECT jobs_metrics.at

@@ -1,7 +1,7 @@
 -- snooze_many: Queue.snooze_many and Queue.release_many
 -- Also: claim_unanswered_insert_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.settle.free > dialects.sqlite.SQLite.update_returning
+-- Sent by: store.settle.requeue > dialects.sqlite.SQLite.update_returning
 INSERT INTO jobs(id, queue, payload)
 SELECT CAST(given . "key" AS BIGINT), '', ''
 FROM json_each(:of_pairs) AS given

@@ -1,0 +1,49 @@
+-- claim_fast_path_skip_locked_if_idle: the same for one job, when the last claim won all it wanted
+-- Transaction: none has begun, the statement commits by itself
+-- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.execute_claim
+-- Prepared once for each connection.
+WITH candidate AS (
+    SELECT jobs.id, jobs.version, jobs.available_at
+    FROM jobs AS jobs
+    WHERE jobs.queue = :in_queue::VARCHAR
+      AND jobs.available_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)
+      AND jobs.delete_mark = 0
+      AND jobs.priority = :priority_0::INTEGER
+      AND jobs.available_at >= :floor_0::BIGINT
+      AND (
+        SELECT other.id
+        FROM jobs AS other
+        WHERE other.queue = :other_queue_0::VARCHAR
+          AND other.priority = :other_priority_0::INTEGER
+          AND other.available_at >= :other_floor_0::BIGINT
+          AND other.available_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)
+          AND other.delete_mark = 0
+        ORDER BY other.available_at
+        LIMIT 1
+    ) IS NULL
+    ORDER BY jobs.available_at, jobs.id
+    LIMIT :limit::INTEGER
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE jobs AS jobs
+SET due_at = jobs.available_at,
+    available_at = CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :lease::BIGINT,
+    version = CASE WHEN jobs.version < 9223372036854775807 THEN jobs.version + 1 ELSE jobs.version END,
+    attempts = CASE WHEN jobs.attempts < 2147483647 THEN jobs.attempts + 1 ELSE 2147483647 END,
+    unknown_since = CASE WHEN jobs.claim_token IS NULL THEN jobs.unknown_since ELSE NULL END,
+    claim_token = :token::VARCHAR, worker = :by_worker::VARCHAR, progress = NULL, progress_note = NULL, padding = NULL
+WHERE jobs.id = (
+    SELECT candidate.id
+    FROM candidate
+)
+  AND (
+    SELECT other.priority
+    FROM jobs AS other
+    WHERE other.queue = :in_queue::VARCHAR
+      AND other.priority < :priority_0::INTEGER
+    ORDER BY other.priority DESC
+    LIMIT 1
+) IS NULL
+RETURNING jobs.id, jobs.kind, jobs.payload, jobs.headers, jobs.priority, jobs.available_at, jobs.due_at, jobs.version,
+    jobs.attempts, jobs.max_attempts, jobs.unique_key, jobs.created_at, jobs.last_error, jobs.group_key,
+    jobs.callback_id;

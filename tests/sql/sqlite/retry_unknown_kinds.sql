@@ -1,0 +1,17 @@
+-- retry_unknown_kinds: Queue.retry_unknown_kinds, several jobs: no handler for the kind
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.settle.requeue > dialects.sqlite.SQLite.update_returning
+INSERT INTO jobs(id, queue, payload)
+SELECT CAST(given . "key" AS BIGINT), '', ''
+FROM json_each(:of_pairs) AS given
+WHERE (
+    SELECT held.version
+    FROM jobs AS held
+    WHERE held.id = CAST(given . "key" AS BIGINT)
+) = given.value
+ON CONFLICT (id) DO UPDATE
+SET available_at = (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) + CASE id WHEN :of_id_0 THEN :delay_0 WHEN :of_id_1 THEN :delay_1 END,
+    version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END, claim_token = NULL,
+    worker = NULL, progress = NULL, progress_note = NULL, unknown_since = :unknown_since,
+    attempts = CASE WHEN attempts > 0 THEN attempts - 1 ELSE 0 END, last_error = :error
+RETURNING id;
