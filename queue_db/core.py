@@ -232,6 +232,8 @@ class Core:
         def work(tx: Transaction) -> _T:
             tx.deaths = {}
             answer = function(tx, *args, **kwargs)
+            if not how.repeatable:
+                deaths.clear()  # it runs again only after an attempt that certainly did not happen
             deaths.update(tx.deaths)
             return answer
 

@@ -70,6 +70,9 @@ MOST_CONNECTIONS = 1000
 _FIRST_WAIT = 0.005
 _LONGEST_WAIT = 0.25
 
+# Of a function of a store, which gives it its name.
+_PRUNE = Run()
+
 
 class QueueDB:
     """The queues of one database.
@@ -473,7 +476,7 @@ def _batch(row: Any) -> Batch:
 
 
 def _prune(core: Core, prune: Callable[..., int], most: int) -> int:
-    return core.write(prune, limit=most)
+    return core.run(_PRUNE, prune, limit=most)
 
 
 def _rescue(tx: Transaction, worker: str) -> int:

@@ -27,7 +27,7 @@ def has(table: str, column: str, schema: str | None) -> bool | None:
 def upgrade() -> None:
     jobs, schema = names()
     if not has(jobs, "padding", schema):
-        padding = sa.Column("padding", sa.String(80).with_variant(sa.CHAR(80), "mysql", "mariadb"), server_default="")
+        padding = sa.Column("padding", sa.String(80).with_variant(sa.CHAR(80), "mysql", "mariadb"), server_default=sa.text("''"))
         op.add_column(jobs, padding, schema=schema)
     dialect = op.get_context().dialect
     if dialect.name in ("mysql", "mariadb"):

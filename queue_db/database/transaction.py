@@ -101,6 +101,7 @@ class OwnTransaction(Transaction):
                 else:
                     Sender.__init__(self, pooled.connection, self.dialect)
                     self._root = pooled.connection.begin()
+                    self._root.__enter__()  # SQLAlchemy then refuses statements after a commit() within the block
                     if run.write:
                         self.begin()
             except BaseException as error:
@@ -115,20 +116,24 @@ class OwnTransaction(Transaction):
             if failure is None:
                 try:
                     if self._root is not None:
-                        self._root.commit()
+                        self._root.__exit__(None, None, None)
                     else:
                         if self.begun:
                             self.commit()
                         self.leave()
-                    in_doubt = False
+                    in_doubt = self.interrupted
                 except BaseException as raised:  # noqa: BLE001 - raised below
                     failure = raised
             if failure is not None and pooled is not None:
                 in_doubt = self._undone(failure)
         finally:
-            if pooled is not None:
-                self._pooled = self._root = None
-                self._database.connections.put_back(pooled, in_doubt=in_doubt)
+            try:
+                if pooled is not None:
+                    self._pooled = self._root = None
+                    self._database.connections.put_back(pooled, in_doubt=in_doubt)
+            finally:
+                if failure is not None:
+                    self.rolled_back()
         database = self._database
         if self.run.lazy and pooled is not None:
             counters = database.counters
@@ -170,13 +175,14 @@ class OwnTransaction(Transaction):
 
         :param committing: the failure is that of the COMMIT; otherwise it comes from the block, and is raised there.
         """
-        self.rolled_back()
         run, problem = self.run, failure
+        if isinstance(failure, TransientStorageError) and run.write and self._maybe_done(committing=committing):
+            problem = _unknown(failure, run.name, "a signal handler's error came in the middle of it")
         if isinstance(failure, SQLAlchemyError):
             problem = self._database.translated(failure, run.name)
             if run.write and (committing or not self.asked) and isinstance(failure, DBAPIError) and failure.connection_invalidated:
                 # What has been read has been read: it can be read again.
-                problem = _unknown(problem, run.name, "COMMIT" if committing else "the statement")
+                problem = _unknown(problem, run.name, f"the connection broke during {'COMMIT' if committing else 'the statement'}")
         self._runs += 1
         if isinstance(problem, TransientStorageError) and self._may_run_again(problem):
             self._database.pause(min(_LONGEST_WAIT, _FIRST_WAIT * (2**self._runs // 4)) + random.uniform(0.0, _FIRST_WAIT))
@@ -191,6 +197,12 @@ class OwnTransaction(Transaction):
         if committing:
             raise failure
         return False
+
+    def _maybe_done(self, *, committing: bool) -> bool:
+        """Whether a change may have been committed although an error that is no reply ended the block: one from a signal handler
+        that used the queue may arise at any line, also behind the answer to a statement that commits by itself.
+        """
+        return committing or (self.run.lazy and self.sent > 0 and not self.asked)
 
     def _may_run_again(self, problem: TransientStorageError) -> bool:
         if problem.outcome_unknown and not self.run.repeatable:
@@ -213,9 +225,9 @@ def unreachable(error: Exception, name: str) -> TransientStorageError:
 
 
 def _unknown(problem: StorageError, name: str, during: str) -> TransientStorageError:
-    """The exception for a connection that broke while a transaction may have been committed."""
+    """The exception for a transaction that may have been committed. ``during``: what happened."""
     return TransientStorageError(
-        f"{problem}: the connection broke during {during}, so it is unknown whether it took effect; "
+        f"{problem}: {during}, so it is unknown whether it took effect; "
         'a unique_key with on_duplicate="skip" makes an enqueue safe to repeat',
         sqlstate=problem.sqlstate,
         statement_name=name,

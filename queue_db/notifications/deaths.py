@@ -43,6 +43,8 @@ class Death:
     error: str
     #: What became the error text; the traceback of an exception is logged.
     cause: BaseException | str | None = None
+    #: Whose metrics count it; None: that of the job.
+    queue: str | None = None
 
 
 Listener = Callable[[Death], None]
@@ -81,7 +83,7 @@ class Deaths:
         for death in deaths:
             job = death.job
             if kept:
-                self._counters.add(job.queue, died=1)
+                self._counters.add(death.queue or job.queue, died=1)
                 counters = self._database.counters
                 with self._database.counting:
                     counters.dead += 1
@@ -104,7 +106,7 @@ class Deaths:
             for listener in self._listeners:
                 try:
                     arguments.done("the listener", listener(death))
-                except Exception:
+                except (Exception, SystemExit):  # the thread goes on
                     log.exception("the listener %r failed at the death of %r", listener, job)
 
     def _fields(self, death: Death, *, kept: bool) -> dict[str, Any]:

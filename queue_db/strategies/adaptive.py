@@ -147,12 +147,13 @@ class Adaptive:
         with self._lock:
             control = self._controls[result.queue]
             control.won += len(result.rows)
-            if result.missed or control.won >= _MOST_AT_ONCE:
-                self._follow(control, result)
+            won = control.won
+            if result.missed or won >= _MOST_AT_ONCE:
+                control.won = 0
+                self._follow(control, result, won)
 
-    def _follow(self, control: _Control, result: ClaimResult) -> None:
-        control.learn(control.won + result.missed, result.missed)
-        control.won = 0
+    def _follow(self, control: _Control, result: ClaimResult, won: int) -> None:
+        control.learn(won + result.missed, result.missed)
         # An attempt costs its round trips and the rows that it takes; one more batch is `limit` more candidates.
         cost_ratio = (self.cost_ratio + ROW_COST * (result.limit - 1)) / result.limit
         wanted = best_window(control.window, control.ratio, cost_ratio)

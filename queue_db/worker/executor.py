@@ -185,6 +185,9 @@ class Execution:
         self._pending = run.completer.pending
         # At most once nothing is left of the job in the database: its result is reported at once, before the slot is free.
         self._put = self._end_at_most_once if self._at_most_once else run.completer.put
+        # These reports come one after the other, where a listener that waits holds up neither the worker's thread nor coroutines.
+        self._reports: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._start_thread = run.thread
         self._hooks = worker.hooks
         self._result_ttl = worker.options.result_ttl
         self._slot_freed = run.fetcher.freed
@@ -202,6 +205,8 @@ class Execution:
         """Start the threads and the event loop that the handlers need."""
         worker = self._worker
         specs = worker.handlers.all()
+        if self._at_most_once:
+            self._start_thread("reports", self._report_in_turn)
         if not all(spec.asynchronous for spec in specs):
             self._threads = Threads(worker.options.shares.total, self._call, worker.options.names, worker.options.shares.urgency())
         if any(spec.asynchronous for spec in specs):
@@ -240,6 +245,7 @@ class Execution:
         for executor in (self._threads, self._loop):
             if executor is not None:
                 executor.close()
+        self._reports.put(None)
 
     # --- handlers' threads ------------------------------------------------------------------------------------------
 
@@ -278,8 +284,7 @@ class Execution:
         except BaseException as error:  # noqa: BLE001 - CancelledError too: of a job that was abandoned
             outcome = error
         if self._at_most_once and outcome is not None:
-            # Listeners of deaths may wait: not in the thread of all coroutines.
-            await asyncio.to_thread(self.finish, job, spec, outcome, began)
+            self._reports.put(partial(self.finish, job, spec, outcome, began))
         else:
             self.finish(job, spec, outcome, began)
 
@@ -332,7 +337,9 @@ class Execution:
             result_ttl = self._result_ttl if spec is None or spec.result_ttl is None else spec.result_ttl
             verb = job.settled_by  # read before the report, which settles the job
             done = JobResult(job, spec, outcome, seconds, result_ttl, reason, pending=pending)
-            self._report(done)
+            if self._hooks:
+                self._results.ended(done)
+            self._put(done)
             if isinstance(outcome, BaseException) and (verb is not None or not self._is_last(job)):
                 log_failure(job, outcome, verb, seconds)
         else:
@@ -379,8 +386,7 @@ class Execution:
             self.cancel(job)
             done = JobResult(job, spec, outcome, pending=pending)
             if self._at_most_once:
-                # Listeners may wait: not in the thread that watches timeouts and obeys stops.
-                threading.Thread(target=self._report, args=(done,), name="queue_db report", daemon=True).start()
+                self._reports.put(partial(self._report, done))
             else:
                 self._report(done)
         except BaseException:  # a signal handler's, in the main thread: the result is not reported any more
@@ -392,6 +398,13 @@ class Execution:
         if self._hooks:
             self._results.ended(done)
         self._put(done)
+
+    def _report_in_turn(self) -> None:
+        while (report := self._reports.get()) is not None:
+            try:
+                report()
+            except BaseException:
+                log.exception("an outcome could not be reported")
 
     def _end_at_most_once(self, done: JobResult) -> None:
         try:

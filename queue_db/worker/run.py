@@ -24,7 +24,7 @@ from queue_db.worker.executor import Execution
 from queue_db.worker.fetcher import Dispatch, Fetcher
 from queue_db.worker.leases import CHECK_EVERY, WRITE_EVERY, Heartbeat, InFlight, Progress
 from queue_db.worker.logs import Activity, described, outages_of
-from queue_db.worker.maintenance import PeriodicTask, PeriodicTasks, enqueue_scheduled, logged, maintenance
+from queue_db.worker.maintenance import SCHEDULE_EVERY, PeriodicTask, PeriodicTasks, enqueue_scheduled, logged, maintenance
 from queue_db.worker.registration import Registration, Status
 from queue_db.worker.signals import Commands, Ended, LogStacks, Quiet, Stop, is_hangup, stacks
 
@@ -91,7 +91,6 @@ class Run:
         served = {**options.shares.queues, **options.feeds}
         self._registration = Registration(worker.db, served, self._status, self.activity(), RETRY)
         self._beats = PeriodicTasks(self._leases(), self._ended, partial(self.thread, "heartbeat"))
-        self._upkeep = PeriodicTasks(self._tasks(), self._ended, partial(self.thread, "maintenance"))
 
     @property
     def stuck(self) -> int:
@@ -118,6 +117,7 @@ class Run:
         self.execution.start()
         self._reporting = self.thread("completer", self.completer.run)
         self._beats.start()
+        self._upkeep = PeriodicTasks(self._tasks(until_empty=until_empty), self._ended, partial(self.thread, "maintenance"))
         self._upkeep.start()
         if started is not None:
             started()
@@ -138,7 +138,7 @@ class Run:
         text, fields = described(self.worker)
         log.info("working on %s", text, extra=fields)
 
-    def _tasks(self) -> list[tuple[float, PeriodicTask]]:
+    def _tasks(self, *, until_empty: bool) -> list[tuple[float, PeriodicTask]]:
         """The tasks of maintenance, in the order of their first runs. The first claim waits for the report."""
         db, options = self.worker.db, self.worker.options
         tasks: list[tuple[float, PeriodicTask]] = [(0.0, self._registration.report)]
@@ -147,7 +147,8 @@ class Run:
         if options.exit_when_stuck is not None:
             tasks.append((0.0, self._check_stuck))
         if options.schedules:
-            tasks.append((0.0, enqueue_scheduled(db, RETRY, self.activity())))
+            first = SCHEDULE_EVERY[0] if until_empty else 0.0  # the thread that claims does the first
+            tasks.append((first, enqueue_scheduled(db, RETRY, self.activity())))
         for task in maintenance(db, options, self._registration):
             first = 0.0 if task.at_start else task.every * random.random()
             tasks.append((first, logged(task, self.activity())))

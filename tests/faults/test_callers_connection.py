@@ -212,3 +212,29 @@ def test_a_mistake_in_a_transaction_of_ours_has_its_remedy_and_no_data(
         mistake(connection)
     assert "secret" not in str(raised.value)
     assert type(raised.value.__cause__).__name__ in str(raised.value)
+
+
+def test_a_translated_schema_is_refused(queue: Queue, engine: Engine) -> None:
+    """The queue's statements are kept as texts, which would go to other tables than an application's."""
+    translated = engine.execution_options(schema_translate_map={None: "tenant"})
+    with pytest.raises(ConfigurationError, match=r"this engine has a schema_translate_map.*schema="):
+        QueueDB(translated)
+    with translated.begin() as connection, pytest.raises(ConfigurationError, match=r"using= has a schema_translate_map"):
+        queue.enqueue("a", using=connection)
+    assert queue.stats().available == 0
+
+
+def test_a_statement_after_a_commit_of_the_application_is_refused_and_the_connection_is_kept(queue: Queue, engine: Engine) -> None:
+    """Otherwise it would begin a second transaction, which the end of the block throws away."""
+    with QueueDB(engine) as theirs:
+        theirs.queue(queue.name).enqueue("a")
+        (job,) = theirs.queue(queue.name).claim()
+
+        def commits() -> None:
+            with job.transaction() as connection:
+                connection.commit()
+                connection.execute(text("SELECT 1"))
+
+        with pytest.raises(PermanentStorageError, match="InvalidRequestError"):
+            commits()
+        assert theirs.counters.discarded == 0

@@ -127,7 +127,7 @@ class Gate:
 
     def __init__(self, db: QueueDB, monkeypatch: pytest.MonkeyPatch) -> None:
         self._take, self._passes = db.database.connections.take, threading.Semaphore(0)
-        monkeypatch.setattr(db.database.connections, "execute_claim", self._pass)
+        monkeypatch.setattr(db.database.connections, "take", self._pass)
 
     def _pass(self) -> Any:
         assert self._passes.acquire(timeout=PATIENCE), "nobody opens the gate"

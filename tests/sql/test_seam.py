@@ -98,7 +98,7 @@ def test_a_clock_is_sent_in_a_claim_as_anywhere_else(paramstyle: str) -> None:
         assert written.text.count(alone) == 2
         assert "zone" not in written.order
     claim = ClaimText(Dialect(), tables().jobs, Shape(1, Order.HEAD, Lock.WAIT), sql)
-    assert raw_cursor.written(claim_sql.take(claim, one=True), sql).text.count(f"{alone} + ") == 1
+    assert raw_cursor.written(claim_sql.update_claimed(claim, one=True), sql).text.count(f"{alone} + ") == 1
 
 
 def test_a_slice_that_locks_has_no_fast_path() -> None:

@@ -493,6 +493,8 @@ def test_at_most_once_a_listener_that_waits_holds_up_no_stop(queue, db):
     running = threading.Thread(target=worker.run)
     running.start()
     assert told.wait(PATIENCE)
+    reports = [thread for thread in threading.enumerate() if "report" in thread.name]
+    assert len(reports) == 1, "each report has a thread of its own, without a bound"
     worker.stop()
     running.join(PATIENCE / 10)
     stopped = not running.is_alive()

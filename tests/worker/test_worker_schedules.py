@@ -12,7 +12,6 @@ from queue_db.store import Transaction
 from queue_db.store import schedules as stored
 from queue_db.verbs.recurrence import Cron, Interval, rule_of
 from queue_db.worker import maintenance
-from queue_db.worker import run as worker_run
 from tests.patience import PATIENCE
 from tests.worker.serving import serving
 
@@ -264,7 +263,7 @@ def test_a_schedule_that_cannot_be_read_does_not_hold_up_the_others(ours, clock)
 def test_a_run_until_the_queue_is_empty_works_off_what_is_due_by_schedules(ours, clock, monkeypatch):
     ours.schedules.set("hourly", "q", "k", cron="0 * * * *", catch_up="one")
     clock.advance(3600 + 30)
-    looked, tick, next_due = threading.Event(), ours.schedules.tick, ours.upcoming
+    looked, tick, next_due = threading.Event(), ours.schedules.tick, ours.next_due
 
     def tick_after_the_fetcher_has_looked():
         """In any other thread than the fetcher's: a run that relies on it ends without the job, however fast it is."""
@@ -278,7 +277,7 @@ def test_a_run_until_the_queue_is_empty_works_off_what_is_due_by_schedules(ours,
         return found
 
     monkeypatch.setattr(ours.schedules, "tick", tick_after_the_fetcher_has_looked)
-    monkeypatch.setattr(ours, "upcoming", look)
+    monkeypatch.setattr(ours, "next_due", look)
     done = []
     worker = serving(ours.queue("q"), done.append)
     assert worker.run(until_empty=True).completed == len(done) == 1
@@ -289,8 +288,8 @@ def test_a_run_until_the_queue_is_empty_waits_for_the_jobs_of_schedules_however_
     ours.schedules.set("hourly", "q", "k", cron="0 * * * *", catch_up="one")
     clock.advance(3600 + 30)
     others, tick = threading.Event(), ours.schedules.tick
-    monkeypatch.setattr(ours.metrics, "execute_claim", others.set)
-    monkeypatch.setattr(worker_run, "METRICS_EVERY", 0.0)
+    monkeypatch.setattr(ours.metrics, "take", others.set)
+    monkeypatch.setattr(maintenance, "METRICS_EVERY", 0.0)
     monkeypatch.setattr(maintenance, "PATIENCE", 0.0)
     monkeypatch.setattr(type(ours.schedules), "tick", lambda _: (others.wait(PATIENCE), tick())[1])
     done = []

@@ -294,7 +294,9 @@ class SpanWork:
         error = reason_of(done.outcome)
         rejected = DeathReason.REJECTED if isinstance(done.outcome, Dead) else DeathReason.FAILED
         self._slots.run.results.ended(done)
-        self._slots.db.deaths.record([Death(done.job, done.reason or rejected, error_text(error), error)])
+        self._slots.db.deaths.record(
+            [Death(done.job, done.reason or rejected, error_text(error), error, self._source.span.cursor.queue)]
+        )
 
     def _was_released(self, done: JobResult, verdict: Verdict | None) -> None:
         """A message was released while its handler runs, unless the verdict is None; the handler may have settled it."""

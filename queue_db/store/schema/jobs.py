@@ -60,7 +60,7 @@ def jobs(name: str, metadata: MetaData) -> Table:
         # When a worker without a handler for the kind first claimed the job; NULL once a handler has had it.
         Column("unknown_since", BigInteger),
         # The claim empties it: on MySQL and MariaDB the row then gets no longer, so that it stays in its place on a full page.
-        Column("padding", PADDING, server_default=""),
+        Column("padding", PADDING, server_default=text("''")),
         sqlite_autoincrement=True,  # an id is never reused: (id, version) would identify two leases
         postgresql_with=POSTGRESQL_CHURN,
         **MYSQL,
