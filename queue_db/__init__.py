@@ -57,9 +57,6 @@ from queue_db.model import (
     Verdict,
     WorkerInfo,
 )
-from queue_db.monitoring.actions import Action
-from queue_db.monitoring.failures import FailureGroup
-from queue_db.monitoring.metrics import QueueMetrics
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.queue import Queue
 from queue_db.slices import load
@@ -67,6 +64,7 @@ from queue_db.strategies import Adaptive, Optimistic, Pessimistic, SkipLocked, S
 
 if TYPE_CHECKING:
     from queue_db.feeds import Cursor, Feed, Message, MessageClaim, SharedCursor, Span
+    from queue_db.monitoring import Action, FailureGroup, QueueMetrics
     from queue_db.routes import Topic
 
 __version__ = "0.1.0"
@@ -149,6 +147,7 @@ __all__ = [
 # Found when they are first used: the queue does not import its slices.
 _OF_SLICES = {
     **dict.fromkeys(("Cursor", "Feed", "Message", "MessageClaim", "SharedCursor", "Span"), "feeds"),
+    **dict.fromkeys(("Action", "FailureGroup", "QueueMetrics"), "monitoring"),
     "Topic": "routes",
 }
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakSet
 
-from sqlalchemy import Connection, false, update
+from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.pool import Pool
 
@@ -150,21 +150,6 @@ class Core:
         if not self._schema_fits:
             self.check()
 
-    def takes_changes(self) -> bool:
-        """Whether the database lets this user change jobs: not on a standby, in a read-only file, or without the right to.
-
-        :raises StorageError: it does not answer.
-        """
-        try:
-            self.database.run(_change_nothing, store=self.store, name="change_nothing", attempts=1)
-        except PermanentStorageError:
-            return False
-        except StorageError as error:
-            if self.database.dialect.refuses_changes(error.sqlstate):
-                return False
-            raise
-        return True
-
     # --- transactions -----------------------------------------------------------------------------------------------
 
     def read(self, query: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -296,12 +281,6 @@ class Core:
 
 def _clock(tx: Transaction) -> int:
     return tx.read_clock()
-
-
-def _change_nothing(tx: Transaction) -> None:
-    """Update no job. The database refuses it where it would refuse an update of one."""
-    jobs = tx.tables.jobs
-    tx.connection.execute(update(jobs).values(id=jobs.c.id).where(false()))
 
 
 def name_of(function: Callable[..., object]) -> str:

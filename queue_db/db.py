@@ -21,11 +21,6 @@ from queue_db.database.transaction import Run
 from queue_db.dead import DeadJobs
 from queue_db.errors import JobDeadError, JobNotFinishedError, JobNotFoundError
 from queue_db.model import Batch, Counters, Finished, Job, JobError, State, Verdict, WorkerInfo, from_micros
-from queue_db.monitoring import failures
-from queue_db.monitoring.actions import KEPT as ACTIONS_KEPT
-from queue_db.monitoring.actions import Actions
-from queue_db.monitoring.failures import FailureGroup
-from queue_db.monitoring.metrics import Metrics
 from queue_db.queue import Queue
 from queue_db.removal import Removal, removal_for
 from queue_db.schedules import Schedules
@@ -33,7 +28,6 @@ from queue_db.slices import load, slices
 from queue_db.store import (
     Store,
     Transaction,
-    actions,
     batches,
     controls,
     counts,
@@ -47,14 +41,17 @@ from queue_db.store.portions import repeated
 from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH, WORKER_LENGTH, tables
 from queue_db.store.wakeups import Notifications
 from queue_db.strategies import Strategy, strategy_for
-from queue_db.tokens import Tokens
 from queue_db.verbs.find_job import find_job
 from queue_db.verbs.next_due import next_due
 from queue_db.verbs.remove import cancel_job, delete_marked
 
 if TYPE_CHECKING:
     from queue_db.feeds import Feed, Feeds
+    from queue_db.monitoring.actions import Actions
+    from queue_db.monitoring.failures import FailureGroup
+    from queue_db.monitoring.metrics import Metrics
     from queue_db.routes import Routes, Topic
+    from queue_db.service.tokens import Tokens
     from queue_db.spark.streams.registry import Streams
 
 #: Largest encoded payload, bytes. A job is a message; put files where files belong and enqueue their names.
@@ -157,11 +154,11 @@ class QueueDB:
         #: Jobs enqueued by cron lines or at intervals.
         self.schedules = Schedules(self.core)
         #: The API tokens of the service.
-        self.tokens = Tokens(self.core)
+        self.tokens: Tokens = load("service.tokens", "Tokens")(self.core)
         #: The log of what people and programs with tokens changed.
-        self.actions = Actions(self.core)
+        self.actions: Actions = load("monitoring.actions", "Actions")(self.core)
         #: The numbers of each queue, now and over time.
-        self.metrics = Metrics(self.core)
+        self.metrics: Metrics = load("monitoring.metrics", "Metrics")(self.core)
         #: The feeds of the database.
         self.feeds: Feeds = load("feeds.registry", "Feeds")(self.core)
         #: The routes of the database.
@@ -346,7 +343,8 @@ class QueueDB:
 
         :param error_class: only those of this class; empty: those for which a handler gave a reason.
         """
-        return failures.grouped(self.core, queue, kind, error_class, limit)
+        found: list[FailureGroup] = load("monitoring.failures", "grouped")(self.core, queue, kind, error_class, limit)
+        return found
 
     def finished(self, job_id: int) -> Finished:
         """The retained result of a completed job, until it expires.
@@ -440,7 +438,6 @@ class QueueDB:
             lambda most: write(history.prune_finished, limit=most),
             lambda most: write(history.prune_errors, age=age, limit=most),
             lambda most: write(unique_key_ttl.prune, limit=most),
-            lambda most: write(actions.prune, age=round(ACTIONS_KEPT * 1e6), limit=most),
             *(partial(_prune, self.core, of_slice.prune) for of_slice in slices().values() if of_slice.prune is not None),
         ]
         return sum(repeated(delete) for delete in deletes)

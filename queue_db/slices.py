@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from queue_db.worker.worker import Worker
 
 #: The slices, in the order in which they are asked.
-NAMES = ("feeds", "routes", "spark")
+NAMES = ("feeds", "routes", "spark", "monitoring", "service")
 
 
 class Holder(Protocol):

@@ -19,7 +19,7 @@ from queue_db.worker.maintenance import maintenance
 from queue_db.worker.options import Options
 from queue_db.worker.registration import Registration
 
-_OTHERS = ("compare", "service")
+_OTHERS = ("compare",)
 
 
 @pytest.mark.parametrize("module", ["queue_db", "queue_db.aio", "queue_db.worker"])
@@ -56,7 +56,7 @@ def test_the_maintenance_of_slices_is_that_of_a_worker(tmp_path: Path) -> None:
     with queue_db.QueueDB(f"sqlite:///{tmp_path}/slices.db") as db:
         own = Registration(db, {}, lambda: ("working", 0, {}))
         names = {task.name for task in maintenance(db, Options(queues="mail"), own)}
-        assert {"trimming feeds", "expiring streams"} == {task.name for task in tasks(db)} <= names
+        assert {"trimming feeds", "expiring streams", "writing metrics"} == {task.name for task in tasks(db)} <= names
 
 
 def test_the_packages_of_public_slices_are_attributes() -> None:
@@ -75,7 +75,7 @@ def test_what_is_found_later_is_there() -> None:
 def test_the_tables_of_each_slice_stand_beside_the_others() -> None:
     known = tables("shop")
     assert set(known.slices) == set(slices()) == set(NAMES)
-    for name in ("shop", "shop_feeds", "shop_routes", "shop_held"):
+    for name in ("shop", "shop_feeds", "shop_routes", "shop_held", "shop_metrics", "shop_tokens"):
         assert name in known.metadata.tables
 
 

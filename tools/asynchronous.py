@@ -47,6 +47,9 @@ _OF_QUEUES = ["claim_if_idle", "transaction_on_loop", "progress_of", "extend_unl
 _OF_JOBS = ["report_progress_to", "limit_attempts", "limited", "understood", "lost", "waited", "snapshot_row"]
 _OF_FEEDS = ["row", "forget", "message", "rank_once", "existing", "known", "after_publish"]
 
+#: What the queue does not import.
+SLICES = "feeds|monitoring|routes|service|spark"
+
 #: The files in ``queue_db`` as modules, and the classes of each. Those of a slice stand in its package.
 FILES = {
     "aio.db": [
@@ -69,10 +72,9 @@ FILES = {
     ],
     "aio.dead": [Twin("DeadJobs", "queue_db.dead")],
     "aio.schedules": [Twin("Schedules", "queue_db.schedules")],
-    "aio.actions": [Twin("Actions", "queue_db.monitoring.actions")],
-    "aio.metrics": [Twin("Metrics", "queue_db.monitoring.metrics")],
+    "monitoring.aio": [Twin("Actions", "queue_db.monitoring.actions"), Twin("Metrics", "queue_db.monitoring.metrics")],
     "spark.streams.aio": [Twin("Streams", "queue_db.spark.streams.registry")],
-    "aio.tokens": [Twin("Tokens", "queue_db.tokens")],
+    "service.aio": [Twin("Tokens", "queue_db.service.tokens")],
     "feeds.aio.feeds": [
         Twin("Feed", "queue_db.feeds.feed", without=_OF_FEEDS),
         Twin("Feeds", "queue_db.feeds.registry", without=["named"]),
@@ -356,7 +358,7 @@ def file_for_tasks(file: str, root: Path = ROOT) -> str:
     imports = {line for (twin, source), text in zip(twins, classes, strict=True) for line in imports_of(twin, text, source)}
     origins = " and ".join(dict.fromkeys(source.path.relative_to(root).as_posix() for _, source in twins))
     head = [
-        f"# Generated from {origins}. Do not change it here: `make aio` writes it anew.",
+        f"# Generated from {origins}. Do not change it: `make aio` writes it anew.",
         f'"""{", ".join(twin.name for twin, _ in twins)} for asyncio."""\n',
         "from __future__ import annotations\n",
         *(line for line in sorted(imports) if not line.startswith(f"from queue_db.{file} ")),
@@ -372,7 +374,7 @@ def file_for_tasks(file: str, root: Path = ROOT) -> str:
 
 def without_slices(text: str) -> str:
     """The text of a file of the queue, which finds the classes of slices when they are used, by their names."""
-    imports = re.findall(r"^from queue_db\.(?!aio\.)(\S+) import (Async\w+)\n", text, re.MULTILINE)
+    imports = re.findall(rf"^from queue_db\.((?:{SLICES})\.\S+) import (\w+)\n", text, re.MULTILINE)
     if not imports:
         return text
     for module, name in imports:

@@ -20,10 +20,10 @@ from playwright.sync_api import Browser, sync_playwright
 from sqlalchemy import delete, insert
 
 from queue_db import QueueDB
+from queue_db.monitoring.tables import COUNTS, DEPTHS, monitoring_tables
 from queue_db.service import Settings, service
 from queue_db.service.server import server
 from queue_db.store import Transaction
-from queue_db.store.schema.service import COUNTS, DEPTHS
 from tools.shop import ODD, fill
 
 TARGET = Path(__file__).resolve().parent.parent / "docs"
@@ -49,7 +49,7 @@ _STEP = 10_000_000
 
 def history(db: QueueDB) -> None:
     """Samples of an hour that a shop might have had, up to now."""
-    table, rows, luck = db.store.tables.service.metrics, [], random.Random(7)
+    table, rows, luck = monitoring_tables(db.store.tables).metrics, [], random.Random(7)
     now = time.time_ns() // 1000 // _STEP * _STEP
     for queue, due, rate, dead in LAST_HOUR:
         for step in range(360, 0, -1):

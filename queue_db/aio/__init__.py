@@ -16,21 +16,20 @@ except ImportError:
         "(or async-mysql, async-mariadb, async-sqlite)"
     ) from None
 
-from queue_db.aio.actions import AsyncActions
 from queue_db.aio.db import AsyncQueueDB
 from queue_db.aio.dead import AsyncDeadJobs
 from queue_db.aio.leased import AsyncLeasedJob
-from queue_db.aio.metrics import AsyncMetrics
 from queue_db.aio.queue import AsyncQueue
 from queue_db.aio.schedules import AsyncSchedules
-from queue_db.aio.tokens import AsyncTokens
 from queue_db.slices import load
 
 if TYPE_CHECKING:
     from queue_db.feeds.aio.cursors import AsyncCursor, AsyncSharedCursor, AsyncSpan
     from queue_db.feeds.aio.feeds import AsyncFeed, AsyncFeeds
     from queue_db.feeds.aio.message_claims import AsyncMessageClaim
+    from queue_db.monitoring.aio import AsyncActions, AsyncMetrics
     from queue_db.routes.aio import AsyncRoutes, AsyncTopic
+    from queue_db.service.aio import AsyncTokens
     from queue_db.spark.streams.aio import AsyncStreams
 
 __all__ = [
@@ -55,14 +54,17 @@ __all__ = [
 
 # Found when they are first used: the queue does not import its slices.
 _OF_SLICES = {
+    "AsyncActions": "monitoring.aio",
     "AsyncCursor": "feeds.aio.cursors",
     "AsyncFeed": "feeds.aio.feeds",
     "AsyncFeeds": "feeds.aio.feeds",
     "AsyncMessageClaim": "feeds.aio.message_claims",
+    "AsyncMetrics": "monitoring.aio",
     "AsyncRoutes": "routes.aio",
     "AsyncSharedCursor": "feeds.aio.cursors",
     "AsyncSpan": "feeds.aio.cursors",
     "AsyncStreams": "spark.streams.aio",
+    "AsyncTokens": "service.aio",
     "AsyncTopic": "routes.aio",
 }
 

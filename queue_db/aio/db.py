@@ -1,4 +1,4 @@
-# Generated from queue_db/db.py. Do not change it here: `make aio` writes it anew.
+# Generated from queue_db/db.py. Do not change it: `make aio` writes it anew.
 """QueueDB for asyncio."""
 
 from __future__ import annotations
@@ -10,18 +10,14 @@ from sqlalchemy import URL
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queue_db import backoff
-from queue_db.aio.actions import AsyncActions
 from queue_db.aio.dead import AsyncDeadJobs
-from queue_db.aio.metrics import AsyncMetrics
 from queue_db.aio.opening import Opening
 from queue_db.aio.queue import AsyncQueue
 from queue_db.aio.schedules import AsyncSchedules
-from queue_db.aio.tokens import AsyncTokens
 from queue_db.codecs import Codec, Schema
 from queue_db.concurrency.greenlets import opened, run
 from queue_db.db import ERRORS_KEPT, MAX_PAYLOAD
 from queue_db.model import Batch, Counters, Finished, Job, JobError, State, Verdict, WorkerInfo
-from queue_db.monitoring.failures import FailureGroup
 from queue_db.removal import Removal
 from queue_db.slices import load
 from queue_db.store.wakeups import Notifications
@@ -29,7 +25,10 @@ from queue_db.strategies import Strategy
 
 if TYPE_CHECKING:
     from queue_db.feeds.aio.feeds import AsyncFeed, AsyncFeeds
+    from queue_db.monitoring.aio import AsyncActions, AsyncMetrics
+    from queue_db.monitoring.failures import FailureGroup
     from queue_db.routes.aio import AsyncRoutes, AsyncTopic
+    from queue_db.service.aio import AsyncTokens
     from queue_db.spark.streams.aio import AsyncStreams
 
 
@@ -104,12 +103,14 @@ class AsyncQueueDB(Opening):
     @property
     def actions(self) -> AsyncActions:
         """The log of what people and programs with tokens changed."""
-        return AsyncActions(self._db.actions)
+        twin: AsyncActions = load("monitoring.aio", "AsyncActions")(self._db.actions)
+        return twin
 
     @property
     def metrics(self) -> AsyncMetrics:
         """The numbers of each queue, now and over time."""
-        return AsyncMetrics(self._db.metrics)
+        twin: AsyncMetrics = load("monitoring.aio", "AsyncMetrics")(self._db.metrics)
+        return twin
 
     @property
     def feeds(self) -> AsyncFeeds:
@@ -126,7 +127,8 @@ class AsyncQueueDB(Opening):
     @property
     def tokens(self) -> AsyncTokens:
         """The API tokens of the service."""
-        return AsyncTokens(self._db.tokens)
+        twin: AsyncTokens = load("service.aio", "AsyncTokens")(self._db.tokens)
+        return twin
 
     @property
     def streams(self) -> AsyncStreams:

@@ -1,4 +1,4 @@
-# Generated from queue_db/dead.py. Do not change it here: `make aio` writes it anew.
+# Generated from queue_db/dead.py. Do not change it: `make aio` writes it anew.
 """DeadJobs for asyncio."""
 
 from __future__ import annotations

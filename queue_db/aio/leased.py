@@ -1,4 +1,4 @@
-# Generated from queue_db/leased_job.py. Do not change it here: `make aio` writes it anew.
+# Generated from queue_db/leased_job.py. Do not change it: `make aio` writes it anew.
 """LeasedJob for asyncio."""
 
 from __future__ import annotations

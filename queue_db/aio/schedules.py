@@ -1,4 +1,4 @@
-# Generated from queue_db/schedules.py. Do not change it here: `make aio` writes it anew.
+# Generated from queue_db/schedules.py. Do not change it: `make aio` writes it anew.
 """Schedules for asyncio."""
 
 from __future__ import annotations

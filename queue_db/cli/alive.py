@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Annotated
 
 import typer
@@ -10,7 +11,9 @@ from queue_db import arguments
 from queue_db.cli import output, panels, statuses
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions
-from queue_db.worker.registration import seen_here
+from queue_db.db import QueueDB
+from queue_db.store import worker_registry
+from queue_db.worker.registration import host_identity, is_alive
 
 app = typer.Typer(rich_help_panel=panels.WORKERS)
 
@@ -33,10 +36,18 @@ def alive(
     arguments.seconds("within", within, zero=False)
     with common.open() as db:
         db.ready()
-        ages = seen_here(db, within)
+        ages = _silent(db, within)
     if common.as_json:
         output.record({"workers": len(ages), "silent": round(min(ages), 3) if ages else None})
     else:
         output.line(f"{len(ages)} workers" + (f", last heartbeat {min(ages):.1f} s ago" if ages else ""))
     if len(ages) < workers:
         raise typer.Exit(statuses.NEGATIVE)
+
+
+def _silent(db: QueueDB, within: float) -> list[float]:
+    """Seconds since the last report of each living worker of this machine or container, if less than ``within``."""
+    host = host_identity() or socket.gethostname()[:100]
+    rows = db.core.read(worker_registry.all_workers, host)
+    silent = [max(0.0, (row.now - row.seen_at) / 1_000_000) for row in rows if is_alive(row.name.rpartition("#")[0], row.pid)]
+    return [seconds for seconds in silent if seconds <= within]

@@ -19,8 +19,8 @@ from queue_db.database import migrate as migrations
 from queue_db.db import QueueDB
 from queue_db.dialects.server import OpenTransaction
 from queue_db.errors import PermanentStorageError, SchemaOutOfDateError, StorageError
-from queue_db.insights import Finding, findings
 from queue_db.model import Capability
+from queue_db.monitoring.insights import Finding, findings
 from queue_db.removal import known_removals, removal_for
 from queue_db.strategies import known_strategies, strategy_for
 

@@ -11,7 +11,7 @@ from typing import Any
 from queue_db.cli import output
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
-from queue_db.store.schema import TOKEN_NAME_LENGTH
+from queue_db.monitoring.tables import WHO_LENGTH
 
 
 def user() -> str:
@@ -22,7 +22,7 @@ def user() -> str:
         name = "unknown"
     text = f"cli:{name}@{socket.gethostname()}"
     clean = "".join(character for character in text if unicodedata.category(character) not in {"Cc", "Cs"})
-    return clean[:TOKEN_NAME_LENGTH].strip()
+    return clean[:WHO_LENGTH].strip()
 
 
 def record(db: QueueDB, action: str, target: str, number: int | None = None, detail: Mapping[str, Any] | None = None) -> None:

@@ -14,6 +14,9 @@ log = logging.getLogger("queue_db.concurrency")
 #: By queue: counts by name.
 Counts = dict[str, dict[str, int]]
 
+#: The count of leases that were lost in a queue whose name may be mistaken.
+LOST_IF_KNOWN = "lost_if_known"
+
 #: Most queues with counts that were not taken yet. Counts of further queues are dropped, and that is logged once.
 MOST_QUEUES = 10_000
 

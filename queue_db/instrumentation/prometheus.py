@@ -19,8 +19,8 @@ from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
 from queue_db.model import Counters
 from queue_db.monitoring.sampling import MOST, STATES, Depths, Sampling
+from queue_db.monitoring.tables import COUNTS
 from queue_db.notifications.deaths import Death
-from queue_db.store.schema import COUNTS
 from queue_db.worker import Worker
 from queue_db.worker.events import EventType, JobEvent
 

@@ -14,15 +14,12 @@ from queue_db import arguments
 from queue_db.core import Core
 from queue_db.errors import ArgumentError
 from queue_db.model import from_micros
-from queue_db.store import actions
-from queue_db.store.schema import DONE_ACTION_LENGTH, TARGET_LENGTH, TOKEN_NAME_LENGTH
+from queue_db.monitoring.store import actions
+from queue_db.monitoring.tables import ACTION_LENGTH, TARGET_LENGTH, WHO_LENGTH
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.orm import Session
-
-#: Actions are kept for this many seconds.
-KEPT = 90 * 86_400.0
 
 #: Longest detail of an action, characters of JSON.
 MAX_DETAIL = 10_000
@@ -67,8 +64,8 @@ class Actions:
         :param using: a connection or session with a transaction: the entry is there if it commits.
         """
         values = {
-            "who": arguments.name("who", who, TOKEN_NAME_LENGTH),
-            "action": arguments.name("action", action, DONE_ACTION_LENGTH),
+            "who": arguments.name("who", who, WHO_LENGTH),
+            "action": arguments.name("action", action, ACTION_LENGTH),
             "target": arguments.text("target", target, TARGET_LENGTH) or "",
             "number": None if number is None else arguments.whole("number", number, 0, 2**63 - 1),
             "detail": _encoded(detail),

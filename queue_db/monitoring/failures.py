@@ -8,7 +8,7 @@ from datetime import datetime
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.model import from_micros
-from queue_db.store import failures
+from queue_db.monitoring.store import failures
 from queue_db.store.schema import CLASS_LENGTH, KIND_LENGTH, QUEUE_LENGTH
 
 #: Only this many failed attempts are read, the newest of all queues.

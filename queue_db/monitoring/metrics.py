@@ -16,9 +16,10 @@ from queue_db.errors import ArgumentError
 from queue_db.model import from_micros
 from queue_db.monitoring.operations import Operations
 from queue_db.monitoring.sampling import MOST, STATES, Sampling, write_rows
-from queue_db.store import metrics
-from queue_db.store.metrics import FINE
-from queue_db.store.schema import COUNTS, DEPTHS, QUEUE_LENGTH
+from queue_db.monitoring.store import metrics
+from queue_db.monitoring.store.metrics import FINE
+from queue_db.monitoring.tables import COUNTS, DEPTHS
+from queue_db.store.schema import QUEUE_LENGTH
 
 # The counts of ``latest`` are those of this many seconds.
 _RECENT = 60

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from queue_db.core import Core
+from queue_db.monitoring.store import insights
 from queue_db.slices import slices
-from queue_db.store import controls, insights, worker_registry
+from queue_db.store import controls, worker_registry
 
 #: Seconds after which an occurrence of a schedule is late.
 LATE = 60.0

@@ -26,7 +26,8 @@ from queue_db.errors import QueueDBError, StorageError, TransientStorageError
 from queue_db.model import QueueStats
 from queue_db.monitoring import operations
 from queue_db.monitoring.operations import Operations
-from queue_db.store import Transaction, counts, metrics, samples
+from queue_db.monitoring.store import metrics, samples
+from queue_db.store import Transaction, counts
 
 log = logging.getLogger("queue_db.monitoring.sampling")
 

@@ -28,7 +28,7 @@ from queue_db.database.urls import parse_url
 from queue_db.db import QueueDB
 from queue_db.dialects import dialect_for
 from queue_db.errors import ArgumentError, ConfigurationError
-from queue_db.tokens import SCOPES
+from queue_db.service.tokens import SCOPES
 
 if TYPE_CHECKING:
     from queue_db.service import Settings
@@ -309,13 +309,15 @@ def _prepare(db: QueueDB, *, new: bool) -> None:
 
 def _note_access(service: Service, host: str) -> None:
     """Print how to log in; make the first token."""
+    from queue_db.service.outage import takes_changes
+
     if not _is_loopback(host):
         output.note(f"the service listens on {host}: put a proxy with HTTPS in front of it, tokens are readable without")
     db = service.db
     if not service.settings.closed:
         output.note("the service is open: each user and program of this machine may do everything")
     elif not db.tokens.list():
-        if service.read_only and not db.core.takes_changes():
+        if service.read_only and not takes_changes(db):
             output.note("there is no token: make one as a user who may write: queue-db tokens create NAME --scope read")
             return
         try:

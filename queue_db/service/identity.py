@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple, Self
 
 from queue_db.service.kept import Clock
-from queue_db.tokens import SCOPES, Token, Tokens
+from queue_db.service.tokens import SCOPES, Token, Tokens
 
 #: Seconds for which a found token is remembered, and most tokens that are.
 REMEMBERED_FOR = 1.0
@@ -99,7 +99,8 @@ class _Found(NamedTuple):
 class FoundTokens:
     """The owners of tokens that were found a moment ago, by the hash of the secret. Safe to share between threads.
 
-    A revocation by the same :class:`~queue_db.tokens.Tokens` counts at once, one by another process within :data:`REMEMBERED_FOR`.
+    A revocation by the same :class:`~queue_db.service.tokens.Tokens` counts at once, one by another process within
+    :data:`REMEMBERED_FOR`.
     """
 
     def __init__(self, tokens: Tokens, clock: Clock) -> None:

@@ -9,7 +9,6 @@ from itertools import islice
 from queue_db.db import QueueDB
 from queue_db.model import Job, WorkerInfo
 from queue_db.service.identity import Identity
-from queue_db.service.metrics_of import latest
 
 #: Queues whose running jobs are looked at.
 MOST_QUEUES = 20
@@ -37,7 +36,7 @@ def busy(workers: Iterable[WorkerInfo]) -> set[str]:
 
 def running(db: QueueDB, who: Identity, workers: Iterable[WorkerInfo]) -> list[str]:
     """The queues with running jobs that may be read, as of the latest samples and the heartbeats of workers; most jobs first."""
-    sampled = {name: one.running for name, one in latest(db).items() if one.running}
+    sampled = {one.queue: one.running for one in db.metrics.latest() if one.running}
     queues = [name for name in sampled.keys() | busy(workers) if who.allows("read", name)]
     return sorted(queues, key=lambda name: (-sampled.get(name, 0), name))
 

@@ -30,19 +30,13 @@ class QueueNumbers(BaseModel):
         description="The states of which there may be more jobs: of the latest numbers each stops at 10,000. The history has all."
     )
 
-    @property
-    def waiting(self) -> int:
-        """Jobs that are still to be claimed."""
-        return self.available + self.scheduled + self.blocked
-
 
 _FIELDS = tuple(QueueNumbers.model_fields)
 
 
 def latest(db: QueueDB) -> dict[str, QueueNumbers]:
     """The latest sample of each queue."""
-    found = db.metrics.latest()
-    return {one.queue: numbers_of(one) for one in found}
+    return {one.queue: numbers_of(one) for one in db.metrics.latest()}
 
 
 def numbers_of(one: QueueMetrics) -> QueueNumbers:

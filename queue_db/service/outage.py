@@ -6,9 +6,12 @@ import threading
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
+from sqlalchemy import false, update
+
 from queue_db.database.masking import mask, secrets_in
-from queue_db.errors import ConfigurationError, QueueDBError, SchemaOutOfDateError, StorageError
+from queue_db.errors import ConfigurationError, PermanentStorageError, QueueDBError, SchemaOutOfDateError, StorageError
 from queue_db.service.incidents import Incidents, IncidentType
+from queue_db.store import Transaction
 
 if TYPE_CHECKING:
     from queue_db.db import QueueDB
@@ -31,6 +34,28 @@ _INCIDENT = {
 }
 
 _REFUSES = "changes are refused until the server, the file or the rights of this user allow them"
+
+
+def takes_changes(db: QueueDB) -> bool:
+    """Whether the database lets this user change jobs: not on a standby, in a read-only file, or without the right to.
+
+    :raises StorageError: it does not answer.
+    """
+    try:
+        db.database.run(_change_nothing, store=db.store, name="change_nothing", attempts=1)
+    except PermanentStorageError:
+        return False
+    except StorageError as error:
+        if db.database.dialect.refuses_changes(error.sqlstate):
+            return False
+        raise
+    return True
+
+
+def _change_nothing(tx: Transaction) -> None:
+    """Update no job. The database refuses it where it would refuse an update of one."""
+    jobs = tx.tables.jobs
+    tx.connection.execute(update(jobs).values(id=jobs.c.id).where(false()))
 
 
 class Outage:
@@ -63,7 +88,7 @@ class Outage:
 
         :raises StorageError: it does not answer.
         """
-        if self._changes and not self._db.core.takes_changes():
+        if self._changes and not takes_changes(self._db):
             self._enter(_State.READ_ONLY, _REFUSES)
 
     def note(self, error: Exception) -> None:
@@ -109,7 +134,7 @@ class Outage:
         """How the database is now, and why."""
         try:
             self._db.check()
-            if self._changes and not self._db.core.takes_changes():
+            if self._changes and not takes_changes(self._db):
                 return _State.READ_ONLY, _REFUSES
         except SchemaOutOfDateError:
             pass  # it answers

@@ -13,7 +13,6 @@ from fastapi import Request
 
 from queue_db.db import QueueDB
 from queue_db.service.incidents import IncidentType
-from queue_db.service.metrics_of import latest
 from queue_db.service.refusals import RefusedError
 
 # Seconds for which the numbers of the queues are remembered; a sample is taken every 10 s.
@@ -118,8 +117,8 @@ class Pressure:
                 return
             self._read_at = time.monotonic()
         waiting, ats = {}, {}
-        for name, numbers in latest(self._db).items():
-            waiting[name], ats[name] = numbers.waiting, numbers.at
+        for one in self._db.metrics.latest():
+            waiting[one.queue], ats[one.queue] = one.available + one.scheduled + one.blocked, one.at
         with self._lock:
             # A new sample has what was enqueued here before it.
             for name in waiting:

@@ -10,11 +10,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from fastapi import FastAPI
 
 from queue_db.errors import ConfigurationError, QueueDBError
+from queue_db.monitoring.registration import METRICS_EVERY
 from queue_db.service.incidents import IncidentType
 from queue_db.service.requests import Service
 
-# Seconds between two calls; after an error.
-_EVERY, _AFTER_ERROR = 10.0, 60.0
+# Seconds until the next call after an error.
+_AFTER_ERROR = 60.0
 
 
 class Samples:
@@ -48,7 +49,7 @@ class Samples:
     def _run(self) -> None:
         wait = 0.0
         while not self._stop.wait(wait):
-            wait = _EVERY
+            wait = METRICS_EVERY
             if self._service.outage.read_only:
                 continue
             try:

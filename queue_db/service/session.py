@@ -20,7 +20,7 @@ from fastapi import Request, Response
 from queue_db.db import QueueDB
 from queue_db.errors import StorageError
 from queue_db.service.identity import ANYBODY, Identity
-from queue_db.tokens import SESSION_LASTS
+from queue_db.service.tokens import SESSION_LASTS
 
 #: The name of the hidden input of each form, and of the header of a request by script.
 FIELD = "csrf"

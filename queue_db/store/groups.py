@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Row, Table, case, func, select, update
+from sqlalchemy import BigInteger, Table, case, func, select, update
 
 from queue_db.dialects import Dialect
 from queue_db.dialects.clock import due_time
@@ -155,22 +155,6 @@ def incomplete(tx: Transaction, queue: str) -> list[Group]:
         .order_by(jobs.c.group_key)
     )
     return [Group(queue, key) for key in tx.connection.execute(query).scalars()]
-
-
-def crowded(tx: Transaction, limit: int) -> Sequence[Row[Any]]:
-    """``queue, group_key, admitted, allowed`` of groups that have more admitted jobs than may run. Reads all grouped jobs."""
-    jobs, queues = tx.tables.jobs, tx.tables.queues
-    allowed = func.coalesce(func.max(queues.c.per_group), 1)
-    query = (
-        select(jobs.c.queue, jobs.c.group_key, func.count().label("admitted"), allowed.label("allowed"))
-        .select_from(jobs.outerjoin(queues, queues.c.name == jobs.c.queue))
-        .where(jobs.c.group_key.is_not(None), jobs.c.available_at != BLOCKED)
-        .group_by(jobs.c.queue, jobs.c.group_key)
-        .having(func.count() > allowed)
-        .order_by(jobs.c.queue, jobs.c.group_key)
-        .limit(limit)
-    )
-    return tx.connection.execute(query).all()
 
 
 def _room(tx: Transaction, groups: Collection[Group], limits: Mapping[str, int]) -> dict[Group, int]:

@@ -1,4 +1,4 @@
-"""Reading without claiming: one job, the next jobs, what is late. For people and monitors; nothing here locks."""
+"""Reading without claiming: one job, and the next jobs. Nothing here locks."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import (
-    BigInteger,
     ColumnElement,
     Integer,
     Row,
     Select,
     Table,
-    func,
     literal,
     null,
-    or_,
     select,
     union_all,
 )
@@ -113,44 +110,6 @@ def due_jobs(tx: Transaction, queue: str, limit: int) -> list[Row[Any]]:
         .limit(limit)
     )
     return list(tx.connection.execute(query, tx.time()).all())
-
-
-def parked(tx: Transaction, ahead: int, limit: int) -> list[Row[Any]]:
-    """``queue, kind, jobs, since, read_at`` of jobs that wait because no worker has had a handler for their kind.
-
-    It looks at up to ``limit`` jobs that become due within ``ahead`` microseconds, which is how long such jobs are put off each
-    time, and at as many that are due. Where there are more, the counts are lower bounds. A kind may be counted in two rows.
-    """
-    jobs = tx.tables.jobs
-    now = tx.read_clock()  # one for both queries: no job counts in both
-    rows: list[Row[Any]] = []
-    for near in ((jobs.c.available_at > now, jobs.c.available_at <= now + ahead), (jobs.c.available_at <= now,)):
-        ids = select(jobs.c.id).where(*near).limit(limit).subquery()
-        query = (
-            select(
-                jobs.c.queue,
-                jobs.c.kind,
-                func.count().label("jobs"),
-                func.min(jobs.c.unknown_since).label("since"),
-                literal(now, BigInteger).label("read_at"),
-            )
-            .join_from(ids, jobs, jobs.c.id == ids.c.id)
-            .where(jobs.c.unknown_since.is_not(None), jobs.c.delete_mark == 0)
-            # A job that a worker has in hand may have found its handler.
-            .where(or_(jobs.c.claim_token.is_(None), jobs.c.available_at <= now))
-            .group_by(jobs.c.queue, jobs.c.kind)
-        )
-        rows += tx.connection.execute(query)
-    return rows
-
-
-def late_schedules(tx: Transaction, micros: int) -> list[Row[Any]]:
-    """``name, late`` of the schedules whose next occurrence passed more than ``micros`` microseconds ago."""
-    schedules = tx.tables.schedules
-    now = tx.now
-    query = select(schedules.c.name, (now - schedules.c.next_at).label("late"))
-    late = query.where(schedules.c.paused == 0, schedules.c.next_at < now - micros).order_by(schedules.c.name)
-    return list(tx.connection.execute(late, tx.time()).all())
 
 
 def state_of(available_at: int, claim_token: str | None, now: int) -> State:

@@ -7,9 +7,10 @@ from secrets import compare_digest
 from typing import NamedTuple
 
 from queue_db import arguments
+from queue_db.concurrency.queue_counters import LOST_IF_KNOWN
 from queue_db.core import Core
 from queue_db.leased_job import LeasedJob, Settler
-from queue_db.store import metrics, settle
+from queue_db.store import settle
 
 _HIGHEST = 2**63 - 1
 
@@ -48,13 +49,10 @@ def find_leased(core: Core, source: Settler, leases: Sequence[GivenLease]) -> li
         held = row is not None and row.version == lease.version and _same(lease.token, token)
         jobs.append(LeasedJob(row, source, core.codec, token, worker) if row is not None and held else None)
     if lost := sum(job is None for job in jobs):
-        # The name of a queue may be mistaken: it must not get numbers by that, which list it as a queue.
-        known = bool(leased) or core.read(metrics.has_numbers, source.name)
         counters = core.database.counters
         with core.database.counting:
             counters.lost += lost
-        if known:
-            core.queue_counters.add(source.name, lost=lost)
+        core.queue_counters.add(source.name, **{"lost" if leased else LOST_IF_KNOWN: lost})
     return jobs
 
 

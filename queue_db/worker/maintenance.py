@@ -38,9 +38,6 @@ SCHEDULE_EVERY = (1.0, 5.0)
 #: Seconds between two runs of pruning and of the repair of groups.
 PRUNE_EVERY = 60.0
 
-#: Seconds between two reports of what a process did.
-METRICS_EVERY = 10.0
-
 #: Seconds between two sweeps of a removal that marks completed jobs, and the most jobs that one deletes.
 SWEEP_EVERY = 5.0
 SWEEP_LIMIT = 10_000
@@ -162,7 +159,6 @@ def maintenance(db: QueueDB, options: Options, own: Registration) -> list[Task]:
     tasks = [
         Task("rescuing the jobs of dead processes", RESCUE_EVERY, _whole(own.rescue_dead), at_start=True),
         Task("pruning expired rows", PRUNE_EVERY, _whole(db.prune)),
-        Task("writing metrics", METRICS_EVERY, _whole(db.metrics.take)),
         *(Task("repairing groups", PRUNE_EVERY, _whole(db.queue(name).repair_groups)) for name in options.shares.queues),
     ]
     if options.dead_for is not None or options.dead_at_most is not None:

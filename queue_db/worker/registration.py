@@ -157,7 +157,7 @@ class Registration:
             for row in rows:
                 worker = row.name.rpartition("#")[0]
                 # A worker name that the application has chosen may belong to several processes.
-                if not self._host or not names_process(worker, row.pid) or _alive(worker, row.pid):
+                if not self._host or not names_process(worker, row.pid) or is_alive(worker, row.pid):
                     continue
                 count = self._db.rescue(worker)
                 self._core.write(worker_registry.deregister, row.name)
@@ -173,18 +173,8 @@ class Registration:
         return rescued
 
 
-def seen_here(db: QueueDB, within: float) -> list[float]:
-    """Seconds since the last report of each living worker of this machine or container, if less than ``within``.
-
-    :raises StorageError: as every verb does.
-    """
-    host = host_identity() or socket.gethostname()[:100]
-    rows = db.core.read(worker_registry.all_workers, host)
-    silent = [max(0.0, (row.now - row.seen_at) / 1_000_000) for row in rows if _alive(row.name.rpartition("#")[0], row.pid)]
-    return [seconds for seconds in silent if seconds <= within]
-
-
-def _alive(worker: str, pid: int) -> bool:
+def is_alive(worker: str, pid: int) -> bool:
+    """Whether the process of this id on this machine is the one that the worker is named after."""
     if pid == os.getpid():
         return worker == process_name()  # otherwise an earlier process had our process id
     try:

@@ -12,9 +12,9 @@ from sqlalchemy import delete, make_url
 from queue_db import QueueDB
 from queue_db.cli import recording
 from queue_db.model import StoredResult
+from queue_db.monitoring.tables import WHO_LENGTH
 from queue_db.spark.streams import store as streams
 from queue_db.store import Transaction
-from queue_db.store.schema import TOKEN_NAME_LENGTH
 from tests.cli.test_cli_reference import COMMANDS
 
 WHO = f"cli:{getpass.getuser()}@{socket.gethostname()}"
@@ -254,4 +254,4 @@ def test_where_the_log_takes_no_entry_the_change_stands(ask_at, own, prepared, c
 
 def test_a_long_name_is_cut(monkeypatch):
     monkeypatch.setenv("LOGNAME", "n\n" + "ä" * 200)
-    assert recording.user() == "cli:n" + "ä" * (TOKEN_NAME_LENGTH - 5)
+    assert recording.user() == "cli:n" + "ä" * (WHO_LENGTH - 5)

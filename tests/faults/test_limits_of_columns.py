@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, select
 
-from queue_db import Queue, QueueDB, State, Verdict, insights
+from queue_db import Queue, QueueDB, State, Verdict
+from queue_db.monitoring import insights
 from queue_db.spark.streams import store as streams
 from queue_db.store import Transaction
 

@@ -12,6 +12,7 @@ from sqlalchemy import create_engine, event, text
 
 from queue_db import PermanentStorageError, QueueDB, TransientStorageError
 from queue_db.database.transaction import ATTEMPTS
+from queue_db.service.outage import takes_changes
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_a_connection_that_only_reads_is_replaced_but_not_one_that_has_the_datab
                 connection.exec_driver_sql("PRAGMA query_only = ON")
             with pytest.raises(PermanentStorageError, match="readonly database"):
                 db.queue("q").enqueue("third")
-            assert db.core.takes_changes() is (url != "sqlite://")
+            assert takes_changes(db) is (url != "sqlite://")
             assert "second" in [job.kind for job in db.queue("q").peek()]
 
 

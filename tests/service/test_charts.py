@@ -9,11 +9,11 @@ from sqlalchemy import insert
 
 from queue_db import QueueDB
 from queue_db.model import to_micros
+from queue_db.monitoring.tables import COUNTS, DEPTHS, monitoring_tables
 from queue_db.service.pages import words
 from queue_db.service.pages.charts import RANGES, Chart, charts
 from queue_db.service.pages.scales import top_of
 from queue_db.store import Transaction
-from queue_db.store.schema.service import COUNTS, DEPTHS
 
 MINUTE = 60_000_000
 
@@ -27,7 +27,7 @@ def sampled(db: QueueDB, queue: str, jobs: dict[int, int], now: datetime) -> Non
     ]
 
     def write(tx: Transaction) -> None:
-        tx.connection.execute(insert(tx.tables.service.metrics), rows)
+        tx.connection.execute(insert(monitoring_tables(tx.tables).metrics), rows)
 
     db.core.write(write)
 

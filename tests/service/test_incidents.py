@@ -29,7 +29,7 @@ from queue_db import LeasedJob, Queue, QueueDB
 from queue_db.service import Incident, IncidentType, Settings, incidents, service
 from queue_db.service.events import EventStream
 from queue_db.service.incidents import LINES, Incidents
-from queue_db.tokens import SCOPES
+from queue_db.service.tokens import SCOPES
 from tests.patience import HOURS, PATIENCE, wait_for
 from tests.servers.proxy import Proxy
 from tests.service.conftest import serving_app

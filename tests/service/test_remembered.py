@@ -19,8 +19,8 @@ from queue_db.service.identity import FoundTokens
 from queue_db.service.incidents import Incidents
 from queue_db.service.kept import Clock
 from queue_db.service.leases import Leases
+from queue_db.service.tokens import Token
 from queue_db.service.waiting import Wanted
-from queue_db.tokens import Token
 from tests.patience import PATIENCE, wait_for
 from tests.service.conftest import serving_app
 from tests.service.test_api_claims import until

@@ -23,7 +23,7 @@ from queue_db.service import Settings, service
 from queue_db.service.guard import HEADERS
 from queue_db.service.paths import Name
 from queue_db.service.requests import Enqueuer, Fields, Manager, Person, Reader, WorkerClient
-from queue_db.tokens import SCOPES
+from queue_db.service.tokens import SCOPES
 from tests.patience import PATIENCE, wait_for
 from tests.service.conftest import serving_app
 

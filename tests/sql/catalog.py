@@ -16,9 +16,10 @@ from queue_db.feeds.store.messages import NewMessage
 from queue_db.feeds.store.rows import FeedRow
 from queue_db.feeds.store.span_claims import SpanRequest
 from queue_db.model import Capability, ClaimRequest, ClaimResult, Completion, Group, NewJob, ProgressReport, Range
+from queue_db.monitoring.store import metrics
 from queue_db.removal import Delete, DeleteMark, LockThenDelete
 from queue_db.spark.streams import store as streams
-from queue_db.store import Transaction, batches, groups, history, lease, metrics, on_leave, settle
+from queue_db.store import Transaction, batches, groups, history, lease, on_leave, settle
 from queue_db.store.batches import Departure
 from queue_db.store.enqueue import OnDuplicate, insert_jobs, load_jobs
 from queue_db.store.lease import CandidateWindow, Lock, Order
@@ -554,7 +555,7 @@ def _settles() -> list[Scenario]:
         ),
         Scenario(
             "handle_known_queue",
-            "Queue.lease_from_token, Queue.leases_from_tokens: whether a queue without these jobs has numbers",
+            "the count of lost leases in a queue whose name may be mistaken: whether it has numbers",
             lambda tx: metrics.has_numbers(tx, "default"),
         ),
         Scenario(

@@ -12,7 +12,8 @@ from sqlalchemy.exc import IntegrityError
 from queue_db import QueueDB, TransientStorageError
 from queue_db.concurrency.queue_counters import QueueCounters
 from queue_db.database.database import Database
-from queue_db.store import metrics as store_metrics
+from queue_db.monitoring.store import metrics as store_metrics
+from queue_db.monitoring.tables import monitoring_tables
 from queue_db.testing import SettableClock, counted_statements
 from tests.patience import PATIENCE, wait_for
 from tests.worker.serving import serving
@@ -46,7 +47,7 @@ def opened(own_url, clock, monkeypatch):
 
 
 def rows(db, width):
-    table = db.store.tables.service.metrics
+    table = monitoring_tables(db.store.tables).metrics
     return db.core.read(
         lambda tx: tx.connection.execute(select(func.count()).select_from(table).where(table.c.width == width)).scalar()
     )
@@ -252,7 +253,7 @@ def completed(db):
 
 
 def test_a_worker_writes_them_without_a_service_and_what_it_did_last_at_its_end(opened, monkeypatch):
-    monkeypatch.setattr("queue_db.worker.maintenance.METRICS_EVERY", 0.05)
+    monkeypatch.setattr("queue_db.monitoring.registration.METRICS_EVERY", 0.05)
     db = opened(clock=None)
     queue, go = db.queue("mail"), threading.Event()
     queue.enqueue_many([("k", number) for number in range(10)])
@@ -261,7 +262,7 @@ def test_a_worker_writes_them_without_a_service_and_what_it_did_last_at_its_end(
         assert completed(db) == 0
         go.set()
         wait_for(lambda: completed(db) == 10)
-    monkeypatch.setattr("queue_db.worker.maintenance.METRICS_EVERY", 1e6)
+    monkeypatch.setattr("queue_db.monitoring.registration.METRICS_EVERY", 1e6)
     # Another worker, which begins to count at zero.
     queue.enqueue("k")
     serving(queue, lambda job: None).run(until_empty=True)

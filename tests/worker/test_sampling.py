@@ -269,6 +269,6 @@ def test_a_queue_beyond_the_limit_does_not_hold_up_the_counts_of_others(opened, 
 
 @SQLITE
 def test_the_check_notices_when_several_take_a_sample(opened, monkeypatch):
-    monkeypatch.setattr("queue_db.store.samples.begin", lambda *_, **__: True)
+    monkeypatch.setattr("queue_db.monitoring.store.samples.begin", lambda *_, **__: True)
     with pytest.raises(AssertionError):
         test_of_all_that_find_it_due_one_takes_the_sample(opened)

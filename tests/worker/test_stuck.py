@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import insert, update
 
 from queue_db import QueueDB
-from queue_db.insights import findings
 from queue_db.instrumentation import prometheus
+from queue_db.monitoring.insights import findings
 from queue_db.store import Transaction, worker_registry
 
 

@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry
 
 from queue_db import ArgumentError
 from queue_db.backoff import constant
-from queue_db.insights import findings
 from queue_db.instrumentation import prometheus
+from queue_db.monitoring.insights import findings
 from queue_db.worker import Worker
 from queue_db.worker.events import Results
 from tests.patience import PATIENCE, wait_for

@@ -154,7 +154,7 @@ def test_a_success_of_another_thread_while_a_failure_is_logged_does_not_hide_it(
 @pytest.mark.parametrize(("owner", "task"), [(Sampling, "counted"), (Registration, "rescue_dead")])
 def test_a_task_that_outlives_its_worker_warns_of_no_closed_database(own_url, name, monkeypatch, caplog, owner, task):
     """Nobody waits for it: the program closes the database, and the next worker does it."""
-    monkeypatch.setattr("queue_db.worker.maintenance.METRICS_EVERY", 0.0)
+    monkeypatch.setattr("queue_db.monitoring.registration.METRICS_EVERY", 0.0)
     began, go_on, closed = threading.Event(), threading.Event(), []
     real = getattr(owner, task)
 

@@ -289,7 +289,7 @@ def test_a_run_until_the_queue_is_empty_waits_for_the_jobs_of_schedules_however_
     clock.advance(3600 + 30)
     others, tick = threading.Event(), ours.schedules.tick
     monkeypatch.setattr(ours.metrics, "take", others.set)
-    monkeypatch.setattr(maintenance, "METRICS_EVERY", 0.0)
+    monkeypatch.setattr("queue_db.monitoring.registration.METRICS_EVERY", 0.0)
     monkeypatch.setattr(maintenance, "PATIENCE", 0.0)
     monkeypatch.setattr(type(ours.schedules), "tick", lambda _: (others.wait(PATIENCE), tick())[1])
     done = []

@@ -13,6 +13,7 @@ from sqlalchemy import event
 
 from queue_db import ArgumentError, Cancel, Dead, Retry, Snooze
 from queue_db.instrumentation import opentelemetry, prometheus
+from queue_db.monitoring.tables import monitoring_tables
 from queue_db.worker import Worker
 from queue_db.worker.events import EventType
 from tests.patience import wait_for
@@ -126,7 +127,7 @@ def test_prometheus_counts_what_happens(worker, queue, db):
 def forget_samples(db):
     """The next count is due at once, also where other tests have taken one."""
     with db.database.begin("forget samples") as connection:
-        connection.execute(db.store.tables.samples.delete())
+        connection.execute(monitoring_tables(db.store.tables).samples.delete())
 
 
 @pytest.fixture

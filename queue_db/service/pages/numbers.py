@@ -9,8 +9,8 @@ from itertools import groupby
 from operator import attrgetter
 
 from queue_db.db import QueueDB
-from queue_db.insights import controlled
 from queue_db.model import Controls
+from queue_db.monitoring.insights import controlled
 from queue_db.monitoring.metrics import QueueMetrics
 from queue_db.service.kept import Clock, Kept
 from queue_db.service.pages import words

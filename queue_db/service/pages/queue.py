@@ -8,7 +8,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from queue_db.errors import ArgumentError
-from queue_db.insights import SILENT
+from queue_db.monitoring.insights import SILENT
 from queue_db.service.in_hand import in_hand, process
 from queue_db.service.pages import words
 from queue_db.service.pages.board import board

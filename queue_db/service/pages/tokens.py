@@ -14,7 +14,7 @@ from queue_db.service.pages.render import back, page
 from queue_db.service.pages.rights import for_all
 from queue_db.service.pages.routing import page_router
 from queue_db.service.requests import Db, Fields, Person, record
-from queue_db.tokens import SCOPES
+from queue_db.service.tokens import SCOPES
 
 router = page_router()
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from queue_db.db import QueueDB
-from queue_db.insights import OVERDUE, Finding, why_due
 from queue_db.model import Job, State
+from queue_db.monitoring.insights import OVERDUE, Finding, why_due
 from queue_db.service.pages.diagnosis import Diagnosis
 
 

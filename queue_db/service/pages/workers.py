@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from queue_db.insights import SILENT
+from queue_db.monitoring.insights import SILENT
 from queue_db.service.in_hand import in_hand, others, process, running
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.rights import for_all

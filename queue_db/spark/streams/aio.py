@@ -1,4 +1,4 @@
-# Generated from queue_db/spark/streams/registry.py. Do not change it here: `make aio` writes it anew.
+# Generated from queue_db/spark/streams/registry.py. Do not change it: `make aio` writes it anew.
 """Streams for asyncio."""
 
 from __future__ import annotations

@@ -16,14 +16,13 @@ from sqlalchemy import MetaData, Table
 
 from queue_db.errors import ArgumentError
 from queue_db.slices import slices
-from queue_db.store.schema import groups, jobs, service, workers
+from queue_db.store.schema import groups, jobs, workers
 from queue_db.store.schema.columns import (
     BLOCKED,
     CLASS_LENGTH,
     CURSOR_LENGTH,
     DEFAULT_KIND,
     DEFAULT_MAX_ATTEMPTS,
-    DONE_ACTION_LENGTH,
     FEED_LENGTH,
     IDENTIFIER,
     KEY_LENGTH,
@@ -34,28 +33,20 @@ from queue_db.store.schema.columns import (
     POSTGRESQL_CHURN,
     QUEUE_LENGTH,
     RULE_LENGTH,
-    SAMPLE_LENGTH,
     SCHEDULE_LENGTH,
-    SCOPES_LENGTH,
     STRIPES,
-    TARGET_LENGTH,
     TOKEN_LENGTH,
-    TOKEN_NAME_LENGTH,
     TOPIC_LENGTH,
     WORKER_LENGTH,
     ZONE_LENGTH,
 )
-from queue_db.store.schema.service import COUNTS, DEPTHS, ServiceTables
 
 __all__ = [
     "BLOCKED",
     "CLASS_LENGTH",
-    "COUNTS",
     "CURSOR_LENGTH",
     "DEFAULT_KIND",
     "DEFAULT_MAX_ATTEMPTS",
-    "DEPTHS",
-    "DONE_ACTION_LENGTH",
     "FEED_LENGTH",
     "HEAD",
     "KEY_LENGTH",
@@ -66,17 +57,12 @@ __all__ = [
     "POSTGRESQL_CHURN",
     "QUEUE_LENGTH",
     "RULE_LENGTH",
-    "SAMPLE_LENGTH",
     "SCHEDULE_LENGTH",
-    "SCOPES_LENGTH",
     "STRIPES",
-    "TARGET_LENGTH",
     "TOKEN_LENGTH",
-    "TOKEN_NAME_LENGTH",
     "TOPIC_LENGTH",
     "WORKER_LENGTH",
     "ZONE_LENGTH",
-    "ServiceTables",
     "Tables",
     "tables",
 ]
@@ -101,8 +87,6 @@ class Tables:
     stripes: Table
     callbacks: Table
     windows: Table
-    samples: Table
-    service: ServiceTables
     #: What each slice has added: :mod:`queue_db.slices`.
     slices: Mapping[str, Any]
     #: Alembic's table, one for each pair of tables, so that two stores live side by side.
@@ -148,8 +132,6 @@ def _tables(name: str, schema: str | None) -> Tables:
         groups.stripes(name, metadata),
         groups.callbacks(name, metadata),
         groups.windows(name, metadata),
-        groups.samples(name, metadata),
-        service.service_tables(name, metadata),
         {slice_name: one.tables(name, metadata) for slice_name, one in slices().items()},
         f"{name}_schema_version",
     )

@@ -13,7 +13,6 @@ from queue_db.store.schema.columns import (
     LONG_TEXT,
     MYSQL,
     QUEUE_LENGTH,
-    SAMPLE_LENGTH,
 )
 
 
@@ -66,19 +65,3 @@ def windows(name: str, metadata: MetaData) -> Table:
     # DELETE FROM jobs_windows WHERE ends_at < ?
     Index(f"{name}_windows_age", table.c.ends_at)
     return table
-
-
-def samples(name: str, metadata: MetaData) -> Table:
-    """Counts of all queues, shared by the processes that export metrics: one process at a time takes the next sample."""
-    return Table(
-        f"{name}_samples",
-        metadata,
-        Column("name", String(SAMPLE_LENGTH), primary_key=True),
-        # Raised by the process that takes the next sample, so that only one does.
-        Column("version", BigInteger, nullable=False, server_default=text("0")),
-        Column("taken_at", BigInteger),
-        # The earliest time of the next sample.
-        Column("next_at", BigInteger, nullable=False, server_default=text("0")),
-        Column("data", LONG_TEXT),  # JSON
-        **MYSQL,
-    )

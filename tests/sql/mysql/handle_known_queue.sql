@@ -1,7 +1,6 @@
--- handle_known_queue: Queue.lease_from_token, Queue.leases_from_tokens: whether a queue without these jobs has
---   numbers
+-- handle_known_queue: the count of lost leases in a queue whose name may be mistaken: whether it has numbers
 -- Transaction: none has begun, the statement commits by itself
--- Sent by: store.metrics.has_numbers
+-- Sent by: monitoring.store.metrics.has_numbers
 SELECT jobs_metrics.at
 FROM jobs_metrics
 WHERE jobs_metrics.queue = :queue_1

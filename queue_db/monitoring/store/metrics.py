@@ -10,9 +10,10 @@ from typing import Any
 
 from sqlalchemy import Row, Select, delete, func, insert, select, update
 
+from queue_db.concurrency.queue_counters import LOST_IF_KNOWN
+from queue_db.monitoring.tables import COUNTS, DEPTHS, monitoring_tables
 from queue_db.store.base import Store, Transaction
 from queue_db.store.portions import portions
-from queue_db.store.schema import COUNTS, DEPTHS
 
 _SECOND = 1_000_000
 
@@ -27,10 +28,23 @@ _SETTLED = 60
 
 
 def add(tx: Transaction, counts: Mapping[str, Mapping[str, int]]) -> None:
-    """Add counts by queue to the rows of now."""
-    table = tx.tables.service.metrics
+    """Add counts by queue to the rows of now.
+
+    What was :data:`lost <queue_db.concurrency.queue_counters.LOST_IF_KNOWN>` in a queue without other counts or rows is left out:
+    its name may be mistaken, and with numbers it would be listed.
+    """
+    table = monitoring_tables(tx.tables).metrics
+    counts = {queue: known for queue, of_queue in counts.items() if (known := _known(tx, queue, of_queue))}
     added = {queue: {name: table.c[name] + number for name, number in of_queue.items()} for queue, of_queue in counts.items()}
     _write(tx, added, {queue: {**dict.fromkeys(COUNTS, 0), **of_queue} for queue, of_queue in counts.items()})
+
+
+def _known(tx: Transaction, queue: str, counts: Mapping[str, int]) -> dict[str, int]:
+    known = dict(counts)
+    lost = known.pop(LOST_IF_KNOWN, 0)
+    if lost and (known or has_numbers(tx, queue)):
+        known["lost"] = known.get("lost", 0) + lost
+    return known
 
 
 def set_depths(tx: Transaction, depths: Mapping[str, Mapping[str, int | None]]) -> None:
@@ -40,7 +54,7 @@ def set_depths(tx: Transaction, depths: Mapping[str, Mapping[str, int | None]]) 
 
 def _write(tx: Transaction, changes: Mapping[str, Mapping[str, Any]], new: Mapping[str, Mapping[str, Any]]) -> None:
     """Write ``changes`` to the rows of now, by queue; where there is no row, insert ``new``."""
-    table = tx.tables.service.metrics
+    table = monitoring_tables(tx.tables).metrics
     tx.begin()
     at = _start(tx.read_clock(), FINE)
     there = _queues_with_row(tx, at, changes)
@@ -54,7 +68,7 @@ def _write(tx: Transaction, changes: Mapping[str, Mapping[str, Any]], new: Mappi
 
 def recent(tx: Transaction, seconds: int) -> tuple[int, dict[str, Row[Any]]]:
     """What was reported in the rows of the last ``seconds`` and of now: since when (microseconds), and sums by queue."""
-    table = tx.tables.service.metrics
+    table = monitoring_tables(tx.tables).metrics
     since = _start(tx.read_clock(), FINE) - seconds * _SECOND
     sums = [func.sum(table.c[name]).label(name) for name in COUNTS]
     query = select(table.c.queue, *sums).where(table.c.width == FINE, table.c.at >= since).group_by(table.c.queue)
@@ -63,13 +77,13 @@ def recent(tx: Transaction, seconds: int) -> tuple[int, dict[str, Row[Any]]]:
 
 def has_numbers(tx: Transaction, queue: str) -> bool:
     """Whether there is any row of the queue."""
-    table = tx.tables.service.metrics
+    table = monitoring_tables(tx.tables).metrics
     return tx.connection.execute(select(table.c.at).where(table.c.queue == queue).limit(1)).first() is not None
 
 
 def history(tx: Transaction, *, queue: str | None, since: int, width: int) -> list[Row[Any]]:
     """Rows of ``width`` seconds from ``since`` on, by queue and time: counts are sums, depths means, ``oldest`` the most."""
-    table = tx.tables.service.metrics
+    table = monitoring_tables(tx.tables).metrics
     first = _start(since, width)
     sources = [(FINE, first)]
     if width % COARSE == 0:
@@ -85,7 +99,7 @@ def history(tx: Transaction, *, queue: str | None, since: int, width: int) -> li
 
 def roll_up(tx: Transaction) -> bool:
     """Sum the earliest ten minutes that are over and not summed yet; False: there are none."""
-    table = tx.tables.service.metrics
+    table = monitoring_tables(tx.tables).metrics
     tx.begin()
     span = COARSE * _SECOND
     last = tx.connection.execute(select(func.max(table.c.at)).where(table.c.width == COARSE)).scalar()
@@ -104,7 +118,7 @@ def roll_up(tx: Transaction) -> bool:
 
 def prune(tx: Transaction, width: int, limit: int) -> int:
     """Delete about ``limit`` rows of this width that are older than :data:`KEPT`, and summed if they are to be; return how many."""
-    table = tx.tables.service.metrics
+    table = monitoring_tables(tx.tables).metrics
     before = tx.read_clock() - KEPT[width] * _SECOND
     if width == FINE:
         summed = tx.connection.execute(select(func.max(table.c.at)).where(table.c.width == COARSE)).scalar()
@@ -124,7 +138,7 @@ def numbers(row: Row[Any]) -> dict[str, int | None]:
 
 
 def _summed(store: Store, width: int, where: Iterable[Any]) -> Select[Any]:
-    table = store.tables.service.metrics
+    table = monitoring_tables(store.tables).metrics
     rows = select((table.c.at - table.c.at % (width * _SECOND)).label("start"), table).where(*where).subquery()
     depths = [(func.max if name == "oldest" else func.avg)(rows.c[name]).label(name) for name in DEPTHS]
     sums = [func.sum(rows.c[name]).label(name) for name in COUNTS]
@@ -132,7 +146,7 @@ def _summed(store: Store, width: int, where: Iterable[Any]) -> Select[Any]:
 
 
 def _queues_with_row(tx: Transaction, at: int, queues: Iterable[str]) -> set[str]:
-    table = tx.tables.service.metrics
+    table = monitoring_tables(tx.tables).metrics
     queues_found: set[str] = set()
     for names in portions(sorted(queues)):
         of_names = table.c.queue.in_(names)

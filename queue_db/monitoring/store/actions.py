@@ -7,13 +7,17 @@ from typing import Any
 
 from sqlalchemy import Row, insert, select
 
+from queue_db.monitoring.tables import monitoring_tables
 from queue_db.store.base import Transaction
 from queue_db.store.portions import delete_before
+
+#: Actions are kept for this many microseconds.
+KEPT = 90 * 86_400 * 1_000_000
 
 
 def add(tx: Transaction, values: Mapping[str, Any]) -> None:
     """Insert an action: ``who, action, target, number, detail``."""
-    table = tx.tables.service.actions
+    table = monitoring_tables(tx.tables).actions
     # The column's default is the database's clock.
     dated = {} if tx.store.clock is None else {"at": tx.store.clock()}
     tx.connection.execute(insert(table).values({**values, **dated}))
@@ -21,11 +25,11 @@ def add(tx: Transaction, values: Mapping[str, Any]) -> None:
 
 def page(tx: Transaction, *, below: int | None, limit: int) -> list[Row[Any]]:
     """Up to ``limit`` actions with ids below ``below``, the newest first."""
-    table = tx.tables.service.actions
+    table = monitoring_tables(tx.tables).actions
     query = select(table).order_by(table.c.id.desc()).limit(limit)
     return list(tx.connection.execute(query if below is None else query.where(table.c.id < below)))
 
 
-def prune(tx: Transaction, age: int, limit: int) -> int:
-    """Delete up to ``limit`` actions from longer than ``age`` microseconds ago; return how many."""
-    return delete_before(tx, tx.tables.service.actions.c.at, tx.read_clock() - age, limit)
+def prune(tx: Transaction, limit: int) -> int:
+    """Delete up to ``limit`` actions that are older than :data:`KEPT`; return how many."""
+    return delete_before(tx, monitoring_tables(tx.tables).actions.c.at, tx.read_clock() - KEPT, limit)

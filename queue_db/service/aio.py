@@ -1,4 +1,4 @@
-# Generated from queue_db/tokens.py. Do not change it here: `make aio` writes it anew.
+# Generated from queue_db/service/tokens.py. Do not change it: `make aio` writes it anew.
 """Tokens for asyncio."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from queue_db.aio.bases import Twin
 from queue_db.concurrency.greenlets import run
-from queue_db.tokens import SESSION_LASTS, LoginSession, Token, Tokens
+from queue_db.service.tokens import SESSION_LASTS, LoginSession, Token, Tokens
 
 
 class AsyncTokens(Twin[Tokens]):

@@ -6,12 +6,13 @@ from typing import Any
 
 from sqlalchemy import Row, insert, or_, select, update
 
+from queue_db.monitoring.tables import monitoring_tables
 from queue_db.store.base import Transaction
 
 
 def latest(tx: Transaction, name: str) -> Row[Any] | None:
     """The row of a sample, and ``now``; None before the first one is begun."""
-    table = tx.tables.samples
+    table = monitoring_tables(tx.tables).samples
     query = select(table, tx.now.label("now")).where(table.c.name == name)
     return tx.connection.execute(query, tx.time()).first()
 
@@ -21,7 +22,7 @@ def begin(tx: Transaction, name: str, version: int | None, lasts: int) -> bool:
 
     :param version: of the row as it was read; None: there was none.
     """
-    table = tx.tables.samples
+    table = monitoring_tables(tx.tables).samples
     tx.begin()
     until = tx.now + lasts
     if version is None:
@@ -40,7 +41,7 @@ def finish(tx: Transaction, name: str, version: int, data: str, took: int, rest:
     :param took: microseconds since it was begun.
     :param rest: microseconds until the next one may be taken.
     """
-    table = tx.tables.samples
+    table = monitoring_tables(tx.tables).samples
     now = tx.now
     values = {"taken_at": now, "next_at": now + rest, "data": data}
     newest = or_(table.c.version == version, table.c.taken_at.is_(None), table.c.taken_at < now - took)
@@ -53,7 +54,7 @@ def give_up(tx: Transaction, name: str, version: int, rest: int) -> None:
 
     :param rest: microseconds until the next one may be taken.
     """
-    table = tx.tables.samples
+    table = monitoring_tables(tx.tables).samples
     until = tx.now + rest
     tx.begin()
     mine = update(table).where(table.c.name == name, table.c.version == version).values(next_at=until)

@@ -11,7 +11,7 @@ from queue_db.cli import output, panels
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions
 from queue_db.cli.recording import record
-from queue_db.tokens import SCOPES, Token
+from queue_db.service.tokens import SCOPES, Token
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token: its user or program, for the action log.")]
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from queue_db.db import QueueDB
 from queue_db.model import Controls, WorkerInfo
-from queue_db.store import controls, counts, groups, insights, worker_registry
+from queue_db.monitoring.store import insights
+from queue_db.store import controls, counts, worker_registry
 from queue_db.verbs.settle import UNKNOWN_GRACE
 
 #: Seconds for which a due job may wait, or an occurrence of a schedule, before it is called stuck.
@@ -167,7 +168,7 @@ def _workers(workers: list[WorkerInfo]) -> Iterator[Finding]:
 
 
 def _groups(db: QueueDB) -> Iterator[Finding]:
-    for row in db.core.read(groups.crowded, MOST):
+    for row in db.core.read(insights.crowded, MOST):
         yield Finding(
             f"group {row.group_key!r} of queue {row.queue!r}: {row.admitted} of its jobs may be claimed at once, and {row.allowed} "
             "should be: they were inserted with a group_key past enqueue (plain INSERT, a JDBC append), or the queue's limit was "

@@ -16,8 +16,9 @@ from queue_db.core import ONCE, Core
 from queue_db.database.transaction import Run
 from queue_db.errors import ArgumentError, StorageError
 from queue_db.model import from_micros
-from queue_db.store import tokens as stored
-from queue_db.store.schema import TOKEN_NAME_LENGTH, TOPIC_LENGTH
+from queue_db.service.store import tokens as stored
+from queue_db.service.tables import TOKEN_NAME_LENGTH
+from queue_db.store.schema import TOPIC_LENGTH
 
 #: read: look at everything; enqueue: add jobs and publish messages; work: claim and settle; manage: everything else.
 SCOPES = ("read", "enqueue", "work", "manage")

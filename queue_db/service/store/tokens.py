@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import Row, delete, insert, or_, select, update
 
+from queue_db.service.tables import service_tables
 from queue_db.store import by_key
 from queue_db.store.base import Transaction
 
@@ -16,7 +17,7 @@ def create(tx: Transaction, values: dict[str, Any], lasts: int | None) -> bool:
     :param lasts: microseconds; None: it does not expire.
     :raises IntegrityError: another transaction has just made it: try again.
     """
-    table = tx.tables.service.tokens
+    table = service_tables(tx.tables).tokens
     tx.begin()
     if tx.connection.execute(select(table.c.name).where(table.c.name == values["name"])).first() is not None:
         return False
@@ -28,21 +29,21 @@ def create(tx: Transaction, values: dict[str, Any], lasts: int | None) -> bool:
 
 def find(tx: Transaction, sha256: str) -> Row[Any] | None:
     """The token with this hash, also an expired or revoked one, and ``now``."""
-    table = tx.tables.service.tokens
+    table = service_tables(tx.tables).tokens
     query = select(table, tx.now.label("now")).where(table.c.sha256 == sha256)
     return tx.connection.execute(query, tx.time()).first()
 
 
 def every(tx: Transaction) -> list[Row[Any]]:
     """All tokens by name, and ``now``."""
-    table = tx.tables.service.tokens
+    table = service_tables(tx.tables).tokens
     query = select(table, tx.now.label("now")).order_by(table.c.name)
     return list(tx.connection.execute(query, tx.time()))
 
 
 def use(tx: Transaction, name: str, interval: int) -> None:
     """Record the use of a token, at most once in ``interval`` microseconds."""
-    table = tx.tables.service.tokens
+    table = service_tables(tx.tables).tokens
     now = tx.now
     late = or_(table.c.used_at.is_(None), table.c.used_at <= now - interval)
     tx.connection.execute(update(table).where(table.c.name == name, late).values(used_at=now), tx.time())
@@ -50,7 +51,7 @@ def use(tx: Transaction, name: str, interval: int) -> None:
 
 def revoke(tx: Transaction, name: str) -> bool:
     """Revoke a token and end its sessions; False if there is none, or it was revoked before."""
-    table, sessions = tx.tables.service.tokens, tx.tables.service.sessions
+    table, sessions = service_tables(tx.tables).tokens, service_tables(tx.tables).sessions
     tx.begin()
     live = update(table).where(table.c.name == name, table.c.revoked_at.is_(None))
     revoked = tx.connection.execute(live.values(revoked_at=tx.now), tx.time()).rowcount
@@ -60,7 +61,7 @@ def revoke(tx: Transaction, name: str) -> bool:
 
 def log_in(tx: Transaction, sha256: str, token: str, csrf: str, lasts: int) -> None:
     """Make a session that ends after ``lasts`` microseconds; delete those that have ended."""
-    table = tx.tables.service.sessions
+    table = service_tables(tx.tables).sessions
     tx.begin()
     now = tx.read_clock()
     tx.connection.execute(delete(table).where(table.c.expires_at <= now))
@@ -69,7 +70,7 @@ def log_in(tx: Transaction, sha256: str, token: str, csrf: str, lasts: int) -> N
 
 def session(tx: Transaction, sha256: str) -> Row[Any] | None:
     """The session with this hash, also one that has ended, with the columns of its token, and ``now``."""
-    table, tokens = tx.tables.service.sessions, tx.tables.service.tokens
+    table, tokens = service_tables(tx.tables).sessions, service_tables(tx.tables).tokens
     query = (
         select(
             tokens,
@@ -86,4 +87,4 @@ def session(tx: Transaction, sha256: str) -> Row[Any] | None:
 
 def log_out(tx: Transaction, sha256: str) -> bool:
     """Delete a session; False if there was none."""
-    return by_key.delete(tx, tx.tables.service.sessions, {"sha256": sha256})
+    return by_key.delete(tx, service_tables(tx.tables).sessions, {"sha256": sha256})

@@ -1,0 +1,1 @@
+"""The SQL of monitoring: functions that take a transaction and never commit."""

@@ -1,0 +1,1 @@
+"""The SQL of the service: functions that take a transaction and never commit."""
