@@ -124,6 +124,8 @@ def _changes(concurrency: int | None, rate: int | None, per: float | None, per_g
     """Return the limits to change and their values."""
     if per is not None and rate is None:
         raise ArgumentError("--per is the time span of --rate: give --rate too")
+    if per is not None:
+        arguments.seconds("--per", per, zero=False)
     span = 1.0 if per is None and rate is not None else per
     given = {"concurrency": concurrency, "rate": rate, "per": span, "per_group": per_group}
     return {name: value for name, value in given.items() if value is not None}

@@ -80,7 +80,7 @@ def test_the_name_is_a_function_with_statements_whatever_the_verb(kind: str, fre
                 act(db.queue("mail"))
             named[verb] = refused.value.statement_name
         # Of a verb whose functions stand beside it, the name is that of the verb.
-    assert {verb: name for verb, name in named.items() if name not in known | {verb}} == {}
+        assert {verb: name for verb, name in named.items() if name not in known | {verb}} == {}
         with pytest.raises(StorageError) as refused, db.queue("mail").transaction() as connection:
             connection.execute(text("SELECT nothing FROM nowhere"))
         assert refused.value.statement_name == "transaction"

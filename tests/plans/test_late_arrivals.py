@@ -9,6 +9,7 @@ from queue_db import Queue, QueueDB
 from queue_db.model import ClaimResult
 from queue_db.store import LowWaterMarks
 from queue_db.store.low_water_marks import LONGEST_RESCAN_INTERVAL, SHORTEST_RESCAN_INTERVAL, SLACK
+from tests.marks import begin_anew
 from tests.plans.filling import fill
 from tests.races.interleaving import open_transaction
 
@@ -33,7 +34,7 @@ def marked(queue: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Queue
     """A queue of three jobs, due half a minute ago, of which this process has claimed the first."""
     # A claim that takes long on a busy machine does not put the next rescan off.
     monkeypatch.setattr("queue_db.store.low_water_marks._DUTY", 0)
-    queue.core.marks[queue.name] = LowWaterMarks(clock=clock)
+    begin_anew(queue.core, queue.name, clock)
     fill(queue.db, queue.name, 3, due_in=-30)
     assert len(queue.claim(1)) == 1
     return queue
@@ -99,7 +100,7 @@ def test_a_producer_that_commits_within_the_slack_is_never_passed_over(
     moment = start
     db: QueueDB = open_db(clock=lambda: moment)  # type: ignore[operator]
     queue = db.queue(name)
-    queue.core.marks[queue.name] = LowWaterMarks(clock=clock)
+    begin_anew(queue.core, queue.name, clock)
     with open_transaction(db) as producer:
         slow = queue.enqueue("slow", using=producer)
         moment = start + SLACK - 1

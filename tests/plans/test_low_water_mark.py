@@ -7,9 +7,9 @@ from collections.abc import Callable
 from sqlalchemy import text
 
 from queue_db import LeasedJob, Queue, QueueDB
-from queue_db.store import LowWaterMarks
 from queue_db.store.low_water_marks import BEGINNING, LONGEST_RESCAN_INTERVAL, MOST_RANGES, REMEMBERED
 from queue_db.verbs.next_due import next_due
+from tests.marks import begin_anew
 from tests.plans.filling import MANY, fill
 from tests.plans.harness import FEW, Crowd
 from tests.plans.touched import watch
@@ -26,7 +26,7 @@ def test_an_open_snapshot_does_not_slow_claims_down(kind: str, make_table: Calla
     with crowd.open() as db, crowd.open() as other, other.database.engine.connect() as opened:
         long = db.database.dialect.long_statements  # a busy machine reads or deletes all of them for longer than connections wait
         queue = db.queue("churned")
-        queue.core.marks[queue.name] = marks = LowWaterMarks(clock=lambda: 0.0)  # only the first claim is a rescan
+        marks = begin_anew(queue.core, queue.name, lambda: 0.0)  # only the first claim is a rescan
         fill(db, queue.name, 1_000, due_in=-7200)
         queue.claim(1)
         clean = watch(db, lambda: queue.claim(1))
@@ -42,7 +42,7 @@ def test_an_open_snapshot_does_not_slow_claims_down(kind: str, make_table: Calla
         with long(reader):
             assert reader.execute(text(f"SELECT count(*) FROM {crowd.table}")).scalar_one() == seen == 1_000
 
-        queue.core.marks[queue.name] = marks = LowWaterMarks(clock=lambda: 0.0)
+        marks = begin_anew(queue.core, queue.name, lambda: 0.0)
         begun = watch(db, lambda: queue.claim(1))
         remembered = watch(db, lambda: queue.claim(1))
         if kind == "sqlite":
@@ -65,7 +65,7 @@ def test_priorities_that_have_gone_do_not_slow_claims_down(kind: str, make_table
         seconds = [0.0]
         touched = []
         for seen in (0, 2 * MOST_RANGES):
-            queue.core.marks[queue.name] = marks = LowWaterMarks(clock=lambda: seconds[0])
+            marks = begin_anew(queue.core, queue.name, lambda: seconds[0])
             marks.add(*range(seen))
             for _ in range(2):
                 seconds[0] += REMEMBERED + LONGEST_RESCAN_INTERVAL

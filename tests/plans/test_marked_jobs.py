@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from queue_db import LeasedJob, QueueDB
-from queue_db.store import LowWaterMarks
+from tests.marks import begin_anew
 from tests.plans.filling import fill
 from tests.plans.harness import FEW, Crowd
 from tests.plans.test_bounded_plans import MOST
@@ -32,7 +32,7 @@ def test_a_claim_does_not_step_over_marked_jobs(kind: str, make_table: Callable[
             if name == "marked":
                 mark(db, name)
             queue = db.queue(name)
-            queue.core.marks[queue.name] = LowWaterMarks(clock=lambda: 0.0)  # as in a new process
+            begin_anew(queue.core, queue.name, lambda: 0.0)  # as in a new process
             fill(db, name, 20, due_in=-60)
             claimed: list[LeasedJob] = []
             rows.append(watch(db, lambda queue=queue, claimed=claimed: claimed.extend(queue.claim(10))).rows)

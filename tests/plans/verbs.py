@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from queue_db import Optimistic, QueueDB, UnsupportedError
-from queue_db.store import LowWaterMarks
+from tests.marks import begin_anew
 from tests.plans.touched import Touched, watch
 from tests.races.interleaving import open_transaction
 
@@ -26,7 +26,7 @@ def claim(limit: int, strategy: Callable[[], Any]) -> Verb:
         with db:
             queue = db.queue(name)
             # Once a second a claim is a rescan, another statement: not here, however long anything takes.
-            queue.core.marks[queue.name] = LowWaterMarks(clock=lambda: 0.0)
+            begin_anew(queue.core, queue.name, lambda: 0.0)
             queue.claim(limit)
             return watch(db, lambda: queue.claim(limit))
 
@@ -39,7 +39,7 @@ def claim_if_idle(open_db: Open, name: str) -> Touched:
         other = f"{name} before"
         db.queue(other).enqueue_many([("k", None, {"delay": 3600})] * 20)
         for queue in (other, name):
-            db.core.marks[queue] = LowWaterMarks(clock=lambda: 0.0)
+            begin_anew(db.core, queue, lambda: 0.0)
         db.queue(name).claim(1)
         return watch(db, lambda: db.queue(name).claim_if_idle([other], 1, 60.0))
 

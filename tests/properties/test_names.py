@@ -40,7 +40,7 @@ def test_names_of_queues_are_forgotten() -> None:
         gc.collect()
         assert db.queue("held") is held
         assert len(db._queues) <= keyed_cache.MOST + 1
-        assert len(db.core.marks) <= keyed_cache.MOST
+        assert len(db.core.marks) <= keyed_cache.MOST + 1  # and those of the queue that is held
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")

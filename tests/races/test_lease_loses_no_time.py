@@ -13,8 +13,9 @@ import pytest
 from sqlalchemy import Connection, create_engine, text
 
 from queue_db import QueueDB
-from queue_db.store import LowWaterMarks, low_water_marks
+from queue_db.store import low_water_marks
 from tests.faults.test_contention import WAITING
+from tests.marks import begin_anew
 from tests.patience import PATIENCE
 from tests.races.interleaving import open_transaction
 
@@ -65,7 +66,7 @@ def db(fresh_url: str) -> Iterator[QueueDB]:
 def test_a_claim_that_waited_leases_from_the_end_of_the_wait(db: QueueDB, jobs: int) -> None:
     queue = db.queue("q")
     queue.enqueue_many([("a", number) for number in range(jobs)])
-    queue.core.marks[queue.name] = known = LowWaterMarks()
+    known = begin_anew(queue.core, queue.name)
     with locked(db) as until_it_waits:
         won, waits, let_go = until_it_waits(lambda: queue.claim(jobs, lease=30))
     assert len(won) == jobs

@@ -13,6 +13,7 @@ from queue_db.model import ClaimRequest
 from queue_db.store import LowWaterMarks, Transaction, lease, low_water_marks
 from queue_db.strategies.optimistic import HEAD_EVERY
 from queue_db.testing import SettableClock
+from tests.marks import begin_anew
 from tests.races.interleaving import open_transaction
 
 WINDOWS = {
@@ -93,7 +94,7 @@ def test_claim_finds_a_job_whose_producer_committed_late(
 ) -> None:
     differs("one writer")
     monotonic = Monotonic()
-    ours.core.marks[ours.name] = LowWaterMarks(monotonic)
+    begin_anew(ours.core, ours.name, monotonic)
     with open_transaction(theirs.db) as connection:
         late = theirs.enqueue("late", priority=priority, using=connection)
         # Meanwhile the consumer moves on, well past the time at which the late job became due. Only claims of the head are sure to
@@ -114,7 +115,7 @@ def test_claim_finds_a_job_at_once_whose_producer_was_quicker_than_the_slack(
     differs: Callable[[str], None], clock: SettableClock, ours: Queue, theirs: Queue
 ) -> None:
     differs("one writer")
-    ours.core.marks[ours.name] = LowWaterMarks(Monotonic())
+    begin_anew(ours.core, ours.name, Monotonic())
     with open_transaction(theirs.db) as connection:
         late = theirs.enqueue("late", using=connection)
         for _ in range(3):

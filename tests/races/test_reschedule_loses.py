@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from queue_db import JobStateError, LeasedJob, Queue, State, Verdict
+from queue_db.database.transaction import Run
 from queue_db.testing import SettableClock
 from tests.races.interleaving import at_once
 
@@ -26,14 +27,15 @@ def waiting(queue: Queue, **options: object) -> int:
 def claimed_meanwhile(ours: Queue, theirs: Queue, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[LeasedJob]]:
     """Another process claims the job after ours has read it, and before it begins to write."""
     jobs: list[LeasedJob] = []
-    write = ours.core.write
+    run = ours.core.run
 
-    def after_a_claim(*args: Any, **options: Any) -> Any:
-        jobs.extend(theirs.claim())
-        return write(*args, **options)
+    def after_a_claim(how: Run, *args: Any, **options: Any) -> Any:
+        if how.write:
+            jobs.extend(theirs.claim())
+        return run(how, *args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ours.core, "write", after_a_claim)
+        patch.setattr(ours.core, "run", after_a_claim)
         yield jobs
 
 

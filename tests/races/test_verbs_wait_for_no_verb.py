@@ -24,7 +24,7 @@ def statements_of_others(db: QueueDB) -> Iterator[threading.Event]:
     sent, me = threading.Event(), threading.get_ident()
 
     def note(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
-        if threading.get_ident() != me and statement.startswith(("BEGIN IMMEDIATE", "UPDATE", "SELECT", "WITH")):
+        if threading.get_ident() != me and statement.startswith(("BEGIN IMMEDIATE", "UPDATE", "SELECT", "WITH", "EXECUTE")):
             sent.set()
 
     event.listen(db.database.engine, "before_cursor_execute", note)

@@ -15,8 +15,9 @@ from sqlalchemy import event
 from queue_db import Optimistic, QueueDB, UnsupportedError
 from queue_db.model import ProgressReport, StoredResult
 from queue_db.spark.streams import store as streams
-from queue_db.store import LowWaterMarks, Transaction
+from queue_db.store import Transaction
 from queue_db.strategies import known_strategies
+from tests.marks import begin_anew
 from tests.sql import golden
 from tests.sql.layout import fingerprint, laid_out
 
@@ -90,7 +91,7 @@ def test_each_claim_that_is_sent_has_a_file(kind: str, strategy: str, own_url: s
         queue = db.queue("golden")
         queue.claim()
         db.queue("other").claim()
-        queue.core.marks[queue.name] = LowWaterMarks(clock=lambda: 0.0)
+        begin_anew(queue.core, queue.name, lambda: 0.0)
         with sent_on(db) as statements:
             assert queue.claim(3) == []
             queue.enqueue_many([("work", number) for number in range(200)])
@@ -103,7 +104,7 @@ def test_each_claim_that_is_sent_has_a_file(kind: str, strategy: str, own_url: s
                 assert queue.claim_if_idle(["other"], 1, 60.0)
                 assert queue.claim_if_idle(["other"], 5, 60.0)
                 queue.enqueue("work", priority=5)
-                queue.core.marks[queue.name] = LowWaterMarks(clock=lambda: 0.0)
+                begin_anew(queue.core, queue.name, lambda: 0.0)
                 queue.claim(1)
                 queue.claim(100)
                 queue.claim(100)

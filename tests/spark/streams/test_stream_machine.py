@@ -19,10 +19,11 @@ from queue_db import DuplicateJobError, LeasedJob, Queue, QueueDB
 from queue_db.errors import CheckpointMismatchError, StreamFencedError
 from queue_db.spark.streams.store import Offset
 from queue_db.spark.tables import spark_tables
-from queue_db.store import LowWaterMarks, settle
+from queue_db.store import settle
 from queue_db.store.base import Transaction
 from queue_db.store.schema import NEVER
 from queue_db.testing import SettableClock
+from tests.marks import begin_anew
 from tests.spark.streams.conftest import ID, RETENTION, VERSION, Cut, Reader, open_stream, snapshot
 
 SECOND = 1_000_000
@@ -115,7 +116,7 @@ class StreamMachine(RuleBasedStateMachine):
     @property
     def queue(self) -> Queue:
         """As a worker sees it that has just been started: it remembers no marks."""
-        self.db.core.marks[self.name] = LowWaterMarks()
+        begin_anew(self.db.core, self.name)
         return Queue(self.db.core, self.name, self.db)
 
     def due(self) -> list[int]:
