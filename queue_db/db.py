@@ -421,7 +421,7 @@ class QueueDB:
         return None if row is None else _batch(row)
 
     def batches(self, *, limit: int = 100, after: Batch | int | None = None) -> list[Batch]:
-        """The batches with jobs that have not left, newest first. ``after``: the last one of the previous page, or its id."""
+        """The batches with jobs still in a queue, newest first. ``after``: the last batch of the previous page, or its id."""
         arguments.whole("limit", limit, 1)
         last = after.id if isinstance(after, Batch) else after
         below = None if last is None else arguments.whole("after", last, 0, 2**63 - 1)

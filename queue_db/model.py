@@ -420,7 +420,7 @@ class WorkerInfo:
     name: str
     host: str
     pid: int
-    queues: Mapping[str, int]  #: how many jobs of each it may have in hand; of each shared cursor (``feed:cursor``) how many spans
+    queues: Mapping[str, int]  #: most jobs in hand for each queue, and most spans for each shared cursor (``feed:cursor``)
     state: str  #: working, quiet or stopping
     in_hand: int
     counters: Mapping[str, int]  #: what became of its jobs

@@ -60,9 +60,9 @@ class Task(NamedTuple):
 
 
 class Slots(Protocol):
-    """Slots of one run of a worker that execute something else than jobs of its queues, each in a thread of its own.
+    """The slots in one run of a worker that execute something other than jobs of its queues, each slot in its own thread.
 
-    An option of the worker has their names and how many there are of each.
+    An option of the worker gives the names and, for each name, the number of slots.
     """
 
     def __init__(self, run: Run) -> None: ...

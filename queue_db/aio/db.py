@@ -302,7 +302,7 @@ class AsyncQueueDB(Opening):
         return await run(self._db.batch, batch_id)
 
     async def batches(self, *, limit: int = 100, after: Batch | int | None = None) -> list[Batch]:
-        """The batches with jobs that have not left, newest first. ``after``: the last one of the previous page, or its id."""
+        """The batches with jobs still in a queue, newest first. ``after``: the last batch of the previous page, or its id."""
         return await run(self._db.batches, limit=limit, after=after)
 
     async def prune(self, *, errors_older_than: float = ERRORS_KEPT) -> int:

@@ -156,7 +156,7 @@ class Batcher(Generic[Item, Result]):
         """
         caller = self._callers.current()
         if caller in self._inside:
-            # A signal handler, or something that ``run`` itself calls: the run that it waits for would wait for it.
+            # The item comes from a signal handler, or from code that ``run`` calls. It must not wait for the run that waits for it.
             return self._run([item])[0]
         entry: _Entry[Item, Result] = _Entry(item)
         # The last step twice: one KeyboardInterrupt may come at any moment, also within it.
@@ -177,7 +177,7 @@ class Batcher(Generic[Item, Result]):
             finally:
                 if not (entry.left or entry.detached):
                     self._leave(entry)
-                # Last: until it has left, what a signal handler submits would wait for it.
+                # After the entry has left: before that, an item from a signal handler must run alone, not wait for this entry.
                 self._inside.discard(caller)
         finally:
             if not (entry.left or entry.detached):

@@ -359,7 +359,7 @@ class Database:
 
 
 def _refuse_schema_map(options: Mapping[str, Any], whose: str) -> None:
-    """Refuse a schema_translate_map: statements that are kept as texts name the tables of this queue, whatever it says."""
+    """Refuse a schema_translate_map: it does not change statements that the library keeps as SQL text with table names."""
     if options.get("schema_translate_map"):
         raise ConfigurationError(f"{whose} has a schema_translate_map, which the queue's tables ignore: use QueueDB(…, schema=…)")
 

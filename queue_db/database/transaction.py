@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ATTEMPTS = 10
 RETRY_SECONDS = 30.0
 
-# Seconds: waits are random up to the first, then doubling, at most the second.
+# Seconds. The first wait is a random time up to _FIRST_WAIT. The waits then double, up to _LONGEST_WAIT plus a random part.
 _FIRST_WAIT = 0.01
 _LONGEST_WAIT = 1.0
 

@@ -236,7 +236,7 @@ class Dialect(Server):
         return [(job_id, version) for job_id, version in rows]
 
     def by_claim(self, rows: Select[Any], jobs: Table) -> Select[Any]:
-        """The query with a hint to use the claim index in its order, where the planner might not. Default: it does."""
+        """The query, with a hint to read the claim index in order where the planner might choose another. Default: no hint."""
         return rows
 
     # --- new rows ---------------------------------------------------------------------------------------------------

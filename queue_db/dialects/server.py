@@ -53,7 +53,7 @@ class Server:
     #: The same for asyncio.
     async_driver: ClassVar[str | None] = None
     async_extra: ClassVar[str] = ""
-    #: Options in the query of a URL that the driver for asyncio knows by another name; None: it needs none of the sort.
+    #: Options in the query of a URL → their names for the asyncio driver; None: the asyncio driver does not need the option.
     async_options: ClassVar[Mapping[str, str | None]] = {}
     #: Whether the ``schema`` of the tables is what the server calls a database, so that a connection to any of them will do.
     schemas_are_databases: ClassVar[bool] = False
@@ -225,9 +225,9 @@ class Server:
         return False
 
     def is_idle(self, driver: Any) -> bool:
-        """Whether no transaction is open, as far as the connection of this driver knows. Costs no round trip.
+        """Whether the driver reports no open transaction on its connection. Costs no round trip.
 
-        Default: it knows nothing else (True).
+        Default: True, for a driver that reports nothing.
         """
         return True
 

@@ -95,13 +95,13 @@ class Sender:
         self.autocommits = True
         #: Whether kept statements go to the driver's cursor.
         self.uses_raw_cursor = self.dialect.uses_raw_cursor
-        #: Whether somebody listens to the engine's statements: then they go through SQLAlchemy.
+        #: Whether the engine has event listeners or logs its statements: then the statements go through SQLAlchemy.
         self.observed = observed(connection)
         self.write = write
         self.begun = False
         #: It was to begin, which may have failed: nothing is committed without a COMMIT.
         self.asked = False
-        #: A statement has been interrupted, so nobody knows what has happened.
+        #: A statement has been interrupted, so its effect is unknown.
         self.interrupted = False
         #: Number of statements that were sent as text, with BEGIN and COMMIT.
         self.sent = 0
@@ -156,7 +156,7 @@ class Sender:
 
     @property
     def sends_raw(self) -> bool:
-        """Whether texts go to the driver's cursor, and nobody else sees them."""
+        """Whether SQL texts go directly to the driver's cursor, so that no listener and no log of the engine sees them."""
         return self.uses_raw_cursor and not self.observed
 
     # --- statements -----------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ class Transaction(Sender):
         return moment(self.store.clock is not None)
 
     def time(self) -> dict[str, int]:
-        """The parameter ``now`` of a statement, if time is set and not the database's."""
+        """The value of the parameter ``now`` of a statement; empty if the time is that of the database's clock."""
         clock = self.store.clock
         return {} if clock is None else {"now": clock()}
 

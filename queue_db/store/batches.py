@@ -63,7 +63,7 @@ def find(tx: Transaction, batch: int) -> Row[Any] | None:
 
 
 def page(tx: Transaction, *, below: int | None, limit: int) -> Sequence[Row[Any]]:
-    """Batches with jobs that have not left, newest first."""
+    """Batches with jobs still in a queue, newest first."""
     table = tx.tables.callbacks
     chosen = select(table).order_by(table.c.id.desc()).limit(limit)
     return tx.connection.execute(chosen if below is None else chosen.where(table.c.id < below)).all()

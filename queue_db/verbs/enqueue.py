@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _Answer = TypeVar("_Answer")
 
-# A single job, and those of several callers.
+# An insert of one job, and a shared insert of the jobs of several callers.
 _ALONE = Run("enqueue", lazy=True)
 _TOGETHER = Run("enqueue", attempts=1)
 

@@ -47,15 +47,15 @@ class Verb(NamedTuple):
     run: Run
     #: ``statement(tx, pairs, *given)``: a :data:`Work` with what the call was given.
     statement: Callable[..., set[int]]
-    #: How it leaves a row: what is looked for after an unanswered COMMIT.
+    #: The state of a changed row: after an unanswered COMMIT the library looks for it.
     change: Change
-    #: How a job leaves its queue by it; None: it stays, unless it dies.
+    #: How a changed job leaves its queue; None: the job stays in its queue, unless it dies.
     departure: Departure | None = None
-    #: How it leaves the row of a job that dies by it; the call is given :class:`Failures`. None: no job dies by it.
+    #: The state of the row of a job that dies by the change; the call is given :class:`Failures`. None: no job dies by it.
     death: Change | None = None
-    #: As what those that it changed are counted by queue, but for those that died.
+    #: The queue counter that counts the changed jobs, except those that died; None: they are not counted.
     counted: str | None = None
-    #: Whether a claim may do it in its transaction, on jobs on which nothing depends.
+    #: Whether a claim may make the change in the claim's transaction, if nothing depends on the jobs.
     carried: bool = False
 
 
@@ -87,7 +87,7 @@ class Failures:
 
 @dataclass(slots=True)
 class Kept:
-    """What a call was given whose jobs stay leased."""
+    """The arguments of a call whose jobs stay leased, and what the call finds out about the leases."""
 
     #: Microseconds of the new lease, or the attempts to add.
     number: int
@@ -142,19 +142,19 @@ class FencedChange(Verbs):
 
     #: What the call was given: see :class:`Verb`.
     given: tuple[Any, ...] = ()
-    #: The groups and batches, by id, of those jobs that have one and may leave by it; None: nothing depends on them.
+    #: The groups and batches, by job id, of jobs that may leave their queue; None: nothing depends on the jobs.
     links: Mapping[int, JobLinks] | None = None
-    #: The leases of the jobs when it began, by position; and each once, in the order of ids.
+    #: The leases of the jobs when the call began: by position; and without repetitions, in the order of ids.
     leases: Pairs
     pairs: Pairs
     #: Its transactions that were committed and that something follows.
     committed: tuple[Transaction, ...] = ()
-    #: The jobs that died by it.
+    #: A report for each job that died by the change.
     deaths: Sequence[Death] = ()
     # Of the last run: the ids that matched, None before that is known; and its transaction.
     _matched: set[int] | None = None
     _tx: Transaction | None = None
-    # The versions on which the jobs were changed, by id, once leases were found that had been extended meanwhile; how often.
+    # The versions on which the jobs were changed, by id; None until extended leases are looked for. How often that was done.
     _versions: dict[int, int] | None = None
     _followed: int = 0
 
@@ -280,7 +280,7 @@ class FencedChange(Verbs):
     # --- a COMMIT that was not answered -----------------------------------------------------------------------------
 
     def _proved(self, pairs: Pairs, outcome: Outcome) -> set[int]:
-        """The ids of those of these jobs that are changed. While a COMMIT was not answered, check whether it happened; if not, run
+        """Return the ids of the jobs that were changed. While a COMMIT was not answered, check whether it happened; if not, run
         the change again.
 
         :raises StorageError: it cannot be proved, or too many COMMITs in a row were not answered.
@@ -396,7 +396,7 @@ class FencedChange(Verbs):
 
 
 def _judged(sights: Mapping[int, Sight], holding: set[int], outcome: Outcome) -> set[int]:
-    """:meth:`FencedChange._shown` by what was seen of the leases.
+    """The answer of :meth:`FencedChange._shown`, concluded from what was seen of the leases.
 
     :param holding: those that hold.
     """
@@ -418,7 +418,7 @@ def _judged(sights: Mapping[int, Sight], holding: set[int], outcome: Outcome) ->
 
 
 def leases_in_motion(jobs: Mapping[int, LeasedJob], held: Mapping[int, int], own: Verbs) -> dict[int, tuple[int, str]]:
-    """Those of the leases ``held`` (id → version) that another verb than ``own`` may have extended: version and token, by id."""
+    """The leases of ``held`` (id → version) that a verb other than ``own`` may have extended: id → (version, token)."""
     # In this order: a verb sets the version before it ends.
     moving = [
         job_id
@@ -440,7 +440,7 @@ def _members(jobs: object) -> list[LeasedJob]:
 
 
 def _check(job: object, source: Settler) -> None:
-    """Refuse what is no leased job of this queue."""
+    """Raise an ArgumentError if ``job`` is not a leased job that was claimed from ``source``."""
     if not isinstance(job, LeasedJob):
         raise ArgumentError(f"{arguments.shown(job)} is not a LeasedJob: settle the objects that claim() returned")
     if job.source is not source:

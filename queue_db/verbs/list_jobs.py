@@ -65,12 +65,12 @@ class Wanted:
         return self.limit + 1 if in_order else max(SCANNED, self.limit + 1)
 
     def fits(self, row: Row[Any], now: int) -> bool:
-        """Whether an entry, or a job, is one of those."""
+        """Whether the page lists jobs of this kind, group and state. ``row``: the job, or its index entry."""
         if (self.kind is not None and row.kind != self.kind) or (self.group is not None and row.group_key != self.group):
             return False
         if self.state is State.DEAD:
             return True
-        # Those that a slice holds are in none of the states.
+        # A job that a slice holds is in none of the states.
         return row.delete_mark == 0 and row.available_at != NEVER and state_of(row.available_at, row.claim_token, now) is self.state
 
 
@@ -105,7 +105,7 @@ def _text(order: str, position: Position) -> str:
 def _position(order: str, after: object) -> Position:
     """The position of a page's ``after``.
 
-    :raises ArgumentError: it is none of a list in this order.
+    :raises ArgumentError: ``after`` does not come from a list in this order.
     """
     if isinstance(after, str) and len(after) <= len(_text(order, Position(_LOWEST, _EARLIEST, _EARLIEST))):
         try:

@@ -166,7 +166,7 @@ def _first_row(
     due: ColumnElement[int] | None,
     order: ColumnElement[Any] | None,
 ) -> Select[Any]:
-    """The first row in ``order`` of a queue's, as a subquery: not every database takes a LIMIT in an arm of a UNION."""
+    """The first row of a queue, in ``order``. In a subquery: not every database takes a LIMIT in an arm of a UNION."""
     # With its type: an untyped NULL in a subquery is text to PostgreSQL.
     due_at = cast(null(), BigInteger) if due is None else due
     row = select(literal(place, Integer).label("place"), jobs.c.priority.label("priority"), due_at.label("due"))

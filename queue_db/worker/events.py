@@ -177,7 +177,7 @@ class Results:
 
     def _released(self, job: LeasedJob, verdict: Verdict | None) -> None:
         if verdict is Verdict.LOST and job.settled:
-            # By its handler, which still runs.
+            # The job's handler, which still runs, has settled it.
             self.settled(JobResult(job, None, None), verdict)
             return
         event = EventType.RELEASED if verdict else EventType.LOST

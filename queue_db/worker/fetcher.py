@@ -187,9 +187,11 @@ class Fetcher:
         return {queue: places for queue, most in room.items() if (places := self._limiter.places(queue, most))}
 
     def _claim_all(self, promising: Mapping[str, int], room: Collection[str], left: int) -> bool:
-        """Claim its part from each of the ``promising`` queues; False: no job came, probably since a higher queue has due jobs.
+        """Claim jobs from each of the ``promising`` queues, up to the queue's part of the free slots.
 
-        :param left: free slots, those for jobs that are claimed ahead included.
+        Return False if no job came, probably because a higher queue has due jobs.
+
+        :param left: free slots, including the slots for jobs that are claimed ahead.
         """
         won = 0
         began = time.monotonic()

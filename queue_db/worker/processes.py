@@ -230,7 +230,7 @@ class _WorkerProcess(PipedProcess):
 
 @dataclass
 class _Slot:
-    """One of the ``count`` processes; over time several fill it."""
+    """The place of one of the ``count`` processes. When the process dies, its replacement takes the place."""
 
     number: int
     process: _WorkerProcess
@@ -337,7 +337,7 @@ class Supervisor:
             self._forward(signal.SIGTERM)
 
     def _has_any_claimed(self) -> bool:
-        """Whether a process has ever claimed, also by reports that have come since it was checked."""
+        """Whether any process has ever begun to claim jobs. First reads the reports that have arrived since the last check."""
         for slot in self._slots:
             slot.process.read_reports()
             self._any_claimed = self._any_claimed or slot.process.claimed
