@@ -123,7 +123,7 @@ class _ReadLate:
     if not TYPE_CHECKING:  # or no wrong name would be found
 
         def __getattr__(self, name: str) -> Any:
-            """An empty slot."""
+            """Read the field of an empty slot from the stored row, and keep it."""
             if name == "_stored" or name not in self.__slots__:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
             row, read = self._stored

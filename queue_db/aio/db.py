@@ -41,7 +41,7 @@ class AsyncQueueDB(Opening):
     released by the queue's next claim, or return when their leases end.
 
     :param url_or_engine: a database URL, or a SQLAlchemy AsyncEngine, to share its pool. When the server becomes read-only,
-        as after a failover, the engine is disposed, also a caller's own: its idle connections are closed.
+        as after a failover, the engine is disposed: its idle connections are closed. This applies to the caller's engine too.
     :param strategy: how claims win jobs: ``adaptive``, ``optimistic``, ``skip_locked``, ``pessimistic``, or a Strategy object.
     :param removal: how completed jobs leave: ``delete``, ``lock_then_delete``, ``delete_mark``, or a Removal object.
     :param table: name of the jobs table; the dead table is ``<table>_dead``.

@@ -42,7 +42,7 @@ class Opening:
     released by the queue's next claim, or return when their leases end.
 
     :param url_or_engine: a database URL, or a SQLAlchemy AsyncEngine, to share its pool. When the server becomes read-only,
-        as after a failover, the engine is disposed, also a caller's own: its idle connections are closed.
+        as after a failover, the engine is disposed: its idle connections are closed. This applies to the caller's engine too.
     :raises ArgumentError: ``retry_after`` is not a function of one number.
     :raises ConfigurationError: the engine is not for asyncio, or shares one connection between tasks.
     """

@@ -49,8 +49,8 @@ class Callers(Protocol):
 
     @property
     def detach(self) -> Detach | None:
-        """Runs the first function, also when this caller is cancelled meanwhile, and then the second one, also when the first never
-        begins. None: callers of this kind are not cancelled.
+        """Runs two functions, one after the other: the first one to its end if this caller is cancelled meanwhile, and the second
+        one even if the first one never begins. None: callers of this kind are not cancelled.
         """
         ...
 
@@ -209,7 +209,7 @@ class Batcher(Generic[Item, Result]):
         self._settle(entry.batch)
 
     def _work_detached(self, entry: _Entry[Item, Result]) -> None:
-        caller = self._callers.current()  # not the entry's
+        caller = self._callers.current()  # the detached task, not the caller of the entry
         self._inside.add(caller)
         try:
             self._work(entry)

@@ -47,7 +47,7 @@ class Tasks:
         return asyncio.current_task()
 
     def detach(self, work: Callable[[], None], ended: Callable[[], None]) -> None:
-        """Run ``work`` in a task of its own: the others need not know that this caller was cancelled."""
+        """Run ``work`` in a task of its own, then ``ended``. Both run also if this caller is cancelled: other callers need them."""
         task = asyncio.get_running_loop().create_task(_spawned(work))
         self._working.add(task)  # the loop itself does not keep it
         task.add_done_callback(self._working.discard)

@@ -470,7 +470,8 @@ def include_object(table: str = "jobs", schema: str | None = None, *, also: Incl
 
     :param table: as for :class:`~queue_db.QueueDB`.
     :param schema: as for :class:`~queue_db.QueueDB`; None also where it is the default schema of Alembic's connection.
-    :param also: the application's own filter, or another one of these; both have to agree.
+    :param also: the application's own filter, or the result of another call of this function. An object is included if both filters
+        include it.
     :raises ArgumentError: for a name that no table of a queue can have.
     """
     ours = described(table, schema)

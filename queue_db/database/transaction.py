@@ -199,8 +199,10 @@ class OwnTransaction(Transaction):
         return False
 
     def _maybe_done(self, *, committing: bool) -> bool:
-        """Whether a change may have been committed although an error that is no reply ended the block: one from a signal handler
-        that used the queue may arise at any line, also behind the answer to a statement that commits by itself.
+        """Whether a change may have been committed, although the block ended with an error that is not the server's reply.
+
+        A signal handler that used the queue may raise such an error at any line, also after the reply to a statement that commits
+        by itself.
         """
         return committing or (self.run.lazy and self.sent > 0 and not self.asked)
 
@@ -216,7 +218,7 @@ class OwnTransaction(Transaction):
 
 
 def unreachable(error: Exception, name: str) -> TransientStorageError:
-    """The exception for one that came when a connection was opened.
+    """The exception to raise when ``error`` prevented a connection.
 
     The first connection worked, so the driver is complete: a restarted server may demand the full password exchange over TLS once.
     Or no server answers, and the driver raises the system's error.

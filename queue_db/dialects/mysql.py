@@ -188,13 +188,13 @@ _RETURNING = " RETURNING id"
 
 
 def _inserted(jobs: JobsText) -> Executable:
-    """How many jobs from the id ``of_id`` on were inserted at this time, and the last of them."""
+    """How many jobs with the id ``of_id`` or a higher one were created at the time ``now``, and the highest of their ids."""
     rows = f"FROM {jobs.by_id} WHERE id >= :of_id AND created_at = :now"
     return kept(f"SELECT count(*) AS inserted, max(id) AS last_inserted {rows}", "inserted", "last_inserted")
 
 
 def _among(jobs: JobsText) -> Executable:
-    """Those of ``of_ids`` that were inserted at this time."""
+    """The ids among ``of_ids`` of the jobs that were created at the time ``now``."""
     return jobs.kept(f"SELECT id FROM {jobs.by_id} WHERE id IN :of_ids AND created_at = :now", "id")
 
 

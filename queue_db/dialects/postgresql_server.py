@@ -36,7 +36,8 @@ _ASYNCPG: dict[str, Any] = {
 # TRANSACTION_STATUS_IDLE of psycopg2; also another number while a reply is outstanding.
 _IDLE = 0
 
-# One that has neither written nor keeps a snapshot holds up nothing. Of other users' the server shows no times without a right.
+# A transaction that has written nothing and keeps no snapshot delays nothing. A user without the right to see them gets no times
+# of other users' transactions.
 _OPEN = text(
     "SELECT pid, usename AS name, state, EXTRACT(EPOCH FROM clock_timestamp() - xact_start) AS age FROM pg_stat_activity "
     "WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid() "
@@ -44,7 +45,8 @@ _OPEN = text(
     "AND xact_start <= clock_timestamp() - :age * INTERVAL '1 second' ORDER BY xact_start LIMIT :most"
 )
 
-# The catalog can be read without a right to the schema. A name without a schema is looked for in those of the search path.
+# A user without a right to the schema can read the catalog too. If no schema is given, this looks for the table in the schemas of
+# the search path.
 _CLOSED = text(
     "SELECT quote_ident(n.nspname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
     "WHERE c.relname = :name AND NOT has_schema_privilege(n.oid, 'USAGE') "
@@ -55,7 +57,7 @@ _CLOSED = text(
 
 
 class PostgreSQLServer(Server):
-    """Engines that fail within seconds when the network does, at READ COMMITTED; rights on schemas and sequences."""
+    """Makes engines at READ COMMITTED that notice a broken network within seconds; checks rights on schemas and sequences."""
 
     names: ClassVar[tuple[str, ...]] = ("postgresql",)
     title: ClassVar[str] = "PostgreSQL"

@@ -135,7 +135,8 @@ def _fast_change(claim: ClaimText, *, one: bool, delete_on_claim: bool = False) 
         chosen = ["jobs.id = ANY(ARRAY(SELECT candidate.id FROM candidate))" if locked else _AMONG_CANDIDATES]
     chosen.append(claim.nothing_before)
     if not locked:
-        # To wait for the transactions that are claiming these rows costs less than a step that looks for locks; but not for long.
+        # It is cheaper to wait for transactions that are claiming these rows than to look for locks in an extra step. The wait is
+        # limited.
         chosen.append(_PATIENCE)
     returning = columns_of("jobs")
     if delete_on_claim:

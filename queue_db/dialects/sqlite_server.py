@@ -60,7 +60,7 @@ class SQLiteServer(Server):
         return {name: f"{connection.exec_driver_sql(f'PRAGMA {name}').scalar()}{unit}" for name, unit in units.items()}
 
     def engine_options(self, url: URL) -> dict[str, Any]:
-        # The driver would leave out what it does not know, with a warning that few see.
+        # The driver would ignore an unknown option, with a warning that is easy to miss.
         if unknown := set() if "uri" in url.query else set(url.query) - _OPTIONS:
             raise ArgumentError(
                 f"unknown option {', '.join(sorted(unknown))} in the database URL; known: {', '.join(sorted(_OPTIONS))}"

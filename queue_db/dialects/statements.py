@@ -178,7 +178,7 @@ def new(columns: Columns) -> list[str]:
 NEXT_VERSION = f"CASE WHEN version < {MOST_VERSION} THEN version + 1 ELSE version END"
 
 
-#: What takes the attempt of a claim back.
+#: The new value of ``attempts`` when the attempt of a claim does not count.
 ONE_ATTEMPT_LESS = "CASE WHEN attempts > 0 THEN attempts - 1 ELSE 0 END"
 
 

@@ -187,7 +187,7 @@ class Sender:
         return rows
 
     def execute(self, statement: Executable | str, values: Any) -> int:
-        """:meth:`fetch` for a statement without rows: how many rows it matched."""
+        """As :meth:`fetch`, for a statement that returns no rows. Return how many rows it matched."""
         if isinstance(statement, str):
             text, arguments = statement, values
         elif self.uses_raw_cursor:

@@ -83,9 +83,9 @@ def insert_jobs(
 
     Within ``jobs`` the first of a key wins under RAISE and SKIP, else the last.
 
-    :param queue: the queue of all ``jobs``, if the transaction adds nothing else. Then it begins here, unless one statement is
-        enough, and its commit wakes those who wait for jobs of the queue. None: the caller does both.
-    :param more: the transaction inserts others later.
+    :param queue: the queue of all ``jobs``, if the transaction adds nothing else. The transaction then begins here, unless one
+        statement is enough, and its commit wakes the workers that wait for the queue. None: the caller begins it and wakes them.
+    :param more: the transaction inserts more jobs after these.
     :raises DuplicateJobError: under RAISE; the caller rolls the other rows back.
     :raises ArgumentError: a job would replace one of another group, or one whose key has a ``unique_for``.
     """
@@ -120,12 +120,12 @@ def load_jobs(
     ids: bool = True,
     more: bool = False,
 ) -> Added:
-    """:func:`insert_jobs` of chunks of jobs, by the database's way to load many rows where it has one and they are plain.
+    """Insert chunks of jobs as :func:`insert_jobs` does. Many jobs without keys go through the database's bulk load.
 
     :param chunks: may be read while the database is at work.
     :param number: how many jobs are in ``chunks``.
-    :param ids: whether the caller asks for them.
-    :param more: the transaction inserts others later, or ``chunks`` are several.
+    :param ids: whether the caller needs the ids of the jobs.
+    :param more: there are several chunks, or the transaction inserts more jobs after them.
     """
     parts: list[Added] = []
     for plain, alike in groupby(chunks, _plain):
@@ -150,7 +150,7 @@ def _load_plain(
     ids: bool,
     more: bool,
 ) -> Added:
-    """``most``: the most jobs that ``chunks`` may have, for which ids are taken; None: ids are taken for those that there are."""
+    """``most``: ``chunks`` has at most this many jobs, and this many ids are reserved. None: the jobs are counted first."""
     if most is None:
         chunks = list(chunks)
         most = sum(map(len, chunks))
@@ -230,7 +230,7 @@ def _insert(
     on_duplicate: OnDuplicate,
     limits: Mapping[str, int] | None = None,
 ) -> tuple[list[int | None], bool]:
-    """Insert ``rows``, which stand at ``places`` of ``jobs``; ``limits``: of their groups, which are locked.
+    """Insert ``rows``, the jobs at ``places`` of ``jobs``. ``limits``: the limits of their groups; the groups are locked.
 
     Also returns whether each of ``rows`` is a new job.
     """

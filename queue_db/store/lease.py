@@ -35,7 +35,7 @@ MOST_ASKED = 16
 _OWN = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _OTHERS = (1, 2, 4, 8, MOST_ASKED)
 
-# No job is due later.
+# The highest value of ``available_at``: no job is due after it.
 _NEVER = 2**63 - 1
 
 

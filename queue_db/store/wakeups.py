@@ -58,7 +58,7 @@ class Notifications:
         self.joining: Callable[[Connection, str], None] | None = None
 
     def due(self, name: str) -> bool:
-        """Whether to notify now: the database can do that, and the last time is not just now. The caller then does."""
+        """Whether the caller must notify now: the database can, and the last notification is at least ``every`` seconds old."""
         if not self._dialect.notifies:
             return False
         now = self._clock()
@@ -74,9 +74,9 @@ class Notifications:
         self._notified_at.pop(name, None)
 
     def wake(self, *names: str) -> None:
-        """After the commit: call each listener of this process with each of these.
+        """After the commit: call each listener of this process with each of ``names``.
 
-        :raises Exception: the first that a listener raised, when all were called.
+        :raises Exception: the first exception of a listener; it is raised after all listeners were called.
         """
         first: Exception | None = None
         for name in names:
@@ -98,5 +98,5 @@ class Notifications:
         self._listeners = (*self._listeners, listener)
 
     def remove(self, listener: Listener) -> None:
-        """Call it no more."""
+        """Stop calling ``listener``."""
         self._listeners = tuple(one for one in self._listeners if one != listener)

@@ -64,10 +64,11 @@ class ClaimLoop:
     def call(
         self, limit: int, lease: int, *, delete: bool = False, if_idle: Iterable[str] = (), worker: str | None = None
     ) -> ClaimCall:
-        """A call that takes up to ``limit`` due jobs for ``lease`` microseconds, or with ``delete`` out of the table.
+        """A call that takes up to ``limit`` due jobs: it leases them for ``lease`` microseconds, or deletes them.
 
+        :param delete: delete the jobs instead of leasing them.
         :param if_idle: take nothing while a job is due in one of these queues.
-        :param worker: the name that the jobs show; None: that of this process.
+        :param worker: the worker's name in the jobs; None: the name of this process.
         """
         if type(limit) is not int or not 1 <= limit <= MAX_CLAIM:
             limit = arguments.whole("limit", limit, 1, MAX_CLAIM)
@@ -111,10 +112,10 @@ class ClaimLoop:
         return call.won
 
     def complete_and_claim(self, change: FencedChange, call: ClaimCall) -> tuple[list[Verdict], list[ClaimedBatch]]:
-        """Complete jobs by ``change``, and :meth:`claim`: in one transaction where that was measured to win.
+        """Complete the jobs of ``change``, then :meth:`claim`: in one transaction where measurements showed that this is faster.
 
-        :return: the verdicts, and the jobs won: none, with a log record, if the claim failed after the completion.
-        :raises Exception: the completion raised it. No job is won.
+        :return: the verdicts, and the claimed jobs. If the claim fails after the completion, no jobs, and the error is logged.
+        :raises Exception: the completion failed. No job is claimed.
         """
         try:
             with change:

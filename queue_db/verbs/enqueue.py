@@ -203,7 +203,10 @@ class Enqueue:
     def batch(
         self, chunks: Chunks, then: NewJob, on_duplicate: OnDuplicate, using: Connection | Session | None
     ) -> tuple[int, list[int | None]]:
-        """Add jobs, and ``then`` when all of them have left the queue; return the batch's id, and theirs by position."""
+        """Add jobs, and the job ``then``, which waits until all of them have left the queue.
+
+        Returns the id of the batch, and the ids of the jobs by position.
+        """
         self.core.ready()  # as in :meth:`many`
         first = next(chunks, [])
         second = next(chunks, None)

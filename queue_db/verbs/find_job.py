@@ -1,4 +1,4 @@
-"""One job by its id: reading it, and changing it as it was read; and rows as :class:`~queue_db.Job`."""
+"""Reads a job by its id, changes it if it is still as it was read, and makes :class:`~queue_db.Job` objects of rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CHANGE_ATTEMPTS = 5
 
 
 def find_job(core: Core, job_id: int, queue: str | None = None) -> Job:
-    """The job with this id in ``queue``, or in any.
+    """The job with this id in ``queue``; None: in any queue.
 
     :raises JobNotFoundError: there is no such job, live or dead.
     """
@@ -31,10 +31,10 @@ def find_job(core: Core, job_id: int, queue: str | None = None) -> Job:
 
 
 def change_job(core: Core, queue: str | None, job_id: int, version: int | None, change: Callable[[Job], bool]) -> Verdict:
-    """Read a live job and call ``change``, again if that returns False: the job has changed since it was read.
+    """Read a live job and call ``change``. If ``change`` returns False, the job has changed since it was read: do both again.
 
-    :param version: change it only if it still has this version.
-    :return: LOST: it has another version, or it changed during each of five tries.
+    :param version: change the job only if it still has this version.
+    :return: LOST: the job has another version, or it changed during each of five tries.
     :raises JobNotFoundError: there is no such live job.
     """
     if version is not None:

@@ -35,7 +35,7 @@ _CLOCK = -1
 class DueInfo:
     """When the next job of a queue is due, and the priorities that were found."""
 
-    #: Microseconds until then: 0 or less when one is due now, None when there is no job.
+    #: Microseconds until the next job is due: 0 or less if a job is due now, None if the queue has no job.
     wait: int | None
     #: Priorities that are in the queue and were not in the ranges.
     new_priorities: tuple[int, ...] = ()
@@ -46,9 +46,9 @@ class DueInfo:
 
 
 def next_due(core: Core, queues: Iterable[str]) -> dict[str, float | None]:
-    """Seconds until the next job of each queue is due: 0 or less where one is, None where there is no job. One statement.
+    """Seconds until the next job of each queue is due: 0 or less if a job is due now, None if the queue has no job.
 
-    A job that appeared below a queue's low-water mark is found by the next rescan, as claims find it.
+    One statement reads all queues. A job that appeared below a queue's low-water mark is found by the next rescan, as in claims.
     """
     core.ready()
     waits: dict[str, float | None] = {}

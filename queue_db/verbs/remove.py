@@ -15,9 +15,11 @@ from queue_db.verbs.find_job import change_job
 
 
 def cancel_job(core: Core, queue: str | None, job_id: int, *, version: int | None) -> Verdict:
-    """Cancel a live job of ``queue``, or of any, in any state; with ``version`` only if it still has this version.
+    """Cancel a live job, in any state.
 
-    :return: LOST: as of :func:`change_job`, or a stream holds it and cannot give it back.
+    :param queue: the job's queue; None: it may be in any queue.
+    :param version: cancel the job only if it still has this version.
+    :return: LOST: for the reasons of :func:`change_job`, or because a stream holds the job and cannot give it back.
     :raises JobNotFoundError: there is no such live job.
     """
     return change_job(core, queue, job_id, version, lambda job: core.run(Run("cancel"), _cancel, job))
@@ -46,7 +48,8 @@ def _cancel(tx: Transaction, job: Job) -> bool:
 def delete_marked(tx: Transaction, limit: int, *, everywhere: bool = False) -> int:
     """Delete up to ``limit`` jobs that are marked as done; return how many.
 
-    :param everywhere: also those in other places than :func:`queue_db.store.settle.mark` moves them to. Reads the whole table.
+    :param everywhere: also marked jobs outside the queue to which :func:`queue_db.store.settle.mark` moves them. Reads the whole
+        table.
     """
     jobs = tx.tables.jobs
     query = select(jobs.c.id, jobs.c.version).where(jobs.c.delete_mark == 1).limit(limit)

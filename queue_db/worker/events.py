@@ -136,7 +136,7 @@ class Results:
             self._count(EventType.COMPLETED, len(done))
 
     def died(self, death: Death) -> None:
-        """A job is dead, by any verb: a listener of ``db.deaths``. Only jobs of this run count."""
+        """Listens to ``db.deaths``: count a job of this run that died, whichever verb ended it, and tell the hooks."""
         job = death.job
         if not isinstance(job, LeasedJob) or job.claimant is not self._claimant:
             return
@@ -212,7 +212,7 @@ def log_failure(job: LeasedJob, error: BaseException, verb: str | None, seconds:
 
 
 def _event_of(done: JobResult, verdict: Verdict | None) -> EventType:
-    """The event of a job that has not died: by the verb that settled it, which its handler may have called."""
+    """The event of a job that has not died. The verb that settled the job decides; the handler may have called it."""
     if verdict is None:
         return EventType.LOST
     if done.job.settled_by is not None:

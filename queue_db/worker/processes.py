@@ -63,11 +63,11 @@ class ChildProcess:
         self.killed = threading.Event()
 
     def poll(self) -> int | None:
-        """The exit status, negative: minus the signal that killed it; None: it runs."""
+        """The exit status; minus the number of the signal, if a signal killed the process; None: the process runs."""
         return self._process.poll()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until it has exited, at most this many seconds; whether it has."""
+        """Wait until the process has exited, at most this many seconds. Return whether it has exited."""
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -168,8 +168,8 @@ class ParentPipe:
         died()
 
 
-#: Seconds until a process that died is replaced: first, longest. Short, since a job that ends its process at each attempt takes one
-#: process after the other, and the other jobs wait meanwhile.
+#: Seconds until a process that died is replaced: first, longest. These are short: a job that kills its process at each attempt
+#: kills several in a row, and the other jobs wait until the processes are replaced.
 RESTART = (0.1, 5.0)
 
 #: The same after a process that could not start, although others have started.

@@ -150,7 +150,10 @@ class Registration:
             self._core.run(ONCE, worker_registry.deregister, self._name)
 
     def rescue_dead(self) -> int:
-        """Return the jobs of dead processes of this machine to their queues, and release their spans; return how many."""
+        """Return the jobs of dead processes of this machine to their queues, and release their spans of shared cursors.
+
+        Returns the number of jobs and spans.
+        """
         rescued = 0
         try:
             rows = self._core.run(Run(write=False, attempts=1), worker_registry.all_workers, self._host)
