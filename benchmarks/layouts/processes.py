@@ -81,7 +81,7 @@ class Consumer:
 
     def run(self, work: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Run statements in one transaction, and again after a deadlock."""
-        return self.db.database.run(lambda connection: work(connection, *arguments, **named), name="layouts", direct=True)
+        return self.db.database.run(lambda connection: work(connection, *arguments, **named), name="layouts", lazy=True)
 
     def claim(self, batch: int, start: int = 0, *, lease: int = LEASE) -> list[Claimed]:
         """Claim up to ``batch`` jobs, ``start`` jobs behind the first."""
@@ -137,7 +137,7 @@ def consume(db: QueueDB, task: Task, one: Statements, wait: Callable[[], object]
                     counts.value -= left
             continue
         consumer.floor = BEGINNING
-        if not db.database.run(lambda connection: one.due(connection, QUEUE), name="due", direct=True):
+        if not db.database.run(lambda connection: one.due(connection, QUEUE), name="due", lazy=True):
             if task.until is None:
                 break
             time.sleep(0.002)

@@ -66,7 +66,7 @@ class Claimed:
 
 
 class Statements(ABC):
-    """The statements of ``layout``. Each runs in a transaction of ``Database.run`` with ``direct=True``: it commits once."""
+    """The statements of ``layout``. Each runs in a transaction of ``Database.run`` with ``lazy=True``: it commits once."""
 
     def __init__(self, layout: Layout, dialect: Dialect) -> None:
         self.layout, self.dialect = layout, dialect

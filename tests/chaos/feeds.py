@@ -113,7 +113,7 @@ def acknowledge(client: Client) -> None:
         cursor = client.do(
             "open cursor",
             lambda: client.db.feed(feed).cursor(CURSOR, lease=client.order.lease, take_over=force),  # noqa: B023
-            lambda cursor: cursor.hold,
+            lambda cursor: cursor.generation,
             feed=feed,
         )
         if cursor is not None:

@@ -168,7 +168,7 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[tuple[int, int, str
         wanted.extend([leases] if leases else [])
         return [None] * len(leases)
 
-    monkeypatch.setattr(Queue, "handles", handles)
+    monkeypatch.setattr(Queue, "leases_from_tokens", handles)
     return wanted
 
 
