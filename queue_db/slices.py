@@ -1,7 +1,7 @@
-"""What stands beside the queue: packages with tables and verbs of their own, which the queue does not import.
+"""Slices: packages that add tables and verbs to the queue, and that the queue does not import.
 
-A slice is the package of its name. It registers itself with a module ``registration``, in which ``SLICE`` says what it adds to the
-queue's own verbs. Only this module finds it, by its name, when it is needed.
+A slice has the name of its package. Its module ``registration`` defines ``SLICE``, which says what the slice adds to the queue's
+verbs. Only this module imports slices, by name, when they are needed.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from queue_db.worker.run import Run
     from queue_db.worker.worker import Worker
 
-#: The slices, in the order in which they are asked.
+#: The names of the slices, in the order in which they are called.
 NAMES = ("feeds", "routes", "spark", "monitoring", "service")
 
 
 class Holder(Protocol):
-    """Functions of a slice that takes jobs out of the table of jobs and holds them in its own: where they are, for people."""
+    """Functions of a slice that holds claimed jobs in tables of its own: they find and count these jobs."""
 
     def queues(self, tx: Transaction) -> Iterable[str]:
-        """Names of the queues whose jobs it holds."""
+        """The names of the queues whose jobs the slice holds."""
 
     def knows(self, tx: Transaction, queue: str) -> bool:
-        """Whether anything of it belongs to this queue."""
+        """Whether the slice has anything that belongs to this queue."""
 
     def count(self, tx: Transaction, queue: str) -> int:
-        """How many jobs of this queue it holds."""
+        """How many jobs of this queue the slice holds."""
 
     def job(
         self,
@@ -43,92 +43,96 @@ class Holder(Protocol):
         job_id: int,
         shown: Callable[[Mapping[str, ColumnElement[Any]]], Select[Any]],
     ) -> Select[Any]:
-        """Select the job of this id, of ``queue`` or of any, if it holds it; ``shown`` selects columns by their names."""
+        """Select the job with this id if the slice holds it.
+
+        :param queue: the queue of the job; None: any queue.
+        :param shown: makes the SELECT from columns by their names.
+        """
 
 
 class Task(NamedTuple):
-    """Maintenance that workers do now and then. What it raises is logged, and it runs again."""
+    """Maintenance that each worker runs from time to time. Exceptions are logged, and the task runs again later."""
 
-    #: What it does, for the log: ``trimming feeds``.
+    #: A description for the log, such as ``trimming feeds``.
     name: str
-    #: Seconds between two runs, give or take a quarter. Each worker does it.
+    #: Seconds between two runs in one worker, give or take a quarter.
     every: float
-    #: Does a part that takes seconds at most; whether there is more to do at once.
+    #: Does a part of the work, which takes seconds at most, and returns whether to run again at once.
     run: Callable[[], bool]
-    #: Whether the first run is at the start of the worker, not within the first ``every`` seconds.
+    #: Whether the first run is at the start of the worker; False: at a time within the first ``every`` seconds.
     at_start: bool = False
 
 
 class Slots(Protocol):
-    """The slots in one run of a worker that execute something other than jobs of its queues, each slot in its own thread.
+    """The slots, in one run of a worker, for something other than the jobs of its queues. Each slot has its own thread.
 
-    An option of the worker gives the names and, for each name, the number of slots.
+    An option of the worker has the names of what the slots execute, and the number of slots for each name.
     """
 
     def __init__(self, run: Run) -> None: ...
 
     @staticmethod
     def checked(names: Mapping[str, int]) -> dict[str, int]:
-        """The option, checked.
+        """Check the option of the worker and return it.
 
         :raises ArgumentError: a value is outside its allowed range.
         """
 
     @staticmethod
     def queues(names: Mapping[str, int]) -> list[str]:
-        """The queues of the jobs that result: the worker works on them if it is given no queues."""
+        """The queues of the jobs that the slots create. A worker without given queues works on these."""
 
     @staticmethod
     def prepare(worker: Worker) -> None:
-        """Look whether the worker can run.
+        """Prepare the run of the worker, and check that it is possible.
 
-        :raises ConfigurationError: it cannot.
+        :raises ConfigurationError: the worker cannot run.
         """
 
     def start(self, *, until_empty: bool) -> None:
-        """Start the threads; with ``until_empty`` each ends when there is nothing for it."""
+        """Start the threads. With ``until_empty`` each thread ends when it finds nothing to do."""
 
     @property
     def busy(self) -> bool:
-        """Whether the end of the run waits for a slot."""
+        """Whether a slot is still at work, so that the run of the worker must not end."""
 
     @property
     def in_hand(self) -> int:
-        """How many handlers they run whose results count."""
+        """How many handlers run in these slots, without those that have lost their messages."""
 
     def stuck(self, longer: float) -> int:
-        """How many handlers have not returned although their results have not counted for more than ``longer`` seconds."""
+        """How many handlers still run although they lost their messages more than ``longer`` seconds ago."""
 
     def beat(self) -> float:
-        """Extend the leases; return how many seconds to wait until the next time."""
+        """Extend the leases of the slots; return the seconds until the next call."""
 
     def check_timeouts(self) -> None:
-        """End the calls that take longer than their timeouts."""
+        """End the handler calls that take longer than their timeouts."""
 
     def wake(self) -> None:
-        """End the waits of idle slots: the worker stops."""
+        """End the waits of idle slots, since the worker stops or is quiet."""
 
     def end(self) -> None:
-        """Take from the slots what they still have."""
+        """End the leases of the slots that are still at work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
     """What a slice adds to the queue."""
 
-    #: Makes its tables: for the name of the table of jobs, in the metadata with the others.
+    #: Makes the tables of the slice, from the name of the table of jobs and the metadata of the store.
     tables: Callable[[str, MetaData], Any]
-    #: Where it has jobs.
+    #: Finds and counts the jobs that the slice holds; None: it holds no jobs.
     holder: Holder | None = None
-    #: Deletes up to ``limit`` rows that have expired; ``QueueDB.prune`` calls it until there are no more.
+    #: Deletes up to ``limit`` expired rows of the slice. ``QueueDB.prune`` calls it until no such row is left.
     prune: Callable[..., int] | None = None
-    #: Releases what a dead worker has leased of it; ``QueueDB.rescue`` calls it.
+    #: Releases the leases of a dead worker in the tables of the slice. ``QueueDB.rescue`` calls it.
     rescue: Callable[[Transaction, str], int] | None = None
-    #: How many messages the readers of each feed are behind, for monitors: feed, reader, messages.
+    #: Returns feed, reader, and the number of messages by which the reader is behind, for monitoring.
     behind: Callable[[Transaction], list[tuple[str, str, int]]] | None = None
-    #: Imports what else the slots of a worker can execute; called when a worker has such slots.
+    #: Imports the slots that the slice adds to a worker. It is called only for a worker with such slots.
     slots: Callable[[], type[Slots]] | None = None
-    #: The maintenance that each worker does for it.
+    #: Returns the maintenance tasks that each worker runs for the slice.
     tasks: Callable[[QueueDB], Iterable[Task]] | None = None
 
 
@@ -139,17 +143,20 @@ def slices() -> Mapping[str, Slice]:
 
 
 def holders() -> list[Holder]:
-    """The holders of all slices that hold jobs."""
+    """The :class:`Holder` of each slice that holds jobs."""
     return [part.holder for part in slices().values() if part.holder is not None]
 
 
 def tasks(db: QueueDB) -> list[Task]:
-    """The maintenance of all slices."""
+    """The maintenance tasks of all slices."""
     return [task for part in slices().values() if part.tasks is not None for task in part.tasks(db)]
 
 
 def slots(name: str) -> type[Slots]:
-    """What the slots of a worker can execute of the slice of this name."""
+    """The class of the slots that the slice of this name adds to a worker.
+
+    :raises LookupError: the slice adds no slots.
+    """
     imported = slices()[name].slots
     if imported is None:
         raise LookupError(f"{name} has nothing for the slots of a worker")
@@ -157,5 +164,5 @@ def slots(name: str) -> type[Slots]:
 
 
 def load(module: str, name: str) -> Any:
-    """What a slice has under ``name`` in one of its modules."""
+    """The attribute ``name`` of ``queue_db.<module>``, which is a module of a slice."""
     return getattr(import_module(f"queue_db.{module}"), name)

@@ -1,4 +1,4 @@
-"""What functions of the store run with: the tables of a database, and a transaction on them."""
+"""The arguments of the store's functions: the tables of a database, and a transaction on them."""
 
 from __future__ import annotations
 
@@ -28,20 +28,21 @@ class Store:
     tables: Tables
     dialect: Dialect
     capabilities: frozenset[Capability]
-    #: Microseconds since 1970, for tests that set the time; None: the database's clock.
+    #: Returns microseconds since 1970, for tests that set the time; None: the database's clock.
     clock: Callable[[], int] | None = None
-    #: Who waits for jobs.
+    #: Wakes the workers that wait for jobs.
     notifications: Notifications = field(kw_only=True, repr=False)
-    #: What slices keep for a store, by their names.
+    #: Objects that slices keep for this store, by the name of the slice.
     beside: dict[str, Any] = field(default_factory=dict, repr=False)
-    #: The SQL of the claims in use, by shape, with the statements that were made of it.
+    #: The SQL of the latest claims and the statements made of it, by shape and SQLAlchemy dialect.
     claims: LRUCache[Any, ClaimText] = field(default_factory=lambda: LRUCache(32), repr=False)
 
 
 class Transaction(Sender):
-    """A transaction, for what runs in it: its connection, tables and clock, and what follows its commit.
+    """A transaction: its connection, tables and clock, and the calls and notifications after its commit.
 
-    It is one of our own, or a caller's (``using=``). A caller's ends out of our sight: nothing follows it here.
+    The library began the transaction, or a caller did (``using=``). The library does not see a caller's commit, so it does nothing
+    after it.
     """
 
     dialect: Dialect
@@ -50,20 +51,21 @@ class Transaction(Sender):
 
     def __init__(self, connection: Connection, store: Store, *, own: bool = True) -> None:
         super().__init__(connection, store.dialect)
-        #: Whether it is not a caller's.
+        #: Whether the library began the transaction; False: a caller did.
         self.own = own
         self.store = store
         self.tables = store.tables
-        #: The jobs that died in it without a lease, by id, if its caller reports them: see ``Core.run_reporting_deaths``.
+        #: The jobs that died in this transaction without a lease, by id. None: nothing reports them. See
+        #: ``Core.run_reporting_deaths``.
         self.deaths: dict[int, Death] | None = None
-        #: What is called after its commit.
+        #: The functions to call after the commit.
         self.following: list[Callable[[], None]] = []
-        #: What the listeners of this process are told after it → whether other processes were notified of it through the database.
+        #: The notifications for this process's listeners after the commit → whether the database sends them to other processes.
         self.woken: dict[str, bool] = {}
 
     def claim_text(self, shape: Shape) -> ClaimText:
-        """The SQL of claims of this shape, made once."""
-        sql = self.connection.dialect  # a caller's connection has another one
+        """The SQL of claims of this shape. It is made once and kept."""
+        sql = self.connection.dialect  # a caller's connection has another SQLAlchemy dialect
         claim = self.store.claims.get((shape, sql))
         if claim is None:
             claim = self.store.claims[shape, sql] = ClaimText(self.dialect, self.tables.jobs, shape, sql)
@@ -73,63 +75,72 @@ class Transaction(Sender):
 
     @property
     def now(self) -> ColumnElement[int]:
-        """The time in a statement: the database's, or a parameter that :meth:`time` gives. Microseconds since 1970."""
+        """The time as an expression for statements, in microseconds since 1970.
+
+        It is the database's clock, or a parameter whose value :meth:`time` returns.
+        """
         return moment(self.store.clock is not None)
 
     def time(self) -> dict[str, int]:
-        """The value of the parameter ``now`` of a statement; empty if the time is that of the database's clock."""
+        """The parameter ``now`` of a statement; empty if the time comes from the database's clock."""
         clock = self.store.clock
         return {} if clock is None else {"now": clock()}
 
     def read_clock(self) -> int:
-        """Microseconds since 1970 by the clock that counts."""
+        """Read the store's clock, or the database's clock if the store has none: microseconds since 1970."""
         clock = self.store.clock
         return clock() if clock else int(self.connection.execute(self.dialect.clock_query()).scalar_one())
 
-    # --- what follows its commit ------------------------------------------------------------------------------------
+    # --- after the commit -------------------------------------------------------------------------------------------
 
     def after_commit(self, call: Callable[[], None]) -> None:
-        """Call this when it is committed, before anybody is woken: something short that raises nothing."""
+        """Call ``call`` after the commit, before workers are woken. It must be short and raise nothing."""
         self.following.append(call)
 
     def wake(self, *queues: str) -> None:
-        """Its commit wakes those who wait for jobs of these queues: there are new due ones."""
+        """Wake the workers that wait for jobs of these queues when the transaction commits."""
         for queue in sorted(set(queues)):
             if notice := self.notice(queue):
                 self.dialect.notify(self, notice.channel, queue)
 
     def notice(self, queue: str) -> Notice | None:
-        """:meth:`wake` for a statement that notifies by itself: what it sends to the database; None: nothing now."""
+        """As :meth:`wake`, for a statement that sends the notification itself.
+
+        :return: the notification to send; None: send none now.
+        """
         notifications = self.store.notifications
         due = self.dialect.notifies and notifications.due(queue)
         self.woken[queue] = due or self.woken.get(queue, False)
         return Notice(notifications.channel, queue) if due else None
 
     def wake_cancelled(self, job_id: int) -> None:
-        """Its commit tells the worker that runs this job that it was cancelled."""
+        """Tell the worker that runs this job, when the transaction commits, that the job was cancelled."""
         text = f"{CANCELLED}{job_id}"
         if self.dialect.notifies:
             self.dialect.notify(self, self.store.notifications.channel, text)
         self.woken[text] = False
 
     def follow(self) -> None:
-        """Do what follows its commit. The last step of a verb: it may run anything, wait for that, and raise what that raises."""
+        """After the commit, call the functions in ``following`` and wake the workers.
+
+        This is the last step of a verb. The functions may take long and may raise exceptions.
+        """
         for call in self.following:
             call()
         if self.woken:
             self.store.notifications.wake(*self.woken)
 
     def rolled_back(self) -> None:
-        """It was not committed: what it would have sent is due again."""
+        """Make the notifications of a transaction that was not committed due again."""
         for queue, sent in self.woken.items():
             if sent:
                 self.store.notifications.unsent(queue)
 
 
 def follow(transactions: Iterable[Transaction]) -> None:
-    """Do what follows some transactions. If one raises something, go on with the others.
+    """Call :meth:`Transaction.follow` of each transaction, even if an earlier call raised an exception.
 
-    :raises Exception: the first that was raised.
+    :raises Exception: the first exception of these calls.
     """
     first: Exception | None = None
     for tx in transactions:
@@ -142,22 +153,22 @@ def follow(transactions: Iterable[Transaction]) -> None:
 
 
 def next_version(table: Table) -> ColumnElement[int]:
-    """What a change makes of ``version``: one more, as far as the column goes. No lease gets there."""
+    """The ``version`` after a change: one more, up to the largest value. No lease reaches that value."""
     return case((table.c.version < MOST_VERSION, table.c.version + 1), else_=table.c.version)
 
 
 def next_attempt(table: Table) -> ColumnElement[int]:
-    """What a claim makes of ``attempts``: one more, as far as the column goes."""
+    """The ``attempts`` after a claim: one more, up to the largest value."""
     return case((table.c.attempts < MOST_ATTEMPTS, table.c.attempts + 1), else_=MOST_ATTEMPTS)
 
 
 def attempt_before(table: Table) -> ColumnElement[int]:
-    """What the end of a claim that is no attempt makes of ``attempts``: what they were before it."""
+    """The ``attempts`` after a claim that does not count as an attempt: one less, but not below 0."""
     return case((table.c.attempts > 0, table.c.attempts - 1), else_=0)
 
 
 def each(column: ColumnElement[Any], values: Mapping[Any, Any], kind: Any) -> ColumnElement[Any]:
-    """A value for each of the column's; plain when they are all the same."""
+    """An expression that maps each value of ``column`` to its value in ``values``; one literal if all ``values`` are the same."""
     different = set(values.values())
     if len(different) == 1:
         return literal(different.pop(), kind)

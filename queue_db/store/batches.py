@@ -1,4 +1,4 @@
-"""Batches: jobs that are counted, and a callback job that is enqueued by the transaction in which the last of them leaves."""
+"""Batches: jobs with one callback job, which is enqueued in the transaction in which the last of these jobs leaves."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ class Departure(StrEnum):
 
 
 def make(tx: Transaction, job: NewJob) -> int:
-    """A batch with ``job`` as its callback job, for jobs that are yet to be counted; return its id."""
+    """Insert a batch with ``job`` as its callback job; return its id. :func:`expect` then sets the number of its jobs."""
     table = tx.tables.callbacks
     values = columns_of(job) | {"size": 0, "pending": 0, "created_at": tx.now}
     made = tx.connection.execute(insert(table).values(values), tx.time())
-    assert made.inserted_primary_key is not None  # noqa: S101 - of one row it is known
+    assert made.inserted_primary_key is not None  # noqa: S101 - an INSERT of one row always has it
     return int(made.inserted_primary_key[0])
 
 
 def expect(tx: Transaction, batch: int, jobs: int) -> list[NewJob]:
-    """Set how many jobs the batch waits for; return the callback job if that is none."""
+    """Set how many jobs the batch waits for; return the callback job if ``jobs`` is 0."""
     table = tx.tables.callbacks
     tx.connection.execute(update(table).where(table.c.id == batch).values(size=jobs, pending=jobs))
     return _over(tx, [batch])
 
 
 def count_down(tx: Transaction, left: Iterable[tuple[int, Departure]]) -> list[NewJob]:
-    """Count jobs that have left, by batch; return the callback jobs of the batches that have none left."""
+    """Count down the batches of the jobs that have left; return the callback jobs of the batches with no jobs left."""
     table = tx.tables.callbacks
     departures = Counter(left)
     ids = sorted({batch for batch, _ in departures})
-    for batch in ids:  # in one order, since each waits for others that count down the same one
+    for batch in ids:  # in the order of ids, so that no two transactions wait for each other
         completed, dead, cancelled = (
             departures[batch, departure] for departure in (Departure.COMPLETED, Departure.DEAD, Departure.CANCELLED)
         )
@@ -57,13 +57,16 @@ def count_down(tx: Transaction, left: Iterable[tuple[int, Departure]]) -> list[N
 
 
 def find(tx: Transaction, batch: int) -> Row[Any] | None:
-    """The row of a batch with jobs that have not left."""
+    """The row of a batch; None: all its jobs have left."""
     table = tx.tables.callbacks
     return tx.connection.execute(select(table).where(table.c.id == batch)).first()
 
 
 def page(tx: Transaction, *, below: int | None, limit: int) -> Sequence[Row[Any]]:
-    """Batches with jobs still in a queue, newest first."""
+    """The rows of up to ``limit`` batches with jobs that have not left, newest first.
+
+    :param below: return only batches with ids below this one; None: all.
+    """
     table = tx.tables.callbacks
     chosen = select(table).order_by(table.c.id.desc()).limit(limit)
     return tx.connection.execute(chosen if below is None else chosen.where(table.c.id < below)).all()
@@ -78,17 +81,17 @@ def _over(tx: Transaction, batches: list[int]) -> list[NewJob]:
 
 
 def _outcome(row: Row[Any]) -> dict[str, int]:
-    """What became of the jobs of a batch, for the headers of its callback job."""
+    """The counts of a batch's jobs, for the headers of its callback job."""
     return {"id": row.id, "jobs": row.size, "dead": row.dead, "cancelled": row.cancelled}
 
 
 def columns_of(job: NewJob) -> dict[str, Any]:
-    """A job that is enqueued later, as a batch or a schedule stores it."""
+    """The columns in which a batch or a schedule stores a job to enqueue later."""
     return {name: getattr(job, name) for name in ("queue", "kind", "payload", "headers", "priority", "max_attempts")}
 
 
 def job_of(row: Any, headers: Mapping[str, Any]) -> NewJob:
-    """The job that a batch or a schedule has stored, with more headers."""
+    """The job that a batch or a schedule has stored in ``row``, with ``headers`` added."""
     stored: Mapping[str, Any] = json.loads(row.headers) if row.headers else {}
     merged = json.dumps({**stored, **headers}, separators=(",", ":"))
     return NewJob(row.queue, row.kind, row.payload, merged, row.priority, row.max_attempts)

@@ -1,7 +1,6 @@
-"""One row, by its key: change, delete, lock or insert it.
+"""Change, delete, lock or insert one row by its key.
 
-A key with a version is a fence, which the holder of a row has. Whoever takes the row over raises the version, and then the fence
-matches no row.
+A key with a version is the fence of the row's holder. A take-over of the row raises the version. Then the old fence matches no row.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from queue_db.model import Capability
 from queue_db.store.base import Transaction
 
 Key = Mapping[str, Any]
-"""Column → value."""
+"""The values of columns that identify a row, by the names of the columns."""
 
 
 class RowLockedError(Exception):
@@ -36,7 +35,7 @@ def change(tx: Transaction, table: Table, key: Key, values: Mapping[str, Any]) -
 
 
 def release(tx: Transaction, table: Table, key: Key, values: Mapping[str, Any]) -> bool:
-    """:func:`change`, and end the lease: anybody may take the row over at once."""
+    """As :func:`change`, and end the lease of the row, so that it can be taken over at once."""
     return change(tx, table, key, {"version": table.c.version + 1, **values, "until": 0})
 
 
@@ -46,9 +45,9 @@ def delete(tx: Transaction, table: Table, key: Key) -> bool:
 
 
 def lock(tx: Transaction, table: Table, key: Key, *columns: str, wait: bool = True) -> Row[Any] | None:
-    """Lock the row until the transaction ends, and return these columns, or all; None: no row matches.
+    """Lock the row until the transaction ends, and return its ``columns``, or all columns if none are given; None: no row matches.
 
-    :param wait: for another transaction that has locked the row. Without SKIP LOCKED it waits in any case.
+    :param wait: whether to wait for another transaction that has locked the row. A database without SKIP LOCKED always waits.
     :raises RowLockedError: another transaction has locked the row, and ``wait`` is False.
     """
     query = select(*(table.c[name] for name in columns or table.c.keys())).where(matches(table, key))
@@ -60,7 +59,7 @@ def lock(tx: Transaction, table: Table, key: Key, *columns: str, wait: bool = Tr
 
 
 def insert_new(tx: Transaction, table: Table, values: Mapping[str, Any]) -> bool:
-    """Insert a row; False: there is one with its key. If another transaction is inserting that one, wait for its end."""
+    """Insert a row; False: a row with the same key exists. If another transaction is inserting such a row, wait for its end."""
     try:
         with savepoint(tx.connection):
             tx.connection.execute(insert(table).values(values), tx.time())

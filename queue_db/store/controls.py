@@ -1,8 +1,8 @@
-"""The controls of queues: paused or not, how many jobs at once, how many in a time; and which worker uses how much of them.
+"""The controls of queues: the pause, the concurrency and the rate, and how much of the concurrency each worker uses.
 
-A queue's concurrency is handed out in *shares*: each worker holds one, their sum is at most what the queue allows, and a worker
-keeps no more jobs in hand than its share. So the limit costs nothing at each claim, and holds over all processes. A share ends by
-itself when its worker is gone.
+A queue's concurrency is divided into *shares*. Each worker has a share, and keeps no more jobs in hand than that. The sum of the
+shares is at most the queue's concurrency. So the limit costs nothing at each claim, and holds over all processes. A dead worker's
+share expires.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SECOND = 1_000_000
 
 
 def read(tx: Transaction, queues: Collection[str] | None = None) -> dict[str, Controls]:
-    """The controls of those of ``queues`` that have any; None: of all queues."""
+    """The controls of ``queues`` by name, or of all queues if None; queues without controls are missing."""
     table = tx.tables.queues
     rows = tx.connection.execute(select(table) if queues is None else select(table).where(table.c.name.in_(list(queues))))
     return {
@@ -35,16 +35,18 @@ def read(tx: Transaction, queues: Collection[str] | None = None) -> dict[str, Co
 
 
 def change(tx: Transaction, queue: str, values: dict[str, int | None]) -> bool:
-    """Set some columns of a queue's row, and ``per`` with ``rate``: a rate has the span that was there before, or a second.
+    """Set some columns of a queue's row.
 
-    :return: False, and nothing was changed: this would be a span without a rate.
-    :raises IntegrityError: another transaction has just made the row: try again.
+    A new ``rate`` without ``per`` keeps the old ``per``, or gets one second. Without a rate, ``per`` is removed.
+
+    :return: False: ``values`` has a ``per``, but there is no rate; nothing was changed.
+    :raises IntegrityError: another transaction has just inserted the row: try again.
     """
     table = tx.tables.queues
     mine = table.c.name == queue
     tx.begin()
     if values.keys() & {"rate", "per"}:
-        # Locked, so that no rate is set or removed between this and the write.
+        # Lock the row, so that no other transaction sets or removes the rate before the write.
         before = tx.connection.execute(tx.dialect.lock_rows(select(table.c.rate, table.c.per).where(mine), skip=False)).first()
         rate = values.get("rate", None if before is None else before.rate)
         per = values.get("per", None if before is None else before.per)
@@ -57,7 +59,7 @@ def change(tx: Transaction, queue: str, values: dict[str, int | None]) -> bool:
 
 
 def used(tx: Transaction, queue: str) -> bool:
-    """Whether this queue has anything: a job that is live, dead, held, or finished and kept, or a schedule."""
+    """Whether the queue has a live or dead job, a finished job that is kept, a schedule, or something of a slice."""
     tables = tx.tables
     rows = (table.c.queue == queue for table in (tables.jobs, tables.dead, tables.finished, tables.schedules))
     has_rows = any(tx.connection.execute(select(literal(1)).where(of_queue).limit(1)).first() for of_queue in rows)
@@ -65,13 +67,15 @@ def used(tx: Transaction, queue: str) -> bool:
 
 
 def take_share(tx: Transaction, queue: str, worker: str, wanted: int, lasts: int) -> int | None:
-    """Let ``worker`` use up to ``wanted`` of the queue's concurrency for ``lasts`` microseconds; return how much it may use.
+    """Set the share of ``worker`` to as much of ``wanted`` as the queue's concurrency allows, for ``lasts`` microseconds.
 
-    None: the queue has no such limit any more. A share may be made smaller too; 0 gives it back.
+    The share may become smaller; ``wanted=0`` deletes it.
+
+    :return: the new share; None: the queue no longer has a concurrency limit.
     """
     queues, shares = tx.tables.queues, tx.tables.shares
     tx.begin()
-    # Locked, so that one after the other sees what is left.
+    # Lock the queue's row, so that workers compute their shares one after the other.
     limit: int | None = tx.connection.execute(
         tx.dialect.lock_rows(select(queues.c.concurrency).where(queues.c.name == queue), skip=False)
     ).scalar()
@@ -93,7 +97,7 @@ def take_share(tx: Transaction, queue: str, worker: str, wanted: int, lasts: int
 
 
 def drop_shares(tx: Transaction, worker: str) -> None:
-    """Return the shares of the workers of a process, and expired shares."""
+    """Delete the shares of the worker ``worker``, of the workers ``worker#…`` in its process, and all expired shares."""
     shares = tx.tables.shares
     of_process = or_(shares.c.worker == worker, shares.c.worker.startswith(f"{worker}#", autoescape=True))
     tx.connection.execute(delete(shares).where(of_process))
@@ -101,9 +105,11 @@ def drop_shares(tx: Transaction, worker: str) -> None:
 
 
 def spend(tx: Transaction, queue: str, wanted: int) -> tuple[int, int]:
-    """Begin up to ``wanted`` jobs under the queue's rate: how many may begin now, and microseconds until one more may.
+    """Take permission to begin up to ``wanted`` jobs from the queue's rate.
 
-    Each job costs ``per / rate``; up to ``rate`` may be begun at once when none were for ``per``.
+    Each job costs ``per / rate`` microseconds. If no job has begun for ``per``, up to ``rate`` jobs may begin at once.
+
+    :return: how many jobs may begin now, and the microseconds until one more may begin.
     """
     table = tx.tables.queues
     tx.begin()
@@ -122,6 +128,6 @@ def spend(tx: Transaction, queue: str, wanted: int) -> tuple[int, int]:
 
 
 def refund(tx: Transaction, queue: str, micros: int) -> None:
-    """Return what :func:`spend` took for jobs that were not begun after all."""
+    """Give ``micros`` back to the queue's rate, for jobs that :func:`spend` has counted and that did not begin."""
     table = tx.tables.queues
     tx.connection.execute(update(table).where(table.c.name == queue).values(spent_until=table.c.spent_until - micros))

@@ -1,4 +1,4 @@
-"""Counts of the jobs of a queue, all of them or up to a limit, and the names of the queues."""
+"""Count the jobs of a queue, all or up to a limit, and list the names of the queues."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from queue_db.slices import holders
 from queue_db.store.base import Transaction
 from queue_db.store.schema import BLOCKED, MARKED, NEVER
 
-#: Most priorities of a queue that a count up to a limit looks at.
+#: The most priorities of a queue that a count up to a limit reads.
 PRIORITIES = 32
 
 _EARLIEST, _LATEST = -(2**63), 2**63 - 1
@@ -37,10 +37,10 @@ _LIVE = ("available", "scheduled", "running", "blocked")
 
 
 def stats(tx: Transaction, queue: str, most: int | None = None) -> QueueStats:
-    """Count the jobs of ``queue`` by state and kind; reads the whole queue.
+    """Count the jobs of ``queue`` by state and kind.
 
-    :param most: read at most about this many jobs of each state, and name the states that may have more. A queue with fewer jobs in
-        all is counted by one statement for live and one for dead jobs, a longer one range by range of the claim index.
+    :param most: read about this many jobs of each state at most, and name the states that may have more in ``capped``. A queue with
+        more jobs is read range by range of the claim index. None: read the whole queue.
     """
     if most is None:
         jobs = tx.tables.jobs
@@ -60,7 +60,7 @@ def stats(tx: Transaction, queue: str, most: int | None = None) -> QueueStats:
     by_kind |= {kind: KindStats(dead=count) for kind, count in deaths.items()}
 
     def total(state: str) -> int:
-        # More than ``most`` may have been read, in search of the oldest job of each priority.
+        # More than ``most`` jobs may have been read, since the oldest job of each priority is read in any case.
         number: int = sum(getattr(kind, state) for kind in by_kind.values())
         return number if most is None or state not in capped else min(number, most)
 
@@ -83,15 +83,17 @@ def stats(tx: Transaction, queue: str, most: int | None = None) -> QueueStats:
 
 
 def queues(tx: Transaction) -> list[str]:
-    """Names of the queues that have live or dead jobs, or jobs that a slice holds."""
+    """The names of the queues that have live jobs, dead jobs, or jobs that a slice holds."""
     held = [name for holder in holders() for name in holder.queues(tx)]
     return sorted({*_names(tx, tx.tables.jobs), *_names(tx, tx.tables.dead), *held})
 
 
 def overdue(tx: Transaction, micros: int, limit: int, most: int) -> list[tuple[str, int, int]]:
-    """``queue, jobs, age`` of the queues whose oldest due job has waited longer than ``micros``, the longest first.
+    """The queues whose oldest due job has waited longer than ``micros``, longest wait first.
 
-    :param most: read at most about this many jobs of each queue.
+    :param limit: the most queues to return.
+    :param most: read about this many jobs of each queue at most.
+    :return: for each queue, its name, the number of such jobs, and the age of the oldest in microseconds.
     """
     jobs = tx.tables.jobs
     now = tx.read_clock()
@@ -99,7 +101,7 @@ def overdue(tx: Transaction, micros: int, limit: int, most: int) -> list[tuple[s
     for queue in _names(tx, jobs):
         rows: list[Row[Any]] = []
         for priority in _priorities(tx, queue):
-            # At least one of each priority: the oldest.
+            # Read at least one job of each priority, to find its oldest.
             left = max(1, most - _read(rows))
             rows += _range(tx, queue, priority, jobs.c.available_at < now - micros, left, now)
         oldest = [int(row.oldest) for row in rows if row.oldest is not None]
@@ -109,12 +111,12 @@ def overdue(tx: Transaction, micros: int, limit: int, most: int) -> list[tuple[s
 
 
 def _live(tx: Transaction, queue: str, most: int) -> tuple[list[Row[Any]], set[str]]:
-    """Rows of :func:`_by_kind`, and the states that may have more jobs than these rows count."""
+    """The rows of :func:`_by_kind` for a queue, and the states that may have more jobs than these rows count."""
     now = tx.read_clock()
     rows: list[Row[Any]] = []
     priorities = _priorities(tx, queue, PRIORITIES + 1)
     for priority in priorities[:PRIORITIES]:
-        # By priority, as claims do: with fewer conditions a planner may sort the whole queue.
+        # Read priority by priority, as claims do. Without a condition on the priority a planner may sort the whole queue.
         rows += _range(tx, queue, priority, true(), most + 1 - _read(rows), now)
         if _read(rows) > most:
             return _by_ranges(tx, queue, priorities, most, now)
@@ -122,7 +124,7 @@ def _live(tx: Transaction, queue: str, most: int) -> tuple[list[Row[Any]], set[s
 
 
 def _by_ranges(tx: Transaction, queue: str, priorities: Sequence[int], most: int, now: int) -> tuple[list[Row[Any]], set[str]]:
-    """As :func:`_live`, for a queue with more than ``most`` jobs: it reads up to ``most`` of each range of due times."""
+    """As :func:`_live`, for a queue with more than ``most`` jobs. It reads up to ``most`` jobs of each range of due times."""
     at = tx.tables.jobs.c.available_at
     ranges: dict[tuple[str, ...], ColumnElement[bool]] = {
         ("available",): at <= now,
@@ -133,7 +135,7 @@ def _by_ranges(tx: Transaction, queue: str, priorities: Sequence[int], most: int
     rows: list[Row[Any]] = []
     for priority in priorities[:PRIORITIES]:
         for states, within in ranges.items():
-            # At least one due job of each priority: the oldest.
+            # Read at least one due job of each priority, to find its oldest.
             limit = left[states] or (1 if states == ("available",) else 0)
             if limit:
                 entries = _range(tx, queue, priority, within, limit, now)
@@ -144,16 +146,16 @@ def _by_ranges(tx: Transaction, queue: str, priorities: Sequence[int], most: int
 
 
 def _read(rows: Iterable[Row[Any]]) -> int:
-    """How many entries these rows of :func:`_by_kind` count."""
+    """The number of jobs that were read for these rows of :func:`_by_kind`."""
     return sum(int(row.read) for row in rows)
 
 
 def _dead(tx: Transaction, queue: str, most: int | None) -> dict[str, int]:
-    """The number of dead jobs by kind."""
+    """The number of dead jobs by kind, of at most ``most`` dead jobs."""
     dead = tx.tables.dead
     deaths: FromClause = dead
     if most is not None:
-        # With a range of times, as pages have it: without statistics a planner sorts less than that.
+        # The range holds every time. With it, a planner without statistics reads the index in order and does not sort.
         of_queue = select(dead.c.queue, dead.c.kind).where(dead.c.queue == queue, dead.c.died_at.between(_EARLIEST, _LATEST))
         deaths = of_queue.order_by(dead.c.died_at, dead.c.id).limit(most).subquery("some")
     of_kind = select(deaths.c.kind, func.count().label("dead")).where(deaths.c.queue == queue).group_by(deaths.c.kind)
@@ -161,7 +163,7 @@ def _dead(tx: Transaction, queue: str, most: int | None) -> dict[str, int]:
 
 
 def _by_kind(rows: FromClause, now: ColumnElement[int]) -> Select[Any]:
-    """Counts of the jobs among ``rows`` by kind. Held ones are counted where they are held."""
+    """The query that counts the jobs among ``rows`` by kind and state. Jobs that a slice holds are not counted as live."""
     at, token, progress = rows.c.available_at, rows.c.claim_token, rows.c.progress
     live = rows.c.delete_mark == 0
     due = and_(live, at <= now)
@@ -178,12 +180,12 @@ def _by_kind(rows: FromClause, now: ColumnElement[int]) -> Select[Any]:
         number(and_(later, token.is_(None))).label("scheduled"),
         number(and_(live, at == BLOCKED)).label("blocked"),
         number(running).label("running"),
-        # Subtracted elsewhere: a due time of any client's, as old as a number can be, would be out of range.
+        # Python computes the age. In SQL the subtraction could overflow, since a client may store any number as a due time.
         func.min(case((due, at), else_=None)).label("oldest"),
         func.max(now).label("read_at"),
         func.sum(case((running, progress), else_=None)).label("progress"),
         number(and_(running, progress.is_not(None))).label("progressing"),
-        # A job that a worker has in hand may have found its handler.
+        # A leased job is not counted, since its worker may have a handler for it.
         number(and_(live, rows.c.unknown_since.is_not(None), or_(token.is_(None), due))).label("unknown"),
     ).group_by(rows.c.kind)
 
@@ -199,14 +201,14 @@ def _range(tx: Transaction, queue: str, priority: int, within: ColumnElement[boo
 
 
 def _priorities(tx: Transaction, queue: str, most: int = PRIORITIES) -> list[int]:
-    """The first priorities of ``queue``, each by a look into the claim index."""
+    """The first ``most`` priorities of ``queue``. Each takes one statement, which reads one entry of the claim index."""
     jobs = tx.tables.jobs
     of_queue = tx.dialect.by_claim(select(jobs.c.priority).where(jobs.c.queue == queue), jobs)
     return _distinct(tx.connection, of_queue, jobs.c.priority, None, most)
 
 
 def _names(tx: Transaction, table: Table) -> list[str]:
-    """The queues of a table, each by a look into an index that begins with the queue."""
+    """The names of the queues in a table. Each takes one statement, which reads one entry of an index on the queue."""
     query = select(table.c.queue)
     if table is tx.tables.jobs:
         query = tx.dialect.by_claim(query, table)
@@ -214,13 +216,16 @@ def _names(tx: Transaction, table: Table) -> list[str]:
 
 
 def _distinct(connection: Connection, query: Select[Any], column: Column[Any], above: Any, most: int | None) -> list[Any]:
-    """The values of ``column`` above ``above``, or all if it is None, in order, each by a statement.
+    """The different values of ``column``, in order, by one statement for each value.
 
-    A DISTINCT reads all entries of an index on PostgreSQL before 18 and on SQLite.
+    A DISTINCT would read all entries of an index on PostgreSQL before 18 and on SQLite.
+
+    :param above: return only values above this one; None: all values.
+    :param most: the most values to return; None: all values.
     """
     values: list[Any] = []
     while most is None or len(values) < most:
-        # No more than one condition on the column: SQLite begins where the first one says.
+        # Use only one condition on the column, since SQLite starts its read of the index at the first condition.
         rest = query if above is None else query.where(column > above)
         above = connection.execute(rest.order_by(column).limit(1)).scalar()
         if above is None:

@@ -1,4 +1,4 @@
-"""The dead table: list, redrive, purge."""
+"""List, redrive and purge the jobs in the dead table."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _Key = tuple[str, str]
 
 
 class Like(NamedTuple):
-    """A description of dead jobs; None: any."""
+    """A filter for dead jobs. A field that is None matches every job."""
 
     queue: str | None = None
     kind: str | None = None
-    #: The class of the error by which they died; empty: the handler gave a reason, and its failed attempt is in the history.
+    #: The class of the last error; empty: the handler gave a reason instead, and the history has the failed attempt.
     error_class: str | None = None
 
 
@@ -62,7 +62,7 @@ def _matching(store: Store, like: Like, ids: Sequence[int] | None = None) -> lis
 
 def _died_of(store: Store, rows: FromClause, error_class: str) -> ColumnElement[bool]:
     if error_class:
-        # ``Class: text``; a class name of full length was cut in the history, by which people know it.
+        # ``last_error`` is ``Class: text``. The history cuts long class names, so a name of the full length may be only the start.
         start = error_class if len(error_class) >= CLASS_LENGTH else f"{error_class}: "
         return func.substr(rows.c.last_error, 1, len(start)) == start
     errors = store.tables.errors
@@ -71,7 +71,10 @@ def _died_of(store: Store, rows: FromClause, error_class: str) -> ColumnElement[
 
 
 def page(tx: Transaction, *, like: Like, limit: int, after: DeadCursor | None) -> list[Row[Any]]:
-    """Up to ``limit`` dead jobs, longest dead first. ``after``: the last job of the page before."""
+    """The rows of up to ``limit`` dead jobs, longest dead first.
+
+    :param after: the position of the last job of the previous page; None: begin with the first job.
+    """
     dead = tx.tables.dead
     conditions = _matching(tx.store, like)
     if after is not None:
@@ -82,7 +85,7 @@ def page(tx: Transaction, *, like: Like, limit: int, after: DeadCursor | None) -
 
 
 def which(tx: Transaction, *, ids: Sequence[int], like: Like) -> set[int]:
-    """Which of ``ids`` are dead jobs that ``like`` describes."""
+    """Those of ``ids`` that are dead jobs which match ``like``."""
     return set(tx.connection.execute(select(tx.tables.dead.c.id).where(*_matching(tx.store, like, ids))).scalars())
 
 
@@ -94,9 +97,12 @@ def redrive(
     above: int,
     limit: int,
 ) -> tuple[list[int], dict[int, tuple[str, int | None]]]:
-    """Move up to ``limit`` dead jobs with ids above ``above`` back to their queues, due now, with no attempts, under their old ids.
+    """Move up to ``limit`` dead jobs with ids above ``above`` back to their queues.
 
-    Returns the ids moved, and the jobs that stay dead because a live job has their unique key: id → key and id of the live job.
+    The jobs keep their ids, are due now, and have no attempts.
+
+    :return: the ids of the moved jobs, and the jobs that stay dead because another job has their unique key: id → the key, and
+        the id of the live job. That id is None if this call moves another dead job with the same key.
     """
     dead = tx.tables.dead
     query = select(dead).where(*_matching(tx.store, like, ids), dead.c.id > above).order_by(dead.c.id).limit(limit)
@@ -128,9 +134,10 @@ def would_return(
     limit: int,
     promised: set[_Key],
 ) -> tuple[list[int], dict[int, tuple[str, int | None]]]:
-    """What :func:`redrive` would return.
+    """The result that :func:`redrive` would return, without a change.
 
-    :param promised: the unique keys of the jobs that earlier calls of the same run have returned; this call adds its own.
+    :param promised: the unique keys of the jobs that earlier calls of the same run have returned. This call adds the keys of the
+        jobs that it returns.
     """
     dead = tx.tables.dead
     query: Select[Any] = select(dead.c.id, dead.c.queue, dead.c.unique_key).where(
@@ -145,10 +152,10 @@ def would_return(
 def _without_live_keys(
     tx: Transaction, rows: Sequence[Row[Any]], promised: Iterable[_Key] = ()
 ) -> tuple[list[Row[Any]], dict[int, tuple[str, int | None]]]:
-    """The dead jobs whose unique keys are free; and the others: id → key and id of the job that has it."""
+    """The jobs among ``rows`` whose unique keys are free, and those whose keys are taken: id → the key, and the id of its job."""
     keyed = [(row.queue, row.unique_key) for row in rows if row.unique_key is not None]
     live = tx.dialect.live_keys(tx, tx.tables.jobs, keyed)
-    # None: a job that returns with this call.
+    # The id is None if the key belongs to a dead job that is moved in this run.
     owners: dict[_Key | None, int | None] = {**dict.fromkeys(promised), **{key: job_id for key, (job_id, _) in live.items()}}
     free: list[Row[Any]] = []
     taken: dict[int, tuple[str, int | None]] = {}
@@ -159,13 +166,13 @@ def _without_live_keys(
         elif key in owners:
             taken[row.id] = row.unique_key, owners[key]
         else:
-            owners[key] = None  # two dead jobs may have the same key: one of them returns
+            owners[key] = None  # of several dead jobs with the same key only the first is moved
             free.append(row)
     return free, taken
 
 
 def _block_behind_others(tx: Transaction, rows: Sequence[dict[str, Any]]) -> None:
-    """Lock the groups of jobs to insert, and block the jobs that have to wait for others of their group."""
+    """Lock the groups of the jobs in ``rows``, and block the jobs that have to wait for others of their group."""
     of_rows = [group_of(row["queue"], row["group_key"]) for row in rows]
     grouped = {group for group in of_rows if group is not None}
     if not grouped:
@@ -177,7 +184,7 @@ def _block_behind_others(tx: Transaction, rows: Sequence[dict[str, Any]]) -> Non
 
 
 def purge_cursor(tx: Transaction, *, like: Like, keep: int) -> DeadCursor:
-    """The last job to delete if the ``keep`` jobs stay that died last; before all jobs if none is to be deleted."""
+    """The position of the last job to delete if the ``keep`` latest dead jobs stay; a position before all jobs if all stay."""
     dead = tx.tables.dead
     query = select(dead.c.died_at, dead.c.id).where(*_matching(tx.store, like))
     row = tx.connection.execute(query.order_by(dead.c.died_at.desc(), dead.c.id.desc()).offset(keep).limit(1)).first()
@@ -185,14 +192,17 @@ def purge_cursor(tx: Transaction, *, like: Like, keep: int) -> DeadCursor:
 
 
 def purge(tx: Transaction, *, like: Like, upto: DeadCursor | None, limit: int) -> int:
-    """Delete up to ``limit`` dead jobs, up to and with the one at ``upto``; return how many."""
+    """Delete up to ``limit`` dead jobs that match ``like``; return how many.
+
+    :param upto: the position of the last job that may be deleted; None: no bound.
+    """
     dead = tx.tables.dead
     conditions = _to_purge(tx.store, like, upto)
-    # In the order of an index: no index has the times of all queues.
+    # Read in the order of an index. Without a queue that is the primary key, since no index on ``died_at`` spans all queues.
     order = [dead.c.id] if like.queue is None else [dead.c.died_at, dead.c.id]
     query = select(dead.c.id).where(*conditions).order_by(*order).limit(limit)
     ids = list(tx.connection.execute(query).scalars())
-    # With the conditions again: meanwhile a job may have been redriven and have died anew.
+    # Check the conditions again: since the SELECT, a job may have been redriven and have died again.
     return tx.connection.execute(delete(dead).where(dead.c.id.in_(ids), *conditions)).rowcount if ids else 0
 
 

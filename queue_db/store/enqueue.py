@@ -1,4 +1,4 @@
-"""New jobs: one or many, and what happens when a live job has the unique key."""
+"""Insert new jobs, and decide what happens when a live job has the unique key."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ class OnDuplicate(StrEnum):
     SKIP = "skip"
     #: The new content replaces the old job under its id; a worker that runs the old one loses its lease.
     REPLACE = "replace"
-    #: As REPLACE, but a worker that runs the old job keeps it, and the new one waits beside it.
+    #: As REPLACE, but a worker that runs the old job keeps its lease, and the new job is inserted as another row.
     DEBOUNCE = "debounce"
 
     @property
     def last_wins(self) -> bool:
-        """Whether the last of several new jobs with one key counts."""
+        """Whether the last of several new jobs with the same key is inserted."""
         return self in (OnDuplicate.REPLACE, OnDuplicate.DEBOUNCE)
 
 
 class Added(NamedTuple):
-    """What became of new jobs."""
+    """The result of inserting jobs."""
 
-    number: int  #: without those that were skipped
-    ids: Sequence[int | None]  #: by position, None where one was skipped; empty if they were not asked for
+    number: int  #: the number of jobs that were not skipped
+    ids: Sequence[int | None]  #: the id of each job by position, None for a skipped job; empty if the caller needs no ids
 
 
 @contextmanager
 def after(number: int) -> Iterator[None]:
-    """For a block that inserts the rest of a list, after its first ``number`` jobs: errors name a job by its place in the list."""
+    """For a block that inserts a list's jobs after the first ``number``: make the position in errors the position in the list."""
     try:
         yield
     except DuplicateJobError as error:
@@ -55,19 +55,19 @@ def after(number: int) -> Iterator[None]:
 
 
 def holder(tx: Transaction, queue: str, key: str, *, current: bool = False) -> int | None:
-    """The job that has taken the unique key: a live one, or one whose ``unique_for`` is not over.
+    """The id of the job that has the unique key: a live job, or a job whose ``unique_for`` is not over.
 
-    :param current: look again for one that is younger than the transaction's snapshot.
+    :param current: if no live job is found, look again for a job that is newer than the transaction's snapshot.
     """
     find = partial(tx.dialect.live_keys, tx, tx.tables.jobs, [(queue, key)])
     live = find() or (find(current=True) if current else {})
     return live[queue, key][0] if live else unique_key_ttl.holders(tx, queue, [key]).get(key)
 
 
-# Fewer jobs are inserted by INSERT: a load takes one more round trip.
+# Fewer jobs than this are inserted by INSERT, since a bulk load takes one more round trip.
 _LOADED = 100
 
-# Most lost races for one key in a row.
+# The most lost races for one key in a row.
 _RACES = 8
 
 
@@ -79,15 +79,16 @@ def insert_jobs(
     *,
     more: bool = False,
 ) -> list[int | None]:
-    """Insert ``jobs`` and return their ids by position, None where one was skipped.
+    """Insert ``jobs`` and return their ids by position, None for a skipped job.
 
-    Within ``jobs`` the first of a key wins under RAISE and SKIP, else the last.
+    Of several ``jobs`` with the same key, SKIP inserts the first; REPLACE and DEBOUNCE insert the last; RAISE raises.
 
     :param queue: the queue of all ``jobs``, if the transaction adds nothing else. The transaction then begins here, unless one
-        statement is enough, and its commit wakes the workers that wait for the queue. None: the caller begins it and wakes them.
+        statement is enough. Its commit wakes the workers that wait for the queue. None: the caller begins the transaction and wakes
+        the workers.
     :param more: the transaction inserts more jobs after these.
     :raises DuplicateJobError: under RAISE; the caller rolls the other rows back.
-    :raises ArgumentError: a job would replace one of another group, or one whose key has a ``unique_for``.
+    :raises ArgumentError: a job would replace a job of another group, or REPLACE or DEBOUNCE is combined with ``unique_for``.
     """
     plain, due = bool(jobs), False
     for job in jobs:
@@ -95,11 +96,11 @@ def insert_jobs(
             plain = False
         if not (job.after or job.not_before):
             due = True
-    # Until its COMMIT a transaction can be repeated. One job on a connection that is alive needs none.
+    # A transaction can be repeated until its COMMIT. One plain job needs no transaction if its connection is known to be alive.
     if queue is not None and not (plain and len(jobs) == 1 and tx.dialect.known_alive(tx)):
         tx.begin()
     if plain:
-        # All of them are inserted, so the insert itself notifies.
+        # No job can be skipped, so the INSERT statement itself sends the notification.
         notice = tx.notice(queue) if queue is not None and due else None
         clock = tx.store.clock
         return tx.dialect.insert_new(tx, tx.tables.jobs, jobs, None if clock is None else clock(), notice)
@@ -120,9 +121,9 @@ def load_jobs(
     ids: bool = True,
     more: bool = False,
 ) -> Added:
-    """Insert chunks of jobs as :func:`insert_jobs` does. Many jobs without keys go through the database's bulk load.
+    """Insert chunks of jobs as :func:`insert_jobs` does. Many jobs without keys are inserted by the database's bulk load.
 
-    :param chunks: may be read while the database is at work.
+    :param chunks: the jobs. They may be read while the database loads earlier chunks.
     :param number: how many jobs are in ``chunks``.
     :param ids: whether the caller needs the ids of the jobs.
     :param more: there are several chunks, or the transaction inserts more jobs after them.
@@ -150,7 +151,10 @@ def _load_plain(
     ids: bool,
     more: bool,
 ) -> Added:
-    """``most``: ``chunks`` has at most this many jobs, and this many ids are reserved. None: the jobs are counted first."""
+    """Insert jobs without keys by the bulk load, or by INSERT if they are few.
+
+    :param most: the most jobs that ``chunks`` may have; as many ids are reserved. None: the jobs are counted first.
+    """
     if most is None:
         chunks = list(chunks)
         most = sum(map(len, chunks))
@@ -163,7 +167,7 @@ def _load_plain(
 def insert_chunks(
     tx: Transaction, chunks: Iterable[Sequence[NewJob]], on_duplicate: OnDuplicate, *, ids: bool, more: bool
 ) -> Added:
-    """:func:`insert_jobs` of chunks of jobs, one after the other."""
+    """Call :func:`insert_jobs` for each chunk of jobs."""
     inserted: list[int | None] = []
     for chunk in chunks:
         with after(len(inserted)):
@@ -174,7 +178,7 @@ def insert_chunks(
 def _insert_windowed(
     tx: Transaction, jobs: Sequence[NewJob], places: Sequence[int], on_duplicate: OnDuplicate, *, more: bool
 ) -> list[int | None]:
-    """Insert the jobs whose keys are not taken by an earlier ``unique_for``."""
+    """Insert the jobs at ``places`` whose keys are not taken by the ``unique_for`` of an earlier job."""
     if on_duplicate.last_wins:
         raise ArgumentError(
             f"unique_for and on_duplicate {on_duplicate.value!r} contradict each other: a job that is done cannot be replaced"
@@ -206,7 +210,7 @@ def _insert_windowed(
 def _insert_grouped(
     tx: Transaction, jobs: Sequence[NewJob], places: Sequence[int], on_duplicate: OnDuplicate, *, more: bool
 ) -> list[int | None]:
-    """Insert those at ``places``, each in its group."""
+    """Insert the jobs at ``places``, and block those that have to wait in their group."""
     if not places:
         return [None] * len(jobs)
     rows: Sequence[NewJob] = jobs if len(places) == len(jobs) else [jobs[position] for position in places]
@@ -217,7 +221,7 @@ def _insert_grouped(
     ids, all_new = _insert(tx, jobs, rows, places, on_duplicate, limits)
     groups.remember_due(tx, {job_id: job for job_id, job in zip(ids, jobs, strict=True) if job_id is not None})
     if not all_new:
-        # A job that was skipped or replaced another one leaves room in its group.
+        # A new job that was skipped, or that replaced another one, takes no place in its group: admit others.
         groups.settled(tx, grouped, limits)
     return ids
 
@@ -230,9 +234,10 @@ def _insert(
     on_duplicate: OnDuplicate,
     limits: Mapping[str, int] | None = None,
 ) -> tuple[list[int | None], bool]:
-    """Insert ``rows``, the jobs at ``places`` of ``jobs``. ``limits``: the limits of their groups; the groups are locked.
+    """Insert ``rows``, which are the jobs at ``places`` of ``jobs``.
 
-    Also returns whether each of ``rows`` is a new job.
+    :param limits: how many jobs of a group may run at a time, by queue; the groups are locked. None: no job has a group.
+    :return: the ids by position in ``jobs``, and whether all ``rows`` were inserted as new jobs.
     """
     now = tx.time().get("now")
     table = tx.tables.jobs
@@ -250,7 +255,7 @@ def _insert(
         keys = [row.key for _, row in duplicates if row.key is not None]
         live = tx.dialect.live_keys(tx, table, keys, current=race > 0)
         if on_duplicate is OnDuplicate.RAISE:
-            # A transaction's snapshot may be older than the job.
+            # The live job may be newer than the transaction's snapshot.
             existing = live.get(keys[0]) or tx.dialect.live_keys(tx, table, keys[:1], current=True).get(keys[0])
             refused = duplicates[0][0]
             raise DuplicateJobError(unique_key=keys[0][1], existing_id=existing[0] if existing else None, position=refused)
@@ -260,7 +265,7 @@ def _insert(
             if holder is not None and _replace(tx, holder, row, on_duplicate):
                 ids[position] = holder[0]
             else:
-                missed.append((position, row))  # it was completed or changed meanwhile: insert again
+                missed.append((position, row))  # the live job was completed or changed, or gave up its key: insert again
         if not missed:
             return ids, False
         places, rows = [position for position, _ in missed], [row for _, row in missed]
@@ -268,7 +273,7 @@ def _insert(
 
 
 def _one_of_each_key(jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Sequence[int]:
-    """Positions of the jobs to insert."""
+    """The positions of the jobs to insert: one job for each key, and all jobs without a key."""
     chosen: dict[tuple[str, str], int] = {}
     for position, job in enumerate(jobs):
         if (key := job.key) is not None:
@@ -282,10 +287,13 @@ def _one_of_each_key(jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Seque
 
 
 def _replace(tx: Transaction, live: tuple[int, int], row: NewJob, on_duplicate: OnDuplicate) -> bool:
-    """Replace the content of the job ``live`` (id, version); False if it changed meanwhile, or gave up its key now."""
+    """Replace the content of the job ``live`` (id, version).
+
+    :return: False: the job has changed, or this call has taken the key from a running job.
+    """
     jobs = tx.tables.jobs
     now = tx.now
-    # It keeps its position in the group.
+    # The job keeps its id and so its position in the group: a blocked job stays blocked.
     blocked, due = jobs.c.available_at == BLOCKED, due_time(now, row.after, row.not_before)
     same_group = jobs.c.group_key.is_(None) if row.group_key is None else jobs.c.group_key == row.group_key
     unheld = []
@@ -295,7 +303,7 @@ def _replace(tx: Transaction, live: tuple[int, int], row: NewJob, on_duplicate: 
     statement = (
         update(jobs)
         .where(tx.dialect.match([live]), same_group, *unheld)
-        # A new content is a new job: its attempts restart, and a worker that runs the old one loses it.
+        # The new content is a new job: its attempts start at 0, and a worker that runs the old job loses the lease.
         .values(
             version=next_version(jobs),
             attempts=0,
@@ -314,7 +322,7 @@ def _replace(tx: Transaction, live: tuple[int, int], row: NewJob, on_duplicate: 
     if tx.connection.execute(statement, tx.time()).rowcount == 1:
         return True
     if unheld:
-        # A running job continues without its key; its version stays, since its state does.
+        # A running job continues without its key. Its state does not change, so neither does its version.
         keyless = update(jobs).where(tx.dialect.match([live]), same_group, ~unheld[0]).values(unique_key=None)
         if tx.connection.execute(keyless, tx.time()).rowcount == 1:
             return False

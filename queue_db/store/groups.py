@@ -1,12 +1,12 @@
-"""Groups: jobs with the same key run in the order of their ids, as many at a time as their queue allows, by default one.
+"""Groups: jobs with the same key run in the order of their ids. The queue limits how many run at a time, by default one.
 
-Claims do not read groups, nor do limits, prefetches and bulk loads. The first jobs of a group are *admitted*: due like any other
-job. The jobs behind them are *blocked*: due in the far future, beyond every claim. When an admitted job leaves, the next one is
-admitted in the same transaction. So never more jobs of a group can be claimed than may run.
+Claims do not read groups, and neither do limits, prefetches and bulk loads. The first jobs of a group are *admitted*: they are due
+like any other job. The jobs behind them are *blocked*: they are due in the far future, so no claim takes them. When an admitted job
+leaves, the next one is admitted in the same transaction. So claims never take more jobs of a group than may run.
 
-A transaction that adds a job to a group or removes one first updates the *stripe* that the group's name hashes to, and only then
-reads the group: so changes run one after the other, and the database refuses one with an old snapshot. Stripes are locked in the
-order of their numbers.
+A transaction that adds a job to a group or removes one first updates the *stripe* that the group's name hashes to. Then it reads
+the group. So changes of a group run one after the other, and the database refuses a change with an old snapshot. Stripes are locked
+in the order of their numbers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from queue_db.store.base import Transaction, each
 from queue_db.store.portions import portions
 from queue_db.store.schema import BLOCKED, STRIPES
 
-#: Groups in one transaction that repairs them, and due times that are stored by one statement.
+#: The most groups that one transaction repairs, and the most due times that one statement stores.
 AT_ONCE = 64
 
 
@@ -41,20 +41,21 @@ class GroupMember(NamedTuple):
 
 
 def lock(tx: Transaction, groups: Collection[Group], *, every: bool = False) -> dict[str, int]:
-    """Lock these groups until the transaction ends; return how many jobs of a group may run at a time, by queue.
+    """Lock these groups until the transaction ends.
 
-    ``every``: lock all groups, for transactions that add more jobs later.
+    :param every: lock all groups, for a transaction that changes more groups later.
+    :return: how many jobs of a group may run at a time, by queue.
     """
     dialect, stripes = tx.dialect, tx.tables.stripes
     tx.begin()
     numbers = range(STRIPES) if every else sorted({zlib.crc32("\0".join(group).encode()) % STRIPES for group in groups})
     mine = {"numbers": list(numbers)}
-    # Two transactions must not wait for each other in a circle, and not every UPDATE locks rows in the order of their ids.
+    # Lock the stripes in the order of their ids, so that no two transactions wait for each other. Not every UPDATE does that.
     first = len(numbers) > 1 and Capability.ROW_LOCKS in tx.store.capabilities and not dialect.updates_in_order
     if first and not dialect.changes_in_with:
         tx.fetch(_held(dialect, stripes), mine)
     tx.execute(_raised(dialect, stripes, held=first and dialect.changes_in_with), mine)
-    # By a statement of its own: its snapshot is later than the locks.
+    # Read the limits by a separate statement, whose snapshot is taken after the locks.
     limits = {queue: 1 for queue, _ in groups}
     controls = tx.fetch(_limits(dialect, tx.tables.queues), {"names": list(limits)})
     limits.update((queue, per_group) for queue, per_group in controls)
@@ -63,14 +64,17 @@ def lock(tx: Transaction, groups: Collection[Group], *, every: bool = False) -> 
 
 @lru_cache(maxsize=64)
 def _held(dialect: Dialect, stripes: Table) -> Any:
-    """Lock the stripes ``numbers`` in their order."""
+    """The query that locks the stripes with ids in the parameter ``numbers``, in the order of their ids."""
     in_order = select(stripes.c.id).where(dialect.one_of(stripes.c.id, "numbers")).order_by(stripes.c.id)
     return dialect.lock_rows(dialect.by_id(in_order, stripes), skip=False)
 
 
 @lru_cache(maxsize=64)
 def _raised(dialect: Dialect, stripes: Table, *, held: bool) -> Any:
-    """Raise the versions of the stripes ``numbers``; ``held``: after :func:`_held`, in the same statement."""
+    """The statement that raises the versions of the stripes with ids in the parameter ``numbers``.
+
+    :param held: the statement first locks the stripes by :func:`_held`.
+    """
     raised = dialect.by_id(update(stripes).values(version=stripes.c.version + 1), stripes)
     if not held:
         return raised.where(dialect.one_of(stripes.c.id, "numbers"))
@@ -80,12 +84,15 @@ def _raised(dialect: Dialect, stripes: Table, *, held: bool) -> Any:
 
 @lru_cache(maxsize=64)
 def _limits(dialect: Dialect, queues: Table) -> Any:
-    """``name, per_group`` of the queues among ``names`` that have such a limit."""
+    """The query for ``name, per_group`` of the queues in the parameter ``names`` that have a limit for groups."""
     return select(queues.c.name, queues.c.per_group).where(dialect.one_of(queues.c.name, "names"), queues.c.per_group.is_not(None))
 
 
 def waiting(tx: Transaction, groups: Sequence[Group | None], limits: Mapping[str, int]) -> list[bool]:
-    """Whether each new job, given by its group, has to wait for others. Under :func:`lock`."""
+    """Whether each new job has to wait for others of its group. Call it after :func:`lock`.
+
+    :param groups: the group of each new job; None: the job has no group.
+    """
     first = _first(tx, {group for group in groups if group}, limits)
     there = Counter({group: len(members) for group, members in first.items()})
     waits = []
@@ -99,13 +106,13 @@ def waiting(tx: Transaction, groups: Sequence[Group | None], limits: Mapping[str
 
 
 def block(tx: Transaction, jobs: Sequence[NewJob], limits: Mapping[str, int]) -> list[NewJob]:
-    """``jobs`` as they are inserted: blocked if they have to wait. Under :func:`lock`."""
+    """The ``jobs`` to insert; those that have to wait in their groups are blocked. Call it after :func:`lock`."""
     waits = waiting(tx, [group_of(job.queue, job.group_key) for job in jobs], limits)
     return [job._replace(not_before=BLOCKED) if wait else job for job, wait in zip(jobs, waits, strict=True)]
 
 
 def remember_due(tx: Transaction, jobs: Mapping[int, NewJob]) -> None:
-    """Store the due times of blocked jobs (id → job) for their admission."""
+    """Store the due times of those ``jobs`` (id → job) that are blocked, for their admission."""
     later = {job_id: job for job_id, job in jobs.items() if job.after or job.not_before}
     table = tx.tables.jobs
     for ids in portions(list(later), AT_ONCE):
@@ -118,9 +125,11 @@ def remember_due(tx: Transaction, jobs: Mapping[int, NewJob]) -> None:
 
 
 def admit(tx: Transaction, left: Mapping[Group, int], limits: Mapping[str, int]) -> None:
-    """Admit as many jobs of each group as have left, and wake the workers that wait for them.
+    """Admit blocked jobs of each group, and wake the workers that wait for jobs.
 
-    Under :func:`lock`, after the change.
+    Call it after :func:`lock` and after the jobs have left.
+
+    :param left: the most jobs to admit of each group, which is how many have left it.
     """
     chosen = []
     for group, rows in _first(tx, left, limits).items():
@@ -129,21 +138,21 @@ def admit(tx: Transaction, left: Mapping[Group, int], limits: Mapping[str, int])
 
 
 def repair(tx: Transaction, groups: Collection[Group]) -> None:
-    """Admit in each group as many as may run, whatever has happened to it.
+    """Admit as many jobs of each group as may run.
 
-    For groups with jobs deleted past the verbs, and after a change of the limit.
+    This is for groups whose jobs were deleted without this library, and for a change of the limit.
     """
     limits = lock(tx, groups)
     settled(tx, groups, limits)
 
 
 def settled(tx: Transaction, groups: Collection[Group], limits: Mapping[str, int]) -> None:
-    """:func:`repair` under a :func:`lock` that is held."""
+    """As :func:`repair`, for groups that :func:`lock` has locked."""
     admit(tx, _room(tx, groups, limits), limits)
 
 
 def incomplete(tx: Transaction, queue: str) -> list[Group]:
-    """The groups of a queue with blocked jobs and fewer admitted ones than may run. Reads all its jobs that have a group."""
+    """The groups of a queue with blocked jobs and fewer admitted jobs than may run. Reads all jobs of the queue with a group."""
     jobs, queues = tx.tables.jobs, tx.tables.queues
     limit = func.coalesce(select(queues.c.per_group).where(queues.c.name == queue).scalar_subquery(), 1)
     admitted = func.sum(case((jobs.c.available_at == BLOCKED, 0), else_=1))
@@ -158,7 +167,7 @@ def incomplete(tx: Transaction, queue: str) -> list[Group]:
 
 
 def _room(tx: Transaction, groups: Collection[Group], limits: Mapping[str, int]) -> dict[Group, int]:
-    """How many more of each group may be admitted. Reads all jobs of these groups."""
+    """How many more jobs of each group may be admitted; groups with no room are missing. Reads all jobs of these groups."""
     jobs = tx.tables.jobs
     room = {group: limits[group.queue] for group in groups}
     for queue in limits:
@@ -177,8 +186,9 @@ def _room(tx: Transaction, groups: Collection[Group], limits: Mapping[str, int])
 
 
 def _first(tx: Transaction, groups: Collection[Group], limits: Mapping[str, int]) -> dict[Group, list[GroupMember]]:
-    """The first jobs of each group that has any, as many as may run."""
-    # A caller's transaction may see an old state; what it locks it sees as it is. InnoDB then keeps others out of the gaps too.
+    """The first jobs of each group, as many as may run; groups without jobs are missing."""
+    # A caller's transaction may have an old snapshot, but a locking read returns the current rows. On InnoDB it also keeps other
+    # transactions from inserting between them.
     locks = own(tx.connection) is None and tx.connection.get_isolation_level() != "READ COMMITTED"
     keys: dict[str, list[str]] = {}
     for queue, key in sorted(groups):
@@ -193,7 +203,7 @@ def _first(tx: Transaction, groups: Collection[Group], limits: Mapping[str, int]
     return members_of
 
 
-# Never before now, so that claims may remember where the due jobs begin.
+# The due time is never in the past: claims start at low-water marks, and would miss jobs below them.
 _ADMISSION = f"available_at = CASE WHEN due_at > {{now}} THEN due_at ELSE {{now}} END, version = {NEXT_VERSION}"
 
 

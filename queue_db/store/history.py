@@ -10,14 +10,17 @@ from sqlalchemy import Row, delete, func, insert, select, tuple_
 from queue_db.store.base import Transaction
 from queue_db.store.portions import delete_before, portions
 
-#: Failed attempts that are kept of one job.
+#: The most failed attempts that are kept for one job.
 KEPT = 10
 
 
 def record_errors(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Remember failed attempts: ``job_id, queue, kind, version, attempt, worker, error_class, message, trace``."""
+    """Store failed attempts, and delete all but the last :data:`KEPT` of each job.
+
+    :param rows: ``job_id, queue, kind, version, attempt, worker, error_class, message, trace`` of each failed attempt.
+    """
     errors = tx.tables.errors
-    # The column's default is the database's clock.
+    # Without a time, ``failed_at`` gets the time of the database's clock.
     dated = {} if tx.store.clock is None else {"failed_at": tx.store.clock()}
     tx.connection.execute(insert(errors), [{**row, **dated} for row in rows])
     crowded = sorted({row["job_id"] for row in rows if row["attempt"] > KEPT})
@@ -32,20 +35,20 @@ def record_errors(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def errors_of(tx: Transaction, job_id: int) -> list[Row[Any]]:
-    """The failed attempts of a job, first to last."""
+    """The failed attempts of a job, oldest first."""
     errors = tx.tables.errors
     return list(tx.connection.execute(select(errors).where(errors.c.job_id == job_id).order_by(errors.c.version)))
 
 
 def last_failed(tx: Transaction, ids: Sequence[int]) -> dict[int, int]:
-    """The number of the last failed attempt of each of these jobs; jobs that never failed are missing."""
+    """The number of the last failed attempt of each of these jobs, by id; jobs that never failed are missing."""
     errors = tx.tables.errors
     query = select(errors.c.job_id, errors.c.attempt).where(errors.c.job_id.in_(ids)).order_by(errors.c.job_id, errors.c.version)
     return {row.job_id: row.attempt for row in tx.connection.execute(query)}
 
 
 def record_finished(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Keep the results of jobs, each for its ``lasts`` microseconds."""
+    """Store finished jobs. Each expires after the ``lasts`` microseconds of its row."""
     finished = tx.tables.finished
     now = tx.read_clock()
     dated = [{name: value for name, value in row.items() if name != "lasts"} for row in rows]
@@ -73,7 +76,7 @@ def finished_page(tx: Transaction, *, queue: str | None, kind: str | None, above
 
 
 def prune_errors(tx: Transaction, age: int, limit: int) -> int:
-    """Delete up to ``limit`` failed attempts from longer than ``age`` microseconds ago; return how many."""
+    """Delete up to ``limit`` failed attempts that are older than ``age`` microseconds; return how many."""
     return delete_before(tx, tx.tables.errors.c.failed_at, tx.read_clock() - age, limit)
 
 

@@ -1,4 +1,4 @@
-"""Reading without claiming: one job, and the next jobs. Nothing here locks."""
+"""Read one job, or the next jobs, without claims and locks."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from queue_db.slices import holders
 from queue_db.store.base import Store, Transaction
 from queue_db.store.schema import BLOCKED
 
-# The columns of a job, wherever it stands.
+# The columns that are read of a job, from whichever table has its row.
 _SHOWN = (
     *("id", "queue", "kind", "payload", "headers", "priority", "available_at", "died_at", "version", "attempts", "max_attempts"),
     *("unique_key", "claim_token", "worker", "created_at", "last_error", "group_key", "progress", "progress_note", "callback_id"),
 )
 
-# What the state depends on.
+# The columns from which a job's state is computed.
 _STATED = ("available_at", "claim_token")
 
 
 class _Table(IntEnum):
-    """The tables that may have a row of a job. A held job with a unique key has one in LIVE and one in HELD."""
+    """The tables that may have a row of a job. A held job with a unique key has a row in LIVE and a row in HELD."""
 
     LIVE = 0
     DEAD = 1
@@ -45,9 +45,11 @@ class _Table(IntEnum):
 
 
 def find(tx: Transaction, queue: str | None, job_id: int) -> tuple[Row[Any], State] | None:
-    """The row and state of one job, live, dead or held by a slice, of ``queue`` or of any.
+    """The row and state of one job that is live, dead or held by a slice.
 
-    One statement, which sees one moment: a job that is moved from one table to another meanwhile stands in one of them.
+    One statement reads all tables at one moment, so it also finds a job that is being moved from one table to another.
+
+    :param queue: the queue of the job; None: any queue.
     """
     rows = tx.connection.execute(union_all(*_places(tx.store, queue, job_id, _SHOWN)), tx.time()).all()
     if not rows:
@@ -57,7 +59,7 @@ def find(tx: Transaction, queue: str | None, job_id: int) -> tuple[Row[Any], Sta
 
 
 def state(tx: Transaction, job_id: int) -> State:
-    """The state of a job that may have left, from one statement as in :func:`find`."""
+    """The state of a job that may have left its queue. It is read by one statement, as in :func:`find`."""
     finished = tx.tables.finished
     kept = _shown(_Table.FINISHED, tx.store, {}, _STATED)
     kept = kept.where(finished.c.id == job_id, finished.c.expires_at > tx.now)
@@ -77,7 +79,7 @@ def _state_at(row: Row[Any]) -> State:
 
 
 def _places(store: Store, queue: str | None, job_id: int, names: Sequence[str]) -> list[Select[Any]]:
-    """The rows of one job that has not left, wherever it stands."""
+    """The queries for a job in the tables of live, dead and held jobs."""
     jobs, dead = store.tables.jobs, store.tables.dead
     live = _shown(_Table.LIVE, store, {column.name: column for column in jobs.c}, names)
     live = live.where(jobs.c.id == job_id, *_in(jobs, queue), jobs.c.delete_mark == 0)
@@ -91,7 +93,7 @@ def _places(store: Store, queue: str | None, job_id: int, names: Sequence[str]) 
 
 
 def _shown(place: _Table, store: Store, columns: Mapping[str, ColumnElement[Any]], names: Sequence[str]) -> Select[Any]:
-    """A select of these columns from one of the tables; where one has no such column, NULL."""
+    """A SELECT of the columns ``names`` from one of the tables; NULL for a name that is not in ``columns``."""
     shown = [columns[name].label(name) if name in columns else null().label(name) for name in names]
     return select(literal(int(place), Integer).label("place"), moment(store.clock is not None).label("read_at"), *shown)
 

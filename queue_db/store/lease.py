@@ -1,4 +1,4 @@
-"""The claim: which jobs are candidates, and the change that takes them. Strategies differ in their :class:`CandidateWindow`."""
+"""Claim jobs: find the candidates and lease them. Strategies differ in their :class:`CandidateWindow`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from queue_db.store.base import Transaction
 class CandidateWindow:
     """Which due jobs a claim tries to take.
 
-    ``read`` rows are read from the head of the queue; ``start`` is the offset of a SLICE, in jobs; ``width`` the size of the window
-    in batches of the claim's limit.
+    ``read`` is the number of rows to read, ``start`` the offset of a SLICE in jobs, and ``width`` the size of the window as a
+    multiple of the claim's limit.
     """
 
     order: Order = Order.HEAD
@@ -26,12 +26,12 @@ class CandidateWindow:
     width: int = 1
 
 
-#: Most ranges of other queues in which a claim checks for due jobs, in the order of ``ClaimRequest.if_idle``. The worker's own
-#: polls find what lies beyond.
+#: The most ranges of other queues in which a claim checks for due jobs, in the order of ``ClaimRequest.if_idle``. The worker's own
+#: polls find due jobs in further ranges.
 MOST_ASKED = 16
 
-# Numbers of ranges with a statement of their own; others are filled up to the next one. Otherwise each new priority in a queue
-# would need a new statement, compiled and planned.
+# The numbers of ranges for which there are statements. A claim with another number adds ranges up to the next of these numbers.
+# Otherwise each new priority in a queue would need a new statement, to be compiled and planned.
 _OWN = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _OTHERS = (1, 2, 4, 8, MOST_ASKED)
 
@@ -42,9 +42,11 @@ _NEVER = 2**63 - 1
 def claim(tx: Transaction, request: ClaimRequest, window: CandidateWindow) -> ClaimResult:
     """Take up to ``request.limit`` due jobs, lowest priority number first, then longest due.
 
-    One statement on PostgreSQL and SQLite (a second, small one where a short claim must look for new priorities on SQLite), two
-    elsewhere and a third where some candidates were lost, whatever the limit. With ``request.completes`` it takes nothing if the
-    completion cannot be part of the statement; a second call with the same request claims only.
+    Whatever the limit, a claim takes one statement on PostgreSQL and SQLite. On SQLite a claim that finds too few jobs may need a
+    second, small statement to look for new priorities. Other databases take two statements, and a third if candidates were lost.
+
+    With ``request.completes`` it takes nothing if the completion cannot be part of the statement. A second call with the same
+    request only claims.
     """
     shape, parameters = _asked(request, window.order, window.lock)
     parameters |= {
@@ -65,7 +67,7 @@ def claim(tx: Transaction, request: ClaimRequest, window: CandidateWindow) -> Cl
         return ClaimResult(request.queue, request.limit, complete=False, looked=False, locked=locked)
     delete_on_claim = request.delete_on_claim and fast_path
     if request.delete_on_claim and not fast_path:
-        tx.begin()  # the caller deletes them by statements of its own
+        tx.begin()  # the caller deletes the claimed jobs by further statements in this transaction
     result = tx.dialect.execute_claim(
         tx,
         claim,
@@ -79,13 +81,13 @@ def claim(tx: Transaction, request: ClaimRequest, window: CandidateWindow) -> Cl
 
 
 def anything_due(tx: Transaction, request: ClaimRequest) -> bool:
-    """Whether a job is due that this claim may take: distinguishes a lost wait from an empty queue."""
+    """Whether a job is due that this claim may take. It tells a claim that lost its candidates from an empty queue."""
     shape, parameters = _asked(request, Order.HEAD, Lock.NONE)
     return bool(tx.fetch(tx.claim_text(shape).made(candidates), parameters | {"read": 1}))
 
 
 def _asked(request: ClaimRequest, order: Order, lock: Lock) -> tuple[Shape, dict[str, Any]]:
-    """The shape of ``request``, and the parameters of its due jobs."""
+    """The shape of the SQL for ``request``, and the parameters that select its due jobs."""
     parameters: dict[str, Any] = {"in_queue": request.queue}
     if request.kind is not None:
         parameters["of_kind"] = request.kind
@@ -115,7 +117,7 @@ def _size(number: int, sizes: Sequence[int]) -> int:
 
 
 def _filled(ranges: Sequence[Range], sizes: Sequence[int], floor: int) -> list[Range]:
-    """``ranges`` and, up to one of ``sizes``, more of the last priority that begin at ``floor``."""
+    """``ranges``, filled up to one of ``sizes`` with ranges of the last priority that begin at ``floor``."""
     more = _size(len(ranges), sizes) - len(ranges)
     return [*ranges, *([Range(ranges[-1].priority, floor)] * more if more else [])]
 

@@ -1,16 +1,18 @@
 """Low-water marks: for each priority of one queue, the due time below which claims need not read.
 
-A claim that reads from the beginning of the index steps over every dead entry that an old open snapshot keeps there: 334 ms after a
-million churned jobs, against 0.4 ms from the due time of the first job that the last claim saw. So each process remembers that due
-time per priority. Jobs hardly ever appear below it: enqueue, lease, retry and redrive all set ``available_at`` to now or later. The
-exceptions (a producer's long transaction, an INSERT by hand with an old time) are found by a *rescan*, a claim that starts from the
-beginning:
+A claim that reads from the beginning of the index steps over every dead index entry that an old open snapshot keeps there. After a
+million jobs have come and gone, that takes 334 ms. A claim that starts at the due time of the first job that the last claim saw
+takes 0.4 ms. So each process remembers that due time for each priority: the mark.
 
-- the mark stays :data:`SLACK` behind the database's clock, so it does not overtake transactions shorter than that;
-- a priority without a job for :data:`REMEMBERED` seconds is dropped. Claims find its next job as they find any new priority. So the
-  number of priorities in the queue counts, not the number there ever were;
-- a worker rescans once a second, idle or busy. After a slow rescan the pause is ``50 ×`` its duration, at most
-  :data:`LONGEST_RESCAN_INTERVAL`. That is the bound within which a late job is found.
+Jobs hardly ever appear below the mark, since enqueue, lease, retry and redrive all set ``available_at`` to now or later. The
+exceptions are a producer's long transaction and an INSERT by hand with an old time. A *rescan*, which is a claim that starts at the
+beginning, finds these jobs.
+
+- The mark stays :data:`SLACK` behind the database's clock, so that claims do not miss jobs of transactions shorter than that.
+- A priority without a job for :data:`REMEMBERED` seconds is dropped. Claims find its next job as they find any new priority. So
+  only the priorities that are in use cost time.
+- A worker rescans once a second, idle or busy. After a slow rescan the pause is ``50 ×`` its duration, at most
+  :data:`LONGEST_RESCAN_INTERVAL`. A late job is found within this time.
 """
 
 from __future__ import annotations
@@ -21,39 +23,39 @@ from collections.abc import Callable, Iterable, Sequence
 
 from queue_db.model import ClaimResult, Range
 
-#: How far the mark stays behind now (microseconds). Longer transactions of producers are found by a rescan only.
+#: Microseconds by which the mark stays behind the current time. Only a rescan finds the jobs of longer transactions.
 SLACK = 2_000_000
 
 #: Seconds between two rescans while rescans are cheap.
 SHORTEST_RESCAN_INTERVAL = 1.0
 
-#: Most seconds between two rescans.
+#: The most seconds between two rescans.
 LONGEST_RESCAN_INTERVAL = 30.0
 
-#: A rescan takes at most one fiftieth of a worker's time.
+# The pause after a rescan is this many times its duration, so that rescans take at most one fiftieth of a worker's time.
 _DUTY = 50
 
-#: With more priorities in one queue a claim reads one plain range over all of them.
+#: The most priorities of a queue that a claim reads one by one. With more, it reads one range over all of them, without marks.
 MOST_RANGES = 32
 
 #: Seconds for which a priority without a job is remembered.
 REMEMBERED = 10.0
 
-#: Earlier than every time.
+#: A time earlier than every due time.
 BEGINNING = -(2**63)
 
 
 class LowWaterMarks:
-    """The low-water marks of one queue in one process. Safe to share between threads."""
+    """The low-water marks of one queue in one process. Threads may share it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # Reentrant, as all locks that a verb takes: a signal handler may call one within another.
+        # The lock is reentrant, as all locks of verbs: a signal handler may call a verb while its thread is in another one.
         self._lock = threading.RLock()
-        # 0 is the default priority: most queues have no other.
+        # Begin with 0, the default priority. Most queues have only this one.
         self._floors: dict[int, int] = {0: BEGINNING}
         self._seen_at: dict[int, float] = {0: clock()}
-        self._ranges: tuple[Range, ...] | None = None  # of the floors, until one of them moves
+        self._ranges: tuple[Range, ...] | None = None  # made from ``_floors``; None after a change of them
         self._rescanned_at = clock()
         self._interval = SHORTEST_RESCAN_INTERVAL
 
@@ -70,7 +72,7 @@ class LowWaterMarks:
 
     @property
     def raised(self) -> bool:
-        """Whether the next claim would start above the beginning."""
+        """Whether the mark of any priority is above the beginning."""
         with self._lock:
             return any(floor != BEGINNING for floor in list(self._floors.values()))
 
@@ -80,13 +82,18 @@ class LowWaterMarks:
             return self._clock() - self._rescanned_at >= self._interval
 
     def learn(self, result: ClaimResult, *, now: int | None, rescanned: bool, seconds: float) -> None:
-        """Update the marks from a claim that took ``seconds``. ``now``: the database's time at its end (microseconds), if known."""
+        """Update the marks from the result of a claim.
+
+        :param now: the database's time at the end of the claim, in microseconds; None: it is not known.
+        :param rescanned: the claim was a rescan.
+        :param seconds: the duration of the claim.
+        """
         with self._lock:
             if result.new_priorities:
                 self._see(result.new_priorities)
             if now is not None:
                 seen_at = self._clock()
-                looked_at = now - round(seconds * 1_000_000)  # it may have waited for locks since
+                looked_at = now - round(seconds * 1_000_000)  # the start of the claim, which may have waited for locks
                 for priority, head in result.min_due.items():
                     self._seen_at[priority] = seen_at
                     floor = min(head, looked_at - SLACK)
@@ -98,7 +105,7 @@ class LowWaterMarks:
                 self._rescan_again_after(seconds)
 
     def nothing_due(self, ranges: Sequence[Range], now: int) -> None:
-        """No job was due in these ranges at ``now``, the database's time: the next claims start from there."""
+        """Raise the marks after no job was due in these ranges at ``now``, the database's time."""
         with self._lock:
             self._ranges = None
             for known in ranges:
@@ -106,7 +113,7 @@ class LowWaterMarks:
                     self._floors[known.priority] = max(self._floors[known.priority], now - SLACK)
 
     def rescanned(self, seconds: float) -> None:
-        """A read from the beginning took ``seconds`` and found nothing due."""
+        """Record a rescan that took ``seconds`` and found no due job."""
         with self._lock:
             self._rescan_again_after(seconds)
 
@@ -129,7 +136,7 @@ class LowWaterMarks:
                 self._ranges = None
 
     def _drop_old(self) -> None:
-        """Drop priorities without a job for :data:`REMEMBERED` seconds; the last stays, or claims would read one range over all."""
+        """Drop priorities without a job for :data:`REMEMBERED` seconds. The latest one stays: a claim needs at least one range."""
         last = max(self._seen_at, key=self._seen_at.__getitem__)
         long_ago = self._rescanned_at - REMEMBERED
         for priority in [known for known, seen_at in list(self._seen_at.items()) if seen_at < long_ago and known != last]:

@@ -1,6 +1,6 @@
-"""What follows when jobs leave their queue: the next jobs of their groups are unblocked, and their batches count down.
+"""When jobs leave their queue, admit the next jobs of their groups and count down their batches.
 
-All in the transaction in which the jobs leave. Most jobs have neither a group nor a batch; for them nothing is done.
+This is done in the transaction in which the jobs leave. Most jobs have neither a group nor a batch, and need nothing.
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ from queue_db.store.portions import portions
 from queue_db.store.schema import BLOCKED
 
 Leave = Callable[[], Mapping[int, Departure]]
-"""Lets jobs leave, and returns how each of them left, by id."""
+"""A function that removes jobs from their queue, and returns how each of them left, by id."""
 
 
 def finish(tx: Transaction, links: Mapping[int, JobLinks], leave: Leave, *, every: bool = False) -> None:
-    """Run ``leave``, unblock the groups of the jobs that left, and count down their batches; wake the workers that wait for what
-    is due now.
+    """Run ``leave``, admit the next jobs of the groups, count down the batches, and wake the workers that wait for jobs.
 
-    :param links: the groups and batches, by id, of all jobs that may leave.
+    :param links: the group and batch of each job that may leave, by id.
     :param every: more jobs may leave later in this transaction.
     """
     tx.begin()
-    # Stripes of groups are locked before rows of jobs: every transaction keeps this order.
+    # Every transaction locks the stripes of groups before the rows of jobs.
     waiting = {link.group for link in links.values() if link.group is not None}
     limits = groups.lock(tx, waiting, every=every) if waiting else {}
     left = [(links[job_id], departure) for job_id, departure in leave().items() if job_id in links]
@@ -44,7 +43,7 @@ def finish(tx: Transaction, links: Mapping[int, JobLinks], leave: Leave, *, ever
 
 
 def delete(tx: Transaction, pairs: Pairs, departure: Callable[[int], Departure], *, every: bool = False) -> set[int]:
-    """:func:`queue_db.store.settle.delete`, and :func:`finish`; return the ids that are gone."""
+    """Delete jobs by :func:`queue_db.store.settle.delete`, with :func:`finish`; return the ids of the deleted jobs."""
     links = read(tx, pairs)
     if not links:
         return settle.delete(tx, pairs)
@@ -59,7 +58,10 @@ def delete(tx: Transaction, pairs: Pairs, departure: Callable[[int], Departure],
 
 
 def read(tx: Transaction, pairs: Pairs) -> dict[int, JobLinks]:
-    """The links of these jobs. A change after this read raises the job's version, so the job does not leave."""
+    """The groups and batches of these jobs, by id; jobs without either are missing.
+
+    A change after this read raises the job's version. Then the job's pair no longer matches, so the job does not leave.
+    """
     jobs = tx.tables.jobs
     links: dict[int, JobLinks] = {}
     for ids in portions([job_id for job_id, _ in pairs]):

@@ -1,4 +1,4 @@
-"""Many rows in statements of a size that every database and driver takes."""
+"""Divide many rows into statements of a size that every database and driver accepts."""
 
 from __future__ import annotations
 
@@ -11,32 +11,34 @@ from queue_db.store.base import Transaction
 
 _T = TypeVar("_T")
 
-#: Most rows in one statement. A CASE with a value for each is evaluated from its beginning for each row, so a longer one costs more
-#: than several; and drivers limit the number of parameters (asyncpg: 32,767).
+#: The most rows in one statement. For each row a CASE with a value for each row is evaluated from its beginning, so several short
+#: statements cost less than a long one. Drivers also limit the number of parameters (asyncpg: 32,767).
 AT_ONCE = 500
 
 
 def portions(items: Sequence[_T], most: int = AT_ONCE) -> Iterator[Sequence[_T]]:
-    """``items`` in their order, up to ``most`` at a time."""
+    """Divide ``items``, in their order, into parts of up to ``most`` items."""
     return (items[start : start + most] for start in range(0, len(items), most))
 
 
 def delete_before(tx: Transaction, column: Column[int], before: int, limit: int) -> int:
-    """Delete up to ``limit`` rows whose ``column``, a time, is earlier than ``before``; return how many."""
+    """Delete up to ``limit`` rows whose time in ``column`` is earlier than ``before``; return how many."""
     table = column.table
     keys = list(table.primary_key.columns)
     rows = tx.connection.execute(select(*keys).where(column < before).order_by(column).limit(limit)).all()
     if not rows:
         return 0
     old = keys[0].in_([row[0] for row in rows]) if len(keys) == 1 else tuple_(*keys).in_([tuple(row) for row in rows])
-    # With the time again: meanwhile a row may have got a later one.
+    # Check the time again, since a row may have got a later time after the SELECT.
     return tx.connection.execute(delete(table).where(old, column < before)).rowcount
 
 
 def repeated(delete: Callable[[int], int], limit: int | None = None) -> int:
-    """Call ``delete`` with a number of rows until it deletes fewer, or ``limit`` in all; return how many rows it deleted.
+    """Call ``delete`` with a number of rows until it deletes fewer rows than that, or ``limit`` rows in total.
 
-    Each call is a transaction of its own, so that others do not wait for all of them.
+    Each call is a separate transaction, so that other transactions wait only for a part of the rows.
+
+    :return: the number of deleted rows.
     """
     deleted = 0
     while limit is None or deleted < limit:

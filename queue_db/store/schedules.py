@@ -1,4 +1,4 @@
-"""Schedules of recurring jobs. A scheduler that raises a row's version enqueues its occurrence, in the same transaction."""
+"""Schedules of recurring jobs. The scheduler that raises a schedule's version enqueues the occurrence in the same transaction."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from queue_db.store.base import Transaction
 
 
 def put(tx: Transaction, name: str, values: dict[str, Any]) -> bool:
-    """Make the schedule, or change it; whether it is new.
+    """Insert the schedule, or change it if it exists.
 
-    :raises IntegrityError: another transaction has just made it: try again.
+    :return: whether the schedule is new.
+    :raises IntegrityError: another transaction has just inserted the schedule: try again.
     """
     table = tx.tables.schedules
     tx.begin()
@@ -31,7 +32,10 @@ def every(tx: Transaction) -> list[Row[Any]]:
 
 
 def find(tx: Transaction, name: str, *, lock: bool = False) -> Row[Any] | None:
-    """The schedule of that name. ``lock``: nobody else changes it until the transaction ends."""
+    """The schedule with this name.
+
+    :param lock: lock its row, so that no other transaction changes it until this one ends.
+    """
     table = tx.tables.schedules
     if lock:
         return by_key.lock(tx, table, {"name": name})
@@ -39,7 +43,7 @@ def find(tx: Transaction, name: str, *, lock: bool = False) -> Row[Any] | None:
 
 
 def due(tx: Transaction) -> tuple[int, list[Row[Any]], int | None]:
-    """The time, the schedules that are due, and when the next of the others is."""
+    """The current time, the schedules that are due, and the time of the next other occurrence. Paused schedules are left out."""
     table = tx.tables.schedules
     now = tx.read_clock()
     query = select(table).where(table.c.paused == 0, table.c.next_at <= now).order_by(table.c.next_at, table.c.name)
@@ -49,27 +53,30 @@ def due(tx: Transaction) -> tuple[int, list[Row[Any]], int | None]:
 
 
 def advance(tx: Transaction, name: str, version: int, *, last_at: int | None, next_at: int) -> bool:
-    """Go on to the next occurrence; False if another transaction did, or changed the schedule, or has locked its row."""
+    """Move the schedule on to its next occurrence.
+
+    :return: False: another transaction has moved it on or changed it, or has locked its row.
+    """
     table = tx.tables.schedules
     tx.begin()
     if Capability.SKIP_LOCKED in tx.store.capabilities:
-        # The transaction that has locked the row may be frozen: the other schedules must not wait for it.
+        # Skip a locked row: the transaction that has locked it may hang, and other schedules must not wait for it.
         mine = select(table.c.name).where(table.c.name == name, table.c.version == version)
         if tx.connection.execute(tx.dialect.lock_rows(mine, skip=True)).first() is None:
             return False
     values: dict[str, Any] = {"version": version + 1, "next_at": next_at}
     if last_at is not None:
         values["last_at"] = last_at
-    # The version always changes, so every driver counts the row.
+    # Some drivers count only rows whose values change. The version always changes.
     return by_key.change(tx, table, {"name": name, "version": version}, values)
 
 
 def change(tx: Transaction, name: str, values: dict[str, Any]) -> bool:
-    """Change some columns; False if there is no such schedule."""
+    """Change some columns of a schedule; False: there is no schedule with this name."""
     table = tx.tables.schedules
     return by_key.change(tx, table, {"name": name}, {"version": table.c.version + 1, **values})
 
 
 def remove(tx: Transaction, name: str) -> bool:
-    """Delete it; False if it was not there."""
+    """Delete the schedule with this name; False: there is none."""
     return by_key.delete(tx, tx.tables.schedules, {"name": name})

@@ -1,8 +1,8 @@
 """Settling: one fenced change of claimed jobs on ``(id, version)``, the same for every strategy and database.
 
-Each function takes the pairs and returns the ids to which it was applied; the others have lost their lease. One to three
-statements for any number of jobs, and for each 500 of them where each has a delay or an error of its own. Every change raises
-``version`` by one, so an old pair never matches again.
+Each function takes pairs of id and version and returns the ids that it has changed. The leases of the other jobs are lost. A change
+takes one to three statements for any number of jobs. If the jobs have different delays or errors, it takes them for each 500 jobs.
+Every change raises ``version`` by one, so an old pair never matches again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from queue_db.store.schema import MARKED
 
 
 class Change(Enum):
-    """The state that a settling verb leaves: :func:`look` checks it after a COMMIT whose reply was lost."""
+    """The state of a job after a settling verb. :func:`look` checks it when the reply to a COMMIT was lost."""
 
     KEPT = "kept"  #: still leased: extend
     FREED = "freed"  #: back in the queue: snooze, release
@@ -32,12 +32,12 @@ class Change(Enum):
 
 
 class Sight(Enum):
-    """What a look shows of a lease whose change is in doubt."""
+    """What :func:`look` finds for a lease when it is unknown whether the change was committed."""
 
-    CHANGED = "changed"  #: the change itself: only the holder of this lease can have made it
-    UNCHANGED = "unchanged"  #: the lease as it was: the change is not committed
-    VANISHED = "vanished"  #: no row, as the change leaves it, and as others may have left it after the end of the lease
-    OTHER = "other"  #: something that the change does not leave
+    CHANGED = "changed"  #: the change was committed: only the holder of this lease can have made it
+    UNCHANGED = "unchanged"  #: the lease is as before: the change was not committed
+    VANISHED = "vanished"  #: the row is gone: this change deleted it, or another one did after the end of the lease
+    OTHER = "other"  #: a state that this change does not produce
 
 
 _EXTENDED = f"available_at = {{now}} + :lease, version = {NEXT_VERSION}"
@@ -46,7 +46,7 @@ _EXTENDED = f"available_at = {{now}} + :lease, version = {NEXT_VERSION}"
 def extend(tx: Transaction, pairs: Pairs, lease: int) -> dict[int, int]:
     """Set the end of the lease to ``lease`` microseconds from now; return the new ends by id.
 
-    It raises the version: otherwise a claim with an old snapshot, in which the lease has expired, could take the job.
+    It raises the version. Otherwise a claim could take the job if the lease has expired in the claim's old snapshot.
     """
     values = {"lease": lease, **tx.time()}
     rows = tx.dialect.update_returning(tx, tx.tables.jobs, pairs, _EXTENDED, values, ("id", "available_at"))
@@ -61,9 +61,9 @@ def adjust_attempts(tx: Transaction, pairs: Pairs, by: int) -> set[int]:
 
 
 def extend_unlocked(tx: Transaction, pairs: Pairs, lease: int) -> tuple[dict[int, int], set[int]]:
-    """:func:`extend` without a wait for rows that other transactions have locked; also return the ids of those.
+    """As :func:`extend`, but skip rows that other transactions have locked; also return the ids of the skipped rows.
 
-    Without SKIP LOCKED it waits.
+    A database without SKIP LOCKED waits for the locks.
     """
     if Capability.SKIP_LOCKED not in tx.store.capabilities:
         return extend(tx, pairs, lease), set()
@@ -74,7 +74,7 @@ def extend_unlocked(tx: Transaction, pairs: Pairs, lease: int) -> tuple[dict[int
     rest = [pair for pair in pairs if pair[0] not in ends]
     if not rest:
         return ends, set()
-    # A skipped row that still has its version is locked, or was a moment ago; any other lease is lost.
+    # A row that was not extended but still has its version was locked. All other leases are lost.
     there = statements.on(tx.dialect, jobs, tx.connection.dialect).made(statements.select, columns=("id",), one=len(rest) == 1)
     return ends, {job_id for (job_id,) in tx.fetch(there, tx.dialect.wanted(rest))}
 
@@ -91,10 +91,10 @@ def requeue(
 ) -> set[int]:
     """Return jobs to the queue, due ``delays[id]`` microseconds from now.
 
-    :param errors: why, by id.
-    :param limits: their ``max_attempts`` from now on, by id.
-    :param unknown_since: since when no worker has a handler for them, by id; None: a worker has.
-    :param attempted: False: the claim's attempt does not count (snooze, release).
+    :param errors: the new ``last_error`` of each job, by id.
+    :param limits: the new ``max_attempts`` of each job, by id.
+    :param unknown_since: the time since which no worker has had a handler for the job, by id; None: a worker has a handler.
+    :param attempted: False: the claim does not count as an attempt (snooze, release).
     """
     freed: set[int] = set()
     own = {"delay": delays, "unknown_since": unknown_since, "max_attempts": limits, "error": errors}
@@ -120,7 +120,10 @@ _FREED = f"version = {NEXT_VERSION}, claim_token = NULL, worker = NULL, progress
 
 
 def _parts(tx: Transaction, pairs: Pairs, *values: Mapping[int, Any] | None) -> Sequence[Pairs]:
-    """``pairs`` in parts, one for each statement: several, in one transaction, if many jobs have values of their own."""
+    """Divide ``pairs`` into the parts for one statement each.
+
+    There are several parts if many jobs have different values; then the transaction begins here.
+    """
     if len(pairs) <= AT_ONCE or all(len(set(by_id.values())) <= 1 for by_id in values if by_id):
         return [pairs]
     tx.begin()
@@ -128,7 +131,12 @@ def _parts(tx: Transaction, pairs: Pairs, *values: Mapping[int, Any] | None) -> 
 
 
 def rescue(tx: Transaction, worker: str) -> int:
-    """Return the jobs that ``worker`` has claimed and not settled; return how many. Reads all jobs."""
+    """Return the jobs that ``worker`` has leased to their queues.
+
+    Reads all jobs.
+
+    :return: the number of jobs.
+    """
     jobs = tx.tables.jobs
     held = select(jobs.c.id, jobs.c.version).where(
         jobs.c.worker == worker, jobs.c.claim_token.is_not(None), jobs.c.available_at > tx.now
@@ -140,7 +148,12 @@ def rescue(tx: Transaction, worker: str) -> int:
 
 
 def give_back_claim(tx: Transaction, queue: str, token: str, but: set[int]) -> int:
-    """Return the jobs of the claim ``token`` to the queue, except ``but``; return how many. Reads the whole queue."""
+    """Return the jobs of the claim ``token`` to the queue, except those with ids in ``but``.
+
+    Reads the whole queue.
+
+    :return: the number of jobs.
+    """
     jobs = tx.tables.jobs
     query = select(jobs.c.id, jobs.c.version).where(jobs.c.queue == queue, jobs.c.claim_token == token)
     pairs = [(row.id, row.version) for row in tx.connection.execute(query.order_by(jobs.c.id)) if row.id not in but]
@@ -150,7 +163,7 @@ def give_back_claim(tx: Transaction, queue: str, token: str, but: set[int]) -> i
 
 
 def tokens(tx: Transaction, ids: Sequence[int]) -> dict[int, str | None]:
-    """The claim tokens of the jobs that exist."""
+    """The claim tokens of the jobs with these ids, by id; ids without a row are missing."""
     jobs = tx.tables.jobs
     token_of: dict[int, str | None] = {}
     for some in portions(ids):
@@ -160,9 +173,10 @@ def tokens(tx: Transaction, ids: Sequence[int]) -> dict[int, str | None]:
 
 
 def extended(tx: Transaction, leases: Mapping[int, tuple[int, str]], *, current: bool = False) -> dict[int, int]:
-    """The versions of the leases, id → ``(version, claim token)``, that were extended since; without those that were not.
+    """The current versions of those ``leases`` that were extended, by job id.
 
-    :param current: in a caller's transaction, whose snapshot may be older.
+    :param leases: job id → ``(version, claim token)``.
+    :param current: read the latest rows by locking them, since the snapshot of a caller's transaction may be older.
     """
     jobs = tx.tables.jobs
     rows = select(jobs.c.id, jobs.c.version, jobs.c.claim_token).where(jobs.c.id.in_(sorted(leases))).order_by(jobs.c.id)
@@ -172,7 +186,7 @@ def extended(tx: Transaction, leases: Mapping[int, tuple[int, str]], *, current:
 
 
 def leased(tx: Transaction, queue: str, ids: Sequence[int]) -> dict[int, tuple[ClaimedRow, str, str | None]]:
-    """The rows of the jobs of ``queue`` that have a claim token, with it and the worker's name, by id."""
+    """The rows, claim tokens and worker names of the jobs of ``queue`` that have a claim token, by id."""
     jobs = tx.tables.jobs
     columns = [jobs.c[name] for name in ClaimedRow._fields]
     rows: dict[int, tuple[ClaimedRow, str, str | None]] = {}
@@ -194,7 +208,7 @@ def delete(tx: Transaction, pairs: Pairs) -> set[int]:
 
 
 def mark(tx: Transaction, pairs: Pairs) -> set[int]:
-    """Mark jobs as done and move them out of their queue, where every claim would step over them; the sweeper deletes them."""
+    """Mark jobs as done, and move them to the queue ``MARKED``, so that claims do not read them. The sweeper deletes them."""
     assignments = (
         f"queue = :queue, delete_mark = 1, version = {NEXT_VERSION}, claim_token = NULL, unique_key = NULL, group_key = NULL"
     )
@@ -202,13 +216,13 @@ def mark(tx: Transaction, pairs: Pairs) -> set[int]:
 
 
 def lock(tx: Transaction, pairs: Pairs) -> Pairs:
-    """Lock the rows that match until the transaction ends, and return their pairs."""
+    """Lock the rows that match ``pairs`` until the transaction ends, and return the pairs of these rows."""
     tx.begin()
     return tx.dialect.hold(tx, tx.tables.jobs, pairs)
 
 
 def unknown_since(tx: Transaction, pairs: Pairs) -> dict[int, int]:
-    """Since when no worker has had a handler for these jobs, by id; those missing were never deferred."""
+    """The time since which no worker has had a handler for the job, by id; jobs without such a time are missing."""
     jobs = tx.tables.jobs
     query = select(jobs.c.id, jobs.c.unknown_since).where(
         jobs.c.id.in_([job_id for job_id, _ in pairs]), jobs.c.unknown_since.is_not(None)
@@ -224,12 +238,14 @@ def bury(
     *,
     attempted: bool = True,
 ) -> set[int]:
-    """Move jobs to the dead table with the reason for each.
+    """Move jobs to the dead table.
 
-    ``limits``: their ``max_attempts`` there, by id. ``attempted=False``: the claim that found them was no attempt.
+    :param errors: the reason for each job, by id.
+    :param limits: the ``max_attempts`` of each job in the dead table, by id.
+    :param attempted: False: the claim does not count as an attempt.
     """
     jobs, dead = tx.tables.jobs, tx.tables.dead
-    # Locked first: the same rows must be copied and deleted.
+    # Lock the rows first, so that the same rows are copied and deleted.
     held = lock(tx, pairs)
     if not held:
         return set()
@@ -252,10 +268,13 @@ def bury(
 
 
 def look(tx: Transaction, leases: Sequence[tuple[int, int, str]], change: Change) -> dict[int, Sight]:
-    """After a COMMIT whose reply was lost: what shows of ``change`` to the leases ``(id, version, claim token)``, by id.
+    """After a COMMIT whose reply was lost, find out whether ``change`` was applied to each lease.
 
-    A version is never used again, so a row with the version of this lease, or with the next one in the form that the change leaves,
-    is proof. A deleted row leaves none.
+    A version is never used again. So a row with the version of the lease proves that the change was not committed. A row with the
+    next version, in the state that the change produces, proves that it was. A deleted row proves nothing.
+
+    :param leases: ``(id, version, claim token)`` of each lease.
+    :return: the finding for each lease, by job id.
     """
     jobs, ids = tx.tables.jobs, [job_id for job_id, _, _ in leases]
     rows = {
@@ -285,10 +304,13 @@ def look(tx: Transaction, leases: Sequence[tuple[int, int, str]], change: Change
 
 
 def _traces(tx: Transaction, ids: Sequence[int], change: Change) -> set[tuple[int, int]] | None:
-    """The leases ``(id, version)`` of these jobs that ended by ``change``; None: it leaves no rows elsewhere."""
+    """The leases ``(id, version)`` of these jobs that ended by ``change``, from its rows in other tables.
+
+    :return: None if this change writes no rows in other tables.
+    """
     dead, errors = tx.tables.dead, tx.tables.errors
     if change is Change.DEAD:
-        # With the next version: see :func:`bury`.
+        # :func:`bury` stores the version after the lease's.
         return {
             (row.id, row.version - 1) for row in tx.connection.execute(select(dead.c.id, dead.c.version).where(dead.c.id.in_(ids)))
         }

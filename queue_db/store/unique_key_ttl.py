@@ -1,4 +1,4 @@
-"""Unique keys that stay taken for a time after their job was enqueued, whatever becomes of the job."""
+"""Unique keys that stay taken for a given time after their job was enqueued, even if the job has left."""
 
 from __future__ import annotations
 
@@ -16,33 +16,34 @@ from queue_db.store.portions import delete_before
 Key = tuple[str, str]
 """Queue and unique key."""
 
-# A lost race for one key; more in a row than this is not chance.
+# The most lost races for the keys in a row.
 _RACES = 8
 
 
 def take(tx: Transaction, jobs: Sequence[NewJob]) -> dict[Key, int]:
-    """Take the keys of ``jobs``, each for its ``unique_for``; return the keys that were taken before, with the ids of their jobs.
+    """Take the keys of ``jobs``, each for its ``unique_for``; return the keys that were already taken, with the ids of their jobs.
 
-    Each job has a key, no two the same. The transaction goes on with :func:`assign` or :func:`release`.
+    Each job has a different key. After this, the transaction must call :func:`assign` or :func:`release` for each key that it took.
 
-    :raises TransientStorageError: others took some of the keys again and again.
+    :raises TransientStorageError: other transactions took some of the keys again and again.
     """
     table = tx.tables.windows
     queues, keys = sorted({job.queue for job in jobs}), [str(job.unique_key) for job in jobs]
     query = select(table).where(table.c.queue.in_(queues), table.c.unique_key.in_(keys))
     for race in range(_RACES):
         now = tx.read_clock()
-        # A caller's old snapshot does not show the rows of the transaction that was faster; a locking read does.
+        # The old snapshot of a caller's transaction does not show rows that another transaction has just inserted. A locking read
+        # shows them.
         keys_found = tx.connection.execute(tx.dialect.lock_rows(query, skip=False) if race else query).all()
         over = [row for row in keys_found if row.ends_at <= now]
-        for row in over:  # by its whole key: InnoDB locks the gaps between keys that it does not find
+        for row in over:  # one DELETE for each full key, since InnoDB locks gaps around keys that it does not find
             mine = table.c.queue == row.queue, table.c.unique_key == row.unique_key, table.c.ends_at <= now
             tx.connection.execute(delete(table).where(*mine))
         taken = {(row.queue, row.unique_key): int(row.job_id) for row in keys_found if row.ends_at > now}
         fresh = [job for job in jobs if job.key not in taken]
         rows = [
             {"queue": job.queue, "unique_key": job.unique_key, "job_id": 0, "ends_at": now + job.unique_for}
-            # In one order, so that two transactions with the same keys do not wait for each other in a circle.
+            # Insert in the order of keys, so that no two transactions with the same keys wait for each other.
             for job in sorted(fresh, key=lambda job: (job.queue, str(job.unique_key)))
         ]
         try:
@@ -50,26 +51,29 @@ def take(tx: Transaction, jobs: Sequence[NewJob]) -> dict[Key, int]:
                 with savepoint(tx.connection):
                     tx.connection.execute(insert(table), rows)
         except IntegrityError:
-            continue  # another transaction has just taken one of them
+            continue  # another transaction has just taken one of the keys
         return taken
     raise TransientStorageError("unique keys were taken by others again and again", statement_name="unique_key_ttl.take")
 
 
 def assign(tx: Transaction, ids: Mapping[str, int], queue: str) -> None:
-    """Store which jobs (unique key → id) have taken the keys."""
+    """Store the ids of the jobs that have taken the keys.
+
+    :param ids: the id of the job for each unique key.
+    """
     table = tx.tables.windows
     mine = table.c.queue == queue, table.c.unique_key.in_(list(ids))
     tx.connection.execute(update(table).where(*mine).values(job_id=each(table.c.unique_key, ids, BigInteger())))
 
 
 def release(tx: Transaction, keys: Sequence[str], queue: str) -> None:
-    """Free the keys: nothing was enqueued for them."""
+    """Free keys that were taken for jobs that were not enqueued."""
     table = tx.tables.windows
     tx.connection.execute(delete(table).where(table.c.queue == queue, table.c.unique_key.in_(keys)))
 
 
 def holders(tx: Transaction, queue: str, keys: Sequence[str]) -> dict[str, int]:
-    """Which of these keys are taken, and the ids of the jobs that took them."""
+    """Those of ``keys`` that are taken → the ids of the jobs that took them."""
     table = tx.tables.windows
     now = tx.read_clock()
     mine = table.c.queue == queue, table.c.unique_key.in_(keys), table.c.ends_at > now, table.c.job_id > 0

@@ -1,9 +1,9 @@
-"""Notifications that wake waiting workers: of new jobs in a queue, and of a running job that was cancelled.
+"""Notifications to workers: that a queue has new jobs, or that a running job was cancelled.
 
-Those of this process are called directly, others are notified through the database.
+Listeners in this process are called directly. Other processes are notified through the database.
 
-A notification may get lost, come late, or come without a reason: workers poll too. So it may be rare. PostgreSQL commits notifying
-transactions one after the other, and one notification per job would cost more than the job.
+A notification may get lost, come late, or come without a reason, since workers also poll. So notifications may be rare. PostgreSQL
+commits notifying transactions one after the other, and one notification per job would cost more than the job.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from queue_db.store.schema import Tables
 #: Seconds between two notifications of one queue through the database. A worker that was just woken polls more often than this.
 EVERY = 0.02
 
-#: Begins the notification of a cancelled job, before its id. No queue name contains this character.
+#: The prefix of the notification of a cancelled job; the job's id follows. No queue name contains this character.
 CANCELLED = "\x18"
 
-# The length of a notification with the highest id. Any client may send any text, and Python refuses to parse thousands of digits.
+# The length of a notification with the highest id. Longer texts are skipped: any client may send any text, and Python refuses to
+# parse thousands of digits.
 _LONGEST = len(CANCELLED) + len(str(2**63))
 
 Listener = Callable[[str], None]
-"""Called with the name of the queue, or with the text of a cancelled job, from any thread; must return at once."""
+"""A function that gets the name of a queue, or the notification of a cancelled job. Any thread calls it; it returns at once."""
 
 
 def cancelled_in(received: Iterable[str]) -> set[int]:
@@ -38,12 +39,13 @@ def cancelled_in(received: Iterable[str]) -> set[int]:
     }
 
 
-# Most names whose last notification is remembered. When they are forgotten each is notified once more than needed.
+# The most names for which the time of the last notification is kept. When the times are dropped, each name may get one notification
+# too many.
 _MOST = 10_000
 
 
 class Notifications:
-    """Notifies the workers of one set of tables, from one process."""
+    """The notifications that one process sends to the workers of one store."""
 
     #: Seconds between two notifications of one name through the database.
     every = EVERY
@@ -54,11 +56,14 @@ class Notifications:
         self._clock = clock
         self._notified_at: dict[str, float] = {}
         self._listeners: tuple[Listener, ...] = ()
-        #: For tests: called with the connection of a caller and the queue when jobs are added in the caller's transaction.
+        #: For tests: a function that is called when jobs are added in a caller's transaction, with its connection and the queue.
         self.joining: Callable[[Connection, str], None] | None = None
 
     def due(self, name: str) -> bool:
-        """Whether the caller must notify now: the database can, and the last notification is at least ``every`` seconds old."""
+        """Whether the caller must notify now. If so, the time is kept as that of the last notification.
+
+        The database must be able to notify, and the last notification must be at least ``every`` seconds old.
+        """
         if not self._dialect.notifies:
             return False
         now = self._clock()
@@ -70,13 +75,13 @@ class Notifications:
         return True
 
     def unsent(self, name: str) -> None:
-        """What was due was not sent, so it is due again."""
+        """Make the notification of ``name`` due again, since it was not sent."""
         self._notified_at.pop(name, None)
 
     def wake(self, *names: str) -> None:
         """After the commit: call each listener of this process with each of ``names``.
 
-        :raises Exception: the first exception of a listener; it is raised after all listeners were called.
+        :raises Exception: the first exception of a listener. It is raised after all listeners were called.
         """
         first: Exception | None = None
         for name in names:
@@ -90,7 +95,10 @@ class Notifications:
 
     @property
     def channel(self) -> str:
-        """The database's channel for these notifications. If two names are cut to the same one, workers only wake too often."""
+        """The database's channel for these notifications.
+
+        The name is cut to 63 characters. If two stores get the same name, their workers only wake too often.
+        """
         return f"queue_db.{self._tables.jobs.fullname}"[:63]
 
     def add(self, listener: Listener) -> None:

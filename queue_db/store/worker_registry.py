@@ -8,12 +8,12 @@ from sqlalchemy import Row, delete, insert, select, update
 
 from queue_db.store.base import Transaction
 
-#: Seconds without a heartbeat after which a worker is probably dead: four or more are missing by then.
+#: Seconds without a heartbeat after which a worker is probably dead. By then at least four heartbeats are missing.
 SILENT = 30.0
 
 
 def heartbeat(tx: Transaction, name: str, values: dict[str, Any]) -> None:
-    """Write a worker's row with its state and the time."""
+    """Update or insert a worker's row, with ``values`` and the current time."""
     table = tx.tables.workers
     tx.begin()
     seen = {**values, "seen_at": tx.now}
@@ -35,7 +35,7 @@ def deregister_unseen(tx: Transaction, age: int) -> int:
 
 
 def all_workers(tx: Transaction, host: str | None = None) -> list[Row[Any]]:
-    """The rows of all workers, or those of one host, by name, with the time as ``now``."""
+    """The rows of all workers, or of the workers of one host, by name. Each row has the current time as ``now``."""
     table = tx.tables.workers
     query = select(table, tx.now.label("now")).order_by(table.c.name)
     return list(tx.connection.execute(query if host is None else query.where(table.c.host == host), tx.time()))

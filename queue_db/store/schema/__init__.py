@@ -1,8 +1,8 @@
-"""The tables, for any name and schema.
+"""The tables of a store, for any name and schema.
 
-Column types are plain and defaults are the server's: ``INSERT INTO jobs (queue, payload) VALUES (…)`` from any client makes a valid
-job. All times are BIGINT microseconds since 1970, UTC, by the database's clock. The migrations also create a view for people,
-``jobs_state``; nothing here reads it.
+Column types are plain, and the server sets the defaults. So ``INSERT INTO jobs (queue, payload) VALUES (…)`` from any client
+makes a valid job. All times are BIGINT microseconds since 1970, UTC, by the database's clock. The migrations also create the view
+``jobs_state`` for people; the library does not read it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ __all__ = [
     "tables",
 ]
 
-#: The migration that this version of the package works with.
+#: The migration that this version of the package needs.
 HEAD = "0014"
 
 
@@ -87,9 +87,9 @@ class Tables:
     stripes: Table
     callbacks: Table
     windows: Table
-    #: What each slice has added: :mod:`queue_db.slices`.
+    #: The tables of each slice, by the name of the slice: see :mod:`queue_db.slices`.
     slices: Mapping[str, Any]
-    #: Alembic's table, one for each pair of tables, so that two stores live side by side.
+    #: The name of Alembic's version table. Each store has its own, so that several stores can share a database.
     version: str
 
     @property
@@ -102,9 +102,9 @@ class Tables:
 
 
 def tables(name: str = "jobs", schema: str | None = None) -> Tables:
-    """The tables ``name``, ``name_dead`` …, in ``schema`` if given.
+    """The tables ``name``, ``name_dead`` and so on, in ``schema`` if it is given.
 
-    :raises ArgumentError: for a name that is not lower-case letters, digits and underscores (at most 40).
+    :raises ArgumentError: a name is not 1 to 40 lower-case letters, digits and underscores, or starts with a digit.
     """
     for what, identifier in (("table", name), ("schema", schema)):
         if what == "schema" and identifier is None:

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import CHAR, BigInteger, Integer, String, Text
 from sqlalchemy.dialects.mysql import LONGTEXT
 
-#: Longest texts, in characters, of the columns that are compared or indexed.
+#: The lengths, in characters, of the text columns that are compared or indexed.
 QUEUE_LENGTH = 100
 KIND_LENGTH = 100
 KEY_LENGTH = 200
@@ -27,22 +27,24 @@ SHA_LENGTH = 64
 DEFAULT_KIND = "default"
 DEFAULT_MAX_ATTEMPTS = 25
 
-#: The due time of a job that keeps its row while a slice holds it. The year 9998 never comes, can be displayed, and no user delays
-#: a job to just this microsecond.
+#: The due time of a job that keeps its row while a slice holds it. It is in the year 9998, so it never comes but can be displayed.
+#: No user delays a job to exactly this microsecond.
 NEVER = 253_355_317_443_020_109
 
-#: The due time of a job blocked behind others of its group; ``due_at`` has its own.
+#: The ``available_at`` of a job that is blocked in its group. Its real due time is in ``due_at``.
 BLOCKED = NEVER + 1
 
-#: The queue of jobs that are marked as done. No queue has this name: no claim reads them, and the sweeper finds them together.
+#: The queue of jobs that are marked as done. No other queue has this name, so no claim reads these jobs. The sweeper finds them
+#: together.
 MARKED = ""
 
-#: Number of rows of ``stripes``.
+#: The number of rows in the table ``stripes``.
 STRIPES = 64
 
 IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,39}\Z")
 
-# Binary collation: with MySQL's defaults "Mail" and "mail" are the same queue, and MariaDB 10.11 still creates latin1 tables.
+# The binary collation keeps the queues "Mail" and "mail" apart, unlike MySQL's default. The character set is given because MariaDB
+# 10.11 still creates latin1 tables.
 MYSQL: dict[str, Any] = {
     "mysql_engine": "InnoDB",
     "mysql_charset": "utf8mb4",
@@ -52,8 +54,8 @@ MYSQL: dict[str, Any] = {
     "mariadb_collate": "utf8mb4_bin",
 }
 
-#: A job's row is updated two or three times and then deleted: leave room on its page for the new versions, and vacuum after a fixed
-#: number of dead rows, since a share of a mostly empty table means nothing.
+#: Storage options for tables whose rows are updated two or three times and then deleted. They leave room on each page for new row
+#: versions. Vacuum starts after a fixed number of dead rows, since a share of a mostly empty table means nothing.
 POSTGRESQL_CHURN: dict[str, Any] = {
     "fillfactor": 50,
     "autovacuum_vacuum_scale_factor": 0,
@@ -64,10 +66,10 @@ POSTGRESQL_CHURN: dict[str, Any] = {
     "autovacuum_vacuum_cost_delay": 0,
 }
 
-#: Ids. SQLite counts only INTEGER columns up.
+#: The type of ids. SQLite generates ids only for INTEGER columns.
 BIG_ID = BigInteger().with_variant(Integer, "sqlite")
 LONG_TEXT = Text().with_variant(LONGTEXT, "mysql", "mariadb")
 
-#: On InnoDB, which fills CHAR with blanks, as long as what a claim adds to a row: ``due_at``, the token, a worker's name of 39
-#: characters, and two lengths. Elsewhere an empty text takes a byte at most.
+#: The type of ``padding``. InnoDB fills CHAR with blanks, so the column is as long as what a claim adds to a row: ``due_at``, the
+#: token, a worker's name of 39 characters, and two lengths. On other databases an empty text takes a byte at most.
 PADDING = String(80).with_variant(CHAR(80), "mysql", "mariadb")

@@ -1,4 +1,4 @@
-"""The tables around jobs: locks of groups, callbacks, unique keys in time, samples of metrics."""
+"""The tables for groups, batches, and unique keys that stay taken for a given time."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from queue_db.store.schema.columns import (
 
 
 def stripes(name: str, metadata: MetaData) -> Table:
-    """Locks of groups. A change to a group first updates the row that the group's name hashes to: so changes run one after the
-    other, and the database refuses one with an old snapshot.
+    """The locks of groups.
+
+    A change of a group first updates the row that the group's name hashes to. So changes of a group run one after the other, and
+    the database refuses a change with an old snapshot.
     """
     return Table(
         f"{name}_stripes",
@@ -30,7 +32,7 @@ def stripes(name: str, metadata: MetaData) -> Table:
 
 
 def callbacks(name: str, metadata: MetaData) -> Table:
-    """The job to enqueue when the last job of a batch has left."""
+    """The batches: for each, the callback job to enqueue when its last job has left, and counts of its jobs."""
     return Table(
         f"{name}_callbacks",
         metadata,
@@ -52,7 +54,7 @@ def callbacks(name: str, metadata: MetaData) -> Table:
 
 
 def windows(name: str, metadata: MetaData) -> Table:
-    """Unique keys that stay taken for a time after their job has left."""
+    """Unique keys that stay taken for a given time after their job was enqueued, even if the job has left."""
     table = Table(
         f"{name}_windows",
         metadata,

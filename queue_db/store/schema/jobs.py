@@ -1,4 +1,4 @@
-"""The tables of live and dead jobs. Above each index stands the statement that needs it."""
+"""The tables of live and dead jobs. The comment above each index has the statement that needs it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from queue_db.store.schema.columns import (
 
 
 def jobs(name: str, metadata: MetaData) -> Table:
-    """Live jobs: a short table, since jobs leave it when they are done."""
+    """The table of live jobs. It is short, since jobs leave it when they are done."""
     table = Table(
         name,
         metadata,
@@ -32,11 +32,11 @@ def jobs(name: str, metadata: MetaData) -> Table:
         Column("kind", String(KIND_LENGTH), nullable=False, server_default=DEFAULT_KIND),
         Column("payload", LONG_TEXT, nullable=False),
         Column("headers", LONG_TEXT),
-        # Lower number first; ties by available_at, then id.
+        # Lower numbers are claimed first. Jobs with the same number are claimed by available_at, then by id.
         Column("priority", Integer, nullable=False, server_default=text("0")),
-        # The visibility time: when the job is due; while it is leased, the end of the lease.
+        # When the job is due. While the job is leased, this is the end of the lease.
         Column("available_at", BigInteger, nullable=False, server_default=now_us()),
-        # When the claimed job was due: available_at before the claim.
+        # The available_at before the claim: when the claimed job was due. Of a blocked job: when it is due once it is admitted.
         Column("due_at", BigInteger),
         # Raised by every change of state, never lowered: (id, version) identifies one lease.
         Column("version", BigInteger, nullable=False, server_default=text("0")),
@@ -48,20 +48,21 @@ def jobs(name: str, metadata: MetaData) -> Table:
         Column("worker", String(WORKER_LENGTH)),
         Column("created_at", BigInteger, nullable=False, server_default=now_us()),
         Column("last_error", LONG_TEXT),
-        # 1: completed under removal="delete_mark", waiting for the sweeper in the queue MARKED.
+        # 1: the job was completed with removal="delete_mark", and waits in the queue MARKED for the sweeper.
         Column("delete_mark", Integer, nullable=False, server_default=text("0")),
         # Jobs with the same key run in the order of their ids, as many at once as the queue allows (default 1).
         Column("group_key", String(KEY_LENGTH)),
-        # The batch that counts the job; it counts down when the job leaves.
+        # The batch of the job. Its count goes down when the job leaves.
         Column("callback_id", BigInteger),
-        # Progress reported by the handler, 0 to 1, and its note.
+        # The progress that the handler has reported, from 0 to 1, and the note that it gave.
         Column("progress", Double),
         Column("progress_note", String(NOTE_LENGTH)),
-        # When a worker without a handler for the kind first claimed the job; NULL once a handler has had it.
+        # When a worker without a handler for the kind first claimed the job; NULL again once a worker with a handler has had it.
         Column("unknown_since", BigInteger),
-        # The claim empties it: on MySQL and MariaDB the row then gets no longer, so that it stays in its place on a full page.
+        # The claim empties this column. So on MySQL and MariaDB a claim does not make the row longer, and the row keeps its place
+        # on a full page.
         Column("padding", PADDING, server_default=text("''")),
-        sqlite_autoincrement=True,  # an id is never reused: (id, version) would identify two leases
+        sqlite_autoincrement=True,  # never reuse an id, or (id, version) could identify two leases
         postgresql_with=POSTGRESQL_CHURN,
         **MYSQL,
     )
@@ -70,23 +71,23 @@ def jobs(name: str, metadata: MetaData) -> Table:
 
 
 def _index_jobs(name: str, table: Table) -> None:
-    # The claim, one range for each priority, already in its order:
+    # The claim reads one range for each priority. The index has the order of the claim:
     #   SELECT id, version FROM jobs WHERE queue = ? AND priority = ? AND available_at BETWEEN ? AND now
     #   ORDER BY available_at, id LIMIT ?
     # The sweeper of marked jobs: SELECT id FROM jobs WHERE queue = '' AND delete_mark = 1 LIMIT ?
     Index(f"{name}_claim", table.c.queue, table.c.priority, table.c.available_at, table.c.id)
-    # Uniqueness while a job lives, also among concurrent enqueues:
+    # A key is unique among live jobs, even if several transactions enqueue at the same time:
     #   INSERT … ON CONFLICT (queue, unique_key) …;  SELECT id FROM jobs WHERE queue = ? AND unique_key IN (…)
     Index(
         f"{name}_unique_key",
         table.c.queue,
         table.c.unique_key,
         unique=True,
-        # Most jobs have no key and no entry here, where the database has partial indexes.
+        # Most jobs have no key. If the database has partial indexes, such jobs have no entry in this index.
         postgresql_where=table.c.unique_key.is_not(None),
         sqlite_where=table.c.unique_key.is_not(None),
     )
-    # The next jobs of a group. No claim changes its columns:
+    # The next jobs of a group. No claim changes the columns of this index:
     #   SELECT id, version, available_at FROM jobs WHERE queue = ? AND group_key = ? ORDER BY id LIMIT ?
     Index(
         f"{name}_group",
@@ -99,7 +100,7 @@ def _index_jobs(name: str, table: Table) -> None:
 
 
 def dead(name: str, metadata: MetaData) -> Table:
-    """Jobs out of attempts, and jobs that were rejected."""
+    """The table of dead jobs: they have no attempts left, or were rejected."""
     table = Table(
         f"{name}_dead",
         metadata,
@@ -120,7 +121,7 @@ def dead(name: str, metadata: MetaData) -> Table:
         Column("group_key", String(KEY_LENGTH)),
         **MYSQL,
     )
-    # Listing, counting and purging the dead of one queue, oldest first:
+    # List, count and purge the dead jobs of one queue, longest dead first:
     #   SELECT … FROM jobs_dead WHERE queue = ? ORDER BY died_at, id LIMIT ?
     Index(f"{name}_dead_queue", table.c.queue, table.c.died_at, table.c.id)
     return table

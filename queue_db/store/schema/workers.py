@@ -21,26 +21,26 @@ from queue_db.store.schema.columns import (
 
 
 def queues(name: str, metadata: MetaData) -> Table:
-    """Controls of a queue; most queues have no row. Locked by a worker that takes a share of the concurrency or of the rate."""
+    """The controls of queues; most queues have no row. A worker locks the row to take a share of the concurrency or of the rate."""
     return Table(
         f"{name}_queues",
         metadata,
         Column("name", String(QUEUE_LENGTH), primary_key=True),
         Column("paused", Integer, nullable=False, server_default=text("0")),
-        # Most leased jobs at a time, over all workers.
+        # The most leased jobs at a time, over all workers.
         Column("concurrency", Integer),
-        # Most jobs begun in ``per`` microseconds, over all workers; ``spent_until``: when the rate has paid for those begun so far.
+        # At most ``rate`` jobs begin in ``per`` microseconds, over all workers. Each job moves ``spent_until`` by ``per / rate``.
         Column("rate", Integer),
         Column("per", BigInteger),
         Column("spent_until", BigInteger, nullable=False, server_default=text("0")),
-        # Most jobs of each group at a time, over all workers; NULL: one.
+        # The most jobs of each group that run at a time, over all workers; NULL: one.
         Column("per_group", Integer),
         **MYSQL,
     )
 
 
 def shares(name: str, metadata: MetaData) -> Table:
-    """How much of a queue's concurrency each worker may use: the sum is at most the queue's."""
+    """How much of a queue's concurrency each worker may use. The sum of the shares is at most the queue's concurrency."""
     return Table(
         f"{name}_shares",
         metadata,
@@ -53,7 +53,7 @@ def shares(name: str, metadata: MetaData) -> Table:
 
 
 def workers(name: str, metadata: MetaData) -> Table:
-    """The worker registry, for people and for the check for dead processes of a host. Nothing else depends on it."""
+    """The worker registry. People read it, and so does the check for dead processes of a host. Nothing else depends on it."""
     return Table(
         f"{name}_workers",
         metadata,
@@ -66,14 +66,17 @@ def workers(name: str, metadata: MetaData) -> Table:
         Column("counters", LONG_TEXT, nullable=False),  # JSON: {what: number}
         Column("started_at", BigInteger, nullable=False, server_default=now_us()),
         Column("seen_at", BigInteger, nullable=False, server_default=now_us()),
-        # Slots of handlers that have not returned after a timeout or a lost lease.
+        # The number of slots whose handlers have not returned after a timeout or a lost lease.
         Column("stuck", Integer, nullable=False, server_default=text("0")),
         **MYSQL,
     )
 
 
 def schedules(name: str, metadata: MetaData) -> Table:
-    """Recurring jobs. The scheduler that raises ``version`` enqueues the job in the same transaction: once over all schedulers."""
+    """The schedules of recurring jobs.
+
+    The scheduler that raises ``version`` enqueues the job in the same transaction. So only one scheduler enqueues each occurrence.
+    """
     return Table(
         f"{name}_schedules",
         metadata,
@@ -101,7 +104,7 @@ def errors(name: str, metadata: MetaData) -> Table:
         f"{name}_errors",
         metadata,
         Column("job_id", BIG_ID, primary_key=True, autoincrement=False),
-        # The version of the job when it failed: attempts restart when a dead job is redriven.
+        # The version of the job when it failed. ``attempt`` is not unique, since attempts restart when a dead job is redriven.
         Column("version", BigInteger, primary_key=True, autoincrement=False),
         Column("attempt", Integer, nullable=False),
         Column("failed_at", BigInteger, nullable=False, server_default=now_us()),
@@ -109,7 +112,7 @@ def errors(name: str, metadata: MetaData) -> Table:
         Column("error_class", String(CLASS_LENGTH), nullable=False),
         Column("message", LONG_TEXT, nullable=False),
         Column("trace", LONG_TEXT),
-        # NULL: written by code that did not have these columns.
+        # NULL: the row was written by a version of the library without these columns.
         Column("queue", String(QUEUE_LENGTH)),
         Column("kind", String(KIND_LENGTH)),
         **MYSQL,
@@ -120,7 +123,7 @@ def errors(name: str, metadata: MetaData) -> Table:
 
 
 def finished(name: str, metadata: MetaData) -> Table:
-    """Results of completed jobs whose queue or handler retains them, until they expire."""
+    """The completed jobs that their queue or handler retains, with their results, until they expire."""
     table = Table(
         f"{name}_finished",
         metadata,
