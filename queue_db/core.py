@@ -1,4 +1,4 @@
-"""What the verbs of one :class:`~queue_db.QueueDB` share: the database, the settings, and how they run functions of the store."""
+"""What the verbs of one :class:`~queue_db.QueueDB` share: the database, the settings, and the transactions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-# Characters of the random part of a process's name. Containers may share a host name and process ids; this part still differs.
+# Characters of the random part of a process's name. It differs even in containers that share a host name and process ids.
 _RANDOM = 8
 
 
@@ -50,16 +50,16 @@ _READ = Run(write=False)
 _WRITE = Run()
 _CLOCK = Run("clock", write=False)
 
-#: For callers that try again by themselves, later.
+#: For callers that try again later themselves.
 ONCE = Run(attempts=1)
 
 
 class Core:
     """One database with the settings of its queues. Every verb reads and writes through it.
 
-    A function of the store is ``function(tx, …)``. :meth:`read`, :meth:`write` and :meth:`run` check the tables before the first
-    one, run it in a transaction of its own, name errors after it, and do what follows its commit. :meth:`commit` leaves the last
-    step to its caller. :meth:`transaction` is for verbs that are called for each job: a block is one function less than a call.
+    A function of the store is ``function(tx, …)``. :meth:`read`, :meth:`write` and :meth:`run` run it in a transaction of its own,
+    name errors after it, and do what follows the commit. Before the first call they check the tables. :meth:`commit` leaves what
+    follows to its caller. :meth:`transaction` is for verbs that are called for each job: a block saves a function call.
 
     :param worker: the name that claimed jobs show; None: the name of the process.
     :raises UnsupportedError: the server lacks what the strategy or the removal needs.
@@ -96,7 +96,7 @@ class Core:
         self.max_payload = max_payload
         #: Payload schemas by kind.
         self.schemas = schemas
-        #: Called at each enqueue; its result is added to the headers of the jobs.
+        #: Called at each enqueue. Its result is added to the headers of the jobs.
         self.header_provider: Callable[[], Mapping[str, Any]] | None = None
         #: Where the claims of each queue start.
         self.marks: KeyedCache[LowWaterMarks] = KeyedCache(lambda _: LowWaterMarks())
@@ -107,10 +107,11 @@ class Core:
         self.queue_counters = QueueCounters()
         self.deaths = Deaths(database, self.queue_counters, lambda: self.worker)
         self._worker = worker
-        # Those that are known to lead to this database: our own, and callers'.
+        # Connection pools that are known to lead to this database: our own, and pools of callers.
         self._pools: WeakSet[Pool] = WeakSet((database.engine.pool,))
         self._on_loops: LoopDatabases | None = None
-        # Read at once, so that the first verb need not. A user without the right to read the version learns it from the first verb.
+        # Checked here, so that the first verb need not. A user without the right to read the version gets the error from the first
+        # verb.
         self._schema_fits = False
         with suppress(PermanentStorageError):
             self._schema_fits = migrate.found(database, tables).revision == migrate.HEAD
@@ -127,9 +128,9 @@ class Core:
     # --- the tables -------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Read the version of the tables and refuse those that this package does not work with.
+        """Read the version of the tables and check that this package works with it.
 
-        :raises SchemaOutOfDateError: with the command that fixes it.
+        :raises SchemaOutOfDateError: it does not; the message has the command that fixes it.
         """
         self._schema_fits = False
         migrate.require(migrate.found(self.database, self.store.tables), self.store.tables, self.database.url)
@@ -144,7 +145,7 @@ class Core:
         """Check the tables, unless an earlier check found that they fit.
 
         :raises ConfigurationError: the database is closed.
-        :raises SchemaOutOfDateError: with the command that fixes it.
+        :raises SchemaOutOfDateError: the tables do not fit; the message has the command that fixes it.
         """
         self.database.check_open()
         if not self._schema_fits:
@@ -161,11 +162,11 @@ class Core:
         return self.run(_WRITE, change, *args, **kwargs)
 
     def put(self, change: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """:meth:`write` for what updates or inserts a row. If another transaction inserts the same row first, it runs again."""
+        """:meth:`write` for an update or insert of a row. If another transaction inserts the row first, the change runs again."""
         return self.put_as(_WRITE, change, *args, **kwargs)
 
     def put_as(self, how: Run, change: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """:meth:`put`, as ``how`` says."""
+        """:meth:`put`, in a transaction as ``how`` says."""
         try:
             return self.run(how, change, *args, **kwargs)
         except StorageError as error:
@@ -176,7 +177,7 @@ class Core:
     def run(self, how: Run, function: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run ``function(tx, …)`` in a transaction of its own, as ``how`` says, do what follows, and return its answer.
 
-        :raises StorageError: the database refuses it, or still asks to try again after the last attempt.
+        :raises StorageError: the database refuses a statement, or still asks to try again after the last attempt.
         """
         answer, tx = self.commit(how, function, *args, **kwargs)
         tx.follow()
@@ -187,7 +188,7 @@ class Core:
     ) -> tuple[_T, Transaction]:
         """:meth:`run` without what follows: the caller calls :meth:`Transaction.follow`, last.
 
-        For callers that handle errors of the transaction, or have something to do between it and what follows.
+        For callers that handle errors of the transaction, or that do something before what follows.
         """
         if not how.name:
             how = how._replace(name=name_of(function))
@@ -202,7 +203,7 @@ class Core:
         return answer, tx
 
     def transaction(self, how: Run) -> OwnTransaction:
-        """A transaction of our own, for a ``with`` block; ``how`` has its name."""
+        """A transaction of our own, for a ``with`` block. ``how`` must have a name."""
         if not self._schema_fits or self.database.closed:
             self.ready()
         return OwnTransaction(self.database, self.store, how)
@@ -210,15 +211,15 @@ class Core:
     def run_reporting_deaths(
         self, how: Run, function: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs
     ) -> _T:
-        """:meth:`run` for a function that adds the jobs that die by it to ``tx.deaths``: they are reported after the commit."""
-        # Of all attempts that came to their COMMIT: one that was not answered may have happened, and the next then finds no job.
+        """:meth:`run` for a function that adds jobs that die to ``tx.deaths``. These deaths are reported after the commit."""
+        # The deaths of all attempts: an attempt with an unanswered COMMIT may have happened, and the next then finds no job.
         deaths: dict[int, Death] = {}
 
         def work(tx: Transaction) -> _T:
             tx.deaths = {}
             answer = function(tx, *args, **kwargs)
             if not how.repeatable:
-                deaths.clear()  # it runs again only after an attempt that certainly did not happen
+                deaths.clear()  # the attempt before was certainly rolled back
             deaths.update(tx.deaths)
             return answer
 
@@ -230,13 +231,13 @@ class Core:
         return answer
 
     def now(self) -> int:
-        """Microseconds since 1970, by the clock that counts."""
+        """Microseconds since 1970, by the clock of the database, or by ``clock`` if one was given."""
         return self.run(_CLOCK, _clock)
 
     def transaction_on_loop(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """A transaction of our own for a coroutine of a program that is otherwise synchronous, on connections of its loop."""
+        """A transaction of our own for a coroutine of a synchronous program, on connections of the coroutine's event loop."""
         if self._on_loops is None:
-            # Imported when it is first used: it needs greenlets, and a driver for asyncio.
+            # Imported at first use: the module needs greenlets and a driver for asyncio.
             from queue_db.database.on_loop import LoopDatabases
 
             self._on_loops = LoopDatabases(self.database)
@@ -244,9 +245,9 @@ class Core:
 
     @contextmanager
     def joined(self, using: Connection | Session, name: str) -> Iterator[Transaction]:
-        """The caller's transaction: nothing is committed or run again here.
+        """The caller's transaction. The library neither commits it nor runs it again.
 
-        :param name: the verb, for errors.
+        :param name: the name of the verb, for errors.
         :raises ConfigurationError: ``using`` is no connection, leads to another database, or has no transaction.
         """
         self.ready()
@@ -284,9 +285,9 @@ def _clock(tx: Transaction) -> int:
 
 
 def name_of(function: Callable[..., object]) -> str:
-    """How errors name a function of a store: with its room, as ``groups.repair``. Others get their name from a :class:`Run`.
+    """The name of a function of a store in errors, such as ``groups.repair``. Other functions get a name from a :class:`Run`.
 
-    A room is a module of the queue's store, or a package with a store of its own.
+    The first part is a module of the queue's store, or a package with a store of its own.
     """
     return _name_in(function.__module__, function.__name__)
 

@@ -1,1 +1,1 @@
-"""What waiting workers and listeners are notified of: new jobs, cancelled jobs, dead jobs."""
+"""Notifies waiting workers and listeners of new jobs, cancelled jobs and dead jobs."""

@@ -1,6 +1,6 @@
-"""Jobs that die: for each a log record, a count in the counters and in those of its queue, and a call of each listener.
+"""Reports deaths of jobs: each death gets a log record and a call of each listener, and is counted for the process and the queue.
 
-Whatever they died of: verbs report them here after their transactions have committed.
+Verbs report all deaths here, for any reason, after their transactions have committed.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Death:
     reason: DeathReason
     #: The error text that the dead table shows.
     error: str
-    #: What became the error text; the traceback of an exception is logged.
+    #: The error of which the text was made. The traceback of an exception is logged.
     cause: BaseException | str | None = None
-    #: Whose metrics count it; None: that of the job.
+    #: The queue whose metrics count the death; None: the queue of the job.
     queue: str | None = None
 
 
@@ -66,19 +66,19 @@ class Deaths:
     def add(self, listener: Listener) -> None:
         """Call ``listener`` with each death from now on.
 
-        :raises ArgumentError: it is ``async def``.
+        :raises ArgumentError: ``listener`` is an ``async def``.
         """
         arguments.plain("listener", listener)
         self._listeners = (*self._listeners, listener)
 
     def remove(self, listener: Listener) -> None:
-        """Call it no more."""
+        """Do not call ``listener`` any more."""
         self._listeners = tuple(known for known in self._listeners if known != listener)
 
     def record(self, deaths: Iterable[Death], *, kept: bool = True) -> None:
-        """Log, count and report each of these.
+        """Log and count each death, and call the listeners.
 
-        :param kept: whether they are in the dead table; False: they are gone.
+        :param kept: whether the jobs are in the dead table; False: they are lost.
         """
         for death in deaths:
             job = death.job
@@ -99,7 +99,7 @@ class Deaths:
                 job.max_attempts,
                 death.reason,
                 error,
-                # What was never raised, such as a timeout, has no traceback: the line says it all.
+                # An exception that was never raised, such as a timeout, has no traceback.
                 exc_info=death.cause if isinstance(death.cause, BaseException) and death.cause.__traceback__ else None,
                 extra=fields,
             )
@@ -112,7 +112,7 @@ class Deaths:
     def _fields(self, death: Death, *, kept: bool) -> dict[str, Any]:
         job = death.job
         leased = isinstance(job, LeasedJob)
-        # The claim that found an exhausted job counts as no attempt.
+        # The claim that found an exhausted job does not count as an attempt.
         no_attempt = kept and leased and death.reason is DeathReason.EXHAUSTED
         ran = job.ran if isinstance(job, LeasedJob) else None
         return {

@@ -1,4 +1,4 @@
-"""The wait of a task on an event loop: the twin of :mod:`queue_db.notifications.wakeup`, with one connection for all tasks."""
+"""Lets tasks of an event loop wait, as :mod:`queue_db.notifications.wakeup` does for threads. All tasks share one connection."""
 
 from __future__ import annotations
 
@@ -21,35 +21,36 @@ from queue_db.errors import QueueDBError, TransientStorageError
 
 log = logging.getLogger("queue_db.notifications")
 
-# Seconds between two tries to open the connection that receives notifications: first, longest.
+# Seconds between two tries to open the connection that receives notifications: the first and the longest pause.
 _RETRY = (0.1, 10.0)
 
 
 class LoopListening:
     """The database's notifications for the tasks of one event loop.
 
-    While tasks wait, a task of its own keeps one connection; no other task uses that, so none waits for it or breaks it. Without
-    the connection tasks poll.
+    While tasks wait, a separate task keeps one connection open. No other task uses this connection, so none can break it. Without
+    the connection, tasks poll.
 
-    :param listen: opens the connection; None where the database has no notifications. It calls its argument when it breaks.
+    :param listen: opens the connection, or returns None if the database has no notifications. The connection calls the argument of
+        ``listen`` when it breaks.
     """
 
     def __init__(self, listen: Callable[[Callable[[], None]], LoopListener | None]) -> None:
         self._listen = listen
-        #: The database has no notifications, or is closed.
+        #: True if the database has no notifications, or is closed.
         self._off = False
         self._process = os.getpid()
         #: Waiting tasks, by channel.
         self._waiting: dict[str, set[LoopWakeup]] = {}
-        #: Keeps the connection.
+        #: The task that keeps the connection.
         self._keeper: asyncio.Task[None] | None = None
-        #: Set when other tasks wait than before, or the connection broke.
+        #: Set when the waiting tasks have changed, or the connection broke.
         self._changed = asyncio.Event()
-        # Never freed: asyncpg closes what is freed, and so takes its socket from the parent's event loop, too.
+        # The parent's tasks, never freed: asyncpg would close their connection and remove its socket from the parent's event loop.
         self._inherited: list[object] = []
 
     def join(self, wakeup: LoopWakeup) -> None:
-        """Let ``wakeup`` be set by the notifications of its channel; and when they begin, so that the caller queries."""
+        """Set ``wakeup`` at each notification of its channel, and once when listening begins, so that the caller queries."""
         self._forget_parents()
         if self._off:
             return
@@ -61,7 +62,7 @@ class LoopListening:
             self._call(self._changed.set)
 
     def leave(self, wakeup: LoopWakeup) -> None:
-        """Set ``wakeup`` no more. After the last one the connection is closed."""
+        """Stop setting ``wakeup``. When no wakeup is left, the connection is closed."""
         self._forget_parents()
         waiting = self._waiting.get(wakeup.channel, set())
         waiting.discard(wakeup)
@@ -70,7 +71,7 @@ class LoopListening:
             self._call(self._changed.set)
 
     def close(self) -> None:
-        """Close the connection; from now on tasks poll. In a greenlet it waits until the connection is closed."""
+        """Close the connection; from now on tasks poll. In a greenlet, wait until the connection is closed."""
         self._forget_parents()
         self._off = True
         if self._keeper is not None and not self._keeper.done():
@@ -79,13 +80,13 @@ class LoopListening:
                 await_(asyncio.wait({self._keeper}))
 
     def _call(self, function: Callable[[], object]) -> None:
-        """On the event loop of the connection, from anywhere."""
+        """Call ``function`` on the event loop of the connection, from any thread."""
         if self._keeper is not None:
             with suppress(RuntimeError):  # the loop is closed
                 self._keeper.get_loop().call_soon_threadsafe(function)
 
     def _forget_parents(self) -> None:
-        """In a fork: the connection, and the tasks that wait, are the parent's."""
+        """After a fork, forget the connection and the waiting tasks: they belong to the parent process."""
         if self._process != os.getpid():
             self._inherited.append(self._keeper)
             self._keeper = None
@@ -138,21 +139,21 @@ class LoopListening:
             wakeup.set(name)
 
     def _silent(self) -> None:
-        """No more notifications arrive: tasks query."""
+        """Wake all tasks, so that they query: no more notifications arrive."""
         for wakeup in self._wakeups(self._waiting):
             wakeup.listens = False
             wakeup.set()
 
     def _wakeups(self, channels: Iterable[str]) -> list[LoopWakeup]:
-        """Those that wait for one of these channels."""
+        """The wakeups that wait for one of these channels."""
         return [wakeup for channel in channels for wakeup in self._waiting.get(channel, ())]
 
 
 class LoopWakeup:
-    """One task waits, any task or thread wakes it. Made on the event loop of that task.
+    """One task waits, and any task or thread wakes it. Create it on the event loop of the waiting task.
 
-    :param listening: sets it by the database's notifications.
-    :param channel: whose notifications.
+    :param listening: sets the wakeup at notifications of the database.
+    :param channel: the channel of these notifications.
     """
 
     def __init__(self, listening: LoopListening, channel: str) -> None:
@@ -166,7 +167,7 @@ class LoopWakeup:
     def set(self, name: str | None = None) -> None:
         """End the wait, or the next one.
 
-        :param name: of what there is news of: a queue that has a new job, or a cancelled job; the wait returns it.
+        :param name: names a queue that has a new job, or a cancelled job; the wait returns it.
         """
         if name is not None:
             self._names.append(name)
@@ -176,7 +177,7 @@ class LoopWakeup:
     async def arrived(self, seconds: float) -> AbstractSet[str]:
         """Wait until :meth:`set` or a notification, at most this many seconds; return the names that came.
 
-        It ends, too, when it begins to listen: earlier notifications are lost, so the caller must query.
+        The wait also ends when listening begins: earlier notifications are lost, so the caller must query.
         """
         self._listening.join(self)
         with suppress(TimeoutError):

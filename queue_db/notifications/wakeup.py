@@ -1,4 +1,4 @@
-"""The wait of an idle worker or reader. Other threads, the database's notifications or the timeout end it."""
+"""Lets an idle worker or reader wait. Other threads, notifications of the database or a timeout end the wait."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ log = logging.getLogger("queue_db.notifications")
 
 
 class Wakeup:
-    """One thread waits, any thread wakes it.
+    """One thread waits, and any thread wakes it.
 
-    :param listen: opens the connection that receives the database's notifications; None where the database has none.
-    :param retry: seconds between two tries to open it: first, longest.
+    :param listen: opens the connection that receives notifications, or returns None if the database has no notifications.
+    :param retry: seconds between two tries to open the connection: the first and the longest pause.
     """
 
     def __init__(self, listen: Callable[[], Listener | None], retry: tuple[float, float]) -> None:
@@ -43,7 +43,7 @@ class Wakeup:
     def set(self, name: str | None = None) -> None:
         """End the wait, or the next one.
 
-        :param name: of what there is news of: a queue that has a new job, or a cancelled job; :meth:`wait` returns it.
+        :param name: names a queue that has a new job, or a cancelled job; :meth:`wait` returns it.
         """
         if name is not None:
             self._names.append(name)
@@ -57,7 +57,7 @@ class Wakeup:
     def wait(self, seconds: float) -> AbstractSet[str]:
         """Wait until :meth:`set` or a notification, at most this many seconds; return the names that came.
 
-        Returns at once after it has begun to listen: earlier notifications are lost, so the caller must query.
+        When listening begins, the wait ends at once: earlier notifications are lost, so the caller must query.
         """
         listener = self._listener
         if listener is None and self._opened():
@@ -69,8 +69,8 @@ class Wakeup:
         except (OSError, ValueError) as error:
             self._broken(error)
         if self._reader in ready:
-            # In this order: a set() between the two statements ends this wait. In the other order its byte would be read here, and
-            # all later calls would find the flag and send none.
+            # Read the byte before the flag is cleared: a set() between the two statements still ends a wait. In the other order its
+            # byte would be read here, and all later calls of set() would find the flag set and send no byte.
             with suppress(OSError):
                 self._reader.recv(4096)
             self._is_set = False

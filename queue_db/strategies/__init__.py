@@ -1,4 +1,4 @@
-"""How a job is won from the others. Start reading at :mod:`queue_db.strategies.base`."""
+"""How a claim wins jobs against concurrent claims. Start reading at :mod:`queue_db.strategies.base`."""
 
 from queue_db.strategies.adaptive import Adaptive
 from queue_db.strategies.base import Strategy, known_strategies, strategy_for

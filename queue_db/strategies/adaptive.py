@@ -1,6 +1,6 @@
-"""Adaptive: by version from a window that follows the misses, or with SKIP LOCKED where that was measured to be faster.
+"""The adaptive strategy: claims from a window that follows the misses, or with SKIP LOCKED where measurements showed it faster.
 
-There is nothing to set. The window follows the measured share of misses: with *m* claims by others between our read and our
+No setting is needed. The window follows the measured share of misses: with *m* claims by others between our read and our
 update, a pick from a window of *W* is lost with probability 1 − e^(−m/W), and an attempt costs K + b·W (round trips, and one more
 candidate row). From the measured miss ratio *r*: m = −W·ln(1 − r), and the cheapest window is
 W = (m + √(m² + 4·m·K/b)) / 2. It grows with the number of *racing* workers, not of all: with real work between claims, or with one
@@ -30,22 +30,22 @@ from queue_db.strategies.optimistic import HEAD_EVERY, Slots, candidate_window, 
 #: Candidates over which the miss ratio is smoothed.
 MEMORY = 150
 
-#: Most candidates of one claim that count: a batch is lost or won as a whole more often than job by job. Wins without a miss are
-#: counted when there are this many.
+#: Most candidates of one claim that count towards the miss ratio, since a batch is often won or lost as a whole. Wins without a
+#: miss are collected until there are this many.
 _MOST_AT_ONCE = 10
 
-#: Share of the way to the best window that one claim goes; the first ones, with fewer candidates than this, go all of it.
+#: The part of the way to the best window that one update moves. Until `_FIRST` candidates are counted, an update moves all the way.
 _STEP, _FIRST = 0.25, 30
 
-#: Keeps the logarithm above zero.
+#: The lowest miss ratio in the formula, so that the logarithm is not zero.
 LOWEST_RATIO = 1e-4
 
 _HIGHEST_RATIO = 0.95
 
-#: Where windows and SKIP LOCKED are both ways to claim.
+#: The capabilities of databases on which both windows and SKIP LOCKED can be used.
 RACES_WITH_LOCKS = frozenset({Capability.CONCURRENT_WRITERS, Capability.SKIP_LOCKED})
 
-#: Each further row that a claim takes costs about as much as reading this many more candidates.
+#: Taking one more row costs a claim about as much as reading this many more candidates.
 ROW_COST = 300.0
 
 
@@ -63,8 +63,8 @@ class _Control:
     """The window of one queue."""
 
     window: float = 1.0
-    ratio: float = 0.0  #: of misses, as it would be in this window
-    seen: float = 0.0  #: candidates that the ratio rests on
+    ratio: float = 0.0  #: the miss ratio in this window
+    seen: float = 0.0  #: how many candidates the ratio is based on
     won: int = 0  #: candidates won since the last miss, not counted yet
 
     def learn(self, tried: int, missed: int) -> None:
@@ -74,7 +74,7 @@ class _Control:
         self.ratio += (missed / tried - self.ratio) * weight / self.seen
 
     def move(self, wanted: float, most: float) -> None:
-        """Move towards the ``wanted`` window; the ratio, measured in the old one, follows the model."""
+        """Move towards the ``wanted`` window, and convert the ratio of the old window by the model."""
         racing = -self.window * math.log(1.0 - min(self.ratio, _HIGHEST_RATIO))
         step = _STEP if self.seen >= _FIRST else 1.0
         self.window = min(max(1.0, self.window + (wanted - self.window) * step), most)
@@ -84,12 +84,12 @@ class _Control:
 @named("adaptive")
 @dataclass(eq=False)
 class Adaptive:
-    """A window that tunes itself, at most ``max_window`` batches wide; SKIP LOCKED for the batches for which it pays.
+    """A window that tunes itself, at most ``max_window`` batches wide; SKIP LOCKED for batch sizes for which it pays.
 
-    ``skip_locked``: False for windows only.
+    ``skip_locked``: whether SKIP LOCKED may be used; False: windows only.
 
-    ``cost_ratio``: K/b for a single job. Among 32 workers windows of 128 were as fast as windows of 32, so it is 3000 and more on
-    PostgreSQL; half of that costs 3 % at most and keeps jobs nearer to their order.
+    ``cost_ratio``: K/b for a single job. Among 32 workers windows of 128 were as fast as windows of 32, so on
+    PostgreSQL K/b is 3000 or more. Half of that costs at most 3 % and keeps jobs nearer to their order.
     """
 
     max_window: int = 64
@@ -113,7 +113,7 @@ class Adaptive:
         reset_after_fork(self)
 
     def after_fork(self) -> None:
-        """Another thread of the parent may have had the lock."""
+        """Replace the lock: another thread of the parent process may have held it at the fork."""
         self._lock = threading.RLock()
 
     def window(self, queue: str) -> int:
@@ -122,15 +122,15 @@ class Adaptive:
         return 1 if control is None else max(1, round(control.window))
 
     def locks(self, dialect: Dialect, capabilities: frozenset[Capability], limit: int) -> bool:
-        """Whether calls of claim that want ``limit`` jobs use SKIP LOCKED, in all their rounds."""
+        """Whether a call of claim for ``limit`` jobs uses SKIP LOCKED, in all its rounds."""
         return self.skip_locked and limit in dialect.skip_locked_pays and capabilities >= RACES_WITH_LOCKS
 
     def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
-        """Take the head with SKIP LOCKED; or a slot of the window, and every sixteenth time the head."""
+        """Take the head with SKIP LOCKED, or a slot of the window; every sixteenth claim by window takes the head."""
         limit = request.call_limit or request.limit
         if limit in tx.dialect.skip_locked_pays and self.locks(tx.dialect, tx.store.capabilities, limit):
             return lease.claim(tx, request, lease.CandidateWindow(lock=lease.Lock.SKIP, read=request.limit))
-        # With one writer at a time there are no races: always the head.
+        # With one writer at a time there are no races, so claims always take the head.
         races = Capability.CONCURRENT_WRITERS in tx.store.capabilities
         control = self._controls.get(request.queue) if races else None
         width = 1 if control is None else round(control.window)
@@ -139,7 +139,7 @@ class Adaptive:
         return lease.claim(tx, request, candidate_window("slot", width, request, self.rng, self._slots))
 
     def observe(self, result: ClaimResult) -> None:
-        """Follow the misses with the window."""
+        """Adapt the window to the misses."""
         if result.locked or not (result.rows or result.missed):
             return
         if result.missed:
@@ -154,7 +154,7 @@ class Adaptive:
 
     def _follow(self, control: _Control, result: ClaimResult, won: int) -> None:
         control.learn(won + result.missed, result.missed)
-        # An attempt costs its round trips and the rows that it takes; one more batch is `limit` more candidates.
+        # A claim costs its round trips and the rows that it takes. One more batch in the window is `limit` more candidates.
         cost_ratio = (self.cost_ratio + ROW_COST * (result.limit - 1)) / result.limit
         wanted = best_window(control.window, control.ratio, cost_ratio)
         control.move(wanted, float(self.max_window))

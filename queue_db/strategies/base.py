@@ -1,7 +1,9 @@
-"""The strategy seam: how a claim wins jobs against concurrent claims. Everything after the claim is the same for all strategies.
+"""The interface of strategies: how a claim wins jobs against concurrent claims.
 
-To add a strategy, write a class with these four members and pass an object of it to ``QueueDB(strategy=…)``; ``@named`` makes it
-known by name too.
+Everything after the claim is the same for all strategies.
+
+To add a strategy, write a class with the four members of :class:`Strategy` and pass an object of it to ``QueueDB(strategy=…)``.
+``@named`` gives the class a name that ``QueueDB`` takes instead of an object.
 """
 
 from __future__ import annotations
@@ -18,19 +20,19 @@ from queue_db.store.base import Transaction
 class Strategy(Protocol):
     """How a claim wins jobs against concurrent claims."""
 
-    #: Its name in settings, messages and reports.
+    #: The name of the strategy in settings, messages and reports.
     name: str
-    #: Required capabilities of the database; checked when it is opened.
+    #: Required capabilities of the database, checked when the database is opened.
     needs: frozenset[Capability]
 
     def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
-        """Take up to ``request.limit`` jobs. Never commits, never sleeps; a miss is counted, not raised.
+        """Take up to ``request.limit`` jobs. Never commit or sleep. Count misses; do not raise them.
 
-        The connection may commit each statement by itself: call ``tx.begin()`` before several that belong together.
+        The connection may commit each statement by itself: call ``tx.begin()`` before several statements that belong together.
         :func:`queue_db.store.lease.claim` does so where needed.
 
-        ``request.completes``: completed jobs that :func:`~queue_db.store.lease.claim` deletes before it claims. A strategy passes
-        it on with the request, or leaves it alone: then they are completed in a transaction of their own.
+        ``request.completes``: completed jobs that :func:`~queue_db.store.lease.claim` deletes before it claims. If a
+        strategy does not pass it on with the request, these jobs are completed in a transaction of their own.
         """
         ...
 
@@ -44,7 +46,7 @@ _NAMED: dict[str, Callable[[], Strategy]] = {}
 
 
 def named(name: str) -> Callable[[_Made], _Made]:
-    """Make a strategy's default form known as ``QueueDB(strategy=name)``."""
+    """Register a strategy with its default settings as ``QueueDB(strategy=name)``."""
 
     def register(make: _Made) -> _Made:
         _NAMED[name] = make
@@ -59,8 +61,8 @@ def known_strategies() -> list[str]:
 
 
 def strategy_for(strategy: str | Strategy) -> Strategy:
-    """The strategy of that name, or the object itself.
+    """The strategy of this name, or the given strategy itself.
 
-    :raises ConfigurationError: for an unknown name, or an object that is no strategy.
+    :raises ConfigurationError: the name is unknown, or the object is no strategy.
     """
     return arguments.chosen("strategy", strategy, _NAMED, Strategy, "name, needs, claim and observe")

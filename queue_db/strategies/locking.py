@@ -1,4 +1,4 @@
-"""The strategies with row locks: wait for the row (pessimistic), or step over it (skip locked)."""
+"""The strategies with row locks: wait for locked rows (pessimistic), or skip them (skip locked)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from queue_db.strategies.base import named
 @named("pessimistic")
 @dataclass
 class Pessimistic:
-    """SELECT … FOR UPDATE: every worker waits for the head. On SQLite the writer's lock of the whole file is the lock."""
+    """SELECT … FOR UPDATE: every worker waits for the head. On SQLite the lock of the whole file replaces row locks."""
 
     name: str = field(default="pessimistic", init=False)
     needs: frozenset[Capability] = field(default=frozenset(), init=False, repr=False)
@@ -22,7 +22,7 @@ class Pessimistic:
         """Lock the head, then take it."""
         won = lease.claim(tx, request, lease.CandidateWindow(lock=lease.Lock.WAIT, read=request.limit))
         if not won.rows and not won.missed and won.complete and lease.anything_due(tx, request):
-            # During the wait for the locks another claim took the rows; the result does not show them.
+            # Another claim took the rows while this one waited for the locks. The result does not show these rows.
             return replace(won, missed=1)
         return won
 

@@ -1,6 +1,6 @@
-"""Optimistic: read a window of due jobs without locks, pick some, take those that still have their version.
+"""The optimistic strategy: read a window of due jobs without locks, pick some, and take those that still have their version.
 
-The cost of naive optimistic locking is that all workers read the same head in the same order. A window spreads them.
+Without a window all workers would try the same first jobs, and most of them would lose. A window spreads the workers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PICKS: tuple[Pick, ...] = get_args(Pick)
 #: One claim in this many takes the head, so that no job is passed over for long.
 HEAD_EVERY = 16
 
-#: Share of lost candidates above which a slot counts as another worker's.
+#: The share of misses above which a thread gives up its slot, since another worker uses it.
 _CROWDED = 0.3
 
 
@@ -39,19 +39,19 @@ def check_chance(rng: object) -> None:
         raise ArgumentError(f"rng={arguments.shown(rng)}: must be a random.Random")
 
 
-# Queues whose slots a thread keeps; to copy more of them would take longer than a claim.
+# Most queues whose slots a thread keeps: copying more of them would take longer than a claim.
 _MOST_SLOTS = 100
 
 
 class Slots:
-    """The slot in the window that each thread keeps while no other worker uses it: workers avoid each other.
+    """The slots of threads and tasks. Each keeps its slot in the window of a queue while no other worker uses that slot.
 
-    So does each task of an event loop; it starts with the slot of the task that created it.
+    A task of an event loop starts with the slots of the task that created it.
     """
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
-        # Replaced and never changed: tasks start with the mapping of the task that created them.
+        # Each mapping is replaced, never changed, since tasks share the mapping of the task that created them.
         self._slots: ContextVar[Mapping[str, int]] = ContextVar("slots", default=MappingProxyType({}))
 
     def slot(self, queue: str, window: int) -> int:
@@ -72,8 +72,8 @@ class Slots:
 def candidate_window(pick: Pick, width: int, request: ClaimRequest, rng: random.Random, slots: Slots) -> lease.CandidateWindow:
     """Which jobs to try: ``width`` batches of ``request.limit`` jobs from the head on, picked as ``pick`` says.
 
-    head: the first batch. slice: neighbours at a random offset. slot: the window is cut into batches, and each thread keeps to one
-    of them until it meets other workers there; it has the fewest misses.
+    head: the first batch. slice: consecutive jobs at a random offset. slot: the window is cut into batches, and each thread takes
+    from one of them until it meets other workers there. slot has the fewest misses.
     """
     limit = request.limit
     start = 0
@@ -104,10 +104,10 @@ class Optimistic:
         self._slots = Slots(self.rng)
 
     def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
-        """Take from the window, and every sixteenth time from the head."""
+        """Take from the window; every sixteenth claim takes from the head."""
         pick: Pick = "head" if self._turn() % HEAD_EVERY == 0 else self.pick
         return lease.claim(tx, request, candidate_window(pick, self.window, request, self.rng, self._slots))
 
     def observe(self, result: ClaimResult) -> None:
-        """Keep or leave the slot; the window is fixed."""
+        """Give up the slot if other workers use it. The window is fixed."""
         self._slots.observe(result)

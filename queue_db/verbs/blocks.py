@@ -1,4 +1,4 @@
-"""New jobs on their way into the database: chunks, as they are checked and encoded, and blocks of chunks that go there together."""
+"""New jobs on their way into the database: chunks of checked and encoded jobs, and blocks of chunks that are sent together."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from queue_db.verbs.new_jobs import CHUNK
 
 Chunks = Iterator[list[NewJob]]
 
-# Characters of payload after which no more chunks of an iterator go together: they are in memory, and those of the next block.
+# A block of an iterator ends after this many characters of payload: two blocks are in memory at a time.
 _CHARACTERS = 1 << 22
 
 
 class Block(NamedTuple):
-    """Chunks that go to the database together."""
+    """Chunks that are sent to the database together."""
 
     chunks: Iterable[list[NewJob]]
     number: int  #: of jobs
@@ -27,10 +27,10 @@ class Block(NamedTuple):
 class Blocks:
     """All jobs of one call.
 
-    :param read: returns the blocks. Each is read in full before the next.
-    :param several: whether there is more than one.
+    :param read: returns the blocks. Read each block in full before the next one.
+    :param several: whether there is more than one block.
     :param repeatable: whether ``read`` may be called again.
-    :param lazy: whether chunks are made when they are read.
+    :param lazy: whether a chunk is built only when it is read.
     """
 
     read: Callable[[], Iterator[Block]]
@@ -44,7 +44,7 @@ class Blocks:
 
 
 def from_memory(chunks: Callable[[], Chunks], number: int, most: int) -> Blocks:
-    """Blocks of ``most`` of ``number`` jobs that are in memory: reading them waits for nothing, and can be repeated.
+    """``number`` jobs in memory, in blocks of up to ``most`` jobs. Reading them needs no wait and can be repeated.
 
     :param chunks: returns the chunks, from their beginning.
     """
@@ -52,7 +52,10 @@ def from_memory(chunks: Callable[[], Chunks], number: int, most: int) -> Blocks:
 
 
 def from_iterator(chunks: Chunks, most: int) -> Blocks | None:
-    """Blocks of up to ``most`` jobs, each complete before it is given on: reading a chunk may take its time. None: no jobs."""
+    """Blocks of up to ``most`` jobs; None if there are no jobs.
+
+    Each block is complete before it is returned, since reading a chunk may take long.
+    """
     blocks = _gathered(chunks, most)
     first = next(blocks, None)
     if first is None:

@@ -23,32 +23,33 @@ log = logging.getLogger("queue_db.verbs.claim")
 #: Most jobs in one claim.
 MAX_CLAIM = 10_000
 
-# Rounds of one claim that lost every candidate, and the first pause between them (seconds), doubling, with jitter.
+# A claim ends after this many rounds that lost every candidate. Between two of them it pauses: seconds, doubling, with jitter.
 _ROUNDS = 5
 _PAUSE = 0.002
 
-# Rounds that only find new priorities or bury exhausted jobs do not count as lost. The low-water marks keep fewer priorities.
+# Most rounds of one claim: those that only find new priorities or bury exhausted jobs do not count as lost. The low-water marks
+# keep fewer priorities than this.
 _MOST_ROUNDS = 1000
 
-# Random bytes of a claim token, from the system's source for secrets.
+# Random bytes of a lease token, from the system's source for secrets.
 _TOKEN = 16
 
-# Run twice, a claim does no harm: jobs won by a run whose answer was lost are given back, or return when the lease ends. A job
-# that was deleted does not return, so an unknown outcome is reported.
+# A claim may run again: if the answer to a run is lost, its jobs are released later, or their leases end. A claim that deletes
+# its jobs may not: deleted jobs do not return, so an unknown outcome is reported.
 _CLAIM = Run("claim", lazy=True, repeatable=True)
 _CLAIM_AND_DELETE = Run("claim", lazy=True)
 
 # For claims that complete no jobs.
 _NOTHING = Completion(())
 
-# What was rolled back runs again as two transactions.
+# One attempt: after a rollback, the completion and the claim run in two transactions.
 _COMPLETE_AND_CLAIM = Run("complete_and_claim", attempts=1, lazy=True)
 
 
 class ClaimLoop:
     """The claims of one queue. Safe to share between threads.
 
-    :param bury: sends jobs to the dead table whose attempts are used up.
+    :param bury: moves jobs whose attempts are used up to the dead table.
     """
 
     def __init__(self, core: Core, queue: str, bury: Callable[[ClaimedBatch], object]) -> None:
@@ -56,9 +57,9 @@ class ClaimLoop:
         self._queue = queue
         self._bury = bury
         self._marks = core.marks[queue]
-        # Whether the last round won all it wanted: then the next one probably does too.
+        # Whether the last round won all the jobs that it wanted. If so, the next round probably does the same.
         self._winning = False
-        #: Claims whose jobs are to be given back.
+        #: Claims whose jobs are to be released.
         self.unanswered: list[Unanswered] = []
 
     def call(
@@ -76,16 +77,16 @@ class ClaimLoop:
         return ClaimCall(limit, limit, lease, delete, tuple(if_idle), worker or self._core.worker, way)
 
     def claim(self, call: ClaimCall) -> list[ClaimedBatch]:
-        """The rounds of a call.
+        """Run the rounds of a call; return the jobs won.
 
-        :raises StorageError: nothing was won. Jobs that an earlier round won are leased, and are returned.
+        :raises StorageError: a round failed, and no earlier round won a job. Otherwise the jobs won so far are returned.
         """
         try:
             for _ in range(_MOST_ROUNDS):
                 answer = call.answer = call.answer or self._ask(call)
                 found = answer.claim
                 buried = self._take_in(call, answer)
-                # Most calls win all that they want in one round.
+                # First the cheap test: most calls win all that they want in one round.
                 another = (call.open > 0 or call.doubtful is not None) and self._another(call, found, buried)
                 if found.complete or found.rows:
                     self._core.strategy.observe(found)
@@ -114,7 +115,7 @@ class ClaimLoop:
     def complete_and_claim(self, change: FencedChange, call: ClaimCall) -> tuple[list[Verdict], list[ClaimedBatch]]:
         """Complete the jobs of ``change``, then :meth:`claim`: in one transaction where measurements showed that this is faster.
 
-        :return: the verdicts, and the claimed jobs. If the claim fails after the completion, no jobs, and the error is logged.
+        :return: the verdicts, and the claimed jobs. If the claim fails after the completion, no jobs; the error is logged.
         :raises Exception: the completion failed. No job is claimed.
         """
         try:
@@ -126,7 +127,7 @@ class ClaimLoop:
             raise
         try:
             return verdicts, self.claim(call)
-        except Exception:  # also of a strategy of the user's: the verdicts must not be lost
+        except Exception:  # a user's strategy may raise anything, and the verdicts must not be lost
             log.warning("the jobs of %r are completed, but the claim of the next ones failed", self._queue, exc_info=True)
             return verdicts, []
 
@@ -134,8 +135,8 @@ class ClaimLoop:
         """Complete the jobs of ``change`` in the transaction of the first round. None: they were not completed."""
         core = self._core
         dialect = core.store.dialect
-        # With a server and two statements, completed jobs would be locked while the claim runs: two calls can wait for each other,
-        # a deadlock. InnoDB also finds some where claims step over locked rows.
+        # On a server that needs two statements, the completed jobs would stay locked while the claim runs, so two calls could
+        # deadlock. InnoDB reports deadlocks even if the claims skip locked rows.
         together = call.way is Way.FAST if dialect.deletes_on_claim else not dialect.served
         if not together or not change.is_plain_delete:
             return None
@@ -161,7 +162,7 @@ class ClaimLoop:
     def _ask(self, call: ClaimCall, change: FencedChange | None = None, completion: Completion = _NOTHING) -> RoundReply:
         """Read candidates and take them, in one transaction.
 
-        :param change: completes the jobs of ``completion`` first, on databases whose claim has no statement for both.
+        :param change: completes the jobs of ``completion`` before the claim, if the database has no single statement for both.
         """
         core, store = self._core, self._core.store
         fast, at_once = call.way is Way.FAST, store.dialect.deletes_on_claim
@@ -236,22 +237,25 @@ class ClaimLoop:
         if missed or call.delete:
             self._core.queue_counters.add(self._queue, missed=missed, completed=len(kept) if call.delete else 0)
         if exhausted:
-            # Every attempt was claimed and none ended with a verdict. In a transaction of its own: if it fails, the leases end and
+            # All attempts of these jobs are used up. They are buried in a separate transaction: if it fails, their leases end and
             # the next claim buries them.
             self._bury((exhausted, token))
         return len(exhausted)
 
     def _another(self, call: ClaimCall, claim: ClaimResult, buried: int) -> bool:
-        """Whether another round follows the one that got ``claim`` and buried exhausted jobs; waits a moment after lost races.
+        """Whether another round is needed. After lost races this waits a moment.
 
-        If no more jobs are wanted and none are in doubt, none does.
+        Call it only if more jobs are wanted or ``call.doubtful`` is set.
+
+        :param claim: the result of the last round.
+        :param buried: how many exhausted jobs the last round buried.
         """
         if not claim.complete:
-            # It won less than wanted. If it won nothing, the next round shows whether there were jobs.
+            # The round won fewer jobs than wanted. If it won none, the next round shows whether there were jobs.
             call.doubtful = claim if claim.looked and not claim.rows else None
             return call.open > 0
         if call.doubtful is not None:
-            # A deletion on the fast path leaves jobs with a group or a batch to this round, and exhausted ones: none is lost.
+            # A claim that deletes skips exhausted jobs and jobs with a group or a batch on its fast path. These jobs are no misses.
             left = call.delete and any(row.exhausted or links_of(self._queue, row) is not None for row in claim.rows)
             call.missed += 0 if left else self._judge(call.doubtful, claim)
             call.doubtful = None
@@ -270,7 +274,7 @@ class ClaimLoop:
         return True
 
     def _judge(self, doubtful: ClaimResult, after: ClaimResult) -> int:
-        """The misses of a round that won nothing: jobs found by the round after it were there before, and were lost."""
+        """The misses of the round ``doubtful``, which won nothing. It missed the jobs that the next round (``after``) found."""
         lost = min(doubtful.limit, len(after.rows) + after.missed)
         if lost:
             self._core.strategy.observe(replace(doubtful, missed=lost))
@@ -282,14 +286,14 @@ class ClaimLoop:
         return lost
 
     def _follow(self, call: ClaimCall) -> None:
-        """Do what follows the rounds of a call that committed changes."""
+        """Do what follows the commits of a call's rounds."""
         try:
             follow(call.committed)
-        except Exception:  # the jobs that were won, and may be deleted, must not be lost by it
+        except Exception:  # the caller must still get the jobs that were won: they may be deleted
             log.exception("jobs of %r are claimed, but not all who wait for others were woken", self._queue)
 
     def _abandon(self, call: ClaimCall) -> None:
-        """The call was stopped: the jobs that it won are in no hands."""
+        """Remember the jobs that a stopped call won, so that the next claim releases them."""
         self.unanswered.extend(Unanswered(token) for _, token in call.won)
         if call.answer is not None:
             self.unanswered.append(Unanswered(call.answer.token))

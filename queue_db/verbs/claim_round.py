@@ -1,4 +1,4 @@
-"""What a claim is made of: its call, the answers of its rounds, and what becomes of one whose answer was lost."""
+"""The parts of a claim: the call, the replies to its rounds, and the release of jobs whose claim was not answered."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ log = logging.getLogger("queue_db.verbs.claim_round")
 #: Jobs won by one round, and the token of its claim.
 ClaimedBatch = tuple[Sequence[ClaimedRow], str]
 
-#: Seconds after a claim whose answer was lost at which its jobs are looked for: the server may still be executing it, or begin to.
-#: On connections of the library a statement waits at most 10 s for a lock.
+#: Seconds after an unanswered claim at which the library looks for its jobs. More than once, since the server may execute the claim
+#: later: on the library's connections a statement waits up to 10 s for a lock.
 LOOKS = (0.0, 1.0, 5.0, 30.0)
 
 
 class RoundReply(NamedTuple):
-    """What the database answered to one round: a transaction that reads candidates and takes them."""
+    """The database's reply to one round. A round reads candidates and takes them in one transaction."""
 
     token: str
     claim: ClaimResult
-    #: Its transaction, which was committed.
+    #: The committed transaction of the round.
     tx: Transaction
     seconds: float
 
@@ -39,9 +39,9 @@ class RoundReply(NamedTuple):
 class Way(Enum):
     """How the next round of a call claims."""
 
-    FAST = "fast"  #: by one short statement that may be inconclusive, since the last claim won all that it wanted
-    FULL = "full"  #: from the low-water marks on
-    RESCAN = "rescan"  #: from the beginning of the queue, as do all further rounds of the call
+    FAST = "fast"  #: one short statement that may be inconclusive; if the last round won all that it wanted
+    FULL = "full"  #: from the low-water marks
+    RESCAN = "rescan"  #: from the beginning of the queue; all further rounds of the call do the same
 
 
 @dataclass(slots=True)
@@ -58,30 +58,30 @@ class ClaimCall:
     way: Way
     won: list[ClaimedBatch] = field(default_factory=list)
     missed: int = 0
-    #: Rounds that lost every candidate.
+    #: How many rounds lost every candidate.
     lost: int = 0
     #: The last round, if it won nothing and left open whether there were jobs.
     doubtful: ClaimResult | None = None
     #: The answer to a round whose jobs are not in ``won`` yet.
     answer: RoundReply | None = None
-    #: The transactions of its rounds that something follows, but for one that is a completion's.
+    #: The transactions of its rounds that have a follow-up to run, except one that completed jobs.
     committed: list[Transaction] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Unanswered:
-    """A claim whose answer was lost, or may have been."""
+    """A claim whose answer was lost or may be lost."""
 
     token: str
-    #: The jobs that were received; its others are leased, but in no hands.
+    #: Ids of the jobs that the process received. The other jobs of the claim are leased, but no worker has them in hand.
     received: set[int] = field(default_factory=set)
     since: float = field(default_factory=time.monotonic)
-    #: How often its jobs were looked for.
+    #: How often the library has looked for the jobs of the claim.
     looks: int = 0
 
 
 def give_back(core: Core, queue: str, unanswered: list[Unanswered]) -> None:
-    """Release the jobs of earlier claims whose answers were lost, as far as the server has executed them."""
+    """Release the jobs of unanswered claims, as far as the server has executed the claims."""
     for _ in range(len(unanswered)):
         try:
             lost = unanswered.pop(0)
@@ -94,7 +94,7 @@ def give_back(core: Core, queue: str, unanswered: list[Unanswered]) -> None:
                 if found:
                     log.info("%d jobs of %r are back in the queue: the answer to their claim was lost", found, queue)
         except StorageError:
-            unanswered.append(lost)  # the next claim tries again; or the leases end
+            unanswered.append(lost)  # the next claim tries again, or the leases end
             break
         except BaseException:
             unanswered.append(lost)

@@ -14,16 +14,17 @@ from queue_db.store.portions import portions
 #: Seconds within which workers obey the controls of a queue.
 OBEY_WITHIN = 1.5
 
-# Seconds between two reads of whether a paused queue is at rest.
+# Seconds between two looks at a paused queue while it still has running jobs.
 _BETWEEN_LOOKS = 0.05
 
-# Jobs of each state that a look reads.
+# Most jobs of each state that one look reads.
 _LOOKED_AT = 1000
 
 
 def pause_queue(core: Core, queue: str, wait: float | None) -> bool:
-    """Stop the claims of workers from ``queue``, and wait up to ``wait`` seconds until none of its jobs runs; None: do not wait.
+    """Stop the claims of workers from ``queue``, and wait until none of its jobs runs.
 
+    :param wait: most seconds to wait; None: do not wait.
     :return: whether no job runs; True without ``wait``.
     :raises ArgumentError: ``wait`` is out of range; nothing was paused.
     """
@@ -32,7 +33,8 @@ def pause_queue(core: Core, queue: str, wait: float | None) -> bool:
     if patience is None:
         return True
     until = time.monotonic() + patience
-    # Workers notice the pause late, so the queue is quiet only after no job has run for that time. Once quiet, do not give up.
+    # Workers may notice the pause OBEY_WITHIN seconds late: the queue is at rest after no job has run for that long. While no job
+    # runs, the end of `wait` does not end the loop.
     quiet_since: float | None = None
     while True:
         now = time.monotonic()
@@ -46,17 +48,17 @@ def pause_queue(core: Core, queue: str, wait: float | None) -> bool:
 
 
 def _runs(core: Core, queue: str) -> bool:
-    """Whether a job of ``queue`` runs. The first jobs by due time are read; all of them only if these do not say."""
+    """Whether a job of ``queue`` runs. Reads the first jobs by due time, and all jobs only if the first ones do not decide it."""
     stats = core.read(counts.stats, queue, _LOOKED_AT)
     return bool(stats.running or ("running" in stats.capped and core.read(counts.stats, queue).running))
 
 
 def change_controls(core: Core, queue: str, changes: Mapping[str, float | None]) -> None:
-    """Change the controls that are given (``paused``, ``concurrency``, ``rate``, ``per``, ``per_group``), and leave the others.
+    """Change the given controls: ``paused``, ``concurrency``, ``rate``, ``per``, ``per_group``. Other controls stay.
 
-    None removes a limit; as ``per`` it is a second.
+    None removes a limit. ``per=None`` is one second.
 
-    :raises ArgumentError: a limit is out of range, or ``per`` is given and there is no rate; nothing was changed.
+    :raises ArgumentError: a limit is out of range, or ``per`` is given and the queue has no rate. Nothing was changed.
     """
     values: dict[str, int | None] = {}
     for name, value in changes.items():
@@ -71,9 +73,9 @@ def change_controls(core: Core, queue: str, changes: Mapping[str, float | None])
 
 
 def repair_groups(core: Core, queue: str) -> int:
-    """Unblock the groups of ``queue`` whose next job waits for no other; return how many they were."""
+    """Unblock the groups of ``queue`` whose next job waits for no other job; return the number of groups."""
     incomplete = core.read(groups.incomplete, queue)
-    # A few at a time, since others wait for them meanwhile.
+    # A few groups in one transaction: other transactions wait for the locked groups.
     for portion in portions(incomplete, groups.AT_ONCE):
         core.write(groups.repair, portion)
     return len(incomplete)

@@ -1,6 +1,6 @@
 """Enqueue jobs into one queue: one, many, or a batch with a callback, in a transaction of our own or the caller's.
 
-Single jobs of several callers may share an insert: those that come while enough inserts are under way go together in the next one.
+Single jobs of several callers may share an insert: jobs that arrive while enough inserts are under way share the next one.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _Answer = TypeVar("_Answer")
 _ALONE = Run("enqueue", lazy=True)
 _TOGETHER = Run("enqueue", attempts=1)
 
-# Jobs of an iterable, and one of several chunks: it is used up and cannot be read again.
+# Inserts of the jobs of an iterable. `_ONCE`: of an iterator with several chunks, which cannot be read again.
 _MANY = Run("enqueue_many")
 _MANY_ONCE = Run("enqueue_many", attempts=1)
 _BATCH = Run("enqueue_batch")
 _BATCH_ONCE = Run("enqueue_batch", attempts=1)
 
-# Inserts of single jobs into one queue at a time. With one, few callers wait for each other's commits; with four, inserts are
-# smaller and 64 threads enqueue a fifth less. A database without a server has one writer at a time anyway.
+# Most simultaneous inserts of single jobs into one queue. With one, a few callers already wait for each other's commits. With four,
+# the inserts are smaller, and 64 threads enqueue a fifth less. A database without a server has one writer at a time anyway.
 _INSERTS = 2
 
-# Characters of payload and headers of a job that shares an insert: a larger one would make the others wait.
+# Most characters of payload and headers of a job that shares an insert. A larger job would delay the other callers.
 _SHARED = 1 << 16
 
 
@@ -58,7 +58,7 @@ class _Alone(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Interrupted:
-    """The shared insert did not happen: its caller was interrupted by this."""
+    """The shared insert did not happen: the exception ``by`` interrupted the caller that ran it."""
 
     by: BaseException
 
@@ -75,19 +75,19 @@ class Enqueue:
 
     @cached_property
     def _batcher(self) -> Batcher[NewJob, _Outcome]:
-        # Made when it is used: most queues that are named only give jobs. Two threads may make two, which does no harm.
+        # Created at first use: most Queue objects never enqueue. Two threads may create one each, which does no harm.
         at_once = _INSERTS if self.core.store.dialect.served else 1
         return Batcher(self._together, callers=self.core.database.callers(), size=_size, at_once=at_once)
 
     def one(self, job: NewJob, on_duplicate: str, using: Connection | Session | None) -> int | None:
-        """Add a job; return its id, None where it was skipped.
+        """Add a job; return its id, or None if the job was skipped.
 
-        :raises ArgumentError: there is no policy ``on_duplicate``, or it needs a unique key that the job does not have.
+        :raises ArgumentError: ``on_duplicate`` is no known policy, or the policy needs a unique key that the job does not have.
         """
         policy = OnDuplicate.RAISE if on_duplicate == "raise" else policy_for(job, on_duplicate)
-        # A shared insert must not wait for other transactions, nor take long: a caller's own transaction may have locked a key or a
-        # group, and that caller may be among those that would share. And the listeners of an application's engine may set something
-        # of the current thread for its transaction, such as a tenant.
+        # A shared insert must not take long, and must not wait for other transactions: a caller's own transaction may have locked a
+        # key or a group, and the same caller may wait for the shared insert. On an application's engine no job shares an insert:
+        # the engine's listeners may set a value of the current thread for its transaction, such as a tenant.
         keyed = job.unique_key is not None or job.group_key is not None
         if keyed or using is not None or not self.core.database.made_here or _size(job)[1] > _SHARED:
             return self._alone(job, policy, using)
@@ -104,10 +104,10 @@ class Enqueue:
     def _together(self, jobs: Sequence[NewJob]) -> Sequence[_Outcome]:
         """Insert the jobs of several callers in one transaction, tried once.
 
-        If it fails, each caller tries alone, for as long as it would have done without the others, and gets its own error. Only an
-        unknown outcome goes to all of them. The first is the caller that runs this.
+        If the transaction fails, each caller inserts its job alone, with all its attempts, and gets its own error. Only an unknown
+        outcome is raised for all callers. The first job is the one of the caller that runs this.
         """
-        # What follows is each caller's: it may wait for another caller, and its errors are none of the insert.
+        # Each caller wakes the workers itself: that may wait for another caller, and its errors are not errors of the insert.
         if len(jobs) == 1:
             return self.core.commit(_ALONE, enqueue.insert_jobs, jobs, OnDuplicate.RAISE, self.queue)[0]
         inserted = False
@@ -123,13 +123,13 @@ class Enqueue:
         except (KeyboardInterrupt, SystemExit) as error:
             if inserted:
                 raise
-            # It was before the COMMIT: the others need not know.
+            # Interrupted before the COMMIT: the other callers insert their jobs alone.
             return [_Interrupted(error), *[_Alone.ALONE] * (len(jobs) - 1)]
         except QueueDBError as error:
             if isinstance(error, StorageError) and error.outcome_unknown:
                 raise
             return [_Alone.ALONE] * len(jobs)
-        except Exception:  # of a listener on the engine
+        except Exception:  # raised by a listener on the engine
             if inserted:
                 raise
             return [_Alone.ALONE] * len(jobs)
@@ -140,7 +140,7 @@ class Enqueue:
             tx.after_commit(partial(self.core.marks[self.queue].add, job.priority))
             return ids
 
-        # Only a window can outlive a refused job.
+        # A savepoint is needed only for a job with `unique_for`: the reservation of its key could outlive the refused job.
         return self._run(_ALONE, insert, using, atomic=bool(job.unique_for), listed=False)[0]
 
     def many(
@@ -154,9 +154,9 @@ class Enqueue:
     ) -> Added:
         """Add jobs, all or none.
 
-        :param read: returns the chunks of jobs, from their beginning.
-        :param ids: whether the caller asks for them.
-        :param number: how many jobs there are, if they are in memory, so that reading waits for nothing and can be repeated.
+        :param read: returns the chunks of jobs, from the first.
+        :param ids: whether the caller asks for the ids of the jobs.
+        :param number: how many jobs there are, if they are in memory and can be read again; None: they come from an iterator.
         """
         self.core.ready()  # before the iterable is read: it may be readable only once
         due = False
@@ -184,12 +184,13 @@ class Enqueue:
                 before, begun = begun, begun + block.number
                 more = blocks.several or block.number > CHUNK
                 with enqueue.after(before):
-                    # The caller's own connection may be observed, or its table be anything.
+                    # Not on the caller's connection: its application may observe the statements, or have changed the table.
                     if using is None:
                         return enqueue.load_jobs(tx, *block, on_duplicate, ids=ids, more=more)
                     return enqueue.insert_chunks(tx, block.chunks, on_duplicate, ids=ids, more=more)
 
-            # Not in the caller's transaction: its connection may be in use by another thread. Nor where listeners want this one.
+            # A second thread sends the blocks, but not on the caller's connection, which another thread may use. And not on an
+            # application's engine, whose listeners may need the caller's thread.
             own = using is None and database.made_here and not database.asynchronous
             aside = own and tx.dialect.served and blocks.several and not blocks.lazy
             added = list(_overlapped(blocks.read(), add) if aside else map(add, blocks.read()))
@@ -205,7 +206,7 @@ class Enqueue:
     ) -> tuple[int, list[int | None]]:
         """Add jobs, and the job ``then``, which waits until all of them have left the queue.
 
-        Returns the id of the batch, and the ids of the jobs by position.
+        :return: the id of the batch, and the ids of the jobs by position.
         """
         self.core.ready()  # as in :meth:`many`
         first = next(chunks, [])
@@ -240,9 +241,9 @@ class Enqueue:
     ) -> _Answer:
         """Run ``insert``, all or nothing.
 
-        :param atomic: in the caller's transaction a savepoint makes it all or nothing.
-        :param listed: whether the jobs are a list of the caller's, whose errors name the place of a job.
-        :param read: returns the chunks of the list, from its beginning, if it can be read again.
+        :param atomic: whether the caller's transaction needs a savepoint for this.
+        :param listed: whether the caller gave a list of jobs: then errors name the position of a job in the list.
+        :param read: returns the chunks of the list, from the first; None: the list cannot be read again.
         """
         if using is not None:
             with self.core.joined(using, how.name) as tx:
@@ -254,7 +255,7 @@ class Enqueue:
                 except DuplicateJobError as error:
                     there = error.existing_id
                     if listed:
-                        # What this call had inserted is undone: it holds no key.
+                        # The jobs that this call had inserted are rolled back and hold no key.
                         there = enqueue.holder(tx, self.queue, error.unique_key, current=True)
                     raise _refused(error, there, listed=listed, read=read) from None
         try:
@@ -271,7 +272,7 @@ class Enqueue:
 def _refused(error: DuplicateJobError, there: int | None, *, listed: bool, read: Callable[[], Chunks] | None) -> DuplicateJobError:
     """The error as the caller sees it.
 
-    :param there: the job that has the key now; None: it is looked for in the list.
+    :param there: the id of the job that has the key now; None: look for the key in the list.
     """
     key, position = error.unique_key, error.position if listed else None
     other = None
@@ -287,7 +288,7 @@ def _size(job: NewJob) -> tuple[int, int]:
 
 
 def _overlapped(blocks: Iterable[Block], add: Callable[[Block], Added]) -> Iterator[Added]:
-    """While the server inserts one block, the next is checked and encoded here."""
+    """Add the blocks in a second thread: while the server inserts one block, this thread checks and encodes the next."""
     with ThreadPoolExecutor(1) as thread:
         running = None
         for block in blocks:

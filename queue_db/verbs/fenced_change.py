@@ -1,4 +1,4 @@
-"""Changing leased jobs under their fence: a verdict for each job, also when the reply to COMMIT is lost."""
+"""Changes leased jobs under their fence. Each job gets a verdict, even if the reply to COMMIT is lost."""
 
 from __future__ import annotations
 
@@ -27,57 +27,57 @@ if TYPE_CHECKING:
 
 Pairs = Sequence[tuple[int, int]]
 Work = Callable[[Transaction, Pairs], set[int]]
-"""Changes the jobs whose ``(id, version)`` holds and returns their ids."""
+"""A function that changes the jobs that still have their ``(id, version)``, and returns their ids."""
 
 
-# Most unanswered COMMITs of one change.
+# Most unanswered COMMITs of one change; after that the error is raised.
 _DOUBTS = 5
 
-#: Most extensions of a lease while another verb runs on it.
+#: How often a verb follows a lease that another verb extends.
 EXTENSIONS = 5
 
-#: How leases are looked at.
+#: The transaction that looks at leases.
 LOOK = Run("look", write=False, lazy=True, repeatable=True)
 
 
 class Verb(NamedTuple):
     """What a verb does to leased jobs: a row of the table in :mod:`queue_db.verbs.settle`."""
 
-    #: Its name, how often its transaction runs, and whether it is one statement, or begins its transaction itself.
+    #: The name of the verb, and how its transaction runs.
     run: Run
-    #: ``statement(tx, pairs, *given)``: a :data:`Work` with what the call was given.
+    #: ``statement(tx, pairs, *given)``: a :data:`Work` that also takes the arguments of the call.
     statement: Callable[..., set[int]]
-    #: The state of a changed row: after an unanswered COMMIT the library looks for it.
+    #: The state of a changed row. After an unanswered COMMIT the library looks for this state.
     change: Change
     #: How a changed job leaves its queue; None: the job stays in its queue, unless it dies.
     departure: Departure | None = None
-    #: The state of the row of a job that dies by the change; the call is given :class:`Failures`. None: no job dies by it.
+    #: The state of the row of a job that dies by the change; then :class:`Failures` is the first argument. None: no job dies by it.
     death: Change | None = None
     #: The queue counter that counts the changed jobs, except those that died; None: they are not counted.
     counted: str | None = None
-    #: Whether a claim may make the change in the claim's transaction, if nothing depends on the jobs.
+    #: Whether a claim may make the change in its own transaction, if no group or batch depends on the jobs.
     carried: bool = False
 
 
 @dataclass(slots=True)
 class Failures:
-    """The errors that a call was given for its jobs, by id, and which of them die."""
+    """The errors that a call was given for its jobs, and which of the jobs die. The mappings are by job id."""
 
-    #: Why they die.
+    #: Why jobs die by the call.
     reason: DeathReason
-    #: The errors as stored.
+    #: The error texts as stored.
     texts: Mapping[int, str]
-    #: What became these texts, for the report of a death.
+    #: The errors of which the texts were made, for the report of a death.
     causes: Mapping[int, BaseException | str]
-    #: Their ``max_attempts``; None: no handler sets a limit of its own.
+    #: The ``max_attempts`` of the jobs; None: no handler sets a limit of its own.
     limits: Mapping[int, int] | None
-    #: Those that die.
+    #: Ids of the jobs that die.
     dying: set[int]
-    #: Microseconds until the next attempt of those that do not.
+    #: Microseconds until the next attempt of a job that does not die.
     delays: Mapping[int, int] = field(default_factory=dict)
-    #: For the table of failed attempts.
+    #: The rows for the table of failed attempts.
     rows: Mapping[int, dict[str, Any]] = field(default_factory=dict)
-    #: Microseconds for which jobs of an unknown kind wait for a worker that knows it.
+    #: Microseconds for which jobs of an unknown kind wait for a worker with a handler for the kind.
     grace: int = 0
 
     def death(self, job: LeasedJob) -> Death:
@@ -91,7 +91,7 @@ class Kept:
 
     #: Microseconds of the new lease, or the attempts to add.
     number: int
-    #: The new ends of the leases by id, as far as they are known.
+    #: The new ends of the leases by job id, as far as they are known.
     ends: dict[int, int] = field(default_factory=dict)
     #: Ids of the jobs whose rows are locked.
     locked: set[int] = field(default_factory=set)
@@ -103,17 +103,17 @@ class Outcome:
 
     #: Ids of the jobs that matched; None: the statement was not answered.
     matched: set[int] | None
-    #: Its transaction, of the last run; None: nothing follows it.
+    #: The transaction of the last run; None: nothing follows it.
     tx: Transaction | None
-    #: Why it is unknown whether the change was committed; None: it was.
+    #: Why it is unknown whether the change was committed; None: it was committed.
     doubt: StorageError | None = None
 
 
 class Verbs:
-    """In a ``with`` block a verb runs on these jobs: the heartbeat waits with its own, and takes no job for lost."""
+    """In a ``with`` block, marks jobs on which a verb runs. The heartbeat does not extend them then, and takes none for lost."""
 
-    # As a generator with a decorator it would take twice as long for one job. No lock: what a verb of another thread has locked in
-    # the database may be what this one waits for.
+    # A class: a generator with @contextmanager takes twice as long for one job. No lock: the verb of another thread may have locked
+    # rows in the database for which this verb waits.
 
     def __init__(self, jobs: Iterable[LeasedJob]) -> None:
         self.jobs = [*jobs]
@@ -137,24 +137,25 @@ class FencedChange(Verbs):
     """One call of a verb on some jobs.
 
     :param source: the queue that the jobs were claimed from.
-    :raises ArgumentError: ``jobs`` is no list of leased jobs of this queue.
+    :raises ArgumentError: ``jobs`` is not a list of leased jobs of this queue.
     """
 
-    #: What the call was given: see :class:`Verb`.
+    #: The arguments for the statement of the :class:`Verb`.
     given: tuple[Any, ...] = ()
-    #: The groups and batches, by job id, of jobs that may leave their queue; None: nothing depends on the jobs.
+    #: The groups and batches of jobs that may leave their queue, by job id; None: no group or batch depends on the jobs.
     links: Mapping[int, JobLinks] | None = None
-    #: The leases of the jobs when the call began: by position; and without repetitions, in the order of ids.
+    #: The leases of the jobs when the call began, by position.
     leases: Pairs
+    #: The same leases without repetitions, in the order of ids.
     pairs: Pairs
-    #: Its transactions that were committed and that something follows.
+    #: The committed transactions of the change that have a follow-up to run.
     committed: tuple[Transaction, ...] = ()
     #: A report for each job that died by the change.
     deaths: Sequence[Death] = ()
-    # Of the last run: the ids that matched, None before that is known; and its transaction.
+    # The ids that the last run matched, None before they are known; and the transaction of that run.
     _matched: set[int] | None = None
     _tx: Transaction | None = None
-    # The versions on which the jobs were changed, by id; None until extended leases are looked for. How often that was done.
+    # The versions on which the jobs were changed, by id; None until the change looks for extended leases. How often it did so.
     _versions: dict[int, int] | None = None
     _followed: int = 0
 
@@ -171,13 +172,13 @@ class FencedChange(Verbs):
         if tied and (verb.departure is not None or verb.death is not None):
             self.links = linked(self.jobs)
         self.leases = leases = [(job.id, job.version) for job in self.jobs]
-        # In the order of ids. Of two leases of one job only the later one can hold.
+        # Of two leases of one job only the later one can hold.
         self.pairs = leases if len(leases) == 1 else [*dict(sorted(leases)).items()]
 
     def settle(self, *given: Any, using: Connection | Session | None = None) -> list[Verdict]:
-        """Change the jobs, in the transaction of ``using`` or in one of our own; count and report what became of them.
+        """Change the jobs in the transaction of ``using`` or in our own; count and report the results.
 
-        :param given: for the verb's statement.
+        :param given: the arguments for the verb's statement.
         """
         self.given = given
         with self:
@@ -187,9 +188,9 @@ class FencedChange(Verbs):
         return verdicts
 
     def end(self, outcome: Outcome | None, using: Connection | Session | None = None) -> list[Verdict]:
-        """Change the jobs, and count what became of them. In a ``with`` block of this object; then call :meth:`follow`.
+        """Change the jobs and count the results. Call it in a ``with`` block of this object, and :meth:`follow` afterwards.
 
-        :param outcome: of the change in a transaction that did more; None: it was not tried.
+        :param outcome: the outcome of the change as a part of a larger transaction; None: that was not tried.
         """
         core, verb, pairs = self.core, self.verb, self.pairs
         left, done = pairs, set[int]()
@@ -222,13 +223,13 @@ class FencedChange(Verbs):
 
     @property
     def is_plain_delete(self) -> bool:
-        """Whether a claim may do it in its statement."""
+        """Whether a claim may make this change in its own transaction."""
         return self.verb.carried and self.links is None
 
-    # --- its transactions -------------------------------------------------------------------------------------------
+    # --- the transactions -------------------------------------------------------------------------------------------
 
     def attempt(self, tx: Transaction, pairs: Pairs) -> set[int]:
-        """Run the statement; remember what it matched, in case the COMMIT is not answered."""
+        """Run the statement, and remember which jobs it matched, in case the COMMIT is not answered."""
         self._matched, self._tx = None, tx
         if self.links is None:
             self._matched = self.verb.statement(tx, pairs, *self.given)
@@ -237,7 +238,7 @@ class FencedChange(Verbs):
         return self._matched
 
     def _leave(self, tx: Transaction, pairs: Pairs, links: Mapping[int, JobLinks]) -> set[int]:
-        """Run the statement, and then what depends on the jobs that leave by it."""
+        """Run the statement, and update the groups and batches of the jobs that leave their queue by it."""
         done: set[int] = set()
 
         def leave() -> dict[int, Departure]:
@@ -249,7 +250,7 @@ class FencedChange(Verbs):
         return done
 
     def _alone(self, pairs: Pairs) -> Outcome:
-        """Run it once more, in a transaction of our own."""
+        """Run the change again, in a transaction of our own."""
         self._matched = self._tx = None
         try:
             return Outcome(*self.core.commit(self.verb.run._replace(lazy=False), self.attempt, pairs))
@@ -259,8 +260,10 @@ class FencedChange(Verbs):
             return Outcome(self._matched, self._tx, error)
 
     def _extended(self, pairs: Pairs, done: set[int], using: Connection | Session | None) -> Pairs:
-        """Jobs that were not changed since another verb of the same objects, such as the heartbeat's, has extended their leases
-        meanwhile: their ids and new versions. None waits for another: one may have locked in the database what the other waits for.
+        """The ids and new versions of jobs that were not changed because another verb has extended their leases.
+
+        The other verb, such as the heartbeat's, runs on the same objects. No verb waits for another: each may have locked rows for
+        which the other waits.
         """
         if self._versions is None:
             self._versions = dict(pairs)
@@ -280,10 +283,11 @@ class FencedChange(Verbs):
     # --- a COMMIT that was not answered -----------------------------------------------------------------------------
 
     def _proved(self, pairs: Pairs, outcome: Outcome) -> set[int]:
-        """Return the ids of the jobs that were changed. While a COMMIT was not answered, check whether it happened; if not, run
-        the change again.
+        """The ids of the jobs that were changed.
 
-        :raises StorageError: it cannot be proved, or too many COMMITs in a row were not answered.
+        After an unanswered COMMIT, check whether it happened; if not, run the change again.
+
+        :raises StorageError: the change cannot be proved, or too many COMMITs in a row were not answered.
         """
         done: set[int] = set()
         doubts = 0
@@ -306,15 +310,15 @@ class FencedChange(Verbs):
             self.committed += (outcome.tx,)
         again = outcome.matched or set()
         if doubted is not None and doubtful and not any(job_id in again for job_id, _ in doubtful):
-            # The server may still have been executing it: the last run waited for it, and found other versions.
+            # The server may have executed the doubted transaction late: the last run waited for its locks and found other versions.
             done |= self._shown([pair for pair in doubtful if pair[0] not in done], doubted)
         return done | again
 
     def _shown(self, pairs: Pairs, outcome: Outcome) -> set[int]:
-        """Which of these leases the transaction in doubt has changed, as far as that can be proved; its followers are to be woken.
+        """The ids of the jobs that the transaction in doubt is proved to have changed. Adds that transaction to ``committed``.
 
-        It changed all that it matched or none, so one job can prove it for all. A deleted row proves nothing by itself: after the
-        end of the lease another worker may have claimed the job and completed it. While the lease holds, no worker can.
+        The transaction changed all jobs that it matched or none, so one job can prove it for all. A deleted row alone is no proof:
+        after the end of the lease another worker may have claimed and completed the job. While the lease holds, no worker can.
 
         :raises StorageError: ``outcome.doubt``, if it cannot be proved either way.
         """
@@ -333,13 +337,13 @@ class FencedChange(Verbs):
         sights: dict[int, Sight] = {}
         for change, leases in by_change.items():
             sights |= settle.look(tx, leases, change)
-        # After the rows: a lease that holds now held when they were read.
+        # The clock is read after the rows: a lease that holds now also held when its row was read.
         return sights, tx.read_clock()
 
     # --- what became of the jobs ------------------------------------------------------------------------------------
 
     def _ended(self, pairs: Pairs, done: set[int]) -> list[Verdict]:
-        """Mark the jobs that changed, count all, and return their verdicts."""
+        """Mark the objects of the changed jobs, count the results, and return the verdicts."""
         jobs, verb = self.jobs, self.verb
         changed: Iterable[LeasedJob] = jobs
         if len(done) == len(jobs):
@@ -347,7 +351,7 @@ class FencedChange(Verbs):
         else:
             newest = set(pairs)
             verdicts = [Verdict.APPLIED if one in newest and one[0] in done else Verdict.LOST for one in self.leases]
-            # An object that is given twice is changed once.
+            # An object that is given twice is marked once.
             changed = dict.fromkeys(job for job, verdict in zip(jobs, verdicts, strict=True) if verdict is Verdict.APPLIED)
         if verb.change is Change.KEPT:
             self._raise_versions(changed, self._versions or dict(pairs))
@@ -380,25 +384,25 @@ class FencedChange(Verbs):
                     job.lease_ends = kept.ends.get(job.id, job.lease_ends)
 
     def follow(self) -> None:
-        """Do what follows its transactions, and report the deaths."""
+        """Do what follows the committed transactions, and report the deaths."""
         try:
             follow(self.committed)
         finally:
             self.core.deaths.record(self.deaths)
 
     def _dies(self, job_id: int) -> bool:
-        """Whether this job dies by it, if it is changed."""
+        """Whether this job dies by the change, if it is changed."""
         return self.verb.death is not None and job_id in self.given[0].dying
 
     def _newest(self) -> dict[int, LeasedJob]:
-        """The jobs by id; of two leases of one job the later one."""
+        """The jobs by id. Of two leases of one job, the later one."""
         return {job_id: job for (job_id, _), job in sorted(zip(self.leases, self.jobs, strict=True), key=itemgetter(0))}
 
 
 def _judged(sights: Mapping[int, Sight], holding: set[int], outcome: Outcome) -> set[int]:
-    """The answer of :meth:`FencedChange._shown`, concluded from what was seen of the leases.
+    """The answer of :meth:`FencedChange._shown`, concluded from the sights of the leases.
 
-    :param holding: those that hold.
+    :param holding: ids of the jobs whose leases hold.
     """
     doubt, matched = outcome.doubt, outcome.matched is not None
     if Sight.UNCHANGED in sights.values():
@@ -419,7 +423,7 @@ def _judged(sights: Mapping[int, Sight], holding: set[int], outcome: Outcome) ->
 
 def leases_in_motion(jobs: Mapping[int, LeasedJob], held: Mapping[int, int], own: Verbs) -> dict[int, tuple[int, str]]:
     """The leases of ``held`` (id → version) that a verb other than ``own`` may have extended: id → (version, token)."""
-    # In this order: a verb sets the version before it ends.
+    # Look at the verbs before the versions: a verb sets the version before it ends.
     moving = [
         job_id
         for job_id, version in held.items()
@@ -429,7 +433,7 @@ def leases_in_motion(jobs: Mapping[int, LeasedJob], held: Mapping[int, int], own
 
 
 def _holds(job: LeasedJob, now: int) -> bool:
-    """Whether the lease holds at this time of the database's clock."""
+    """Whether the lease holds at ``now``, by the database's clock."""
     return job.lease_ends > now
 
 

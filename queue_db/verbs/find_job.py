@@ -1,4 +1,4 @@
-"""Reads a job by its id, changes it if it is still as it was read, and makes :class:`~queue_db.Job` objects of rows."""
+"""Find a job by its id, change it if it is still as it was read, and convert rows to :class:`~queue_db.Job` objects."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from queue_db.leased_job import decode_headers
 from queue_db.model import MOST_VERSION, ClaimedRow, Job, State, Verdict, from_micros
 from queue_db.store import insights
 
-# Attempts to change a job that changes between the read and the write.
+# Most tries to change a job that another transaction changes between the read and the write.
 _CHANGE_ATTEMPTS = 5
 
 
 def find_job(core: Core, job_id: int, queue: str | None = None) -> Job:
-    """The job with this id in ``queue``; None: in any queue.
+    """The job with this id.
 
+    :param queue: the job's queue; None: any queue.
     :raises JobNotFoundError: there is no such job, live or dead.
     """
     arguments.whole("job_id", job_id, 0, 2**63 - 1)
@@ -31,10 +32,10 @@ def find_job(core: Core, job_id: int, queue: str | None = None) -> Job:
 
 
 def change_job(core: Core, queue: str | None, job_id: int, version: int | None, change: Callable[[Job], bool]) -> Verdict:
-    """Read a live job and call ``change``. If ``change`` returns False, the job has changed since it was read: do both again.
+    """Read a live job and call ``change`` with it. If ``change`` returns False, the job was changed since the read: try again.
 
     :param version: change the job only if it still has this version.
-    :return: LOST: the job has another version, or it changed during each of five tries.
+    :return: LOST: the job has another version, or it was changed during each of five tries.
     :raises JobNotFoundError: there is no such live job.
     """
     if version is not None:
@@ -75,7 +76,7 @@ def job_from_row(row: Any, state: State, codec: Codec) -> Job:
     )
 
 
-# The fields of popped jobs that are not columns of the row as it is; ``queue`` and ``worker`` are the same for all.
+# How popped jobs get the fields that are not plain columns of the row. ``queue`` and ``worker`` are the same for all jobs.
 _MADE: dict[str, Callable[[ClaimedRow, Codec], Any]] = {
     "payload": lambda row, codec: decoded_or_text(codec, row.payload),
     "headers": lambda row, _: decode_headers(row.headers),
@@ -90,7 +91,7 @@ _MADE: dict[str, Callable[[ClaimedRow, Codec], Any]] = {
 
 
 def popped(rows: Iterable[ClaimedRow], codec: Codec, *, queue: str, worker: str) -> list[Job]:
-    """The claimed and deleted jobs, as in :func:`job_from_row`; each field is made when it is first used."""
+    """Claimed and deleted jobs as :class:`Job` objects, as in :func:`job_from_row`. Each field is made at its first use."""
     same = {"queue": queue, "worker": worker}
 
     def read(row: ClaimedRow, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Leased jobs by what their claimants keep of them: id, version and token."""
+"""Find leased jobs by their lease: id, version and token."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class GivenLease(NamedTuple):
 
 
 def given_lease(lease: object) -> GivenLease:
-    """A lease as a caller gives it, checked.
+    """Check a lease that a caller gives.
 
-    :raises ArgumentError: it is no ``(id, version, token)``.
+    :raises ArgumentError: ``lease`` is no ``(id, version, token)``.
     """
     if not isinstance(lease, tuple | list) or len(lease) != len(GivenLease._fields):
         raise arguments.wrong("lease", lease, ": must be (id, version, token)")
@@ -39,7 +39,7 @@ def given_lease(lease: object) -> GivenLease:
 
 
 def find_leased(core: Core, source: Settler, leases: Sequence[GivenLease]) -> list[LeasedJob | None]:
-    """The leased job of each of ``leases``, by position; None: the lease is lost, and counted, for no verb will."""
+    """The leased job of each of ``leases``, by position; None: the lease is lost. Lost leases are counted here."""
     if not leases:
         return []
     leased = core.read(settle.leased, source.name, sorted({lease.id for lease in leases}))
@@ -57,5 +57,5 @@ def find_leased(core: Core, source: Settler, leases: Sequence[GivenLease]) -> li
 
 
 def _same(given: str, stored: str) -> bool:
-    # As bytes: the comparison refuses texts with other characters.
+    # As bytes: compare_digest refuses strings with characters outside ASCII.
     return compare_digest(given.encode("utf-8", "surrogatepass"), stored.encode())

@@ -1,7 +1,7 @@
-"""Pages of the jobs of one queue in one state: ranges of the indexes that claims, groups and the dead table have.
+"""Pages of the jobs of one queue in one state, read from the indexes of claims, of groups and of the dead table.
 
-A page is read in two steps: first entries in the order of an index, without payloads, at most :data:`SCANNED` of them, and then the
-rows that are wanted, by id. So it costs the same whatever the length of the queue. A text says where the next page begins.
+A page is read in two steps. The first reads up to :data:`SCANNED` index entries in order, without payloads. The second reads the
+wanted rows by id. So the cost of a page does not depend on the length of the queue. A text says where the next page begins.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from queue_db.verbs.find_job import job_from_row
 #: Most jobs on one page.
 LONGEST_PAGE = 1000
 
-#: Most entries that one page reads for a condition that no index has.
+#: Most index entries that one page reads to find jobs by a condition that is in no index.
 SCANNED = 1000
 
 #: Most priorities of a queue that one page reads.
 PRIORITIES = 32
 
-# Of priorities, and of times.
+# The range of priorities, and the range of times.
 _LOWEST, _HIGHEST = -(2**31), 2**31 - 1
 _EARLIEST, _LATEST = -(2**63), 2**63 - 1
 
-# Positions of a list with another order are refused: each order has a letter.
+# The letter of each order in a position, so that a position of a list in another order is refused.
 _CLAIM, _GROUP, _DEATH = "cgd"
 
 
@@ -50,7 +50,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a page lists: the jobs of a queue in one state, of a kind and of a group (None: of any)."""
+    """What a page lists: the jobs of a queue in one state, with a kind and a group (None: any)."""
 
     queue: str
     state: State
@@ -60,12 +60,19 @@ class Wanted:
 
     @property
     def most_read(self) -> int:
-        """Most entries to read: one more than the page has, which shows whether there are more; or those among which some fit."""
+        """Most index entries to read.
+
+        If all entries fit, this is one more than the page has, to see whether there are more. Otherwise it is at least
+        :data:`SCANNED`.
+        """
         in_order = self.kind is None and self.group is None and self.state in (State.AVAILABLE, State.BLOCKED, State.DEAD)
         return self.limit + 1 if in_order else max(SCANNED, self.limit + 1)
 
     def fits(self, row: Row[Any], now: int) -> bool:
-        """Whether the page lists jobs of this kind, group and state. ``row``: the job, or its index entry."""
+        """Whether the page lists the job of ``row``, by its kind, group and state.
+
+        :param row: the job, or its index entry.
+        """
         if (self.kind is not None and row.kind != self.kind) or (self.group is not None and row.group_key != self.group):
             return False
         if self.state is State.DEAD:
@@ -77,7 +84,7 @@ class Wanted:
 def list_jobs(core: Core, queue: str, state: str, *, kind: str | None, group: str | None, after: str | None, limit: int) -> JobPage:
     """A page of the jobs of ``queue`` in ``state``.
 
-    :raises ArgumentError: there is no such state, or ``after`` is not of a page of this list.
+    :raises ArgumentError: there is no such state, or ``after`` does not come from a page of this list.
     """
     wanted = Wanted(
         queue,
@@ -132,7 +139,7 @@ class _Rows(NamedTuple):
 
 
 def read_page(tx: Transaction, wanted: Wanted, after: Position | None) -> _Rows:
-    """The jobs after ``after``: up to ``limit``, fewer if there are not more among the entries that a page may read."""
+    """The jobs after ``after``: up to ``limit``, or fewer if the entries that one page may read contain fewer."""
     now = tx.read_clock()
     entries = _Entries(tx, wanted, now)
     ids: list[int] = []
@@ -150,7 +157,7 @@ def read_page(tx: Transaction, wanted: Wanted, after: Position | None) -> _Rows:
 
 
 class _Entries:
-    """Entries of an index in its order, each with its position."""
+    """The entries of an index, in its order."""
 
     def __init__(self, tx: Transaction, wanted: Wanted, now: int) -> None:
         self._connection = tx.connection
@@ -162,7 +169,7 @@ class _Entries:
         self.cut = False
 
     def read(self, after: Position | None) -> Iterator[tuple[Position, Row[Any] | None]]:
-        """The entries after ``after``, each with its position. A position without an entry: all entries before it were passed."""
+        """The entries after ``after``, each with its position. A position without an entry: the next page begins there."""
         if self._wanted.state is State.DEAD:
             return self._dead(after)
         return self._in_claim_order(after) if self._wanted.group is None else self._of_group(after)
@@ -205,7 +212,7 @@ class _Entries:
         return select(jobs.c.id, jobs.c.kind, jobs.c.group_key, jobs.c.available_at, jobs.c.claim_token, jobs.c.delete_mark)
 
     def _times(self) -> tuple[int, int]:
-        """The first and the last ``available_at`` of the jobs that are wanted."""
+        """The first and the last ``available_at`` of the wanted jobs."""
         match self._wanted.state:
             case State.AVAILABLE:
                 return _EARLIEST, self._now
@@ -225,8 +232,8 @@ class _Entries:
     ) -> Iterator[Row[Any]]:
         """Rows of ``query`` after ``start``, by time and id.
 
-        In two ranges, of one time and of later ones: many jobs may have one time, and a comparison of pairs is no range to every
-        database.
+        Many jobs may have the same time, and not every database reads a comparison of pairs as one range. So there are two ranges:
+        the rows with the time of ``start``, and the rows with later times.
         """
         first, last = times
         if first <= start.at <= last:
@@ -245,11 +252,11 @@ class _Entries:
 
 
 def _rows(tx: Transaction, wanted: Wanted, ids: list[int], now: int) -> list[Row[Any]]:
-    """The jobs with these ids, in this order, except those that have left or changed their state meanwhile."""
+    """The jobs with these ids, in this order, without jobs that have left the queue or changed their state since."""
     if not ids:
         return []
     table = tx.tables.dead if wanted.state is State.DEAD else tx.tables.jobs
-    # By no condition on the queue: a planner that prefers that would read all of it.
+    # Without a condition on the queue: a planner might use it and read the whole queue.
     rows = tx.connection.execute(tx.dialect.by_id(select(table).where(table.c.id.in_(ids)), table))
     by_id = {row.id: row for row in rows if row.queue == wanted.queue and wanted.fits(row, now)}
     return [by_id[job_id] for job_id in ids if job_id in by_id]

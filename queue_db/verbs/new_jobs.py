@@ -1,4 +1,4 @@
-"""New jobs: arguments checked, payloads encoded, iterables cut into chunks."""
+"""New jobs: checks arguments, encodes payloads, and cuts iterables into chunks."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ CALLBACK_OPTIONS = frozenset({"priority", "max_attempts", "headers"})
 
 _SINGLE, _PAIR, _TRIPLE = 1, 2, 3
 
-# Most bytes of one character.
+# Most bytes of one character in UTF-8.
 _UTF_8 = 4
 
-# Kinds in the cache: a program has few.
+# Most kinds in the cache of checked kinds; a program has few.
 _KINDS = 1000
 _HEADER_CODEC = JSONCodec()
 
@@ -36,7 +36,7 @@ _HEADER_CODEC = JSONCodec()
 def policy(on_duplicate: str) -> OnDuplicate:
     """The policy with this name.
 
-    :raises ArgumentError: there is none.
+    :raises ArgumentError: there is no such policy.
     """
     try:
         return OnDuplicate(on_duplicate)
@@ -47,7 +47,7 @@ def policy(on_duplicate: str) -> OnDuplicate:
 def policy_for(job: NewJob, on_duplicate: str) -> OnDuplicate:
     """The policy with this name, for one job.
 
-    :raises ArgumentError: the name is unknown, or needs a unique key that the job does not have.
+    :raises ArgumentError: there is no such policy, or it needs a unique key that the job does not have.
     """
     chosen = policy(on_duplicate)
     if job.unique_key is None and chosen is not OnDuplicate.RAISE:
@@ -67,7 +67,7 @@ def due_at_once(job: NewJob) -> bool:
 
 
 def _with_headers(item: Any, provided: Mapping[str, Any]) -> Any:
-    """The item with these headers, its own first; a malformed item is returned as it is, and refused later."""
+    """The item with the headers ``provided`` added; its own headers win. A malformed item is returned unchanged."""
     if not isinstance(item, tuple | list) or len(item) not in (_SINGLE, _PAIR, _TRIPLE):
         return item
     options = item[2] if len(item) == _TRIPLE else {}
@@ -80,10 +80,10 @@ def _with_headers(item: Any, provided: Mapping[str, Any]) -> Any:
 class JobBuilder:
     """Builds the jobs of one queue: checks arguments, encodes payloads.
 
-    :param queue: its name, checked before.
-    :param max_payload: bytes, encoded.
+    :param queue: the name of the queue, already checked.
+    :param max_payload: most bytes of an encoded payload.
     :param schemas: payload schemas by kind.
-    :param item: what errors call one.
+    :param item: the noun for one job in error messages.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class JobBuilder:
         self._schemas = schemas
         self._codec = codec
         self._max_payload = max_payload
-        # Those that were checked.
+        # Kinds that were checked.
         self._kinds: set[str] = set()
 
     def job(
@@ -126,7 +126,7 @@ class JobBuilder:
         if headers is not None:
             headers = arguments.headers(headers)
         schema = self._schemas.get(kind)
-        # The defaults need no check. By their types too: False equals 0, and is refused.
+        # The defaults need no check. Types are compared because False equals 0, but must be refused.
         return NewJob(
             self._queue,
             kind,
@@ -148,8 +148,9 @@ class JobBuilder:
         return checked
 
     def callback(self, then: Any, provided: Mapping[str, Any] | None = None) -> NewJob:
-        """The callback job of a batch; ``provided``: headers to add, its own first.
+        """The callback job of a batch.
 
+        :param provided: headers to add; the job's own headers win.
         :raises ArgumentError, PayloadError: the message names the wrong argument.
         """
         if not isinstance(then, tuple | list) or len(then) not in (_SINGLE, _PAIR, _TRIPLE):
@@ -161,7 +162,7 @@ class JobBuilder:
         return self.job(kind, payload, **(rest[0] if rest else {}))
 
     def chunks(self, jobs: Iterable[Any], provided: Mapping[str, Any] | None = None) -> Iterator[list[NewJob]]:
-        """Jobs from ``(kind, payload)`` or ``(kind, payload, options)``, in chunks. ``provided``: headers of all jobs."""
+        """Jobs from ``(kind, payload)`` or ``(kind, payload, options)``, in chunks. ``provided``: headers to add to all jobs."""
         if not isinstance(jobs, Iterable):
             raise arguments.wrong("jobs", jobs, ": must be an iterable of (kind, payload) or (kind, payload, options)")
         if type(jobs) in (list, tuple) and not provided:
@@ -174,9 +175,9 @@ class JobBuilder:
             yield self._alike(chunk) or [self._item(position, item) for position, item in enumerate(chunk, start)]
 
     def _alike(self, items: Sequence[Any]) -> list[NewJob] | None:
-        """Jobs without options and of known kinds, checked and encoded together, in half the time; None: there are others.
+        """The jobs of ``items``, encoded together in half the time; None if one of them has options or an unchecked kind.
 
-        Not of an iterator, which may change a payload that it has given.
+        Not for iterators: an iterator may change a payload after it has yielded it.
         """
         if set(map(type, items)) != {tuple} or set(map(len, items)) != {_PAIR} or type(self._codec) is not JSONCodec:
             return None
@@ -185,7 +186,7 @@ class JobBuilder:
             return None
         try:
             texts = self._codec.encode_all(payloads)
-        except Exception:  # noqa: BLE001 - one after the other they show which it is
+        except Exception:  # noqa: BLE001 - encoding one by one shows which payload is wrong
             return None
         if max(map(len, texts)) > self._max_payload // _UTF_8:
             return None
@@ -219,12 +220,12 @@ class JobBuilder:
     def _encode(self, kind: str, value: Any, codec: Codec, part: str = "payload") -> str:
         """The text of a payload or of headers.
 
-        :raises PayloadError: it cannot be stored.
+        :raises PayloadError: the value cannot be stored.
         """
         try:
             encoded = codec.encode(value)
         except Exception as error:
-            # A TypeError of ours: a date, a Decimal, a set … that JSON does not have.
+            # A TypeError of JSONCodec: JSON has no date, Decimal, set ….
             remedy = "; make it text or numbers first" if isinstance(error, TypeError) and type(codec) is JSONCodec else ""
             raise self._refused(kind, part, f"cannot be encoded: {described(error)}{remedy}") from error
         encoder = type(codec).__name__

@@ -1,5 +1,6 @@
-"""When the next job of each queue is due: one statement for all of them, read from where claims start, so that idle workers can ask
-often.
+"""When the next job of each queue is due.
+
+One statement reads all queues, from their low-water marks, so that idle workers can ask often.
 """
 
 from __future__ import annotations
@@ -19,36 +20,37 @@ from queue_db.model import Capability, Range
 from queue_db.store import Transaction
 from queue_db.store.schema import NEVER
 
-# A read that meets a new priority is repeated with one more range. With more priorities than the marks keep, one range is read.
+# Most reads of one call: a read that finds a new priority is repeated with one more range. A queue with more priorities than the
+# marks keep is read without ranges.
 _READS = 64
 
 _READ = Run("next_due", write=False, lazy=True, repeatable=True)
 
-# Places in the rows of the answer.
+# The columns of the answer.
 _PLACE, _PRIORITY, _DUE = range(3)
 
-# The position of the row with the time.
+# The `place` of the row with the time of the database.
 _CLOCK = -1
 
 
 @dataclass(frozen=True, slots=True)
 class DueInfo:
-    """When the next job of a queue is due, and the priorities that were found."""
+    """When the next job of a queue is due, and which priorities the queue has."""
 
     #: Microseconds until the next job is due: 0 or less if a job is due now, None if the queue has no job.
     wait: int | None
-    #: Priorities that are in the queue and were not in the ranges.
+    #: Priorities of the queue that are not in the ranges.
     new_priorities: tuple[int, ...] = ()
     #: Priorities with a job in the ranges.
     seen: tuple[int, ...] = ()
-    #: When this was read, by the database's clock, microseconds.
+    #: The time of the read, by the database's clock, in microseconds.
     read_at: int = 0
 
 
 def next_due(core: Core, queues: Iterable[str]) -> dict[str, float | None]:
     """Seconds until the next job of each queue is due: 0 or less if a job is due now, None if the queue has no job.
 
-    One statement reads all queues. A job that appeared below a queue's low-water mark is found by the next rescan, as in claims.
+    One statement reads all queues. A job that appeared below a queue's low-water mark is found by the next rescan, as by claims.
     """
     core.ready()
     waits: dict[str, float | None] = {}
@@ -69,10 +71,10 @@ def next_due(core: Core, queues: Iterable[str]) -> dict[str, float | None]:
             if info.new_priorities:
                 again[queue] = marks
             elif not _due(waits[queue]):
-                if Capability.CONCURRENT_WRITERS in core.store.capabilities:  # elsewhere deleted index entries are really gone
+                if Capability.CONCURRENT_WRITERS in core.store.capabilities:  # other databases remove deleted index entries at once
                     marks.nothing_due(ranges[queue], info.read_at)
                 if queue in rescanning:
-                    # Where one is due the claim has to rescan too, or it would not find it.
+                    # Not if a job is due: then the claim must rescan too, or it would not find the job.
                     marks.rescanned(seconds)
         asked = again
     return waits
@@ -83,10 +85,11 @@ def _due(wait: float | None) -> bool:
 
 
 def read_next_due(tx: Transaction, queues: Mapping[str, Sequence[Range]]) -> dict[str, DueInfo]:
-    """When the next job of each queue is due. ``queues``: the ranges in which its jobs lie (``store/low_water_marks.py``); none:
-    anywhere.
+    """When the next job of each queue is due.
 
-    Reads one index entry for each range and each gap between them. A running job counts as due at the end of its lease.
+    Reads one index entry for each range and for each gap between ranges. A running job counts as due at the end of its lease.
+
+    :param queues: the ranges of each queue in which its jobs lie (``store/low_water_marks.py``); no ranges: jobs may lie anywhere.
     """
     values: dict[str, Any] = tx.time()
     for place, (queue, ranges) in enumerate(queues.items()):
@@ -108,7 +111,7 @@ def read_next_due(tx: Transaction, queues: Mapping[str, Sequence[Range]]) -> dic
             new_priorities.setdefault(place, []).append(row[_PRIORITY])
             continue
         seen.setdefault(place, []).append(row[_PRIORITY])
-        if row[_DUE] < NEVER:  # what waits for something else than time is no reason to wake up
+        if row[_DUE] < NEVER:  # a job that waits for an event has no time at which to wake up
             due[place] = min(row[_DUE], due.get(place, row[_DUE]))
     return {
         queue: DueInfo(
@@ -123,7 +126,7 @@ def read_next_due(tx: Transaction, queues: Mapping[str, Sequence[Range]]) -> dic
 
 @lru_cache(maxsize=256)
 def _question(jobs: Table, shape: tuple[int, ...], settable: bool) -> Any:
-    """``place, priority, available_at``: the clock, the first job of each range, and priorities in the gaps (without a time)."""
+    """A query of ``place, priority, due``: the clock, the first job of each range, and priorities in the gaps (without a time)."""
     columns: list[ColumnElement[Any]] = [literal(_CLOCK, Integer).label("place"), literal(0, Integer).label("priority")]
     arms: list[Select[Any]] = [select(*columns, moment(settable).label("due"))]
     for place, ranges in enumerate(shape):
@@ -142,12 +145,12 @@ def _first(jobs: Table, place: int, number: int) -> Select[Any]:
 
 
 def _anywhere(jobs: Table, place: int, settable: bool) -> Select[Any]:
-    """Any due job: with more priorities than the marks keep, the first one is unknown."""
+    """Any due job of a queue that has more priorities than the marks keep."""
     return _first_row(jobs, place, f"any_{place}", [jobs.c.available_at <= moment(settable)], jobs.c.available_at, None)
 
 
 def _gap(jobs: Table, place: int, ranges: int, number: int) -> Select[Any]:
-    """A priority between two known ones; why in this direction, ``store/lease.py`` says."""
+    """A priority between two known priorities. ``store/lease.py`` explains the direction of the order."""
     known = [bindparam(f"priority_{place}_{range_number}", type_=Integer) for range_number in range(ranges)]
     inside: list[ColumnElement[bool]] = []
     if number > 0:
@@ -166,8 +169,9 @@ def _first_row(
     due: ColumnElement[int] | None,
     order: ColumnElement[Any] | None,
 ) -> Select[Any]:
-    """The first row of a queue, in ``order``. In a subquery: not every database takes a LIMIT in an arm of a UNION."""
-    # With its type: an untyped NULL in a subquery is text to PostgreSQL.
+    """The first row of a queue, in ``order``."""
+    # A subquery, since not every database takes a LIMIT in an arm of a UNION. A cast, since PostgreSQL takes an untyped NULL in a
+    # subquery for text.
     due_at = cast(null(), BigInteger) if due is None else due
     row = select(literal(place, Integer).label("place"), jobs.c.priority.label("priority"), due_at.label("due"))
     row = row.where(jobs.c.queue == bindparam(f"queue_{place}"), jobs.c.delete_mark == 0, *where).limit(1)

@@ -1,4 +1,4 @@
-"""The progress that handlers report, written under the fence of their leases, which it does not change."""
+"""Writes the progress that handlers report, under the fence of their leases. The fence does not change."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from queue_db.verbs.fenced_change import EXTENSIONS, LOOK, Verbs, leases_in_moti
 
 
 def report_progress(core: Core, reports: Mapping[LeasedJob, ProgressReport], *, attempts: int) -> int:
-    """Write the reports in one statement; return how many of the jobs still had their leases.
+    """Write the reports in one statement; return how many jobs still had their leases.
 
-    :param attempts: how often it is tried when the database asks to try again.
+    :param attempts: how often the write is tried if the database asks to try again.
     """
     with Verbs(reports) as verb:
         # Of two leases of one job only the later one can hold.
@@ -38,9 +38,9 @@ def report_progress(core: Core, reports: Mapping[LeasedJob, ProgressReport], *, 
 
 
 def write_progress(tx: Transaction, reports: Mapping[tuple[int, int], ProgressReport]) -> int:
-    """Write the reports of the jobs that are still at their ``(id, version)``, in one statement; return how many.
+    """Write the reports of the jobs that are still at their ``(id, version)``, in one statement; return the number of these jobs.
 
-    The versions stay: a report is no change of state, and a heartbeat must not lose its job to it.
+    The versions stay: a report is no change of state, and with a new version the heartbeat would lose the job.
     """
     jobs = tx.tables.jobs
     pairs = sorted(reports)

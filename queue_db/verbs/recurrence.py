@@ -1,4 +1,4 @@
-"""When something recurs: intervals and cron lines, in a time zone. Pure; all times are microseconds since 1970."""
+"""The rules of schedules: intervals, and cron lines in a time zone. No input or output; times are microseconds since 1970."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ _EVERY = "every "
 
 
 class Rule(Protocol):
-    """When a schedule's occurrences are."""
+    """The rule by which a schedule has its occurrences."""
 
     def after(self, moment: int) -> int:
         """The first occurrence later than ``moment``."""
         ...
 
     def last(self, first: int, moment: int) -> int:
-        """The last occurrence not later than ``moment``; ``first`` is one and is not later."""
+        """The last occurrence not later than ``moment``.
+
+        :param first: an occurrence not later than ``moment``.
+        """
         ...
 
 
@@ -40,20 +43,20 @@ class Interval:
 
     def __str__(self) -> str:
         seconds = self.micros / 1_000_000
-        return f"{_EVERY}{int(seconds) if seconds.is_integer() else seconds!r}"  # exact: it is read again
+        return f"{_EVERY}{int(seconds) if seconds.is_integer() else seconds!r}"  # exact, since rule_of() reads it
 
 
 class Cron:
     """A line of cron: five fields, or six with seconds first.
 
-    Around a change of the clock it does as Debian's cron: an occurrence in the hour that is left out comes at the end of that hour;
-    in the repeated hour one with a fixed hour comes once, and intervals of minutes go on.
+    Clock changes are handled as in Debian's cron. An occurrence in the skipped hour comes at the end of that hour. In the repeated
+    hour, an occurrence with a fixed hour comes once, and intervals of minutes continue.
     """
 
     def __init__(self, line: str, zone: str) -> None:
         self.line = " ".join(line.split())
         self._zone = zone_of(zone)
-        self._occurrences(from_micros(0).astimezone(self._zone))  # refuses what is no cron line
+        self._occurrences(from_micros(0).astimezone(self._zone))  # raises if the line is not valid
 
     def after(self, moment: int) -> int:
         occurrence = next(self._occurrences(from_micros(moment).astimezone(self._zone)), None)
@@ -62,7 +65,7 @@ class Cron:
         return to_micros(occurrence)
 
     def last(self, first: int, moment: int) -> int:
-        # Backwards it leaves out the moment itself.
+        # A backward search excludes its start, so start one second later.
         start = (from_micros(moment) + timedelta(seconds=1)).replace(microsecond=0).astimezone(self._zone)
         for occurrence in self._occurrences(start, reverse=True):
             if to_micros(occurrence) <= moment:
@@ -87,16 +90,16 @@ class Cron:
 
 
 def rule_of(text: str, zone: str) -> Rule:
-    """The rule that :func:`str` made this text of."""
+    """The rule whose :func:`str` is ``text``."""
     if text.startswith(_EVERY):
         return Interval(arguments.seconds("every", float(text.removeprefix(_EVERY)), zero=False))
     return Cron(text, zone)
 
 
 def zone_of(name: str) -> ZoneInfo:
-    """The time zone of that name.
+    """The time zone of this name.
 
-    :raises ArgumentError: there is none.
+    :raises ArgumentError: there is no such time zone.
     """
     try:
         return ZoneInfo(name)

@@ -1,4 +1,4 @@
-"""Removing jobs: cancelling one, purging a queue, and deleting what ``removal="delete_mark"`` has marked."""
+"""Removes jobs: cancels one, purges a queue, and deletes the jobs that ``removal="delete_mark"`` has marked."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def cancel_job(core: Core, queue: str | None, job_id: int, *, version: int | Non
 
     :param queue: the job's queue; None: it may be in any queue.
     :param version: cancel the job only if it still has this version.
-    :return: LOST: for the reasons of :func:`change_job`, or because a stream holds the job and cannot give it back.
+    :return: LOST for the reasons of :func:`change_job`, or because a stream holds the job and cannot give it back.
     :raises JobNotFoundError: there is no such live job.
     """
     return change_job(core, queue, job_id, version, lambda job: core.run(Run("cancel"), _cancel, job))
 
 
 def purge_queue(core: Core, queue: str) -> int:
-    """Delete all due, scheduled and blocked jobs of ``queue``, in batches; return how many."""
-    # Jobs enqueued meanwhile stay, such as the job after a batch.
+    """Delete all due, scheduled and blocked jobs of ``queue``, in portions; return how many."""
+    # Jobs that are enqueued during the purge stay, such as the callback job of a batch.
     upto = core.run(Run("purge", write=False), _highest_id)
     deleted, above = 0, -1
     while True:
@@ -48,12 +48,12 @@ def _cancel(tx: Transaction, job: Job) -> bool:
 def delete_marked(tx: Transaction, limit: int, *, everywhere: bool = False) -> int:
     """Delete up to ``limit`` jobs that are marked as done; return how many.
 
-    :param everywhere: also marked jobs outside the queue to which :func:`queue_db.store.settle.mark` moves them. Reads the whole
-        table.
+    :param everywhere: also delete marked jobs outside the queue ``MARKED``, to which :func:`queue_db.store.settle.mark` moves
+        them. This reads the whole table.
     """
     jobs = tx.tables.jobs
     query = select(jobs.c.id, jobs.c.version).where(jobs.c.delete_mark == 1).limit(limit)
-    # Those of MARKED in no order: a planner that expects few of them would read and sort them all.
+    # Jobs of the queue MARKED are read in no order: a planner that expects few of them would read and sort all.
     query = query.order_by(jobs.c.id) if everywhere else tx.dialect.by_claim(query.where(jobs.c.queue == MARKED), jobs)
     pairs = [(row.id, row.version) for row in tx.connection.execute(query)]
     return len(tx.dialect.delete_returning(tx, jobs, pairs)) if pairs else 0
@@ -68,7 +68,7 @@ def _highest_id(tx: Transaction) -> int:
 def _delete_waiting(tx: Transaction, queue: str, above: int, upto: int, limit: int) -> tuple[int, int | None]:
     """Delete up to ``limit`` jobs of ``queue`` that are not leased, with ids above ``above`` up to ``upto``.
 
-    Returns how many were deleted, and the id to go on from; None when there are no more.
+    :return: how many were deleted, and the id after which to continue; None: no jobs are left.
     """
     jobs = tx.tables.jobs
     waiting = or_(jobs.c.claim_token.is_(None), jobs.c.available_at <= tx.now)

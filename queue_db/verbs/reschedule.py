@@ -1,4 +1,4 @@
-"""Rescheduling: another due time or another priority for a job that waits."""
+"""Reschedules waiting jobs: gives them another due time or another priority."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def reschedule_job(
 ) -> Verdict:
     """Change the due time or the priority of a waiting job of ``queue``.
 
-    :raises ArgumentError: nothing to change is given.
+    :raises ArgumentError: neither ``run_at`` nor ``delay`` nor ``priority`` is given.
     :raises JobNotFoundError: there is no such live job.
-    :raises JobStateError: it runs, or is blocked and is to have another time.
+    :raises JobStateError: the job runs, or it is blocked and another time is given.
     """
     due = _due(run_at, delay)
     if priority is not None:
@@ -82,15 +82,15 @@ def _reschedule(tx: Transaction, core: Core, job: Job, due: Due | None, priority
 def change_waiting(
     tx: Transaction, job_id: int, version: int, *, due: Due | None, priority: int | None, group: Group | None
 ) -> bool:
-    """Change the waiting job if it still has ``version``; return whether it had.
+    """Change the waiting job if it still has ``version``; return whether it was changed.
 
-    :param due: None: the time stays.
-    :param priority: None: it stays.
-    :param group: the group in which the job is blocked, and stays blocked; ``due`` is None then.
+    :param due: the new due time; None: the time stays.
+    :param priority: the new priority; None: the priority stays.
+    :param group: the group in which the job is blocked. The job stays blocked, and ``due`` must be None. None: it is not blocked.
     """
     assignments, values = [f"version = {NEXT_VERSION}"], dict[str, Any](tx.time())
     if group is not None:
-        # The transaction that unblocks the group's next job finds it by its version.
+        # Without this lock the version could change while another transaction unblocks the job by its version.
         groups.lock(tx, [group])
     else:
         time = "available_at"
@@ -98,13 +98,13 @@ def change_waiting(
             time = f"({due_text('{now}')})"
             values |= {"new_after": due.after, "new_not_before": due.not_before}
         if priority is not None:
-            # Claims start at the low-water marks of each priority: never before now.
+            # Claims start at the low-water mark of each priority, so the new time must not be before now.
             assignments.append(f"available_at = CASE WHEN {time} > {{now}} THEN {time} ELSE {{now}} END")
         elif due is not None:
-            # A job that is due, and is to be, keeps its place.
+            # A job that is due and stays due keeps its time, and so its place.
             keeps = f"available_at <= {{now}} AND {time} <= {{now}}"
             assignments.append(f"available_at = CASE WHEN {keeps} THEN available_at ELSE {time} END")
-        # Its lease, if it had one, has run out.
+        # If the job had a lease, that lease has ended.
         assignments.append("claim_token = NULL, worker = NULL, progress = NULL, progress_note = NULL")
     if priority is not None:
         assignments.append("priority = :new_priority")

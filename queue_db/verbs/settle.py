@@ -1,6 +1,6 @@
-"""Settling as a table: for each verb that ends or keeps leases its statement, and what becomes of the jobs.
+"""The table of the verbs that end or keep leases: the statement of each verb, and how it changes the jobs.
 
-:class:`~queue_db.verbs.fenced_change.FencedChange` runs them.
+:class:`~queue_db.verbs.fenced_change.FencedChange` runs these verbs.
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("queue_db.verbs.settle")
 
-# Longest stored error text, characters: a list can show it.
+# Most characters of a stored error text, so that a list can show it.
 MAX_ERROR = 10_000
 
-# Longest stored traceback, characters: its end.
+# Most characters of a stored traceback. Its end is kept.
 _MAX_TRACE = 8_000
 
-#: Seconds that a job waits for a worker with a handler for its kind, unless the worker sets another time; then it is dead.
+#: Seconds for which a job waits for a worker with a handler for its kind; then it is dead. A worker may set another time.
 UNKNOWN_GRACE = 3600.0
 
-# Seconds until a job without a handler is claimed again: at first, at most. In between, half the time that it has waited.
+# Seconds until a job without a handler is claimed again: the shortest and the longest wait. In between, each wait is half of the
+# time for which the job has waited so far.
 _UNKNOWN_WAITS = (1.0, 60.0)
 
-# The wait of a job whose backoff raised.
+# Used if the backoff of the user raises.
 _DEFAULT_BACKOFF = backoff.exponential()
 
 _V = TypeVar("_V")
@@ -70,19 +71,19 @@ def _fail(tx: Transaction, pairs: Pairs, failures: Failures) -> set[int]:
     if gone:
         done |= _bury(tx, gone, failures)
     if done:
-        versions = dict(pairs)  # they prove the change: see :func:`queue_db.store.settle.look`
+        versions = dict(pairs)  # the versions prove the change: see :func:`queue_db.store.settle.look`
         history.record_errors(tx, [failures.rows[job_id] | {"version": versions[job_id]} for job_id in sorted(done)])
     return done
 
 
 def _bury(tx: Transaction, pairs: Pairs, failures: Failures) -> set[int]:
-    # The claim that found an exhausted job was no attempt.
+    # The claim that found an exhausted job does not count as an attempt.
     attempted = failures.reason is not DeathReason.EXHAUSTED
     return settle.bury(tx, pairs, _of(failures.texts, pairs), failures.limits, attempted=attempted)
 
 
 def _defer(tx: Transaction, pairs: Pairs, failures: Failures) -> set[int]:
-    """They come back later, not an attempt; those deferred for ``grace`` microseconds die."""
+    """Make the jobs due later, without counting the attempt. Jobs deferred for ``grace`` microseconds die."""
     failures.dying = set()
     held = settle.lock(tx, pairs)
     since = settle.unknown_since(tx, held)
@@ -100,18 +101,18 @@ def _defer(tx: Transaction, pairs: Pairs, failures: Failures) -> set[int]:
 
 
 def _free(tx: Transaction, pairs: Pairs, delay: int) -> set[int]:
-    """They come back in ``delay`` microseconds; not an attempt."""
+    """Make the jobs due in ``delay`` microseconds, without counting the attempt."""
     return settle.requeue(tx, pairs, delays=dict.fromkeys(dict(pairs), delay), attempted=False)
 
 
 def _extend(tx: Transaction, pairs: Pairs, lease: Kept) -> set[int]:
     ends = settle.extend(tx, pairs, lease.number)
     lease.ends |= ends
-    return set(ends)  # not all of `lease.ends`: an earlier run of this, undone since, may have seen more
+    return set(ends)  # not of `lease.ends`: an earlier run, rolled back since, may have added more
 
 
 def _extend_unlocked(tx: Transaction, pairs: Pairs, lease: Kept) -> set[int]:
-    """Without waiting for locked rows."""
+    """Extend the leases, except those of locked rows."""
     ends, lease.locked = settle.extend_unlocked(tx, pairs, lease.number)
     lease.ends |= ends
     return set(ends)
@@ -125,7 +126,7 @@ def _adjust_attempts(tx: Transaction, pairs: Pairs, by: Kept) -> set[int]:
 
 
 def completion(removal: Removal) -> Verb:
-    """They leave the queue by the removal."""
+    """The verb of completion: the jobs leave the queue as ``removal`` says."""
     return Verb(
         Run("complete", attempts=removal.retries + 1, lazy=True),
         removal.remove,
@@ -136,35 +137,35 @@ def completion(removal: Removal) -> Verb:
     )
 
 
-#: They come back after a wait; those out of attempts go to the dead table.
+#: The jobs are due again after a wait. Jobs without attempts left go to the dead table.
 FAIL = Verb(Run("fail"), _fail, Change.FAILED, death=Change.FAILED, counted="failed")
 
-#: They go to the dead table.
+#: The jobs go to the dead table.
 BURY = Verb(Run("bury"), _bury, Change.DEAD, death=Change.DEAD)
 
-#: They come back later, since no handler here is for them; after some time they go to the dead table.
+#: The jobs are due again later, since this worker has no handler for them. After some time they go to the dead table.
 DEFER = Verb(Run("defer"), _defer, Change.FREED, death=Change.DEAD)
 
-#: They come back later; not an attempt.
+#: The jobs are due again later. The attempt is not counted.
 SNOOZE = Verb(Run("snooze"), _free, Change.FREED)
 
-#: They come back at once; not an attempt.
+#: The jobs are due again now. The attempt is not counted.
 RELEASE = Verb(Run("release"), _free, Change.FREED)
 
-#: They leave the queue.
+#: The jobs leave the queue.
 CANCEL = Verb(Run("cancel"), settle.delete, Change.GONE, Departure.CANCELLED)
 
-#: Their leases end later.
+#: The leases of the jobs end later.
 EXTEND = Verb(Run("extend"), _extend, Change.KEPT)
 
-#: The same, tried once, and not with locked rows.
+#: As EXTEND, but tried once, and without the jobs whose rows are locked.
 EXTEND_UNLOCKED = Verb(ONCE._replace(name="extend"), _extend_unlocked, Change.KEPT)
 
-#: They stay leased, with another number of attempts.
+#: The jobs stay leased, with another number of attempts.
 ADJUST_ATTEMPTS = Verb(Run("adjust_attempts"), _adjust_attempts, Change.KEPT)
 
 
-# --- what they are given ----------------------------------------------------------------------------------------------
+# --- the arguments of the verbs ---------------------------------------------------------------------------------------
 
 
 def complete_and_keep(
@@ -175,7 +176,7 @@ def complete_and_keep(
     results: Sequence[StoredResult | None],
     using: Connection | Session | None,
 ) -> list[Verdict]:
-    """Complete the jobs by ``verb``, and keep the result that each of them has in ``retained``."""
+    """Complete the jobs by ``verb``, and keep their ``results``, by position; None: no result is kept."""
     change = FencedChange(core, source, verb, jobs)
     results = arguments.members("retained", results, "results to retain")
     if len(results) != len(change.jobs):
@@ -194,9 +195,10 @@ def failures(
     retry_in: float | Sequence[float | None] | None,
     last: Sequence[bool] | None,
 ) -> Failures:
-    """What :data:`FAIL` is given: they come back after ``retry_in`` seconds or the backoff.
+    """The argument of :data:`FAIL`.
 
-    :param last: whether this was the last attempt, for each job; default: by its ``max_attempts``.
+    :param retry_in: seconds until the next attempt; None: by the backoff.
+    :param last: for each job, whether this was its last attempt; None: by its ``max_attempts``.
     """
     causes = _errors(error, len(jobs))
     given = retry_in if isinstance(retry_in, Sequence) else [retry_in]
@@ -217,20 +219,20 @@ def failures(
 
 
 def burials(jobs: Sequence[LeasedJob], error: BaseException | str | Sequence[BaseException | str], reason: DeathReason) -> Failures:
-    """What :data:`BURY` is given."""
+    """The argument of :data:`BURY`."""
     causes = {job.id: one for job, one in _current(jobs, _errors(error, len(jobs)))}
     texts = {job_id: error_text(one) for job_id, one in causes.items()}
     return Failures(reason, texts, causes, _limits(jobs), set(texts))
 
 
 def deferrals(jobs: Sequence[LeasedJob], error: BaseException | str, grace: int) -> Failures:
-    """What :data:`DEFER` is given."""
+    """The argument of :data:`DEFER`."""
     texts = dict.fromkeys([job.id for job in jobs], error_text(error))
     return Failures(DeathReason.UNKNOWN_KIND, texts, {}, _limits(jobs), set(), grace=grace)
 
 
 def _failed(core: Core, job: LeasedJob, error: BaseException | str) -> dict[str, Any]:
-    """The row of a failed attempt."""
+    """The row for the table of failed attempts."""
     return {
         "job_id": job.id,
         "queue": job.queue,
@@ -240,7 +242,7 @@ def _failed(core: Core, job: LeasedJob, error: BaseException | str) -> dict[str,
 
 
 def _finished(core: Core, job: LeasedJob, retained: StoredResult) -> dict[str, Any]:
-    """The row of a result."""
+    """The row of a completed job with its result."""
     return {
         "id": job.id,
         "queue": job.queue,
@@ -264,7 +266,7 @@ def _errors(error: BaseException | str | Sequence[BaseException | str], jobs: in
 
 
 def backoff_of(core: Core, attempts: int, job: object) -> int:
-    """Microseconds until the next attempt. If the backoff raises, this job waits as by default."""
+    """Microseconds until the next attempt. If the backoff raises, the default backoff applies."""
     try:
         return arguments.seconds("retry_after", core.retry_after(attempts))
     except Exception:
@@ -273,7 +275,7 @@ def backoff_of(core: Core, attempts: int, job: object) -> int:
 
 
 def failure_row(error: BaseException | str, *, worker: str, version: int, attempt: int) -> dict[str, Any]:
-    """A failed attempt as the history shows it, without the job's id."""
+    """A failed attempt as the history shows it, without the columns of the job."""
     raised = isinstance(error, BaseException)
     trace = "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else None
     return {
@@ -287,7 +289,7 @@ def failure_row(error: BaseException | str, *, worker: str, version: int, attemp
 
 
 def error_text(error: BaseException | str) -> str:
-    """The error as stored: the exception's type and text, cut."""
+    """The error text as stored: the type and text of an exception, cut to :data:`MAX_ERROR`."""
     if isinstance(error, BaseException):
         error = f"{type(error).__name__}: {text_of(error)}"
     if not isinstance(error, str):
@@ -296,12 +298,12 @@ def error_text(error: BaseException | str) -> str:
 
 
 def _current(jobs: Sequence[LeasedJob], values: Sequence[_V]) -> list[tuple[LeasedJob, _V]]:
-    """Each job with its value, by version: if a job is given with a lost lease and its next one, the current lease is last."""
+    """Each job with its value, by version: if a job is given with two leases, the current one comes last."""
     return sorted(zip(jobs, values, strict=True), key=lambda each: each[0].version)
 
 
 def _limits(jobs: Sequence[LeasedJob]) -> dict[int, int] | None:
-    """``max_attempts`` by job; None: no handler sets a limit of its own."""
+    """``max_attempts`` by job id; None: no handler sets a limit of its own."""
     return (
         {job.id: limit for job, limit in _current(jobs, [job.max_attempts for job in jobs])}
         if any(job.limited for job in jobs)
@@ -310,7 +312,7 @@ def _limits(jobs: Sequence[LeasedJob]) -> dict[int, int] | None:
 
 
 def _unknown_wait(waited: int, grace: int) -> int:
-    """Microseconds until a job without a handler is claimed again, after ``waited`` microseconds."""
+    """Microseconds until the next claim of a job without a handler that has waited ``waited`` microseconds so far."""
     shortest, longest = (seconds * 1e6 for seconds in _UNKNOWN_WAITS)
     wait = min(longest, max(shortest, waited / 2)) * random.uniform(0.8, 1.2)
     return round(min(wait, max(grace - waited, 0)))
