@@ -1,4 +1,4 @@
-"""What callers may pass: checked at the door, each refusal naming the argument, what came, and what is allowed."""
+"""Checks of arguments. Each refusal names the argument, the given value, and what is allowed."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from typing import Any, TypeVar, cast
 from queue_db.errors import ArgumentError, ConfigurationError, HandlerResultError
 from queue_db.model import to_micros
 
-#: Longest wait or lease, seconds: beyond a hundred years it is a mistake of units.
+#: The longest wait or lease, in seconds: more than a hundred years must be a mistake in the unit.
 LONGEST = 100 * 365.25 * 86400
 
 _T = TypeVar("_T")
 
 _INT32 = 2**31
 
-# Bits of the largest number that a message writes out: Python itself refuses to print one of 5,000 digits.
+# Numbers with more bits are not written out in messages: Python refuses to print a number of 5,000 digits.
 _PRINTED = 256
 
 
-# What these are called in JSON.
+# The words of JSON for these values.
 _JSON: dict[object, str] = {None: "null", True: "true", False: "false"}
 
 
 class _Short(reprlib.Repr):
-    """Cuts what is long, and stands a ``repr`` that fails."""
+    """A ``repr`` that shortens long values, and works even if the ``repr`` of the value raises."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class _Short(reprlib.Repr):
         return super().repr_int(x, level) if x.bit_length() <= _PRINTED else f"a number of {x.bit_length():,} bits"
 
 
-# What a function may return in place of doing its work, and what to do.
+# Results of a function that has not done its work, each with its name and the remedy.
 _NOT_DONE: tuple[tuple[Any, str], ...] = (
     (asyncio.Future, "a task, which may not have ended: await it"),
     (Future, "a future, which may not have ended: return future.result()"),
@@ -57,18 +57,18 @@ _NOT_DONE: tuple[tuple[Any, str], ...] = (
 
 
 def shown(value: object) -> str:
-    """A value as a message shows it."""
+    """The text of a value in messages."""
     return _Short().repr(value)
 
 
 def wrong(what: str, value: object, why: str) -> ArgumentError:
-    """The error of a value that is refused; ``why`` follows it."""
+    """The error that refuses ``value``. In the message ``why`` follows the value."""
     on_the_wire = _JSON.get(value, shown(value)) if value is None or isinstance(value, bool) else shown(value)
     return ArgumentError(f"{what}={shown(value)}{why}", wire=f"{what} {on_the_wire}{why}")
 
 
 def number(what: str, value: object) -> float:
-    """A finite number; what is too large for a float is refused too."""
+    """Check that the value is a finite number, and not too large for a float."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise wrong(what, value, ": must be a finite number")
     try:
@@ -81,7 +81,7 @@ def number(what: str, value: object) -> float:
 
 
 def name(what: str, value: object, longest: int) -> str:
-    """A queue, kind or key: 1 to ``longest`` characters, no control characters, no blanks at its ends."""
+    """Check the name of a queue, a kind or a key: 1 to ``longest`` characters, no control characters, no blanks at its ends."""
     if not isinstance(value, str):
         raise wrong(what, value, ": must be a string")
     if not value:
@@ -89,16 +89,16 @@ def name(what: str, value: object, longest: int) -> str:
     if len(value) > longest:
         raise ArgumentError(f"{what} has {len(value)} characters; {longest} is the limit")
     if value != value.strip():
-        # Some databases compare with trailing blanks ignored: "mail " would be "mail".
+        # Some databases ignore trailing blanks when they compare: "mail " would equal "mail".
         raise wrong(what, value, " begins or ends with a blank")
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in value):
         raise wrong(what, value, " contains a control character")
-    # A member of an enumeration is written as its value: some formats would show its name.
+    # The plain string of a member of an enumeration: some formats would show the member's name.
     return value if type(value) is str else str.__str__(value)
 
 
 def seconds(what: str, value: object, *, zero: bool = True) -> int:
-    """A span in seconds (number or timedelta) as microseconds; negative, NaN and infinite ones are refused."""
+    """A time span (seconds as a number, or a timedelta) in microseconds. Negative, NaN and infinite values are refused."""
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -121,7 +121,7 @@ def moment(what: str, value: object) -> int | None:
         raise wrong(what, value, ": must be a datetime with a time zone")
     try:
         aware = value.utcoffset() is not None
-    except (NotImplementedError, TypeError, ValueError):  # raised by the caller's tzinfo; Python's base class does
+    except (NotImplementedError, TypeError, ValueError):  # the caller's tzinfo raises it, as Python's base class does
         aware = False
     if not aware:
         raise wrong(what, value, " has no time zone: use datetime.now(UTC) or .astimezone()")
@@ -134,7 +134,7 @@ def whole(what: str, value: object, lowest: int, highest: int = _INT32 - 1) -> i
         raise wrong(what, value, ": must be a whole number")
     if not lowest <= value <= highest:
         raise wrong(what, value, f": must be {lowest:,} to {highest:,}")
-    return value if type(value) is int else int(value)  # as in :func:`name`
+    return value if type(value) is int else int(value)  # the plain number of a member of an enumeration, as in name()
 
 
 def fraction(what: str, value: object) -> float:
@@ -147,14 +147,17 @@ def fraction(what: str, value: object) -> float:
 
 
 def members(what: str, value: object, of_what: str) -> list[Any]:
-    """The elements of an iterable of ``of_what``; refuses a single string, which is easily passed by mistake."""
+    """The elements of an iterable. A single string is refused, since it is easily passed by mistake.
+
+    :param of_what: what the elements are, for the message.
+    """
     if type(value) is not list and (not isinstance(value, Iterable) or isinstance(value, str | bytes)):
         raise wrong(what, value, f": must be a list of {of_what}")
     return list(value)
 
 
 def text(what: str, value: object, longest: int) -> str | None:
-    """A free text or None, cut to ``longest`` characters, as every database can store it; an empty one is None."""
+    """A free text that every database can store, cut to ``longest`` characters; None for an empty text or None."""
     if value is None:
         return None
     if not isinstance(value, str):
@@ -163,14 +166,14 @@ def text(what: str, value: object, longest: int) -> str | None:
 
 
 def storable(text: str, longest: int) -> str:
-    """The text cut to ``longest`` characters, without those that a database cannot store."""
+    """The text, cut to ``longest`` characters, with a replacement for each character that a database cannot store."""
     # PostgreSQL text cannot hold NUL; a lone surrogate cannot be encoded.
     clean = text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
     return clean if len(clean) <= longest else clean[: longest - 1] + "…"
 
 
 def error_class(value: object, longest: int) -> str | None:
-    """The name of an exception's class, empty for a reason in its place, or None."""
+    """The name of an exception's class, an empty string if the handler gave a reason instead, or None."""
     if value is None:
         return None
     if not isinstance(value, str) or len(value) > longest:
@@ -188,9 +191,10 @@ def headers(value: object) -> Mapping[str, Any] | None:
 
 
 def chosen(what: str, given: object, known: Mapping[str, Callable[[], _T]], protocol: Any, members: str) -> _T:
-    """What ``known`` makes under the name ``given``; or ``given`` itself, an object with the ``members`` of ``protocol``.
+    """The object that ``known`` makes for the name ``given``; or ``given`` itself, if it is an object of ``protocol``.
 
-    :raises ConfigurationError: it is neither.
+    :param members: the members of ``protocol``, for the message.
+    :raises ConfigurationError: ``given`` is neither a known name nor such an object.
     """
     if isinstance(given, str):
         if given not in known:
@@ -205,12 +209,12 @@ def chosen(what: str, given: object, known: Mapping[str, Callable[[], _T]], prot
 
 
 def asynchronous(function: object) -> bool:
-    """Whether calling this makes a coroutine: ``async def``, a partial of it, or an object with such a ``__call__``."""
+    """Whether a call of ``function`` returns a coroutine: ``async def``, a partial of it, or an object with such a ``__call__``."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(_called(function))
 
 
 def not_run(function: object) -> str | None:
-    """What this is if its code does not run when it is called, and what to do; None: it runs, or it is ``async def``."""
+    """For a generator function, whose code does not run at the call: what it is and the remedy. None for any other function."""
     called = _called(function)
     if inspect.isasyncgenfunction(called):
         return "is an asynchronous generator function, whose code does not run when it is called: remove yield"
@@ -220,12 +224,12 @@ def not_run(function: object) -> str | None:
 
 
 def takes(what: str, function: Callable[..., object], *described: str) -> None:
-    """A function that can be called with these arguments. What decorators have changed, and what has no signature, is not judged.
+    """Check that ``function`` takes this number of arguments. Skipped if a decorator set its signature, or if it has none.
 
-    :param described: an argument each, for the message.
-    :raises ArgumentError: it has another number of arguments.
+    :param described: a word for each argument, for the message.
+    :raises ArgumentError: ``function`` takes another number of arguments.
     """
-    if hasattr(function, "__signature__"):  # set by a decorator: what the function takes for people, not what its wrapper does
+    if hasattr(function, "__signature__"):  # a decorator set it for readers: the wrapper may take other arguments
         return
     try:
         signature = inspect.signature(function, follow_wrapped=False)
@@ -238,19 +242,19 @@ def takes(what: str, function: Callable[..., object], *described: str) -> None:
 
 
 def plain(what: str, function: object) -> None:
-    """A function that nothing awaits.
+    """Check that ``function`` is a plain function: its result is not awaited.
 
-    :raises ArgumentError: it is ``async def``, or a generator function.
+    :raises ArgumentError: ``function`` is ``async def``, or a generator function.
     """
     if asynchronous(function) or not_run(function) is not None:
         raise ArgumentError(f"{what}={shown(function)}: must be a plain function, without async and yield: nothing awaits it")
 
 
 def done(what: str, result: object) -> None:
-    """Check that a function has done its work when it returned ``result``. If not, coroutines are closed, futures cancelled.
+    """Check that a function had done its work when it returned ``result``. If not, a coroutine is closed and a future cancelled.
 
     :param what: the function, for the message.
-    :raises HandlerResultError: it has not: that is a coroutine, a generator, a future or a function.
+    :raises HandlerResultError: ``result`` is a coroutine, another awaitable, a generator, a future or a function.
     """
     for kind, problem in () if result is None else _NOT_DONE:
         if isinstance(result, kind):
@@ -259,18 +263,18 @@ def done(what: str, result: object) -> None:
 
 
 def _stop(result: Any) -> None:
-    """End what a coroutine, a task or a future would do, as far as that is possible."""
+    """Close a coroutine, or cancel a task or a future."""
     if isinstance(result, Coroutine):
         result.close()
     elif isinstance(result, Future):
         result.cancel()
     elif isinstance(result, asyncio.Future):
-        with suppress(RuntimeError):  # its loop is closed
+        with suppress(RuntimeError):  # the event loop of the future is closed
             result.get_loop().call_soon_threadsafe(result.cancel)
 
 
 def _called(function: object) -> Any:
-    """What a call runs: the function within partials, or the ``__call__`` of an object."""
+    """The function that a call of ``function`` runs: the one within partials, or the ``__call__`` of an object."""
     while isinstance(function, partial):
         function = function.func
     return function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__

@@ -1,6 +1,6 @@
-"""How long a failed job waits: attempt number → seconds. Pure functions: the result is stored.
+"""Backoff: how many seconds a job waits after a failed attempt. A backoff is a function of the attempt's number, from 1.
 
-Each policy is a function that makes one: ``handles("welcome", backoff=exponential(base=15, max=3600))``. The first attempt is 1.
+The functions here make backoffs: ``handles("welcome", backoff=exponential(base=15, max=3600))``.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ Backoff = Callable[[int], float]
 Chance = Callable[[], float]
 """A random number in [0, 1)."""
 
-# Beyond 64 doublings every ceiling has been reached; the two together keep floats finite.
+# After 64 doublings every maximum has been reached. Both limits together keep the floats finite.
 _MOST_STEPS = 64
 _LARGEST_FACTOR = 1000.0
 
 
 def checked(what: str, function: object) -> Backoff:
-    """``function``, if it can be called with the number of an attempt. It is not called.
+    """``function``, if it can be called with the number of an attempt. This does not call it.
 
     :param what: the name of the argument, for the message.
-    :raises ArgumentError: it cannot.
+    :raises ArgumentError: ``function`` cannot be called so.
     """
     if not callable(function):
         hint = f": constant({function!r}) waits the same time before every attempt" if isinstance(function, int | float) else ""
@@ -37,23 +37,23 @@ def checked(what: str, function: object) -> Backoff:
     except TypeError as error:
         raise ArgumentError(f"{what}={function!r}: must take one argument, the attempt's number: {error}") from None
     except ValueError:
-        pass  # written in C, without a signature
+        pass  # a function in C without a signature
     return function
 
 
 def constant(seconds: float) -> Backoff:
     """Wait the same time before every attempt.
 
-    :raises ArgumentError: it is not a span of 0 seconds or more.
+    :raises ArgumentError: ``seconds`` is not 0 seconds or more.
     """
     wait = _span("seconds", seconds)
     return lambda attempt: wait
 
 
 def listed(seconds: Sequence[float]) -> Backoff:
-    """The waits of a list, the last one repeated: ``listed([1, 5, 30])``.
+    """Wait the times of a list, one after the other, then repeat the last one: ``listed([1, 5, 30])``.
 
-    :raises ArgumentError: the list is empty, or has something else than spans of 0 seconds or more.
+    :raises ArgumentError: the list is empty, or one of its waits is not 0 seconds or more.
     """
     waits = [_span("seconds", wait) for wait in arguments.members("seconds", seconds, "seconds")]
     if not waits:
@@ -64,13 +64,13 @@ def listed(seconds: Sequence[float]) -> Backoff:
 def exponential(
     base: float = 5.0,
     factor: float = 2.0,
-    max: float = 3600.0,  # noqa: A002 - what everybody calls it
+    max: float = 3600.0,  # noqa: A002 - the usual name
     jitter: float = 0.2,
     rng: Chance = random.random,
 ) -> Backoff:
     """Wait ``base · factor^(attempt-1)`` seconds, at most ``max``, spread by ± ``jitter`` (a share of the wait).
 
-    With the defaults: 5 s, 10 s, 20 s … an hour from the eleventh attempt on; 25 attempts last about 16 hours.
+    With the defaults, the waits are 5 s, 10 s, 20 s … and an hour from the eleventh attempt on. 25 attempts last about 16 hours.
 
     :raises ArgumentError: a value is outside its allowed range.
     """
@@ -104,7 +104,7 @@ def linear(base: float = 5.0, step: float = 5.0, max: float = 3600.0) -> Backoff
 
 
 def arithmetic(base: float = 5.0, step: float = 5.0, max: float = 3600.0) -> Backoff:  # noqa: A002
-    """Wait longer each time by ``step`` seconds more than the time before: 5, 10, 20, 35 …
+    """Lengthen the wait by ``step`` seconds, then by twice, three times … that: 5, 10, 20, 35 …
 
     :raises ArgumentError: a value is not a span of 0 seconds or more.
     """
@@ -127,12 +127,12 @@ def quartic(spread: float = 10.0, max: float = 30 * 86_400.0, rng: Chance = rand
 
 
 def _steps(attempt: int) -> int:
-    """Attempts before this one."""
+    """The number of attempts before this one."""
     return attempt - 1 if attempt > 1 else 0
 
 
 def _span(what: str, value: float | timedelta) -> float:
-    """A span as seconds, checked."""
+    """A time span in seconds, checked."""
     arguments.seconds(what, value)
     return value.total_seconds() if isinstance(value, timedelta) else value
 

@@ -1,4 +1,4 @@
-"""Payload ↔ text, JSON by default, and the schemas that payloads of a kind must fit."""
+"""Codecs, which turn payloads into text (JSON by default) and back, and the schemas that payloads of a kind must fit."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Codec(Protocol):
     """Turns payloads into text for the ``payload`` column and back."""
 
     def encode(self, payload: Any) -> str:
-        """Return the text, without NUL characters; raise ``TypeError`` or ``ValueError`` for what cannot be written."""
+        """Return the text, without NUL characters; raise ``TypeError`` or ``ValueError`` for a payload that cannot be encoded."""
         ...
 
     def decode(self, text: str) -> Any:
-        """Return the payload; raise ``ValueError`` for text that is not of this codec."""
+        """Return the payload; raise ``ValueError`` for a text that this codec cannot decode."""
         ...
 
 
@@ -37,20 +37,20 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 
 
 class _Fast(NamedTuple):
-    """The functions of msgspec: several times faster than those of the standard library."""
+    """The functions of msgspec, which are several times faster than those of the standard library."""
 
     encode: Callable[[Any], bytes]
-    #: Each followed by a line feed.
+    #: Encodes several payloads, each followed by a line feed.
     encode_lines: Callable[[Sequence[Any]], bytes]
     decode: Callable[[str], Any]
-    #: What they raise for what they do not take.
+    #: The exceptions that these functions raise for values that they cannot encode or decode.
     refusals: tuple[type[Exception], ...]
 
 
 class JSONCodec:
-    """Strict JSON: no NaN, no infinity, no lone surrogates; compact, UTF-8 characters as they are.
+    """Strict JSON: no NaN, no infinity, no lone surrogates. The text is compact, and characters beyond ASCII are not escaped.
 
-    With msgspec installed (the extra ``fast``) the same texts, payloads and errors take less time.
+    If msgspec is installed (the extra ``fast``), it makes the same texts, payloads and errors in less time.
     """
 
     def encode(self, payload: Any) -> str:
@@ -59,18 +59,18 @@ class JSONCodec:
             try:
                 return str(fast.encode(payload), "utf-8")
             except fast.refusals:
-                pass  # a whole number of more than 64 bits, or a lone surrogate
+                pass  # for example a whole number of more than 64 bits, or a lone surrogate
         text = _encode(payload)
         if not text.isascii():
-            text.encode("utf-8")  # a lone surrogate passes the encoder and would fail only in the driver
+            text.encode("utf-8")  # refuse a lone surrogate here: the JSON encoder accepts it, and the driver would fail
         return text
 
     def encode_all(self, payloads: Sequence[Any]) -> list[str]:
-        """:meth:`encode` for each; simple payloads take a third of the time or less."""
+        """:meth:`encode` for several payloads. Simple payloads take at most a third of the time."""
         fast = _fast()
         if fast is not None and (_SAME.issuperset(map(type, payloads)) or all(map(_same_text, payloads))):
             try:
-                # JSON has no line feed in its texts, only in between.
+                # Line feeds separate the texts; none occurs within a JSON text of msgspec.
                 return str(fast.encode_lines(payloads), "utf-8").split("\n")[:-1]
             except fast.refusals:
                 pass
@@ -82,7 +82,7 @@ class JSONCodec:
             try:
                 return fast.decode(text)
             except fast.refusals:
-                pass  # the standard library takes more, for example NaN and lone surrogates; its errors count
+                pass  # the standard library decodes more, such as NaN and lone surrogates, and raises the errors
         try:
             return json.loads(text)
         except RecursionError as error:
@@ -91,7 +91,7 @@ class JSONCodec:
 
 @lru_cache(maxsize=1)
 def _fast() -> _Fast | None:
-    """The functions of msgspec; None: it is not installed. Imported when the first payload comes."""
+    """The functions of msgspec; None if it is not installed. It is imported for the first payload."""
     try:
         import msgspec
     except ImportError:
@@ -100,12 +100,12 @@ def _fast() -> _Fast | None:
     return _Fast(msgspec.json.encode, msgspec.json.Encoder().encode_lines, msgspec.json.decode, refusals)
 
 
-# Of exactly these types msgspec writes the texts of the standard library. Not of float (1e16 and 1e+16), of subclasses, and of what
-# only msgspec takes, such as dates and bytes.
+# For values of exactly these types msgspec writes the same text as the standard library. It writes floats (1e16, 1e+16) and
+# subclasses differently, and it accepts dates and bytes, which the standard library refuses.
 _SAME = frozenset((str, int, bool, type(None)))
 _TEXT = frozenset((str,))
 
-# Most levels of lists and objects that are checked. It also ends the check of a payload that contains itself.
+# The most levels of lists and objects that are checked. The limit also ends the check of a payload that contains itself.
 _DEEPEST = 16
 
 
@@ -128,9 +128,9 @@ def _same_text(payload: Any, deep: int = 0) -> bool:
 
 
 def checked(codec: object) -> Codec:
-    """``codec``, if it can be one.
+    """Return ``codec``, if it has the methods of a codec.
 
-    :raises ArgumentError: it has not the two methods, or is a class.
+    :raises ArgumentError: ``codec`` lacks ``encode`` or ``decode``, or is a class.
     """
     if isinstance(codec, type):
         raise ArgumentError(f"codec={codec.__name__} is a class: pass an object, {codec.__name__}()")
@@ -140,7 +140,7 @@ def checked(codec: object) -> Codec:
 
 
 def plain(value: Any) -> Any:
-    """A result in the types that JSON has; a value of another type than below is returned as it is."""
+    """Convert a result to the types of JSON. Values that are neither listed in ``_WRITTEN`` nor models are unchanged."""
     for kind, write in _WRITTEN:
         if isinstance(value, kind):
             return write(value)
@@ -158,7 +158,7 @@ _WRITTEN: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
 
 
 def _plain_fields(value: Any) -> Any:
-    """The fields of a model."""
+    """The fields of an instance of a model; any other value unchanged."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     names = getattr(value, "__struct_fields__", None)
@@ -168,15 +168,15 @@ def _plain_fields(value: Any) -> Any:
 
 
 def decoded_or_text(codec: Codec, text: str) -> Any:
-    """The decoded payload, or the stored text itself if the codec cannot decode it: for reads, which must not fail."""
+    """The decoded payload, or the stored text itself if the codec cannot decode it. For reads, which must not fail."""
     try:
         return codec.decode(text)
-    except Exception:  # noqa: BLE001 - a codec of the caller's may raise anything
+    except Exception:  # noqa: BLE001 - an application's codec may raise anything
         return text
 
 
 def described(error: BaseException) -> str:
-    """An exception of a codec in words."""
+    """The text of a codec's exception for messages."""
     text = text_of(error)
     if text.startswith("Out of range float values"):
         text = "NaN and Infinity are no numbers of JSON"
@@ -186,10 +186,10 @@ def described(error: BaseException) -> str:
 class Schema:
     """The model that payloads of a kind must fit, checked at enqueue and before the handler runs.
 
-    :param model: a pydantic model, a msgspec Struct, a dataclass, or a function that takes a payload and returns the value for the
-        handler, or raises. The fields of a dataclass are checked by name, and by type as far as JSON has it: str, int (not of a
-        bool), float, bool, None, list and dict with their elements, unions, Literal. Other types are not checked.
-    :raises ArgumentError: for anything else.
+    :param model: a pydantic model, a msgspec Struct, a dataclass, or a function. The function takes a payload and returns the value
+        for the handler, or raises. The fields of a dataclass are checked by name, and by type if JSON has the type: str, int (a
+        bool does not fit), float, bool, None, list and dict with their elements, unions, Literal. Other types are not checked.
+    :raises ArgumentError: ``model`` is something else.
     """
 
     def __init__(self, model: Any) -> None:
@@ -202,9 +202,9 @@ class Schema:
         self._dataclass = dataclasses.is_dataclass(model) and isinstance(model, type)
 
     def read(self, kind: str, payload: Any) -> Any:
-        """The payload as the model reads it.
+        """The value that the model makes of the payload.
 
-        :raises PayloadError: it does not fit; with the model's reason.
+        :raises PayloadError: the payload does not fit; the message has the model's reason.
         """
         try:
             if self._pydantic:
@@ -224,7 +224,7 @@ class Schema:
     def write(self, kind: str, payload: Any) -> Any:
         """The payload to store, from plain data or from an instance of the model.
 
-        :raises PayloadError: it does not fit.
+        :raises PayloadError: the payload does not fit.
         """
         given: Any = payload
         if not self._is_model(given):
@@ -248,7 +248,7 @@ class Schema:
     def _check_types(self, fields: Mapping[str, Any]) -> None:
         """Check the values of a dataclass.
 
-        :raises TypeError: one does not have the type of its field.
+        :raises TypeError: a value does not have the type of its field.
         """
         for name, hint in self._hints.items():
             if name in fields and not _fits(fields[name], hint):
@@ -257,10 +257,10 @@ class Schema:
 
     @cached_property
     def _hints(self) -> Mapping[str, Any]:
-        # When the first payload comes: the annotations may name what is defined later.
+        # Resolved at the first payload: the annotations may name classes that are defined after the model.
         try:
             return get_type_hints(self.model)
-        except Exception:  # noqa: BLE001 - names that only type checkers know
+        except Exception:  # noqa: BLE001 - some names exist for type checkers only
             return {}
 
     def _is_model(self, payload: object) -> bool:
@@ -272,7 +272,7 @@ class Schema:
         return str(getattr(self.model, "__name__", self.model))
 
 
-# Types of fields, and of the values that they take.
+# Maps the type of a field to the types of values that fit it.
 _PLAIN: Mapping[Any, tuple[type, ...]] = {
     **{kind: (kind,) for kind in (str, bool, int, type(None))},
     float: (int, float),
@@ -304,7 +304,7 @@ def _fields(payload: Any) -> Mapping[str, Any]:
 def schemas_of(models: Mapping[str, Any] | None) -> dict[str, Schema]:
     """The payload schemas of a database object, by kind.
 
-    :raises ArgumentError: it is no mapping, or a model is none.
+    :raises ArgumentError: ``models`` is not a mapping, or one of its models is not valid.
     """
     if models is not None and not isinstance(models, Mapping):
         raise ArgumentError(f"schemas={shown(models)}: must be a mapping from kinds to models")

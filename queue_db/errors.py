@@ -1,4 +1,4 @@
-"""Every exception of the package. A class's docstring is its default message; the data is in attributes.
+"""Every exception of the package. The first line of a class's docstring is its default message. The data is in attributes.
 
     QueueDBError
     ├─ ConfigurationError ─┬─ ArgumentError (also a ValueError)
@@ -37,7 +37,7 @@ from collections.abc import Sequence
 class QueueDBError(Exception):
     """Base class of all errors of queue_db.
 
-    :param wire: the message in the words of the REST API, where those of Python or of the command line mean nothing to a client.
+    :param wire: the message for clients of the REST API, if ``message`` is about Python or the command line. None: ``message``.
     """
 
     _wire: str | None = None
@@ -47,12 +47,12 @@ class QueueDBError(Exception):
         self._wire = wire
 
     def prefix(self, where: str) -> None:
-        """Let the message begin with where the error was found."""
+        """Put ``where``, the place of the error, in front of the message."""
         self.args, self._wire = (f"{where}{self}",), f"{where}{self.wire}"
 
     @property
     def wire(self) -> str:
-        """The message in the words of the REST API."""
+        """The message for clients of the REST API."""
         return self._wire or str(self)
 
 
@@ -89,10 +89,10 @@ class EnqueueError(QueueDBError):
 class DuplicateJobError(EnqueueError):
     """A live job of the queue has this unique key, or one has taken it for a time that is not over.
 
-    :param existing_id: the id of that job; None: another job of the same call has the key, or the job has left meanwhile.
-    :param position: of the refused job in a list, from 0; None: it was enqueued alone.
-    :param other: the job of the same call that has the key: its position in the list, from 0, or where it is, in words. None: no
-        job of the call has it, or the call was too long to find it.
+    :param existing_id: the id of the job that has the key. None: another job of the same call has it, or that job has left since.
+    :param position: the position of the refused job in the list, from 0; None: it was enqueued alone.
+    :param other: the job of the same call that has the key: its position in the list, from 0, or a description of its place. None:
+        no job of the call has the key, or the call was too long to find it.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class DuplicateJobError(EnqueueError):
 class PayloadError(EnqueueError, ValueError):
     """A payload, or headers, cannot be stored, or what is stored cannot be read.
 
-    :param subject: what is wrong: the payload or the headers, of a job or a message.
+    :param subject: what cannot be stored or read: the payload or the headers of a job or of a message.
     """
 
     def __init__(self, *, reason: str, kind: str = "", subject: str = "payload of job") -> None:
@@ -233,9 +233,9 @@ class TrimmedError(PositionError):
 
     def __init__(self, message: str, *, skipped: int, first: str, wire: str | None = None) -> None:
         super().__init__(message, wire=wire)
-        #: How many messages are gone.
+        #: The number of messages that were trimmed.
         self.skipped = skipped
-        #: The position from which all messages are still there.
+        #: The position from which on no message was trimmed.
         self.first = first
 
 
@@ -280,15 +280,16 @@ class StorageError(QueueDBError):
         server_away: bool = False,
     ) -> None:
         super().__init__(message)
-        #: SQLSTATE, server error number or SQLite result code, as text; None when the driver gave none.
+        #: The SQLSTATE, the server's error number or SQLite's result code, as text; None if the driver gave none.
         self.sqlstate = sqlstate
-        #: The function of ``queue_db.store`` that was running, with its module: ``enqueue.insert_jobs``. Where none was running,
-        #: because the connection, BEGIN, COMMIT or a statement of the caller's failed, the function that was to run: a verb such as
-        #: ``enqueue``, or a function of the store.
+        #: The function of ``queue_db.store`` that was running, with its module: ``enqueue.insert_jobs``. If the connection, BEGIN,
+        #: COMMIT or a statement of the caller failed, no such function was running. Then this is the name of the transaction: a
+        #: verb such as ``enqueue``, or a function of the store.
         self.statement_name = statement_name
-        #: True when the connection broke during COMMIT, so that it is unknown whether it took effect.
+        #: True if it is unknown whether the change took effect, for example because the connection broke during COMMIT.
         self.outcome_unknown = outcome_unknown
-        #: True when the connection broke, none could be made, or the server takes no work: every other statement fails now, too.
+        #: True if the connection broke, no connection could be made, or the server accepts no work. Other statements would fail
+        #: now as well.
         self.server_away = server_away
 
 
@@ -301,7 +302,7 @@ class PermanentStorageError(StorageError):
 
 
 def text_of(error: object) -> str:
-    """The text of an error, also if its class, which may be the application's, raises in ``__str__``."""
+    """The text of an error, even if ``__str__`` of its class raises."""
     try:
         return str(error)
     except Exception as another:  # noqa: BLE001 - the class is the application's own

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
 
 from queue_db.errors import LeaseLostError
 
-#: The highest number of attempts that the column takes.
+#: The highest number of attempts that the column can store.
 MOST_ATTEMPTS = 2**31 - 1
 
-#: The highest version that the column takes.
+#: The highest version that the column can store.
 MOST_VERSION = 2**63 - 1
 
-#: No claim leases a job with a higher version: however often the lease is extended, it stays far below the limit of the column.
+#: No claim leases a job with a higher version. So the version stays far below the limit of the column, however often the lease is
+#: extended.
 MOST_CLAIMED_VERSION = 2**62
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -24,7 +25,7 @@ _FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UT
 
 
 def from_micros(micros: int) -> datetime:
-    """Microseconds since 1970 (how the tables store time) as an aware UTC datetime; the first or last one where it has none."""
+    """Microseconds since 1970, as in the tables, as an aware UTC datetime; the earliest or latest one if out of range."""
     try:
         return _EPOCH + timedelta(microseconds=micros)
     except OverflowError:
@@ -33,30 +34,31 @@ def from_micros(micros: int) -> datetime:
 
 
 def to_micros(moment: datetime) -> int:
-    """An aware datetime as microseconds since 1970, exact."""
+    """An aware datetime as the exact number of microseconds since 1970."""
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 class State(StrEnum):
     """State of a job. A job that waits for its retry is SCHEDULED with attempts > 0."""
 
-    AVAILABLE = "available"  #: due: the next claim may take it (also when its lease has run out)
+    AVAILABLE = "available"  #: due, so the next claim may take it; also after its lease has ended
     SCHEDULED = "scheduled"  #: not due yet: delayed, snoozed, or waiting for its retry
     RUNNING = "running"  #: leased: a worker has it in hand, from the claim until it is settled
-    BLOCKED = "blocked"  #: waiting for jobs before it in its group
+    BLOCKED = "blocked"  #: waiting for earlier jobs of its group
     DEAD = "dead"  #: in the dead table; ``db.dead.redrive`` brings it back
-    COMPLETED = "completed"  #: its result is retained; of ``db.state`` only
-    #: Nothing is left of it: it was completed and no result is retained, cancelled or purged; or it never existed. Of ``db.state``.
+    COMPLETED = "completed"  #: completed, and its result is retained; only ``db.state`` returns this
+    #: There is no such job: it was cancelled, purged, or completed without a retained result, or it never existed. Only
+    #: ``db.state`` returns this.
     UNKNOWN = "unknown"
 
 
-#: The states of jobs that are there.
+#: The states of live and dead jobs.
 PRESENT = (State.AVAILABLE, State.SCHEDULED, State.RUNNING, State.BLOCKED, State.DEAD)
 OnDuplicate = Literal["raise", "skip", "replace", "debounce"]
-"""What an enqueue does if a live job has the unique key."""
+"""What an enqueue does if a live job already has the unique key."""
 
 CatchUp = Literal["one", "all", "none"]
-"""Jobs that a schedule enqueues for occurrences while no worker ran."""
+"""Which jobs a schedule enqueues for the occurrences at which no worker ran."""
 
 PresentState = Literal["available", "scheduled", "running", "blocked", "dead"]
 
@@ -72,10 +74,10 @@ class Capability(StrEnum):
 
 
 class Fault(StrEnum):
-    """Kinds of errors from colliding transactions."""
+    """Kinds of database errors; all but OTHER come from colliding transactions."""
 
     DEADLOCK = "deadlock"
-    SERIALIZATION = "serialization failure"  #: a row changed that this transaction had read
+    SERIALIZATION = "serialization failure"  #: another transaction has changed a row that this one had read
     LOCK_TIMEOUT = "lock timeout"
     OTHER = "other"
 
@@ -100,30 +102,30 @@ class LeaseIdentity(Protocol):
 
 
 class Verdict(Enum):
-    """The result of every settling verb. True in a condition if it took effect."""
+    """The result of every settling verb. In a condition, APPLIED is true and LOST is false."""
 
     APPLIED = "applied"  #: the change was made
-    LOST = "lost"  #: the lease was lost before: nothing changed, another worker may have the job
+    LOST = "lost"  #: the lease had been lost: nothing was changed, and another worker may have the job
 
     def __bool__(self) -> bool:
         return self is Verdict.APPLIED
 
     def require(self, job: LeaseIdentity | None = None) -> None:
-        """Raise :class:`LeaseLostError` if this is LOST; ``job`` only serves the message."""
+        """Raise :class:`LeaseLostError` if this is LOST; ``job`` is only for the message."""
         if self is Verdict.LOST:
             raise LeaseLostError(job.id, job.version) if job is not None else LeaseLostError()
 
 
 class _ReadLate:
-    """An object whose fields may be read from a stored row when they are first used: see :meth:`Job.late`."""
+    """An object whose fields are read from a stored row at their first use: see :meth:`Job.late`."""
 
     __slots__ = ("_stored",)
     _stored: tuple[Any, Callable[[Any, str], Any]]
 
-    if not TYPE_CHECKING:  # or no wrong name would be found
+    if not TYPE_CHECKING:  # else type checkers would accept any name
 
         def __getattr__(self, name: str) -> Any:
-            """Read the field of an empty slot from the stored row, and keep it."""
+            """Read a field that is not set yet from the stored row, and set it."""
             if name == "_stored" or name not in self.__slots__:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
             row, read = self._stored
@@ -143,7 +145,7 @@ class Job(_ReadLate):
     headers: Mapping[str, Any]
     priority: int
     state: State
-    available_at: datetime  #: due time; while RUNNING the end of the lease; for a DEAD job when it died
+    available_at: datetime  #: the due time; for a RUNNING job the end of the lease; for a DEAD job the time of its death
     version: int
     attempts: int
     max_attempts: int
@@ -152,9 +154,9 @@ class Job(_ReadLate):
     created_at: datetime
     last_error: str | None
     group: str | None = None  #: jobs of one group run one at a time, or as many as the queue's limit allows
-    progress: float | None = None  #: last reported progress, 0 to 1
-    progress_note: str | None = None  #: note of the last progress report
-    batch: int | None = None  #: the batch that counts the job, while it is live; for ``db.batch``
+    progress: float | None = None  #: the last reported progress, 0 to 1
+    progress_note: str | None = None  #: the note of the last progress report
+    batch: int | None = None  #: the id, for ``db.batch``, of the batch to which a live job belongs
 
     @property
     def fence(self) -> str:
@@ -163,8 +165,8 @@ class Job(_ReadLate):
 
     @classmethod
     def late(cls, rows: Iterable[Any], read: Callable[[Any, str], Any]) -> list[Self]:
-        """A job for each row; ``read(row, name)`` is called when a field is first used. For many jobs: few fields are."""
-        # Past the class, which is frozen.
+        """A job for each row; ``read(row, name)`` is called at the first use of a field. Saves time if few fields are used."""
+        # Set the slot directly: the class is frozen.
         new, store = cls.__new__, vars(_ReadLate)["_stored"].__set__
         jobs = []
         for row in rows:
@@ -183,7 +185,7 @@ class JobPage:
 
 
 class Range(NamedTuple):
-    """One priority of a queue and where its claims start: no due job lies below ``floor`` (microseconds)."""
+    """One priority of a queue, and the due time at which its claims start: no due job is earlier than ``floor`` (microseconds)."""
 
     priority: int
     floor: int
@@ -191,15 +193,15 @@ class Range(NamedTuple):
 
 @dataclass(slots=True)
 class Completion:
-    """Completed jobs that leave in the transaction of a claim, before it takes others."""
+    """Completed jobs that a claim deletes in its transaction, before it leases other jobs."""
 
     pairs: Sequence[tuple[int, int]]  #: ``(id, version)``
-    #: Ids of the jobs that matched and were deleted, as soon as the database has answered; None: nothing was deleted, or no answer
-    #: came. The strategy does not have to pass this on.
+    #: Ids of the jobs that matched and were deleted. Set when the database has answered. None: nothing was deleted, or no
+    #: answer came. The strategy does not have to pass this on.
     done: set[int] | None = None
 
 
-# Not frozen, though nothing changes them: there is one for each claim, and freezing costs as much as filling.
+# Not frozen although nothing changes a request: each claim makes one, and a frozen class takes twice as long to fill.
 @dataclass(slots=True)
 class ClaimRequest:
     """The parameters of a claim."""
@@ -208,26 +210,26 @@ class ClaimRequest:
     limit: int
     lease: int  #: microseconds
     worker: str
-    token: str  #: fresh and random for each claim; a read after the claim matches it
-    #: Priorities known to be in the queue, lowest number first. Empty: one plain range over all of them.
+    token: str  #: random, new for each claim; a read after the claim finds the claimed rows by it
+    #: The known priorities of the queue, lowest number first. Empty: one range over all priorities.
     ranges: tuple[Range, ...]
     now: int | None = None  #: microseconds; None: the database's clock
-    #: Jobs are expected: use the cheaper statement, which cannot distinguish an empty queue from lost candidates.
+    #: Due jobs are expected. So use the cheaper statement, which cannot distinguish an empty queue from lost candidates.
     fast_path: bool = False
-    #: Delete the jobs won in the same statement; only together with ``fast_path``.
+    #: Delete the claimed jobs in the same statement; only together with ``fast_path``.
     delete_on_claim: bool = False
     #: Completed jobs to delete in the same statement; only together with ``fast_path``.
     completes: Completion | None = None
-    #: Jobs of this kind only; None: of any.
+    #: Claim only jobs of this kind; None: of any kind.
     kind: str | None = None
-    #: Claim nothing while a job is due in one of these queues: name and ranges.
+    #: Claim nothing while a job is due in one of these queues, each given by name and ranges.
     if_idle: tuple[tuple[str, tuple[Range, ...]], ...] = ()
-    #: Jobs that the call wants in all its rounds; ``limit`` of them are still missing. None: as many as ``limit``.
+    #: The number of jobs that the call wants in all its rounds; ``limit`` of them are still missing. None: the same as ``limit``.
     call_limit: int | None = None
 
 
 class NewJob(NamedTuple):
-    """A job to insert, checked and encoded; without the defaults it is due now. Times in microseconds."""
+    """A job to insert, checked and encoded. With the defaults it is due now. Times are in microseconds."""
 
     queue: str
     kind: str
@@ -238,13 +240,13 @@ class NewJob(NamedTuple):
     unique_key: str | None = None
     group_key: str | None = None
     callback_id: int | None = None
-    unique_for: int = 0  #: its key stays taken for this long; 0: until it leaves
-    after: int = 0  #: due this long from now, …
-    not_before: int = 0  #: … and not before then
+    unique_for: int = 0  #: its unique key stays taken for this time; 0: until the job leaves
+    after: int = 0  #: it is due after this time from now, …
+    not_before: int = 0  #: … but not before this time
 
     @property
     def key(self) -> tuple[str, str] | None:
-        """What no other live job may have: queue and unique key."""
+        """Queue and unique key, a pair that no other live job may have; None without a unique key."""
         return None if self.unique_key is None else (self.queue, self.unique_key)
 
 
@@ -276,7 +278,7 @@ class ClaimedRow(NamedTuple):
 
     @property
     def exhausted(self) -> bool:
-        """Whether this is no attempt any more: they are used up, or a column is at a limit that no worker ever reaches."""
+        """Whether the job must not run again: its attempts are used up, or a column has reached its limit (not by normal work)."""
         return self.attempts > self.max_attempts or self.attempts >= MOST_ATTEMPTS or self.version > MOST_CLAIMED_VERSION
 
     @property
@@ -289,20 +291,20 @@ class ClaimedRow(NamedTuple):
 
 
 def exhausted_in(rows: Sequence[ClaimedRow]) -> list[ClaimedRow]:
-    """Those that are :attr:`ClaimedRow.exhausted`; mostly none."""
+    """The rows that are :attr:`ClaimedRow.exhausted`; usually there are none."""
     attempts, version = MOST_ATTEMPTS - 1, MOST_CLAIMED_VERSION
     return [row for row in rows if row.attempts > min(row.max_attempts, attempts) or row.version > version]
 
 
 class Group(NamedTuple):
-    """The jobs of a queue with one key."""
+    """The jobs of a queue with the same group key."""
 
     queue: str
     key: str
 
 
 def group_of(queue: str, key: str | None) -> Group | None:
-    """The group of a job."""
+    """The group of a job, or None."""
     return None if key is None else Group(queue, key)
 
 
@@ -311,12 +313,12 @@ class JobLinks(NamedTuple):
 
     group: Group | None
     batch: int | None
-    #: It is blocked in its group: when it leaves, no other job is unblocked.
+    #: The job is blocked in its group: when it leaves, no other job is unblocked.
     blocked: bool = False
 
 
 def links_of(queue: str, row: Any) -> JobLinks | None:
-    """The links of the job of a row; most jobs have none."""
+    """The links of the job in ``row``; most jobs have none."""
     if row.group_key is None and row.callback_id is None:
         return None
     return JobLinks(group_of(queue, row.group_key), row.callback_id)
@@ -332,15 +334,16 @@ class ClaimResult:
     missed: int = 0
     #: Size of the window of candidates, in batches of ``limit`` jobs.
     window: int = 1
-    #: Lowest due time seen per priority: the next claim may start there.
+    #: The lowest due time that was seen, by priority. The next claim may start there.
     min_due: Mapping[int, int] = field(default_factory=dict)
-    #: Priorities that are in the queue and were not in ``ClaimRequest.ranges``.
+    #: Priorities of the queue that were missing in ``ClaimRequest.ranges``.
     new_priorities: tuple[int, ...] = ()
-    #: False: fewer jobs than ``limit``, for lack of jobs or because candidates were lost; see ``ClaimRequest.fast_path``.
+    #: False: fewer jobs than ``limit`` were won, and it is unknown whether jobs were lacking or candidates were lost. See
+    #: ``ClaimRequest.fast_path``.
     complete: bool = True
-    #: False: nothing was read nor claimed; the next round does.
+    #: False: this round has neither read nor claimed candidates; the next round does.
     looked: bool = True
-    #: The jobs won were deleted from the table.
+    #: The claimed jobs were deleted from the table.
     deleted: bool = False
     #: The candidates were locked when they were read.
     locked: bool = False
@@ -348,30 +351,30 @@ class ClaimResult:
 
 @dataclass(slots=True)
 class Counters:
-    """Counts at one :class:`QueueDB` since it was opened; never reset."""
+    """Counts of one :class:`QueueDB` since it was opened. They are never reset."""
 
     claims: int = 0  #: calls of claim
-    attempts: int = 0  #: rounds against the database: candidates read and taken once
+    attempts: int = 0  #: rounds of claims; each reads candidates and tries to take them once
     candidates: int = 0  #: jobs that a round tried to take
     claimed: int = 0  #: jobs won
     missed: int = 0  #: candidates lost to a faster worker
-    contended: int = 0  #: claims that came back empty although jobs were there: every candidate was lost
+    contended: int = 0  #: claims that won no job because every candidate was lost
     empty: int = 0  #: claims that found nothing due
     applied: int = 0  #: settles that took effect
     lost: int = 0  #: leases that were lost when their jobs were to be settled
-    dead: int = 0  #: jobs sent to the dead table, for whatever reason; ``exhausted`` among them
+    dead: int = 0  #: jobs moved to the dead table for any reason, including ``exhausted``
     exhausted: int = 0  #: jobs moved to the dead table at a claim because none of their attempts was settled
-    trimmed: int = 0  #: messages of feeds that trims have deleted; not those that publishers delete beyond ``keep_rows``
+    trimmed: int = 0  #: messages that trims have deleted; without those that publishers delete beyond ``keep_rows``
     retried: int = 0  #: transactions run again after a deadlock, a serialization failure or a lost connection
-    statements: int = 0  #: sent by claims and settles on connections of our own, BEGIN, COMMIT and PREPARE too
-    deadlocks: int = 0  #: errors of the database, also of those transactions that were run again …
+    statements: int = 0  #: sent by claims and settles on the library's connections, with BEGIN, COMMIT, PREPARE
+    deadlocks: int = 0  #: deadlocks; this and the next three also count errors of transactions that ran again
     serialization_failures: int = 0
     lock_timeouts: int = 0
     other_errors: int = 0
     discarded: int = 0  #: connections that were closed because an interrupt had left their transactions in doubt
-    unregistered: int = 0  #: workers that could not write or read the rows of workers: what they have in hand when killed waits
-    condition_errors: int = 0  #: routes that did not act because their condition cannot be evaluated for a message
-    loops: int = 0  #: routes that were cut because they lead back to where a message has been, or beyond the limit of forwards
+    unregistered: int = 0  #: workers that could not write or read the rows of workers; if one is killed, its jobs are not rescued
+    condition_errors: int = 0  #: times that a route did not act since its condition could not be evaluated
+    loops: int = 0  #: routes that were cut: they lead back to where the message has been, or exceed the limit of forwards
 
     @property
     def miss_ratio(self) -> float:
@@ -380,7 +383,7 @@ class Counters:
 
     @property
     def attempts_per_claim(self) -> float:
-        """Candidates tried per job won (1.0: never lost a race)."""
+        """Candidates tried per job won; 1.0: no candidate was lost."""
         return self.candidates / self.claimed if self.claimed else 0.0
 
 
@@ -394,7 +397,7 @@ class JobError:
     error_class: str  #: name of the exception's class; empty when the handler gave a reason instead
     message: str
     trace: str | None  #: the end of the traceback
-    version: int = 0  #: of the job during the attempt: with the job's id the fence of that lease
+    version: int = 0  #: the job's version during the attempt; with the job's id it is the fence of that lease
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,14 +423,14 @@ class WorkerInfo:
     name: str
     host: str
     pid: int
-    queues: Mapping[str, int]  #: most jobs in hand for each queue, and most spans for each shared cursor (``feed:cursor``)
+    queues: Mapping[str, int]  #: the most jobs in hand by queue, and the most spans by shared cursor (``feed:cursor``)
     state: str  #: working, quiet or stopping
     in_hand: int
-    counters: Mapping[str, int]  #: what became of its jobs
+    counters: Mapping[str, int]  #: what happened to its jobs
     started_at: datetime
     seen_at: datetime
-    silent: float  #: seconds since it was seen
-    stuck: int = 0  #: slots of handlers that have not come back although their jobs were taken from them
+    silent: float  #: seconds since ``seen_at``
+    stuck: int = 0  #: slots whose handlers still run after a timeout or a lost lease
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,26 +438,26 @@ class Batch:
     """Progress of a batch of jobs."""
 
     id: int
-    queue: str  #: queue of its callback job
+    queue: str  #: the queue of the callback job
     jobs: int
     pending: int  #: still in the queue
-    dead: int  #: dead
+    dead: int  #: in the dead table
     cancelled: int
     created_at: datetime
 
 
 class ProgressReport(NamedTuple):
-    """How far a running job is."""
+    """The progress of a running job."""
 
     fraction: float  #: 0 to 1
     note: str | None
 
 
 class StoredResult(NamedTuple):
-    """The result to keep of a completed job, and for how long."""
+    """The result of a completed job, and the time for which it is retained."""
 
     result: str | None  #: encoded
-    lasts: int  #: microseconds
+    lasts: int  #: the time for which the result is retained, in microseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,10 +465,10 @@ class Controls:
     """The pause and the limits of a queue; workers obey them within 1.5 s."""
 
     paused: bool = False  #: nothing is claimed
-    concurrency: int | None = None  #: most jobs in hand at once, over all workers
-    rate: int | None = None  #: most jobs begun …
-    per: float | None = None  #: … in this many seconds, over all workers
-    per_group: int = 1  #: most jobs of one group in hand at once, over all workers
+    concurrency: int | None = None  #: most jobs in hand at the same time, over all workers
+    rate: int | None = None  #: most jobs that begin …
+    per: float | None = None  #: … within this number of seconds, over all workers
+    per_group: int = 1  #: most jobs of one group in hand at the same time, over all workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,20 +484,20 @@ class KindStats:
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """Counts of one queue at one moment, from one statement for live and one for dead jobs.
+    """Counts of one queue at one moment. One statement counts the live jobs, another one the dead jobs.
 
-    Those of a count up to a limit come from several statements, if a state has more jobs than that.
+    If jobs are counted up to a limit, and a state has more jobs than the limit, the counts come from several statements.
     """
 
     queue: str
     available: int
     scheduled: int
-    running: int  #: in hand: with handlers of milliseconds more than run at once, as some are prefetched or not settled yet
+    running: int  #: in hand; includes jobs that are prefetched or not settled yet
     dead: int
-    oldest_available_age: float | None  #: seconds since the longest waiting due job became due; None: nothing is due
+    oldest_available_age: float | None  #: seconds since the due job that waits longest became due; None: no job is due
     by_kind: Mapping[str, KindStats]
-    held: int = 0  #: claimed by streams that have not completed them; in none of the other counts
-    blocked: int = 0  #: waiting for jobs before them in their groups
-    progress: float | None = None  #: mean progress of the running jobs that reported any, 0 to 1
-    capped: tuple[str, ...] = ()  #: the states that were counted up to a limit, and may have more jobs
-    unknown: int = 0  #: waiting because no worker has had a handler for their kind; in the other counts too
+    held: int = 0  #: held by streams; in none of the other counts
+    blocked: int = 0  #: waiting for earlier jobs of their groups
+    progress: float | None = None  #: mean progress (0 to 1) of the running jobs that have reported progress
+    capped: tuple[str, ...] = ()  #: the states whose count stopped at the limit; they may have more jobs
+    unknown: int = 0  #: waiting because no worker has had a handler for their kind; also in the other counts

@@ -1,4 +1,4 @@
-"""What a handler may return. Returning nothing completes the job; an exception fails it."""
+"""What a handler may return. If it returns nothing, the job is completed; if it raises, the attempt has failed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from queue_db.errors import HandlerResultError
 
 @dataclass(frozen=True, slots=True)
 class Snooze:
-    """Come back later; this does not count as an attempt."""
+    """Make the job due again after ``seconds``; this does not count as an attempt."""
 
     seconds: float
 
@@ -42,14 +42,14 @@ Outcome = Snooze | Retry | Cancel | Dead | None
 
 _OUTCOMES = (Snooze, Retry, Cancel, Dead)
 
-# The types of most results.
+# The types of most results, which need no further check.
 _DATA = frozenset((type(None), Snooze, Retry, Cancel, Dead, dict, list, str, int, float, bool))
 
 
 def checked(returned: Any) -> Any:
-    """What a handler has returned, if that can be the outcome of its job.
+    """Return ``returned``, if it can be the outcome of a job.
 
-    :raises HandlerResultError: it is a coroutine, a generator, a function, a class of an outcome, or an exception.
+    :raises HandlerResultError: ``returned`` is a coroutine, a generator, a function, a class of an outcome, or an exception.
     """
     if type(returned) in _DATA:
         return returned

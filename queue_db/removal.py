@@ -1,4 +1,4 @@
-"""Removal: how a completed job leaves the table. The third axis of a comparison, beside strategy and database."""
+"""Removal: how a completed job leaves the table. ``queue_db.compare`` varies it, like the strategy and the database."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Removal(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in options and reports."""
+        """The name of the removal in options and reports."""
         ...
 
     @property
@@ -65,7 +65,7 @@ class Delete(_Repeated):
 
     name: ClassVar[str] = "delete"
 
-    # The function itself: a method around it would be one more call for each completion.
+    # The function itself: a method that calls it would cost one more call for each completion.
     remove = staticmethod(settle.delete)
 
 
@@ -83,14 +83,15 @@ class LockThenDelete(_Repeated):
 
 @dataclass(frozen=True)
 class DeleteMark(_Repeated):
-    """Mark the row as done and move it out of its queue, so that no claim meets it; a sweeper (``db.sweep()``, the worker) deletes
-    marked rows later.
+    """Mark the row as done and move it out of its queue, so that no claim reads it.
+
+    A sweep (by ``db.sweep()`` or a worker) deletes marked rows later.
     """
 
     name: ClassVar[str] = "delete_mark"
     marks: ClassVar[bool] = True
 
-    # The function itself, as above.
+    # The function itself, as in Delete.
     remove = staticmethod(settle.mark)
 
 
@@ -103,8 +104,8 @@ def known_removals() -> list[str]:
 
 
 def removal_for(removal: str | Removal) -> Removal:
-    """The removal of that name, or the object itself.
+    """The removal with this name, or the given object itself.
 
-    :raises ConfigurationError: for an unknown name, or an object that is no removal.
+    :raises ConfigurationError: the name is unknown, or the object is not a removal.
     """
     return arguments.chosen("removal", removal, _NAMED, Removal, "name, needs, retries, marks and remove")

@@ -1,1 +1,1 @@
-"""Threads together: group commit, counts, and the waits between tries."""
+"""What threads and tasks share: group commit, caches and counts; and the waits between retries and polls."""

@@ -1,7 +1,7 @@
-"""Group commit: what several callers hand in while a run is under way goes together in the next run.
+"""Group commit: the items that callers submit while a run is under way go together in the next run.
 
-While fewer runs are under way than are allowed, a caller runs its own item at once: a single caller waits for nobody. After a run
-the first waiting caller runs the next one, for itself and for the callers behind it. There is no thread and no timer.
+While fewer runs are under way than allowed, a caller runs its own item at once. So a single caller never waits. After a run, the
+first waiting caller runs the next batch, for itself and for the callers behind it. There is no extra thread and no timer.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Result = TypeVar("Result")
 
 
 class Signal(Protocol):
-    """What one caller waits for."""
+    """A signal for which one caller waits."""
 
     def wait(self) -> None:
         """Wait until :meth:`set` has been called."""
         ...
 
     def set(self) -> None:
-        """End the wait, now or when it begins; once or several times."""
+        """End the wait, or prevent it if it has not begun. May be called several times."""
         ...
 
 
@@ -37,7 +37,7 @@ Detach = Callable[[Callable[[], None], Callable[[], None]], None]
 
 
 class Callers(Protocol):
-    """What calls a batcher: threads, or the tasks of an event loop."""
+    """The callers of a batcher: threads, or the tasks of an event loop."""
 
     def signal(self) -> Signal:
         """A new signal for the current caller."""
@@ -49,16 +49,17 @@ class Callers(Protocol):
 
     @property
     def detach(self) -> Detach | None:
-        """Runs two functions, one after the other: the first one to its end if this caller is cancelled meanwhile, and the second
-        one even if the first one never begins. None: callers of this kind are not cancelled.
+        """A function that runs two functions, one after the other. None: callers of this kind cannot be cancelled.
+
+        The first function runs to its end even if this caller is cancelled. The second one runs even if the first one never began.
         """
         ...
 
 
 class Threads:
-    """Threads call."""
+    """The callers of a batcher are threads."""
 
-    #: KeyboardInterrupt is raised within the work itself.
+    #: Threads cannot be cancelled. A KeyboardInterrupt is raised within the work itself.
     detach = None
 
     def signal(self) -> Signal:
@@ -73,7 +74,7 @@ class _ThreadSignal:
     __slots__ = ("_lock",)
 
     def __init__(self) -> None:
-        # A bare lock: an Event costs ten times as much.
+        # A bare lock: a threading.Event takes ten times as long.
         self._lock = threading.Lock()
         self._lock.acquire()
 
@@ -81,7 +82,7 @@ class _ThreadSignal:
         self._lock.acquire()
 
     def set(self) -> None:
-        with suppress(RuntimeError):  # set before
+        with suppress(RuntimeError):  # already set
             self._lock.release()
 
 
@@ -92,16 +93,16 @@ class _Entry(Generic[Item, Result]):
 
     def __init__(self, item: Item) -> None:
         self.item = item
-        #: None: it runs at once.
+        #: The signal for which the caller waits; None: the item runs at once.
         self.signal: Signal | None = None
         self.settled = False
         self.result: Result | None = None
         self.error: BaseException | None = None
-        #: The entries that this one's caller runs.
+        #: The entries that the caller of this entry runs.
         self.batch: Sequence[_Entry[Item, Result]] = ()
-        #: The run goes on without its caller.
+        #: The run continues even if the caller is cancelled.
         self.detached = False
-        #: It is out of the queue, and no leader any more.
+        #: The entry is neither in the queue nor a leader any more.
         self.left = False
 
     def fail(self, error: Exception) -> None:
@@ -111,15 +112,15 @@ class _Entry(Generic[Item, Result]):
 class Batcher(Generic[Item, Result]):
     """Runs the items of concurrent callers in batches, in the order in which they come.
 
-    After an error that refuses a batch the items run one by one, so that each caller gets its own result or its own error. If one
-    of them meets an error that the others would meet too, or that leaves open what happened, the rest is not run. Any other error
-    goes to all callers of the batch: it may have come after the commit, and then a second run would do everything twice.
+    If ``run`` refuses a batch because of its items, the items run one by one, so that each caller gets its own result or error. If
+    one of these runs ends with a transient error or an unknown outcome, the remaining items are not run. Any other error of a batch
+    goes to all its callers: it may have come after the commit, and then a second run would do everything twice.
 
-    :param run: takes some items and returns their results, in the same order. All of them happen, or none.
-    :param size: rows and characters of an item.
-    :param at_once: most runs at the same time; 1: what was submitted first has run first.
-    :param rows: most in one batch, unless it is one item.
-    :param characters: the same.
+    :param run: takes items and returns their results in the same order. Either all items take effect or none.
+    :param size: the number of rows and of characters of an item.
+    :param at_once: the most runs at the same time. With 1, the items run in the order of their submission.
+    :param rows: the most rows of one batch. A single item may have more.
+    :param characters: the most characters of one batch. A single item may have more.
     """
 
     def __init__(
@@ -141,9 +142,9 @@ class Batcher(Generic[Item, Result]):
         reset_after_fork(self)
 
     def after_fork(self) -> None:
-        """Begin without callers: those of the parent do not exist here."""
+        """Begin without callers: the threads of the parent process do not exist in the child."""
         self._lock = threading.Lock()
-        #: Waiting entries. There are some only while as many runs are under way as are allowed.
+        #: Waiting entries. There are none while fewer runs are under way than allowed.
         self._queue: list[_Entry[Item, Result]] = []
         #: Entries whose callers run a batch, or are about to.
         self._leaders: set[_Entry[Item, Result]] = set()
@@ -159,7 +160,7 @@ class Batcher(Generic[Item, Result]):
             # The item comes from a signal handler, or from code that ``run`` calls. It must not wait for the run that waits for it.
             return self._run([item])[0]
         entry: _Entry[Item, Result] = _Entry(item)
-        # The last step twice: one KeyboardInterrupt may come at any moment, also within it.
+        # The cleanup is there twice: a KeyboardInterrupt may come at any moment, even within the first cleanup.
         try:
             try:
                 self._inside.add(caller)
@@ -177,7 +178,7 @@ class Batcher(Generic[Item, Result]):
             finally:
                 if not (entry.left or entry.detached):
                     self._leave(entry)
-                # After the entry has left: before that, an item from a signal handler must run alone, not wait for this entry.
+                # Only after the entry has left: until then an item from a signal handler must run alone, not wait for this entry.
                 self._inside.discard(caller)
         finally:
             if not (entry.left or entry.detached):
@@ -188,7 +189,7 @@ class Batcher(Generic[Item, Result]):
         return cast("Result", entry.result)
 
     def _lead(self, entry: _Entry[Item, Result]) -> None:
-        """Run the item of a caller that has waited, with those behind it."""
+        """Run the item of a caller that has waited, together with the items of callers behind it."""
         detach = self._callers.detach
         if detach is not None and self._queue:
             entry.detached = True
@@ -235,7 +236,7 @@ class Batcher(Generic[Item, Result]):
                 self._settle_one_by_one(batch)
             else:
                 for entry in batch:
-                    # Each thread adds its own traceback.
+                    # A copy for each caller: each thread adds its own traceback.
                     entry.fail(_copied(error))
         else:
             for entry, result in zip(batch, results, strict=True):
@@ -246,13 +247,13 @@ class Batcher(Generic[Item, Result]):
             self._settle([entry])
             error = entry.error
             if isinstance(error, StorageError) and not _refuses(error):
-                # All attempts of one took long enough.
+                # Do not let the remaining items go through all their retries as well.
                 for waiting in batch[at:]:
                     waiting.fail(_not_run(error))
                 return
 
     def _end(self, entry: _Entry[Item, Result]) -> None:
-        """Let the next entry run, and wake the callers whose items ran."""
+        """Let the next waiting entry run, and wake the callers whose items were in the batch of ``entry``."""
         if not entry.left:
             self._leave(entry)
         for item in entry.batch:
@@ -265,29 +266,29 @@ class Batcher(Generic[Item, Result]):
         entry.batch = ()
 
     def _leave(self, entry: _Entry[Item, Result]) -> None:
-        """Take the entry out of the queue; if it was a leader, the first waiting entry is the next one."""
+        """Remove the entry from the queue or from the leaders, and make the first waiting entries leaders while runs are free."""
         with self._lock:
             self._leaders.discard(entry)
             if self._queue:
                 others = [waiting for waiting in self._queue if waiting is not entry]
                 free = max(0, self._at_once - len(self._leaders))
-                # In one step: an interrupt may come at any other moment, and then this runs again.
+                # In one assignment: an interrupt may come before or after it, and then this method runs again.
                 self._leaders, self._queue = self._leaders.union(others[:free]), others[free:]
             for leader in self._leaders:
                 if leader.signal is not None and not leader.batch:
-                    leader.signal.set()  # once more than needed does no harm
+                    leader.signal.set()  # a second call does no harm
         entry.left = True
 
 
 def _refuses(error: Exception) -> bool:
-    """Whether nothing happened, and the items are the reason, one or each of them."""
+    """Whether ``error`` means that nothing took effect, and that one or all of the items are the cause."""
     if isinstance(error, StorageError):
         return not (error.outcome_unknown or isinstance(error, TransientStorageError))
     return isinstance(error, QueueDBError)
 
 
 def _not_run(error: StorageError) -> TransientStorageError:
-    """The error of an item that was not run because an earlier one has met ``error``."""
+    """The error of an item that was not run because the run of an earlier item ended with ``error``."""
     problem = f"nothing was done for this caller, because another one's turn ended with: {error}"
     same = TransientStorageError(
         problem, sqlstate=error.sqlstate, statement_name=error.statement_name, server_away=error.server_away

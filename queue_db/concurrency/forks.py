@@ -1,4 +1,4 @@
-"""What a fork must not inherit: a lock that another thread of the parent held stays locked in the child."""
+"""Resets objects in the child after a fork: a lock that another thread of the parent held would stay locked in the child."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ class Resettable(Protocol):
     """An object with locks of its own."""
 
     def after_fork(self) -> None:
-        """Make the locks anew; called in the child, which has one thread."""
+        """Replace the locks by new ones. Called in the child, which has one thread."""
 
 
 _all: weakref.WeakSet[Resettable] = weakref.WeakSet()
 
 
 def reset_after_fork(resettable: Resettable) -> None:
-    """Call ``after_fork`` of the object in each child of this process, as long as the object exists."""
+    """Call ``after_fork`` of the object in each forked child of this process, as long as the object exists."""
     _all.add(resettable)
 
 

@@ -1,4 +1,4 @@
-"""Run synchronous code for a task."""
+"""Runs synchronous code in greenlets, so that tasks of an event loop can await it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from queue_db.errors import ConfigurationError
 
-# What asyncio says of a future or a socket of another event loop.
+# Parts of asyncio's messages about a future or a socket of another event loop.
 _OF_ANOTHER_LOOP = ("attached to a different loop", "Event loop is closed")
 
 _P = ParamSpec("_P")
@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 async def run(verb: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
     """Call ``verb`` in a new greenlet.
 
-    :raises ConfigurationError: it uses a connection that belongs to another event loop.
+    :raises ConfigurationError: ``verb`` uses a connection of another event loop.
     """
     try:
         return await greenlet_spawn(partial(verb, *arguments, **named))
@@ -41,7 +41,7 @@ async def run(verb: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -
 
 @asynccontextmanager
 async def within(block: AbstractContextManager[Connection]) -> AsyncIterator[AsyncConnection]:
-    """``async with`` for a synchronous context manager of a connection."""
+    """Make an asynchronous context manager of a synchronous one that yields a connection."""
     connection = await run(block.__enter__)
     try:
         yield AsyncConnection(AsyncEngine(connection.engine), connection)
@@ -55,7 +55,7 @@ async def within(block: AbstractContextManager[Connection]) -> AsyncIterator[Asy
 def joined(using: AsyncConnection | AsyncSession | None) -> Connection | Session | None:
     """The synchronous connection or session behind ``using``.
 
-    :raises ConfigurationError: it is something else, or a connection that is not open.
+    :raises ConfigurationError: ``using`` is neither a connection nor a session, or is a connection that is not open.
     """
     return using.sync_session if isinstance(using, AsyncSession) else opened(using)
 

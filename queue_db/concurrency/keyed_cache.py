@@ -1,4 +1,4 @@
-"""Objects that are made for names, a limited number of them."""
+"""A cache of a limited number of objects, each made for one name."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from queue_db.concurrency.forks import reset_after_fork
 
 _T = TypeVar("_T")
 
-#: Objects that are kept although they are referenced nowhere else.
+#: The most objects that are kept although nothing else references them.
 MOST = 10_000
 
 
 class KeyedCache(Generic[_T]):
     """One object for each name. Safe to share between threads.
 
-    While an object is referenced, its name leads to it. Of the others only the last :data:`MOST` that were asked for are kept:
-    names may come from clients, and a process that runs for months would keep all of them.
+    An object stays in the cache while it is referenced elsewhere. In addition, the ``most`` objects that were used last are kept.
+    The limit is needed because names may come from clients, and the process may run for months.
     """
 
     def __init__(self, make: Callable[[str], _T], most: int = MOST) -> None:
@@ -32,11 +32,11 @@ class KeyedCache(Generic[_T]):
         reset_after_fork(self)
 
     def after_fork(self) -> None:
-        """Another thread of the parent may have had the lock."""
+        """Make a new lock: another thread of the parent may have held the old one."""
         self._lock = threading.RLock()
 
     def __len__(self) -> int:
-        """Number of objects, also of those that are only referenced elsewhere."""
+        """Number of objects, including those that only references elsewhere keep alive."""
         return len(self._all)
 
     def __getitem__(self, name: str) -> _T:
@@ -51,7 +51,7 @@ class KeyedCache(Generic[_T]):
             return self._keep(name, value)
 
     def get(self, name: str) -> _T | None:
-        """The object if there is one; it does not count as asked for."""
+        """The object of this name, or None. This does not count as a use."""
         with self._lock:
             return self._all.get(name)
 

@@ -6,8 +6,8 @@ import random
 import time
 from collections.abc import Callable
 
-#: The pause before a poll is this share of the time since the worker's last job. So on average a poll is late by a fortieth of that
-#: time, and there are fewer than fifty polls between the first second and the tenth.
+#: The pause before a poll is this share of the time since the worker's last job. So a poll finds a job on average a fortieth of
+#: that time late, and there are fewer than fifty polls between the first second and the tenth.
 SHARE = 0.05
 
 #: Seconds; the shortest pause between two polls.
@@ -15,7 +15,10 @@ SHORTEST = 0.001
 
 
 class Pause:
-    """Waits that double from ``first`` to ``longest`` seconds, each reduced by up to a half: workers must not retry in step."""
+    """Waits that double from ``first`` to ``longest`` seconds, each reduced at random by up to a half.
+
+    The random part keeps workers from retrying in step.
+    """
 
     def __init__(self, first: float, longest: float, rng: Callable[[], float] = random.random) -> None:
         self._first = min(first, longest)
@@ -35,7 +38,10 @@ class Pause:
 
 
 class Idle:
-    """Waits between polls: in proportion to the time since the last job, up to ``longest`` seconds, reduced by up to a quarter."""
+    """Waits between polls, which grow with the time since the last job, up to ``longest`` seconds.
+
+    Each wait is reduced at random by up to a quarter.
+    """
 
     def __init__(
         self, longest: float, clock: Callable[[], float] = time.monotonic, rng: Callable[[], float] = random.random
@@ -46,7 +52,7 @@ class Idle:
         self._since = clock()
 
     def worked(self) -> None:
-        """There was a job just now."""
+        """Record that there was a job just now."""
         self._since = self._clock()
 
     def next(self) -> float:

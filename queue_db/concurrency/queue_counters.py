@@ -1,4 +1,4 @@
-"""Counts of what the verbs of this process did in each queue, until they are written to the metrics."""
+"""Counts of what the verbs of this process did in each queue. They are kept here until they are written to the metrics."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from queue_db.concurrency.forks import reset_after_fork
 
 log = logging.getLogger("queue_db.concurrency")
 
-#: By queue: counts by name.
+#: Maps each queue to its counts by name.
 Counts = dict[str, dict[str, int]]
 
 #: The count of leases that were lost in a queue whose name may be mistaken.
 LOST_IF_KNOWN = "lost_if_known"
 
-#: Most queues with counts that were not taken yet. Counts of further queues are dropped, and that is logged once.
+#: The most queues with counts that were not taken yet. Counts of further queues are dropped, and one warning is logged.
 MOST_QUEUES = 10_000
 
 
 class QueueCounters:
-    """Counts by queue. Safe to share between threads; a fork begins with none."""
+    """Counts by queue. Safe to share between threads. A forked child begins without counts."""
 
     def __init__(self) -> None:
         self._dropped = False
@@ -30,7 +30,7 @@ class QueueCounters:
         reset_after_fork(self)
 
     def after_fork(self) -> None:
-        """Begin with none: the parent writes its own."""
+        """Begin without counts: the parent process writes those that it had."""
         self._lock = threading.RLock()
         self._counts: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
 
@@ -50,7 +50,7 @@ class QueueCounters:
             log.warning("more than %d queues have unwritten counts: those of further queues are dropped", MOST_QUEUES)
 
     def take(self) -> Counts:
-        """All counts; from now on they are zero."""
+        """Return all counts and reset them."""
         with self._lock:
             taken = {queue: dict(counts) for queue, counts in self._counts.items()}
             self._counts.clear()

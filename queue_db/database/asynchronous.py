@@ -1,4 +1,4 @@
-"""A database on an event loop: while the synchronous code waits, the loop goes on."""
+"""A database on an event loop: while the synchronous code waits for the database, the loop runs other tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from queue_db.database.database import Database
 
 
 class AsyncDatabase(Database):
-    """Everything here runs within ``greenlet_spawn``."""
+    """A database whose methods run within ``greenlet_spawn``."""
 
     asynchronous: ClassVar[bool] = True
 
@@ -29,11 +29,11 @@ class AsyncDatabase(Database):
         return create_async_engine(url, **options).sync_engine
 
     def _keeps(self, pool_size: int) -> int:
-        return 0  # tasks that wait for a connection wait for the engine's pool, so each must go back there
+        return 0  # tasks wait for a connection of the engine's pool, so each connection must return to the pool
 
 
 class Tasks:
-    """Tasks call a batcher (:mod:`queue_db.concurrency.batching`)."""
+    """The callers of a batcher (:mod:`queue_db.concurrency.batching`) are the tasks of an event loop."""
 
     def __init__(self) -> None:
         self._working: set[asyncio.Task[None]] = set()
@@ -47,16 +47,16 @@ class Tasks:
         return asyncio.current_task()
 
     def detach(self, work: Callable[[], None], ended: Callable[[], None]) -> None:
-        """Run ``work`` in a task of its own, then ``ended``. Both run also if this caller is cancelled: other callers need them."""
+        """Run ``work`` in a new task, and then ``ended``. Both run even if this caller is cancelled: other callers need them."""
         task = asyncio.get_running_loop().create_task(_spawned(work))
-        self._working.add(task)  # the loop itself does not keep it
+        self._working.add(task)  # the loop has only a weak reference to the task
         task.add_done_callback(self._working.discard)
         task.add_done_callback(lambda _: ended())
         await_(asyncio.shield(task))
 
 
 class TaskSignal:
-    """What one task waits for."""
+    """A signal for which one task waits."""
 
     __slots__ = ("_set",)
 
@@ -64,7 +64,7 @@ class TaskSignal:
         self._set = asyncio.get_running_loop().create_future()
 
     def wait(self) -> None:
-        """Wait until :meth:`set` has been called; the event loop goes on."""
+        """Wait until :meth:`set` has been called. Meanwhile the event loop runs other tasks."""
         await_(self._set)
 
     def set(self) -> None:

@@ -1,7 +1,7 @@
 """Connections that stay open between two uses: checking one out of the pool costs as much Python time as a claim.
 
-An exception may come at any line: of a signal handler, by Ctrl-C, in a cancelled task. So a connection is used again only if it is
-known to be idle, by the driver's own status and by our record. Any other is closed, and its server rolls back.
+An exception may be raised at any line: by a signal handler, by Ctrl-C, or because a task is cancelled. So a connection is used
+again only if both the driver's status and our own record say that it is idle. Otherwise it is closed, and the server rolls back.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ log = logging.getLogger("queue_db.database")
 class Connections:
     """The connections of one engine, each used by one caller at a time.
 
-    :param keep: how many stay open while idle. 0: each returns to the engine's pool, as it must if the engine is the caller's or
-        the pool binds connections to threads.
+    :param keep: the number of idle connections that stay open. 0: each connection returns to the engine's pool. This is required if
+        the engine is the caller's, or if its pool binds connections to threads.
     :param count: called for each connection that is discarded because it may not be idle.
-    :param made_here: the engine is not the caller's: its pool, too, takes back only connections that are idle.
+    :param made_here: the library made the engine. Then the engine's pool also takes back only idle connections.
     """
 
     def __init__(self, engine: Engine, dialect: Dialect, keep: int, count: Callable[[], None], *, made_here: bool = False) -> None:
@@ -39,16 +39,16 @@ class Connections:
         self._dialect = dialect
         self._keep = keep
         self._count = count
-        # Other pools give a thread the same connection twice, within its own transaction.
+        # Other pools may give a thread the connection on which it already has a transaction.
         self._alone = isinstance(engine.pool, QueuePool)
         if made_here:
             event.listen(engine, "reset", self._returned)
-        # How many may be idle; none after the end.
+        # The number of connections that may be idle; 0 after close().
         self._room = keep
         # append and pop are atomic.
         self._idle: deque[PooledConnection] = deque()
         self._process = os.getpid()
-        # Never freed: asyncpg closes what is freed, and so takes its socket from the parent's event loop, too.
+        # Never freed: asyncpg would close a freed connection, and so remove its socket from the parent's event loop.
         self._inherited: list[object] = []
 
     @contextmanager
@@ -82,7 +82,7 @@ class Connections:
             raise
 
     def forget_parents(self) -> None:
-        """In a fork: use the parent's connections no more, nor those of the engine's pool."""
+        """In a forked child: stop using the connections of the parent process and of the engine's pool."""
         if self._process != os.getpid():
             self._inherited.append((self._idle, self._engine.pool))
             self._idle = deque()
@@ -90,9 +90,9 @@ class Connections:
             self._process = os.getpid()
 
     def put_back(self, pooled: PooledConnection, *, in_doubt: bool = False) -> None:
-        """Return a connection in any state; a broken one is closed, and one that may not be idle, and each after :meth:`close`.
+        """Take a connection back in any state. It is closed if it is broken, if it may not be idle, or after :meth:`close`.
 
-        :param in_doubt: an exception has come that may have interrupted a statement.
+        :param in_doubt: an exception may have interrupted a statement.
         """
         connection, usable = pooled.connection, pooled.proxied.dbapi_connection is not None
         if usable and (in_doubt or self._alone):
@@ -103,18 +103,18 @@ class Connections:
                 return
         if usable and len(self._idle) < self._room and not connection.in_transaction():
             self._idle.append(pooled)
-            if not self._room:  # another thread has closed this meanwhile
+            if not self._room:  # another thread has called close()
                 self.close()
         else:
             broken = connection.invalidated
             if usable and self._keep and not self._room:
-                connection.detach()  # the engine's pool is disposed of, and would leave it open
+                connection.detach()  # the disposed pool of the engine would leave the connection open
             _close(connection)
             if broken:
                 self._drop()
 
     def _recovered(self, driver: Any, info: MutableMapping[Any, Any]) -> bool:
-        """Bring a connection in doubt to rest, or count and log that it will be closed."""
+        """Make a connection in doubt idle. If that fails, count and log that it will be closed."""
         if self._dialect.recover(driver):
             transactions.forget(info)
             return True
@@ -124,9 +124,9 @@ class Connections:
         return False
 
     def _returned(self, _: Any, record: ConnectionPoolEntry | None, state: PoolResetState) -> None:
-        """A connection returns to the engine's pool, perhaps because nothing refers to it any more: a ``reset`` event."""
+        """Handle the ``reset`` event: a connection returns to the engine's pool, possibly because it was garbage-collected."""
         driver = None if record is None else record.driver_connection
-        # SQLAlchemy closes one that has left the pool, and one for which there is no greenlet.
+        # SQLAlchemy itself closes a connection that was detached from the pool, or that is returned outside a greenlet.
         if (
             record is None
             or driver is None
@@ -138,7 +138,7 @@ class Connections:
             record.invalidate()
 
     def _drop(self) -> None:
-        """Close the idle connections: if one broke or leads to the wrong server, the others probably do too."""
+        """Close the idle connections. One has broken or leads to the wrong server, so the others are probably unusable as well."""
         with suppress(IndexError):  # another thread has taken the last one
             while self._idle:
                 connection = self._idle.pop().connection
@@ -153,13 +153,13 @@ class Connections:
                 self._idle.pop().connection.close()
 
     def close(self) -> None:
-        """Close the idle connections, and from now on each that is put back."""
+        """Close the idle connections, and from now on every connection that is put back."""
         self._room = 0
         self.forget_parents()
         with suppress(IndexError):  # another thread has taken the last one
             while self._idle:
                 connection = self._idle.pop().connection
-                connection.detach()  # as in put_back
+                connection.detach()  # for the same reason as in put_back
                 connection.close()
 
 
@@ -167,19 +167,19 @@ def _close(connection: Connection) -> None:
     try:
         connection.close()
     except AssertionError as error:
-        # SQLAlchemy's, of a transaction that is still active: the caller is told of the interrupt that has come there.
+        # SQLAlchemy raises it if a transaction is still active. The caller gets the interrupt that prevented its end.
         raise (error.__context__ or error) from None
 
 
 def _discard_half_open(error: BaseException) -> None:
-    """Close what SQLAlchemy had checked out of the pool.
+    """Close the connection that SQLAlchemy was checking out of the pool when ``error`` came.
 
-    On an application's engine it sends the isolation level then. If the connection returned to the pool with that reply unread, the
-    next statement would take it for its own.
+    On an application's engine, SQLAlchemy sets the isolation level at the checkout. If the connection returned to the pool before
+    that reply was read, the next statement would read it as its own reply.
     """
     for frame, _ in traceback.walk_tb(error.__traceback__):
         half_open = frame.f_locals.get("self")
         if isinstance(half_open, Connection):
-            with suppress(AttributeError):  # nothing was checked out yet
+            with suppress(AttributeError):  # no connection was checked out yet
                 half_open.invalidate()
             return

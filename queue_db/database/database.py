@@ -1,4 +1,4 @@
-"""One database: opens and checks it; the only place that begins and retries transactions."""
+"""Opens and checks one database, and begins and retries the transactions on it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ COUNTED = {
 }
 
 
-#: What to do about mistakes that SQLAlchemy refuses, by the exact class. SQLAlchemy's own messages may show data.
+#: Remedies for mistakes that SQLAlchemy refuses, by the exact class of the exception. They replace SQLAlchemy's messages, which may
+#: show data.
 _REMEDIES: dict[type[SQLAlchemyError], str] = {
     UnboundExecutionError: "the session has no engine: Session(engine)",
     PendingRollbackError: "an earlier statement of this transaction failed: roll it back first",
@@ -72,14 +73,14 @@ _REMEDIES: dict[type[SQLAlchemyError], str] = {
     MultipleResultsFound: "the result has several rows, and one is required",
 }
 
-#: The same for classes that say this only of a caller's connection at the start of a verb; elsewhere they have many causes.
+#: Remedies at the start of a verb, where the caller's connection is checked. Only there do the two added classes have one cause.
 _REMEDIES_AT_START: dict[type[SQLAlchemyError], str] = _REMEDIES | {
     ResourceClosedError: "the connection is closed: use it within its with block",
     InvalidRequestError: "no transaction is open: begin one, and use it within its with block",
 }
 
 
-# Only callers' transactions are at another isolation level than READ COMMITTED.
+# For transactions of callers only: the library's own are at READ COMMITTED.
 _OLD_SNAPSHOT = (
     "another transaction has changed the row since this one first read: roll back and run the transaction again. At READ COMMITTED "
     "the database does not refuse it"
@@ -89,7 +90,7 @@ _OLD_SNAPSHOT = (
 class Database:
     """An engine, its dialect, and transactions on it."""
 
-    #: Whether it waits on an event loop; then everything here runs in SQLAlchemy greenlets.
+    #: Whether the database is used on an event loop. Then all its methods run in SQLAlchemy greenlets.
     asynchronous: ClassVar[bool] = False
 
     def __init__(self, target: str | URL | Engine, *, pool_size: int = 5, max_overflow: int = 45) -> None:
@@ -109,9 +110,9 @@ class Database:
             options = self.dialect.pool_options(url, pool_size, max_overflow) | self.dialect.engine_options(url)
             if self.dialect.autocommits:
                 options |= {"isolation_level": "AUTOCOMMIT", "skip_autocommit_rollback": True}
-            # Payloads are the users' data: they have no place in tracebacks and logs.
+            # Payloads are the users' data and must not appear in tracebacks or logs.
             engine = self._made(url, hide_parameters=True, **options)
-        #: Whether each statement on its connections commits by itself until a transaction begins.
+        #: Whether each statement outside a transaction commits by itself on the connections of this database.
         self.autocommits = self.made_here and self.dialect.autocommits
         self.url = masked(engine.url)
         self.counters = Counters()
@@ -140,7 +141,7 @@ class Database:
                 server_away=kind is TransientStorageError,
             ) from error.__cause__
         except OSError as error:
-            # Some drivers raise it when no server answers, and for a wrong certificate or file.
+            # Some drivers raise OSError when no server answers, or for a wrong certificate or file.
             self._dispose(engine)
             detail = str(error) or type(error).__name__
             away = type(error) is OSError or isinstance(error, ConnectionError | TimeoutError | socket.gaierror)
@@ -156,10 +157,10 @@ class Database:
             raise
 
     def after_fork(self) -> None:
-        """The child has one thread, which holds no lock."""
-        #: The lock for changes of the counters: a bare ``+=`` can lose the increment of another thread. It is a lock itself, since
-        #: an interrupt in an ``__exit__`` of our own would leave it locked. Reentrant, since the garbage collection may discard a
-        #: connection at any time.
+        """Make a new lock: another thread of the parent may have held the old one."""
+        #: Guards changes of the counters: a bare ``+=`` can lose the increment of another thread. Use the lock itself in ``with``:
+        #: an interrupt in an ``__exit__`` written in Python could leave it locked. It is reentrant because garbage collection may
+        #: discard a connection, and count that, while this thread holds the lock.
         self.counting = threading.RLock()
 
     def _discarded(self) -> None:
@@ -171,7 +172,7 @@ class Database:
             engine = self._engine(url, **options)
             engine.dialect.create_connect_args(url)
         except (SQLAlchemyArgumentError, ValueError, TypeError) as error:
-            # Without its cause, which may show the URL.
+            # Raised without its cause, which may show the URL.
             raise ConfigurationError(f"cannot open {masked(url)}: {mask(str(error), secrets_in(url))}") from None
         return engine
 
@@ -179,19 +180,19 @@ class Database:
         return create_engine(url, **options)
 
     def callers(self) -> Callers:
-        """What calls a :class:`~queue_db.concurrency.batching.Batcher` here."""
+        """The kind of callers that a :class:`~queue_db.concurrency.batching.Batcher` of this database has: threads or tasks."""
         return Threads()
 
     def pause(self, seconds: float) -> None:
-        """Sleep. Every wait for anything but the database goes through here."""
+        """Sleep. Use this for every pause: on an event loop it lets other tasks run."""
         time.sleep(seconds)
 
     def _keeps(self, pool_size: int) -> int:
-        # Other pools give a thread its own connection; and a caller's engine may count those that are out.
+        # Other pools bind connections to threads, and the application may count the connections checked out of its own engine.
         return pool_size if self.made_here and isinstance(self.engine.pool, QueuePool) else 0
 
     def _meet(self, connection: Connection) -> None:
-        """Read the server's version and capabilities from the first connection; refuse one that is too old."""
+        """Read the server's version and capabilities from the first connection; refuse a server that is too old."""
         sql = connection.dialect
         self.capabilities: frozenset[Capability] = self.dialect.capabilities(sql)
         self.server = self.dialect.server(sql)
@@ -209,9 +210,10 @@ class Database:
             engine.dispose()
 
     def require(self, needs: frozenset[Capability], user: str) -> None:
-        """Check that the server has these capabilities; ``user``: the strategy or removal that needs them.
+        """Check that the server has these capabilities.
 
-        :raises UnsupportedError: it lacks one of them.
+        :param user: the strategy or removal that needs them, for the message.
+        :raises UnsupportedError: the server lacks one of them.
         """
         for capability in sorted(needs - self.capabilities):
             raise UnsupportedError(
@@ -233,8 +235,9 @@ class Database:
     ) -> _T:
         """Run ``work(connection, *arguments)`` in a transaction of its own and commit; see :class:`Run`.
 
-        :param store: ``work`` gets a :class:`Transaction` on these tables in place of the connection; what follows it is done here.
-        :raises StorageError: the database refuses, or still asks to try again after the last attempt.
+        :param store: if given, ``work`` gets a :class:`Transaction` on the tables of this store in place of the connection, and the
+            actions that follow its commit are done here.
+        :raises StorageError: the database refuses a statement, or still asks for a retry after the last attempt.
         """
         tx = OwnTransaction(self, store, Run(name, write, attempts, lazy, repeatable))
         try:
@@ -248,7 +251,7 @@ class Database:
 
     @contextmanager
     def begin(self, name: str = "begin", *, write: bool = True) -> Iterator[Connection]:
-        """A connection in a transaction: committed at the end of the block, rolled back when it raises."""
+        """A connection in a transaction, which is committed at the end of the block and rolled back if the block raises."""
         tx = OwnTransaction(self, None, Run(name, write, attempts=1))
         try:
             with tx:
@@ -257,29 +260,32 @@ class Database:
             tx.give_back()
 
     def drop_if_read_only(self, connection: Connection, error: BaseException) -> None:
-        """Close all connections if their server takes no writes: after a failover the address may lead to another one."""
+        """Close all connections if the server is read-only: after a failover the address may lead to another server."""
         cause = error.__cause__ if isinstance(error, StorageError) else error
         if isinstance(cause, SQLAlchemyError) and self.dialect.is_read_only(cause) and not connection.invalidated:
             connection.invalidate(cause)
             connection.engine.dispose()
 
     def check_open(self) -> None:
-        """Check that this has not been closed.
+        """Check that the database is open.
 
-        :raises ConfigurationError: it has been.
+        :raises ConfigurationError: the database has been closed.
         """
         if self.closed:
             raise ConfigurationError(f"this QueueDB is closed ({self.url}): use it inside its with block, or open another")
 
     def listen(self, channel: str) -> Listener | None:
-        """A connection of its own that receives notifications on ``channel``; None if the database has none."""
+        """A separate connection that receives notifications on ``channel``; None if the database has no notifications."""
         self.check_open()
         self.connections.forget_parents()
         with self._errors("listen"):
             return self.dialect.listen(self.engine, channel)
 
     def listen_on_loop(self, broken: Callable[[], None]) -> LoopListener | None:
-        """The same for the tasks of an event loop, in a greenlet; it calls ``broken`` when the connection breaks."""
+        """A listener for the tasks of an event loop; call this in a greenlet.
+
+        :param broken: called when the connection of the listener breaks.
+        """
         self.check_open()
         self.connections.forget_parents()
         with self._errors("listen"):
@@ -287,9 +293,9 @@ class Database:
 
     @contextmanager
     def joined(self, using: Connection | Session, name: str) -> Iterator[Connection]:
-        """The caller's connection, in the caller's transaction: nothing is committed or retried.
+        """The caller's connection, in the caller's transaction. Nothing is committed or retried here.
 
-        :raises ConfigurationError: it is not a connection, leads to another kind of database, or has no transaction.
+        :raises ConfigurationError: ``using`` is no connection or session, leads to another kind of database, or has no transaction.
         """
         self.check_open()
         connection = self._callers(using, name)
@@ -311,7 +317,7 @@ class Database:
                     f"using= is a connection to {connection.dialect.name}, but this queue is in {self.engine.dialect.name}"
                 )
             _refuse_schema_map(connection.get_execution_options(), "the connection of using=")
-            # Our own connections autocommit too, but begin a transaction when a verb needs one.
+            # The library's own connections also autocommit, but begin a transaction when a verb needs one.
             own = transactions.own(connection)
             if own is None and self.dialect.commits_each_statement(connection):
                 raise ConfigurationError(
@@ -337,7 +343,7 @@ class Database:
     def translated(
         self, error: SQLAlchemyError, name: str, remedies: Mapping[type[SQLAlchemyError], str] = _REMEDIES
     ) -> StorageError:
-        """Our exception for SQLAlchemy's; counts it."""
+        """Count an exception of SQLAlchemy, and return the library's exception for it."""
         counter = COUNTED[self.dialect.fault(error)]
         with self.counting:
             setattr(self.counters, counter, getattr(self.counters, counter) + 1)
@@ -352,22 +358,22 @@ class Database:
         return PermanentStorageError(f"{name}: {words}", statement_name=name)
 
     def close(self) -> None:
-        """Close the connections of an engine that we made; a caller's engine stays open. Nothing runs here afterwards."""
+        """Close the library's connections. A caller's engine stays open. No method can use this database afterwards."""
         self.closed = True
         self.connections.close()
         self._dispose(self.engine)
 
 
 def _refuse_schema_map(options: Mapping[str, Any], whose: str) -> None:
-    """Refuse a schema_translate_map: it does not change statements that the library keeps as SQL text with table names."""
+    """Refuse a schema_translate_map: it has no effect on the SQL texts with table names that the library keeps."""
     if options.get("schema_translate_map"):
         raise ConfigurationError(f"{whose} has a schema_translate_map, which the queue's tables ignore: use QueueDB(…, schema=…)")
 
 
 def _running(error: BaseException) -> str | None:
-    """The innermost function of the store that an exception has passed through, as ``enqueue.insert_jobs``; None: none of them.
+    """The innermost function of ``queue_db.store`` in the traceback, for example ``enqueue.insert_jobs``; None if there is none.
 
-    What only sends for others is not named.
+    The module ``by_key`` is skipped: it only sends statements for other functions of the store.
     """
     found: str | None = None
     for frame, _ in traceback.walk_tb(error.__traceback__):
@@ -381,7 +387,7 @@ def _running(error: BaseException) -> str | None:
 def _connection_of(using: Any) -> Connection:
     if hasattr(using, "sync_session") or hasattr(using, "sync_connection"):
         raise ConfigurationError(wrong_sort(f"using={type(using).__name__}", "a Connection or Session", asynchronous=False))
-    # Only sessions have both; a raw connection of SQLite has a ``connection`` that can be called, too.
+    # Only sessions have both get_bind and connection. A raw connection of SQLite may have a callable ``connection`` as well.
     connection = getattr(using, "connection", None) if hasattr(using, "get_bind") else None
     if callable(connection):
         found = connection()

@@ -1,4 +1,4 @@
-"""Masks passwords for logs, ``repr``, reports, errors and the screen: the only place that does."""
+"""Masks passwords in logs, ``repr``, reports, errors and on the screen. No other module does."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sqlalchemy.exc import ArgumentError
 
 MASK = "***"
 
-# Shorter pieces are often parts of other words, and masking those would show more than it hides.
+# Shorter secrets are often parts of ordinary words. If those were masked, the masks would reveal the secret.
 _SHORTEST = 3
 
-# Except the example in our own messages; if it is the real password, it is among the secrets.
+# Excludes the example URL in our own messages. If its password is the real one, mask() gets it among ``secrets``.
 _CREDENTIALS = re.compile(r"(://[^\s:/@]*):(?!password@host\b[^\s@]*(?:\s|$))[^\s]*@")
 
-# In names of options that hold a secret; passfile, sslkey and the like name files.
+# Parts of the names of options that hold a secret. Options such as passfile and sslkey hold names of files.
 _WORDS = "password|passwd|passphrase|pwd|secret|token|api_?key|access_?key|credential"
 _SECRET = re.compile(f"{_WORDS}|^pass$", re.IGNORECASE)
 _IN_QUERY = re.compile(rf"([?&;](?:[^\s=&;?]*?(?:{_WORDS})[^\s=&;?]*|pass)=)[^\s&;'\"]+", re.IGNORECASE)
@@ -29,7 +29,7 @@ def is_secret(name: str) -> bool:
 
 
 def masked(url: URL | str) -> str:
-    """The URL with its passwords, also those in the query, as ``***``."""
+    """The URL with ``***`` in place of its password and of secrets in its query."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
@@ -43,7 +43,7 @@ def masked(url: URL | str) -> str:
 
 
 def has_stray_at(url: URL | str, parsed: URL) -> bool:
-    """Whether the password may hold an @ that is not escaped: for parsers it ends there, and the rest of it is something else.
+    """Whether the password may contain an unescaped @. Parsers end the password there and take the rest of it for another part.
 
     :param parsed: the parsed ``url``.
     """
@@ -61,7 +61,7 @@ def _names_server(url: URL) -> bool:
 
 
 def secrets_in(url: str | URL | Sequence[str] | None) -> list[str]:
-    """The secret parts of one or several URLs, longest first. The text need not be a valid URL."""
+    """The secret parts of one or several URLs, longest first. The URLs may be invalid."""
     if isinstance(url, URL):
         url = url.render_as_string(hide_password=False)
     if not url:
@@ -70,7 +70,7 @@ def secrets_in(url: str | URL | Sequence[str] | None) -> list[str]:
         return _longest_first({secret for one in url for secret in secrets_in(one)})
     _, _, rest = url.partition("://")
     found: set[str] = set()
-    # A password with an unescaped @ or / in it: parsers take part of it for the host, and drivers print the host.
+    # If a password contains an unescaped @ or /, parsers take a part of it for the host, and drivers print the host.
     before, at, _ = rest.rpartition("@")
     if at:
         password = before.partition(":")[2]
@@ -82,7 +82,7 @@ def secrets_in(url: str | URL | Sequence[str] | None) -> list[str]:
 
 
 def mask(text: str, secrets: Sequence[str]) -> str:
-    """``text`` without these secrets, and without anything in the place of a password in a URL."""
+    """``text`` with a mask in place of these secrets and of every password in a URL."""
     text = _CREDENTIALS.sub(rf"\1:{MASK}@", text)
     text = _IN_QUERY.sub(rf"\1{MASK}", text)
     for secret in secrets:

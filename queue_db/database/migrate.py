@@ -1,4 +1,4 @@
-"""The schema's migrations: find the scripts, run them, check the version, print the DDL.
+"""Migrations of the tables: find the scripts, run them, check the version, print the DDL.
 
 Alembic is imported only for a migration; reading the version needs only SQLAlchemy.
 """
@@ -54,10 +54,10 @@ __all__ = [
 
 log = logging.getLogger("queue_db")
 
-#: Alembic's filter: (object, name, type, reflected, compare_to) → whether autogenerate compares it.
+#: Alembic's filter: (object, name, type, reflected, compare_to) → whether autogenerate compares the object.
 IncludeObject = Callable[[Any, str | None, str, bool, Any], bool]
 
-# Columns of the tables of jobs and of dead jobs from the first revision on that the view for people has too.
+# Columns that the jobs table, the dead table and the view ``jobs_state`` have all had since the first revision.
 _COMMON = frozenset(
     (
         *("id", "queue", "kind", "payload", "priority", "attempts", "max_attempts"),
@@ -65,13 +65,13 @@ _COMMON = frozenset(
     )
 )
 
-# What both tables have had from the first revision on.
+# Columns that the jobs table and the dead table have both had since the first revision.
 _FIRST_COLUMNS = _COMMON | {"headers", "version"}
 
-# Whatever has these is our view.
+# A view or table with these columns is taken for our view.
 _VIEW_COLUMNS = _COMMON | {"state", "group_key", "due_at", "leased_until", "died_at"}
 
-# Checks for tables that another process is creating, and the pause between them (seconds).
+# The number of checks for tables that another process is creating, and the pause between two checks (seconds).
 _LOOKS = 20
 _BETWEEN_LOOKS = 0.25
 
@@ -80,19 +80,19 @@ _BETWEEN_LOOKS = 0.25
 class SchemaVersion:
     """The version of the tables, as stored in the database."""
 
-    #: The latest migration that was run; None where the tables were never made.
+    #: The latest migration that was run; None if there are no tables.
     revision: str | None
-    #: The oldest package, by its ``HEAD``, that works with these tables; None where no migration has noted it.
+    #: The ``HEAD`` of the oldest package that works with these tables; None if no migration has recorded it.
     works_since: str | None = None
 
     @property
     def fits(self) -> bool:
-        """Whether this package works with the tables: they are its own, or newer ones that only have additions."""
+        """Whether this package works with the tables: they are at its own revision, or at a newer one that only adds to it."""
         return self.revision == HEAD or self.newer_and_fits
 
     @property
     def newer_and_fits(self) -> bool:
-        """Whether the tables are newer than this package, and it works with them."""
+        """Whether the tables are newer than this package, and the package works with them."""
         if self.revision is None or self.works_since is None:
             return False
         return self.works_since <= HEAD < self.revision
@@ -108,15 +108,15 @@ def scripts() -> Path:
 
 
 def configuration(tables: Tables, connection: Connection | None = None, **attributes: Any) -> Config:
-    """Alembic's configuration for one pair of tables.
+    """Alembic's configuration for the tables of one queue database.
 
-    :raises ConfigurationError: when Alembic is not installed.
+    :raises ConfigurationError: Alembic is not installed.
     """
     try:
         from alembic.config import Config
     except ImportError:
         raise ConfigurationError('Alembic runs the migrations and is not installed: pip install "queue-db[migrate]"') from None
-    # Not Alembic's default, which is what stdout was when Alembic was imported.
+    # Pass the current stdout: Alembic's default is the one at the time when it was imported.
     config = Config(stdout=sys.stdout)
     config.set_main_option("script_location", str(scripts()).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
@@ -125,14 +125,14 @@ def configuration(tables: Tables, connection: Connection | None = None, **attrib
 
 
 def found(database: Database, tables: Tables) -> SchemaVersion:
-    """The version that the tables are of."""
+    """The version of the tables in the database."""
     return database.run(partial(_found, tables=tables), name="migrate.found", write=False)
 
 
 def _found(connection: Connection, tables: Tables) -> SchemaVersion:
     if not inspect(connection).has_table(tables.version, schema=tables.schema):
         return SchemaVersion(None)
-    # Every column: before revision 0008 there is no works_since.
+    # Select every column: tables before revision 0008 have no column works_since.
     query: Select[Any] = select(literal_column("*")).select_from(table(tables.version, schema=tables.schema))
     row = connection.execute(query).mappings().first()
     return SchemaVersion(None) if row is None else SchemaVersion(row["version_num"], row.get("works_since"))
@@ -141,7 +141,7 @@ def _found(connection: Connection, tables: Tables) -> SchemaVersion:
 def require(version: SchemaVersion, tables: Tables, url: str) -> None:
     """Refuse tables with which this package does not work.
 
-    :raises SchemaOutOfDateError: with the command that fixes it.
+    :raises SchemaOutOfDateError: the package does not work with the tables; the message says what to do.
     """
     if version.fits:
         if version.newer_and_fits:
@@ -158,9 +158,9 @@ def require(version: SchemaVersion, tables: Tables, url: str) -> None:
 
 
 def repair(url: URL | str, table: str = "jobs", schema: str | None = None) -> str:
-    """The command that makes the tables or brings them up to date, without the password.
+    """The command that makes the tables or brings them up to date. It does not show the password.
 
-    Without the URL, too, where the environment variable of the command line has it.
+    It leaves out the URL if the environment variable of the command line already contains it.
     """
     options = "" if table == "jobs" else f" --table {table}"
     options += "" if schema is None else f" --schema {schema}"
@@ -198,11 +198,11 @@ def _too_old(version: SchemaVersion, tables: Tables) -> SchemaOutOfDateError:
 
 
 def run(database: Database, tables: Tables, connection: Connection | None, revision: str) -> None:
-    """Migrate up or down to ``revision``; on ``connection`` in the caller's transaction.
+    """Migrate up or down to ``revision``. With ``connection``, the migration runs in the caller's transaction.
 
-    Several processes may do this at once when they start: one makes the tables, the others find them made.
+    Several processes may call this at the same time when they start: one of them makes the tables, and the others wait for these.
 
-    :raises TransientStorageError: among others, when another transaction keeps a table locked for longer than ten seconds.
+    :raises TransientStorageError: for example, another transaction keeps a table locked for longer than ten seconds.
     """
     if connection is not None:
         _to(connection, tables, revision)
@@ -228,7 +228,7 @@ def _in_full(connection: Connection, dialect: Dialect, tables: Tables, revision:
 
 
 def _made_by_another(database: Database, tables: Tables) -> bool:
-    """Whether the tables reach the head within a few seconds although our own attempt failed."""
+    """Whether another process migrates the tables within a few seconds, after our own attempt has failed."""
     for _ in range(_LOOKS):
         if found(database, tables).fits:
             return True
@@ -239,7 +239,7 @@ def _made_by_another(database: Database, tables: Tables) -> bool:
 def _to(connection: Connection, tables: Tables, revision: str) -> None:
     version = _found(connection, tables)
     if revision == "head" and version.fits:
-        # Programs come by whenever they start: Alembic is neither imported nor writes into the log.
+        # Programs call this at every start, so the usual case neither imports Alembic nor lets it write log records.
         if version.newer_and_fits:
             _accept(version, tables)
         return
@@ -250,7 +250,7 @@ def _to(connection: Connection, tables: Tables, revision: str) -> None:
 
     prepare(connection, tables, version)
     try:
-        # New tables: Alembic reads all scripts, which takes as long as three of them; once is enough.
+        # For new tables, skip this check: it reads all scripts, which takes as long as running three of them.
         new = version.revision is None and revision == "head"
         down = not new and _leads_down(ScriptDirectory.from_config(config), version, revision, tables)
         with _within_another():
@@ -262,8 +262,8 @@ def _to(connection: Connection, tables: Tables, revision: str) -> None:
 def prepare(connection: Connection, tables: Tables, version: SchemaVersion | None = None) -> None:
     """Check that a migration may run.
 
-    :param version: of the tables, if it is known already.
-    :raises ConfigurationError: Alembic does not know the database, or something of another application has one of our names.
+    :param version: the version of the tables, if the caller knows it.
+    :raises ConfigurationError: Alembic does not know the database, or a table or view of another application has one of our names.
     """
     _require_support(connection.dialect)
     if (version or _found(connection, tables)).revision is None:
@@ -273,7 +273,7 @@ def prepare(connection: Connection, tables: Tables, version: SchemaVersion | Non
 
 @contextmanager
 def _within_another() -> Iterator[None]:
-    """Our Alembic may run within a step of an application's. There is one ``context`` and one ``op``; ours ends without them."""
+    """Restore Alembic's global ``context`` and ``op`` after the block: it may run within an application's migration."""
     from alembic import context, op
 
     outer = [proxy for module in (context, op) if (proxy := getattr(module, "_proxy", None)) is not None]
@@ -285,7 +285,7 @@ def _within_another() -> Iterator[None]:
 
 
 def _require_support(dialect: SQLAlchemyDialect) -> None:
-    """Refuse a database that Alembic does not know, by name; Alembic itself raises a KeyError."""
+    """Refuse a database that Alembic does not know, with its name in the message: Alembic only raises a KeyError."""
     from alembic.ddl.impl import DefaultImpl
 
     try:
@@ -317,7 +317,7 @@ def _leads_down(directory: ScriptDirectory, version: SchemaVersion, revision: st
 def works_since(directory: ScriptDirectory, revision: str) -> str:
     """The oldest revision whose code works with the tables of ``revision``.
 
-    That is the latest migration, up to this one, that is not declared ``additive = True``.
+    That is the latest migration, up to and including ``revision``, that is not declared ``additive = True``.
     """
     for script in directory.iterate_revisions(revision, "base"):
         if getattr(script.module, "additive", False) is not True:
@@ -326,12 +326,12 @@ def works_since(directory: ScriptDirectory, revision: str) -> str:
 
 
 def _known(directory: ScriptDirectory) -> list[str]:
-    """The revisions, oldest first."""
+    """All revisions of the scripts, oldest first."""
     return [script.revision for script in reversed(list(directory.walk_revisions()))]
 
 
 def losses(tables: Tables, version: SchemaVersion, revision: str) -> list[str]:
-    """What the way from ``version`` down to ``revision`` drops, step by step, for people; nothing on the way up.
+    """Texts for people about what each step of a downgrade from ``version`` to ``revision`` drops; empty for an upgrade.
 
     :raises ConfigurationError: there is no such revision.
     :raises SchemaOutOfDateError: the tables are at a revision that these scripts do not know.
@@ -355,13 +355,13 @@ def _check_name(directory: ScriptDirectory, revision: object) -> None:
 
 
 def _refuse_foreign(connection: Connection, tables: Tables) -> None:
-    """Refuse a foreign table called ``jobs``. One of ours without a version comes from an interrupted migration."""
+    """Refuse a jobs or dead table of another application. Our own tables without a version are left by an interrupted migration."""
     inspector = inspect(connection)
     for ours in (tables.jobs, tables.dead):
         if not inspector.has_table(ours.name, schema=ours.schema):
             continue
         columns = {column_info["name"] for column_info in inspector.get_columns(ours.name, schema=ours.schema)}
-        # Revisions add columns: what the first step has made lacks the later ones.
+        # Later revisions add columns, so tables of an interrupted migration may lack those.
         if not _FIRST_COLUMNS <= columns <= {column.name for column in ours.c}:
             raise ConfigurationError(
                 f"there is a table {ours.name!r} in this database that is not queue_db's; choose another name: "
@@ -370,7 +370,7 @@ def _refuse_foreign(connection: Connection, tables: Tables) -> None:
 
 
 def _refuse_foreign_view(connection: Connection, tables: Tables) -> None:
-    """Do not replace or drop an application's own ``jobs_state``, view or table: ours has the columns that migrations gave it."""
+    """Refuse a view or table ``jobs_state`` of another application, which a migration would replace or drop."""
     name, schema = f"{tables.name}_state", tables.schema
     inspector = inspect(connection)
     is_view = name in inspector.get_view_names(schema=schema)
@@ -380,9 +380,9 @@ def _refuse_foreign_view(connection: Connection, tables: Tables) -> None:
         if {column_info["name"] for column_info in inspector.get_columns(name, schema=schema)} >= _VIEW_COLUMNS:
             return
     except NoSuchTableError:
-        return  # another process is migrating
+        return  # another process is migrating, and has just dropped the view
     except DBAPIError as error:
-        # MySQL does not show the columns of a view over tables that have gone.
+        # MySQL does not show the columns of a view whose tables were dropped.
         if error.connection_invalidated:
             raise
     kind = "view" if is_view else "table"
@@ -395,9 +395,10 @@ def _refuse_foreign_view(connection: Connection, tables: Tables) -> None:
 def offline_sql(
     dialect: SQLAlchemyDialect, tables: Tables, revision: str, *, start: str = "base", transactions: bool = True
 ) -> str:
-    """The statements of the way from ``start`` (a revision; "base": an empty database) to ``revision``; needs no server.
+    """The statements of a migration from ``start`` to ``revision``. Needs no server.
 
-    :param transactions: with BEGIN and COMMIT, where the database has transactions for DDL.
+    :param start: a revision, or "base" for an empty database.
+    :param transactions: include BEGIN and COMMIT if the database has transactions for DDL.
     :raises ConfigurationError: there is no such revision, or Alembic does not know the database.
     """
     config = configuration(tables, sql_dialect=dialect, transactional_ddl=None if transactions else False)
@@ -428,15 +429,15 @@ def include_migration(op: Any, start: str, to: str, *, table: str = "jobs", sche
     """For a revision of an application's own Alembic: bring the queue's tables from one of our revisions to another.
 
     ``include_migration(op, "base", "0010")`` in its ``upgrade()``, and ``include_migration(op, "0010", "base")`` in its
-    ``downgrade()``. It runs in the application's transaction; with ``--sql`` it prints the statements. Tables that are already at
-    ``to``, or further, stay as they are.
+    ``downgrade()``. It runs in the application's transaction; with ``--sql`` it prints the statements. Tables that have already
+    reached ``to``, or passed it, stay as they are.
 
     :param op: ``alembic.op`` of the application.
-    :param start: the revision that the tables are at; "base": there are none.
+    :param start: the revision of the tables; "base": there are no tables.
     :param to: the revision to reach; "base" drops the tables.
     :param table: as for :class:`~queue_db.QueueDB`.
     :param schema: as for :class:`~queue_db.QueueDB`.
-    :raises ConfigurationError: there is no such revision, or both are the same; "head" changes with the package, so it is none.
+    :raises ConfigurationError: there is no such revision, or both are the same. "head" changes with the package and is refused.
     """
     tables = described(table, schema)
     from alembic.script import ScriptDirectory
@@ -452,13 +453,13 @@ def include_migration(op: Any, start: str, to: str, *, table: str = "jobs", sche
         return
     connection = op.get_bind()
     revision = _found(connection, tables).revision or "base"
-    # Of a newer package there may be revisions that are not known here: they are further.
+    # A revision that is not known here comes from a newer package, so it is later than all known ones.
     place = order.index(revision) if revision in order else len(order)
     if (place < order.index(to)) is (order.index(start) < order.index(to)) and revision != to:
         _to(connection, tables, to)
 
 
-# The tables that only earlier revisions have, by what follows the name of ``jobs``: they are dropped by a step of ours.
+# Suffixes of the tables that only earlier revisions have. A later migration of ours drops these tables.
 _FORMER = ("ticked", "ticks")
 
 
@@ -469,17 +470,17 @@ def include_object(table: str = "jobs", schema: str | None = None, *, also: Incl
     application's metadata does not know, and proposes to drop them.
 
     :param table: as for :class:`~queue_db.QueueDB`.
-    :param schema: as for :class:`~queue_db.QueueDB`; None also where it is the default schema of Alembic's connection.
+    :param schema: as for :class:`~queue_db.QueueDB`. Give None if it is the default schema of Alembic's connection.
     :param also: the application's own filter, or the result of another call of this function. An object is included if both filters
         include it.
-    :raises ArgumentError: for a name that no table of a queue can have.
+    :raises ArgumentError: ``table`` or ``schema`` is not a valid name.
     """
     ours = described(table, schema)
     former = {f"{ours.jobs.name}_{name}" for name in _FORMER}
     names = {table_of_ours.name for table_of_ours in ours.metadata.tables.values()} | {ours.version} | former
 
     def include(item: Any, name: str | None, type_: str, reflected: bool, compare_to: Any) -> bool:
-        # Alembic asks for no indexes or columns of a table that is left out.
+        # Alembic does not ask about indexes or columns of a table that is left out.
         if reflected and compare_to is None and name in names and getattr(item, "schema", None) == schema:
             return False
         return also is None or also(item, name, type_, reflected, compare_to)

@@ -1,4 +1,4 @@
-"""A synchronous database on the event loops of its process: for handlers that are coroutines, and open transactions themselves."""
+"""Transactions of a synchronous database on an event loop, for handlers that are coroutines."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _INSTEAD = (
 
 
 class LoopDatabases:
-    """For each event loop an :class:`AsyncDatabase` of the same URL, since connections belong to the loop that opened them.
+    """One :class:`AsyncDatabase` of the same URL for each event loop: a connection belongs to the loop that opened it.
 
-    It is opened when the loop first needs it, and closed when the loop ends: ``asyncio.run`` and the worker close the asynchronous
-    generators of their loops.
+    The database is opened when the loop first needs it. An asynchronous generator keeps it open. When the loop ends,
+    ``asyncio.run`` or the worker closes the generator, and the generator closes the database.
     """
 
     def __init__(self, database: Database) -> None:
@@ -33,7 +33,7 @@ class LoopDatabases:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction on the running loop: committed at the end of the block, rolled back when it raises.
+        """A transaction on the running loop. It is committed at the end of the block, and rolled back if the block raises.
 
         :raises ConfigurationError: the database cannot be opened for asyncio.
         """
@@ -45,7 +45,7 @@ class LoopDatabases:
 
 
 class _Opening:
-    """The database of one loop."""
+    """The database of one event loop, opened at its first use."""
 
     def __init__(self, database: Database) -> None:
         self._original = database

@@ -1,4 +1,4 @@
-"""A transaction of the library's own: it begins, commits or rolls back, and runs again while the database asks for that."""
+"""The library's own transactions: they begin, commit or roll back, and run again while the database asks for a retry."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from queue_db.store import Store, Transaction
 if TYPE_CHECKING:
     from queue_db.database.database import Database
 
-#: Most runs of one transaction while the database asks to try again, and for how long (seconds). The waits add up to three
-#: seconds: enough for a server to restart after a crash.
+#: The most runs of one transaction while the database asks for a retry, and the longest time for them (seconds). The waits add
+#: up to three seconds, which is enough for a server to restart after a crash.
 ATTEMPTS = 10
 RETRY_SECONDS = 30.0
 
@@ -30,19 +30,21 @@ _LONGEST_WAIT = 1.0
 class Run(NamedTuple):
     """How a transaction runs.
 
-    An error during COMMIT is not tried again: its outcome is unknown (``outcome_unknown``).
+    If the connection breaks during the COMMIT of a change, the outcome is unknown (``outcome_unknown``). Then the transaction runs
+    again only if it is ``repeatable``.
     """
 
-    #: The verb, in errors and metrics. Empty, for :class:`~queue_db.core.Core`: the name of the function of the store that runs.
+    #: The name of the verb in errors and metrics. If it is empty, :class:`~queue_db.core.Core` uses the name of the function of the
+    #: store.
     name: str = ""
-    #: It changes rows.
+    #: The transaction changes rows.
     write: bool = True
-    #: How often it runs at most while the database asks to try again.
+    #: The most runs while the database asks for a retry.
     attempts: int = ATTEMPTS
-    #: It is one statement, or begins by itself (``tx.begin``): no BEGIN and COMMIT around it where connections do without. Its
-    #: outcome is unknown too if the connection breaks.
+    #: The transaction is one statement, or the block calls ``tx.begin`` itself. On connections that autocommit, no BEGIN and COMMIT
+    #: are sent around the block. If the connection breaks during a statement that commits by itself, the outcome is unknown.
     lazy: bool = False
-    #: Running it twice does no harm, so it is tried again too if its outcome is unknown.
+    #: Running it twice does no harm, so it also runs again if its outcome is unknown.
     repeatable: bool = False
 
 
@@ -86,7 +88,7 @@ class OwnTransaction(Transaction):
         while True:
             self.woken = {}
             self.following = []
-            self.asked = True  # nothing is sent that commits by itself, as yet
+            self.asked = True  # no statement that commits by itself has been sent yet
             try:
                 if database.closed:
                     database.check_open()
@@ -101,7 +103,7 @@ class OwnTransaction(Transaction):
                 else:
                     Sender.__init__(self, pooled.connection, self.dialect)
                     self._root = pooled.connection.begin()
-                    self._root.__enter__()  # SQLAlchemy then refuses statements after a commit() within the block
+                    self._root.__enter__()  # so SQLAlchemy refuses statements after a commit() within the block
                     if run.write:
                         self.begin()
             except BaseException as error:
@@ -145,13 +147,13 @@ class OwnTransaction(Transaction):
         return self._again(failure, committing=error is None)
 
     def give_back(self) -> None:
-        """Give the connection back, unless that was done: an interrupt may have come at the entry of ``__exit__``."""
+        """Give the connection back if ``__exit__`` has not: an interrupt may have come before its first line."""
         pooled, self._pooled = self._pooled, None
         if pooled is not None:
             self._database.connections.put_back(pooled, in_doubt=True)
 
     def _undone(self, error: BaseException) -> bool:
-        """Roll back what ended with ``error``; whether the connection is in doubt."""
+        """Roll back the transaction that ended with ``error``. Return whether the connection is in doubt."""
         if self._mark is None and self._root is None:
             return True
         connection = self.connection
@@ -162,7 +164,7 @@ class OwnTransaction(Transaction):
             except SQLAlchemyError:
                 return True
         elif in_doubt or self.interrupted:
-            return True  # nothing is sent: the connection is closed, and its server rolls back
+            return True  # no ROLLBACK is sent: the connection will be closed, and then the server rolls back
         else:
             self.rollback()
             self.leave()
@@ -171,9 +173,9 @@ class OwnTransaction(Transaction):
         return in_doubt
 
     def _again(self, failure: BaseException, *, committing: bool) -> bool:
-        """Whether the block runs again, after a pause. Otherwise raise the library's exception for one of SQLAlchemy's.
+        """Whether the block runs again, after a pause. If not, raise the library's exception in place of SQLAlchemy's.
 
-        :param committing: the failure is that of the COMMIT; otherwise it comes from the block, and is raised there.
+        :param committing: the COMMIT failed. Otherwise the block raised ``failure``, and ``with`` raises it again.
         """
         run, problem = self.run, failure
         if isinstance(failure, TransientStorageError) and run.write and self._maybe_done(committing=committing):
@@ -181,7 +183,7 @@ class OwnTransaction(Transaction):
         if isinstance(failure, SQLAlchemyError):
             problem = self._database.translated(failure, run.name)
             if run.write and (committing or not self.asked) and isinstance(failure, DBAPIError) and failure.connection_invalidated:
-                # What has been read has been read: it can be read again.
+                # Only for a change: a transaction that only reads can simply run again.
                 problem = _unknown(problem, run.name, f"the connection broke during {'COMMIT' if committing else 'the statement'}")
         self._runs += 1
         if isinstance(problem, TransientStorageError) and self._may_run_again(problem):
@@ -199,10 +201,10 @@ class OwnTransaction(Transaction):
         return False
 
     def _maybe_done(self, *, committing: bool) -> bool:
-        """Whether a change may have been committed, although the block ended with an error that is not the server's reply.
+        """Whether a change may have been committed although the block ended with an error that is not the server's reply.
 
-        A signal handler that used the queue may raise such an error at any line, also after the reply to a statement that commits
-        by itself.
+        A signal handler that uses the queue may raise such an error at any line, even after a statement that commits by itself has
+        taken effect.
         """
         return committing or (self.run.lazy and self.sent > 0 and not self.asked)
 
@@ -220,14 +222,14 @@ class OwnTransaction(Transaction):
 def unreachable(error: Exception, name: str) -> TransientStorageError:
     """The exception to raise when ``error`` prevented a connection.
 
-    The first connection worked, so the driver is complete: a restarted server may demand the full password exchange over TLS once.
-    Or no server answers, and the driver raises the system's error.
+    The first connection worked, so the driver is complete, and the error is transient. A restarted server may once demand the full
+    password exchange over TLS, or no server answers, and the driver raises the operating system's error.
     """
     return TransientStorageError(f"{name}: {error}", statement_name=name, server_away=True)
 
 
 def _unknown(problem: StorageError, name: str, during: str) -> TransientStorageError:
-    """The exception for a transaction that may have been committed. ``during``: what happened."""
+    """The exception for a transaction that may have been committed. ``during`` says what happened."""
     return TransientStorageError(
         f"{problem}: {during}, so it is unknown whether it took effect; "
         'a unique_key with on_duplicate="skip" makes an enqueue safe to repeat',

@@ -1,4 +1,4 @@
-"""The URL of a database: its check, and the driver that it lacks."""
+"""Checks the URL of a database, and adds our driver if the URL names none."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ URL_VARIABLE = "QUEUE_DB_URL"
 def parse_url(url: str | URL, *, asynchronous: bool = False) -> URL:
     """The URL, with our driver if it names none.
 
-    :param asynchronous: a driver for asyncio.
-    :raises ConfigurationError: the text is not a URL, the scheme is unknown, or the driver is not installed or of the other sort.
+    :param asynchronous: choose and require a driver for asyncio.
+    :raises ConfigurationError: the text is not a URL, the scheme is unknown, the driver is not installed, or it is of the
+        wrong sort (for asyncio or not).
     """
     try:
         parsed = make_url(url)
-    except (SQLAlchemyArgumentError, ValueError):  # ValueError: a port that is no number
+    except (SQLAlchemyArgumentError, ValueError):  # ValueError: the port is not a number
         raise ConfigurationError(
             "this is not a database URL; write for example sqlite:///queue.db or postgresql+psycopg2://user:password@host/database"
         ) from None
@@ -64,7 +65,7 @@ def _remedy(extra: str | None) -> str:
 
 
 def wrong_sort(given: str, instead: str, *, asynchronous: bool) -> str:
-    """The refusal of a driver or engine of the other sort: asyncio or not."""
+    """The message that refuses a driver or engine of the wrong sort (for asyncio or not)."""
     if asynchronous:
         return f"{given} is not for asyncio: use {instead} here, or queue_db.QueueDB"
     return f"{given} is for asyncio: use {instead} here, or queue_db.aio.AsyncQueueDB"
