@@ -144,7 +144,7 @@ __all__ = [
 ]
 
 
-# Found when they are first used: the queue does not import its slices.
+# Imported when they are first used: the queue does not import its slices.
 _OF_SLICES = {
     **dict.fromkeys(("Cursor", "Feed", "Message", "MessageClaim", "SharedCursor", "Span"), "feeds"),
     **dict.fromkeys(("Action", "FailureGroup", "QueueMetrics"), "monitoring"),
@@ -152,7 +152,7 @@ _OF_SLICES = {
 }
 
 
-if not TYPE_CHECKING:  # a type checker would take any name for one of these
+if not TYPE_CHECKING:  # for a type checker, any name would be an attribute of this module
 
     def __getattr__(name: str) -> Any:
         if name in ("feeds", "routes"):

@@ -1,4 +1,4 @@
-"""The public face: :class:`QueueDB` opens a database and has its queues, and everything that belongs to no single queue."""
+""":class:`QueueDB`: it opens a database and gives access to its queues, and to everything that belongs to no single queue."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from queue_db.service.tokens import Tokens
     from queue_db.spark.streams.registry import Streams
 
-#: Largest encoded payload, bytes. A job is a message; put files where files belong and enqueue their names.
+#: Largest encoded payload, bytes. A job is a message: keep a file elsewhere and enqueue its name.
 MAX_PAYLOAD = 4 * 1024 * 1024
 
 #: Failed attempts are kept for this many seconds.
@@ -63,11 +63,11 @@ ERRORS_KEPT = 30 * 86_400.0
 #: Largest ``pool_size``.
 MOST_CONNECTIONS = 1000
 
-# Seconds between two reads while waiting for a result: first, longest.
+# Seconds between two reads while waiting for a result: the first pause and the longest.
 _FIRST_WAIT = 0.005
 _LONGEST_WAIT = 0.25
 
-# Of a function of a store, which gives it its name.
+# Without a name: the transaction gets the name of the store function that it runs.
 _PRUNE = Run()
 
 
@@ -83,12 +83,12 @@ class QueueDB:
     :param worker: the name that claimed jobs show; default host, process id and a random part.
     :param codec: payload ↔ text, JSON by default.
     :param schemas: payload schemas by kind: a pydantic model, a msgspec Struct, a dataclass, or a function. An enqueue refuses a
-        payload that does not fit, and takes an object of the model too.
+        payload that does not fit. It also accepts an object of the model as the payload.
     :param retry_after: a function: attempt number → seconds until the next try; default :func:`queue_db.backoff.exponential`.
-        If it raises or returns an impossible wait, that job waits as by default, and an error is logged.
+        If it raises or returns an impossible wait, the default wait is used for that job, and an error is logged.
     :param max_payload: largest encoded payload, bytes.
     :param pool_size: connections that stay open while idle, 1 to 1,000; more are opened when needed.
-    :param clock: for tests: microseconds since 1970, instead of the database's clock.
+    :param clock: for tests: a function that returns microseconds since 1970, used instead of the database's clock.
     :raises ArgumentError: ``retry_after`` is not a function of one number, or another value is outside its allowed range.
     :raises ConfigurationError: unknown scheme, strategy or removal; driver not installed.
     :raises UnsupportedError: the server is too old, or lacks a capability that the strategy or the removal needs.
@@ -141,11 +141,11 @@ class QueueDB:
             self.database.close()
             raise
         self.strategy, self.removal, self.codec = self.core.strategy, self.core.removal, self.core.codec
-        #: Wakes the workers of this process, and notifies the others.
+        #: Wakes the workers of this process, and notifies other processes.
         self.notifications: Notifications = self.core.notifications
-        #: Reports the jobs that die here to listeners.
+        #: Reports the jobs that die in this process to listeners.
         self.deaths = self.core.deaths
-        #: Payload schemas by kind: those given here; a worker's handlers add theirs.
+        #: Payload schemas by kind: those given to this object, and those that the handlers of its workers add.
         self.schemas: dict[str, Schema] = self.core.schemas
         #: Dead jobs.
         self.dead = DeadJobs(self.core)
@@ -175,7 +175,7 @@ class QueueDB:
 
     @property
     def worker(self) -> str:
-        """The name that jobs claimed here show."""
+        """The worker name that jobs claimed by this object show."""
         return self.core.worker
 
     @property
@@ -198,9 +198,9 @@ class QueueDB:
         self.core.header_provider = header_provider
 
     def migrate(self, connection: Connection | None = None, *, revision: str = "head") -> None:
-        """Bring the tables to ``revision`` ("head", "base" or a revision's name), up or down.
+        """Upgrade or downgrade the tables to ``revision`` ("head", "base" or a revision's name).
 
-        With ``connection`` it runs in the caller's transaction, and the caller commits.
+        With ``connection`` this runs in the caller's transaction, and the caller commits.
 
         :raises ConfigurationError: when Alembic is not installed (``pip install "queue-db[migrate]"``).
         """
@@ -220,12 +220,12 @@ class QueueDB:
 
         Newer tables that only have additions are accepted, with a log line.
 
-        :raises SchemaOutOfDateError: with the command that fixes it.
+        :raises SchemaOutOfDateError: the tables are missing or of another version; the message has the command that fixes this.
         """
         self.core.check()
 
     def ready(self) -> None:
-        """:meth:`check`, unless that was done before."""
+        """:meth:`check`, unless an earlier check of this object succeeded."""
         self.core.ready()
 
     def close(self) -> None:
@@ -233,7 +233,7 @@ class QueueDB:
         try:
             self.database.close()
         finally:
-            # Now tasks that it wakes find the database closed.
+            # After the database is closed: closing the listener wakes tasks, which must find it closed.
             self.core.loop_listening.close()
 
     def __enter__(self) -> Self:
@@ -251,11 +251,11 @@ class QueueDB:
     # --- queues -----------------------------------------------------------------------------------------------------
 
     def queue(self, name: str) -> Queue:
-        """The queue with this name; it need not be created first. The same object for the same name."""
+        """The queue with this name; it need not be created first. The same name always gives the same object."""
         return self._queues[arguments.name("queue", name, QUEUE_LENGTH)]
 
     def feed(self, name: str) -> Feed:
-        """The feed with this name; it need not be created first. The same object for the same name."""
+        """The feed with this name; it need not be created first. The same name always gives the same object."""
         return self.feeds.named(name)
 
     def topic(self, name: str) -> Topic:
@@ -284,22 +284,22 @@ class QueueDB:
         return find_job(self.core, job_id)
 
     def state(self, job_id: int) -> State:
-        """The state of a job, also of one that has left: COMPLETED while its result is retained, afterwards UNKNOWN.
+        """The state of a job. A job that has left its queue is COMPLETED while its result is retained, afterwards UNKNOWN.
 
-        One statement, which sees one moment: a job that is completed meanwhile is RUNNING or COMPLETED. UNKNOWN: nothing is left of
-        the job: it was completed without a retained result, cancelled or purged; or it never existed.
+        One statement reads it: a job that is being completed is either RUNNING or COMPLETED. UNKNOWN: nothing is left of the job.
+        It was completed without a retained result, cancelled or purged, or it never existed.
         """
         arguments.whole("job_id", job_id, 0, 2**63 - 1)
         return self.core.read(insights.state, job_id)
 
     def cancel(self, job_id: int, *, version: int | None = None) -> Verdict:
-        """:meth:`Queue.cancel`, in whatever queue the job is."""
+        """:meth:`Queue.cancel` for a job of any queue."""
         return cancel_job(self.core, None, job_id, version=version)
 
     def rescue(self, worker: str) -> int:
-        """Release the jobs of a dead worker at once, and its spans of shared cursors; return how many of both.
+        """Make the jobs of a dead worker, and its spans of shared cursors, due at once; return the number of jobs and spans.
 
-        Without this they return when their leases end. The attempts count. If the worker is alive after all, it loses its leases.
+        Without this call they become due when their leases end. The attempts count. A worker that is still alive loses its leases.
         """
         arguments.name("worker", worker, WORKER_LENGTH)
         return self.core.run(Run("rescue"), _rescue, worker) + sum(
@@ -326,7 +326,7 @@ class QueueDB:
         ]
 
     def errors(self, job_id: int) -> list[JobError]:
-        """The latest failed attempts of a job, also of one that is gone, oldest first; at most ten."""
+        """The latest failed attempts of a job, at most ten, oldest first; also of a job that has left its queue."""
         arguments.whole("job_id", job_id, 0, 2**63 - 1)
         return [
             JobError(row.attempt, from_micros(row.failed_at), row.worker, row.error_class, row.message, row.trace, row.version)
@@ -336,12 +336,12 @@ class QueueDB:
     def failures(
         self, queue: str | None = None, *, kind: str | None = None, error_class: str | None = None, limit: int = 50
     ) -> list[FailureGroup]:
-        """The newest failed attempts by queue, kind and error class, the largest group first, each with its last error and trace.
+        """Groups of failed attempts by queue, kind and error class, the largest group first, each with its last error and trace.
 
-        It looks at the newest 10,000 failed attempts of all queues. ``db.dead.redrive`` and ``purge`` take the queue, kind and
-        error class of a group.
+        Only the newest 10,000 failed attempts of all queues are read. ``db.dead.redrive`` and ``db.dead.purge`` accept the queue,
+        kind and error class of a group.
 
-        :param error_class: only those of this class; empty: those for which a handler gave a reason.
+        :param error_class: only attempts with this error class; empty: only attempts for which a handler gave a reason.
         """
         found: list[FailureGroup] = load("monitoring.failures", "grouped")(self.core, queue, kind, error_class, limit)
         return found
@@ -350,14 +350,14 @@ class QueueDB:
         """The retained result of a completed job, until it expires.
 
         :raises JobNotFinishedError: the job is not completed yet.
-        :raises JobDeadError: it is dead.
+        :raises JobDeadError: the job is dead.
         :raises JobNotFoundError: its result was not retained or has expired, or it was cancelled or purged, or never existed.
         """
         arguments.whole("job_id", job_id, 0, 2**63 - 1)
         row = self.core.read(history.finished, job_id)
         if row is None:
             state = self.state(job_id)
-            if state is State.COMPLETED:  # since the first read
+            if state is State.COMPLETED:  # completed after the first read
                 row = self.core.read(history.finished, job_id)
             if row is None:
                 raise _not_finished(job_id, state)
@@ -366,7 +366,7 @@ class QueueDB:
     def finished_jobs(
         self, queue: str | None = None, *, kind: str | None = None, limit: int = 100, after: Finished | None = None
     ) -> list[Finished]:
-        """The retained results of completed jobs, by id. ``after``: the last one of the previous page."""
+        """The retained results of completed jobs, by id. ``after``: the last result of the previous page."""
         if queue is not None:
             arguments.name("queue", queue, QUEUE_LENGTH)
         if kind is not None:
@@ -396,9 +396,9 @@ class QueueDB:
         """Wait until a job is completed and return its result. Its handler must retain results: ``handles(…, result_ttl=seconds)``.
 
         :param timeout: seconds.
-        :raises JobDeadError: it is dead.
+        :raises JobDeadError: the job is dead.
         :raises JobNotFoundError: its result was not retained or has expired, or it was cancelled or purged, or never existed.
-        :raises TimeoutError: it is not completed yet.
+        :raises TimeoutError: the job is not completed after ``timeout`` seconds.
         """
         until = time.monotonic() + arguments.seconds("timeout", timeout) / 1_000_000
         pause = _FIRST_WAIT
@@ -415,7 +415,7 @@ class QueueDB:
             pause = min(2 * pause, _LONGEST_WAIT)
 
     def batch(self, batch_id: int) -> Batch | None:
-        """Progress of a batch of :meth:`Queue.enqueue_batch`; None: all its jobs have left, and its callback job was enqueued."""
+        """Progress of a batch of :meth:`Queue.enqueue_batch`; None: all its jobs have left and the callback job was enqueued."""
         arguments.whole("batch_id", batch_id, 0, 2**63 - 1)
         row = self.core.read(batches.find, batch_id)
         return None if row is None else _batch(row)
@@ -430,7 +430,8 @@ class QueueDB:
     def prune(self, *, errors_older_than: float = ERRORS_KEPT) -> int:
         """Delete expired results and unique keys, and failed attempts older than ``errors_older_than`` seconds; return the count.
 
-        Entries of the action log go after 90 days, idempotency keys of publishes after one. Workers call it once a minute.
+        It also deletes entries of the action log after 90 days, and idempotency keys of publishes after one day. Workers call it
+        once a minute.
         """
         age = arguments.seconds("errors_older_than", errors_older_than)
         write = self.core.write
@@ -445,7 +446,7 @@ class QueueDB:
     def sweep(self, limit: int | None = None) -> int:
         """Delete jobs that were completed under ``removal="delete_mark"``, in batches; return how many.
 
-        The first call reads the whole table, for jobs that other versions marked in their queues; later calls do not.
+        The first call reads the whole table, to find jobs that other versions of the package marked in their queues.
         """
         if limit is not None:
             arguments.whole("limit", limit, 0)

@@ -14,15 +14,15 @@ from queue_db.store.portions import AT_ONCE, portions, repeated
 from queue_db.store.schema import CLASS_LENGTH, KIND_LENGTH, QUEUE_LENGTH
 from queue_db.verbs.find_job import find_job, job_from_row
 
-#: The class below has a method called ``list``.
+#: An alias, since the class below has a method called ``list``.
 JobIds = list[int]
 
-#: Up to this many dead jobs are counted by default.
+#: At most this many dead jobs are counted by default.
 MOST_COUNTED = 10_000
 
 
 class DeadJobs:
-    """Dead jobs: out of attempts, or buried by a handler. They stay until redriven or purged."""
+    """Dead jobs: out of attempts, or buried. They stay until they are redriven or purged."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -38,8 +38,8 @@ class DeadJobs:
     ) -> list[Job]:
         """Dead jobs, longest dead first; ``available_at`` is when they died. ``after``: the last job of the previous page.
 
-        :param error_class: only those that died by an exception of this class; empty: by a reason that a handler gave.
-            The class is what ``last_error`` begins with, so a reason that begins with the same word and ``: `` counts too.
+        :param error_class: only jobs that died by an exception of this class; empty: jobs for whose death a handler gave a reason.
+            ``last_error`` begins with the class, so a reason that begins with the same word and ``: `` also matches.
         """
         like = _like(queue, kind, error_class)
         arguments.whole("limit", limit, 1)
@@ -61,11 +61,11 @@ class DeadJobs:
     ) -> JobIds:
         """Return dead jobs to their queues under their old ids, due now, with no attempts counted; return the ids.
 
-        All dead jobs, or those with the given ids, queue, kind and error class (see :meth:`list`), at most ``limit``. If a live job
-        has its unique key, a job stays dead.
+        It redrives all dead jobs, or the dead jobs with the given ids, queue, kind and error class (see :meth:`list`), at most
+        ``limit``. A dead job stays dead if a live job has its unique key.
 
-        :param dry_run: change nothing; return the ids of those that would return.
-        :raises JobNotFoundError: a given id is not dead, or not of that queue, kind and error class. No job was redriven.
+        :param dry_run: change nothing; return the ids of the jobs that would be redriven.
+        :raises JobNotFoundError: a given id is not the id of a dead job of that queue, kind and error class. No job was redriven.
         :raises DuplicateJobError: a single id was given, and a live job has its unique key.
         """
         like = _like(queue, kind, error_class)
@@ -77,7 +77,7 @@ class DeadJobs:
             self._require_dead(set(wanted), like)
         back: JobIds = []
         left: dict[int, tuple[str, int | None]] = {}
-        promised: set[tuple[str, str]] = set()  # unique keys of those that would have returned
+        promised: set[tuple[str, str]] = set()  # unique keys of the jobs that a dry run would have redriven
         for portion in [None] if wanted is None else portions(sorted(set(wanted))):
             above = -1
             while limit is None or len(back) < limit:
@@ -103,7 +103,7 @@ class DeadJobs:
     def _require_dead(self, ids: set[int], like: dead.Like) -> None:
         """Check the ids before anything changes.
 
-        :raises JobNotFoundError: one of them is not a dead job of that queue and kind.
+        :raises JobNotFoundError: one of the ids is not the id of a dead job that ``like`` describes.
         """
         for portion in portions(sorted(ids)):
             if missing := set(portion) - self._core.read(dead.which, ids=portion, like=like):
@@ -130,11 +130,11 @@ class DeadJobs:
         limit: int | None = None,
         dry_run: bool = False,
     ) -> int:
-        """Delete dead jobs in batches, within one queue longest dead first; return how many.
+        """Delete dead jobs in batches, longest dead first within each queue; return how many.
 
         :param error_class: as for :meth:`list`.
         :param older_than: only jobs dead for at least this many seconds.
-        :param keep: keep this many, the last to die, of the queue and kind or of all.
+        :param keep: keep this many of the matching jobs, those that died last.
         :param limit: delete at most this many.
         :param dry_run: delete nothing; return how many would be deleted.
         """
@@ -160,7 +160,7 @@ class DeadJobs:
     ) -> int:
         """How many dead jobs there are of the queue, kind and error class, at most ``most``.
 
-        What :meth:`redrive` and :meth:`purge` would change, they say with ``dry_run``.
+        To learn what :meth:`redrive` or :meth:`purge` would change, call it with ``dry_run``.
 
         :param error_class: as for :meth:`list`.
         """
@@ -170,7 +170,7 @@ class DeadJobs:
 
 
 def _newest_to_purge(tx: Transaction, *, like: dead.Like, age: int | None, keep: int | None) -> dead.DeadCursor | None:
-    """When the last of the jobs to purge died, and its id."""
+    """The time of death and the id of the last job to purge; None: no bound."""
     bounds: list[dead.DeadCursor] = []
     if age is not None:
         bounds.append((tx.read_clock() - age, -1))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     import typing_extensions
 
-    #: What the payload is: ``LeasedJob[Welcome]``. At run time nothing depends on it.
+    #: The type of the payload, as in ``LeasedJob[Welcome]``; only type checkers use it.
     Payload_co = typing_extensions.TypeVar("Payload_co", covariant=True, default=Any)
 else:
     Payload_co = TypeVar("Payload_co", covariant=True)
@@ -39,7 +39,7 @@ _claimant: ContextVar[object] = ContextVar("queue_db_claimant", default=None)
 
 @contextmanager
 def claimed_by(claimant: object) -> Iterator[None]:
-    """Set the :attr:`LeasedJob.claimant` of jobs that this thread claims in the block, also of those that the claim buries."""
+    """Set the :attr:`LeasedJob.claimant` of jobs that this thread claims in the block, also of jobs that the claim buries."""
     before = _claimant.set(claimant)
     try:
         yield
@@ -48,7 +48,7 @@ def claimed_by(claimant: object) -> Iterator[None]:
 
 
 def claimant() -> object:
-    """The claimant of jobs that this thread claims; None: a program without a worker."""
+    """The worker run for which this thread claims jobs; None: a program without a worker."""
     return _claimant.get()
 
 
@@ -77,7 +77,7 @@ class JobData:
     def __init__(self, row: ClaimedRow, queue: str, limit: int | None = None) -> None:
         self._row = row
         self._limit = limit
-        #: The name of its queue.
+        #: The name of the job's queue.
         self.queue = queue
 
     @property
@@ -87,7 +87,7 @@ class JobData:
 
     @property
     def version(self) -> int:
-        """The fencing token."""
+        """The version of the row at the claim; with the id it is the fence."""
         return self._row.version
 
     @property
@@ -97,7 +97,7 @@ class JobData:
 
     @property
     def headers(self) -> Mapping[str, Any]:
-        """The headers given at enqueue; empty when there were none."""
+        """The headers given at enqueue; empty if none were given."""
         return decode_headers(self._row.headers)
 
     @property
@@ -112,7 +112,7 @@ class JobData:
 
     @property
     def max_attempts(self) -> int:
-        """After this many failed attempts the job is dead. The handler's limit, or else the job's."""
+        """After this many failed attempts the job is dead. The handler's limit, if it has one; otherwise the job's."""
         return self._limit or self._row.max_attempts
 
     @property
@@ -127,7 +127,7 @@ class JobData:
 
     @property
     def batch(self) -> int | None:
-        """Id of the batch that it was enqueued in, for ``db.batch``."""
+        """Id of the batch in which the job was enqueued, for ``db.batch``; None: no batch."""
         return self._row.callback_id
 
     @property
@@ -137,7 +137,7 @@ class JobData:
 
     @property
     def due_at(self) -> datetime | None:
-        """When it was due; aware, UTC."""
+        """When the job was due; aware, UTC. None: not known."""
         return None if self._row.due_at is None else from_micros(self._row.due_at)
 
     @property
@@ -157,8 +157,8 @@ class JobData:
 class LeasedJob(JobData, Generic[Payload_co]):
     """A claimed job: its data, and the verbs that settle it.
 
-    Each verb returns a :class:`Verdict`: APPLIED, or LOST when the lease ended and the job may belong to another worker. A lost
-    lease is a normal outcome: stop, another worker has the job.
+    Each verb returns a :class:`Verdict`: APPLIED, or LOST if the lease was lost. A lost lease is a normal outcome: stop, since
+    another worker may have the job.
     """
 
     __slots__ = (
@@ -187,11 +187,11 @@ class LeasedJob(JobData, Generic[Payload_co]):
     version: int
 
     def __init__(self, row: ClaimedRow, source: Settler, codec: Codec, token: str, worker: str | None = None) -> None:
-        # Not by way of the class above, and the id not by way of the row: this and the settlement are what a job costs here.
+        # For speed it does not call JobData.__init__, and copies the id: a job costs most of its time here and in the settlement.
         self._row = row
         self._limit = None
         self.queue = source.name
-        #: The queue object that it was claimed from.
+        #: The queue object that claimed the job.
         self.source = source
         #: The job's number; never used again.
         self.id = row.id
@@ -199,37 +199,37 @@ class LeasedJob(JobData, Generic[Payload_co]):
         self._payload: tuple[Any] | None = None
         self._lost: list[threading.Event] = []
         self._report_to: Callable[[LeasedJob, ProgressReport], Verdict] | None = None
-        #: Random for each claim. With the id, the version and it, :meth:`Queue.lease_from_token` makes this object elsewhere.
+        #: Random text of the claim. :meth:`Queue.lease_from_token` makes this object again from the id, the version and the token.
         self.token = token
-        #: The name that the claim gave; None: that of this process.
+        #: The worker name that was given to the claim; None: ``db.worker``.
         self.worker = worker
-        #: The fencing token; goes up when the lease is extended.
+        #: The version of the lease; goes up when the lease is extended. With the id it is the fence.
         self.version = row.version
-        #: Whether something depends on it: the next job of its group, or a batch.
+        #: Whether the job has a group or a batch, so that another job may wait for it.
         self.has_dependents = row.group_key is not None or row.callback_id is not None
         #: End of the lease by the database's clock, microseconds since 1970.
         self.lease_ends = row.available_at
         self._claimed_at: int | None = None
-        #: The verbs that run on this object now.
+        #: The verbs that are running on this object.
         self.verbs: list[object] = []
-        #: Whether a verb of this object has ended the lease, also in a caller's transaction.
+        #: Whether a verb of this object has ended the lease, even if the caller's transaction is not committed yet.
         self.settled = False
-        #: The verb that ended the lease: complete, fail, bury, snooze, defer, release or cancel; None before.
+        #: The verb that ended the lease: complete, fail, bury, snooze, defer, release or cancel; None: the job is leased.
         self.settled_by: str | None = None
-        #: Whether the job died by that verb.
+        #: Whether the verb ``settled_by`` moved the job to the dead table.
         self.dead = False
-        #: Why its payload could not be read: the codec cannot decode it, or it does not fit the handler's schema. None: it could.
+        #: The error if the codec cannot decode the payload, or the payload does not fit the handler's schema; otherwise None.
         self.misfit: PayloadError | None = None
-        #: How long its handler ran, seconds; None: it was not called, or still runs.
+        #: How long the job's handler ran, seconds; None: it was not called, or still runs.
         self.ran: float | None = None
-        #: The worker run that claimed it; None: a program without a worker.
+        #: The worker run that claimed the job; None: a program without a worker.
         self.claimant = _claimant.get()
 
     @property
     def payload(self) -> Payload_co:
         """The payload, decoded when it is first read.
 
-        :raises PayloadError: the codec cannot decode the stored text (an INSERT by hand); ``payload_text`` has it as it is.
+        :raises PayloadError: the codec cannot decode the stored text, as after an INSERT by hand; ``payload_text`` has this text.
         """
         if self._payload is None:
             try:
@@ -246,11 +246,11 @@ class LeasedJob(JobData, Generic[Payload_co]):
         return self._row.payload
 
     def understood(self, payload: Any) -> None:
-        """Replace :attr:`payload` by what the handler's schema made of it."""
+        """Replace :attr:`payload` by ``payload``, the object that the handler's schema made of it."""
         self._payload = (payload,)
 
     def limit_attempts(self, most: int) -> None:
-        """Set :attr:`max_attempts` to the handler's limit; the row gets it when the attempt fails."""
+        """Set :attr:`max_attempts` to the handler's limit; the row gets this value when the attempt fails."""
         self._limit = most
 
     @property
@@ -259,12 +259,12 @@ class LeasedJob(JobData, Generic[Payload_co]):
         return self._limit is not None and self._limit != self._row.max_attempts
 
     def snapshot_row(self) -> ClaimedRow:
-        """The row without the payload, for a copy that brings its own."""
+        """The row without the payload, for a copy of this job that gets its payload separately."""
         return self._row._replace(payload="", version=self.version, max_attempts=self.max_attempts)
 
     @property
     def waited(self) -> float | None:
-        """Seconds from due to claimed, by the database's clock; None if that is not known."""
+        """Seconds from the due time to the claim, by the database's clock; None: not known."""
         if self._claimed_at is None or self._row.due_at is None:
             return None
         return (self._claimed_at - self._row.due_at) / 1_000_000
@@ -276,16 +276,16 @@ class LeasedJob(JobData, Generic[Payload_co]):
 
     @property
     def lost(self) -> threading.Event:
-        """Set by a worker when the lease is lost, the job cancelled, or its timeout over: stop, no result will count.
+        """A worker sets this event when the lease is lost, the job cancelled, or its timeout over: stop, no result will count.
 
         A long handler checks it between two steps: ``if job.lost.is_set(): return``.
         """
         if not self._lost:
-            self._lost.append(threading.Event())  # of two threads the first
+            self._lost.append(threading.Event())  # of two threads, both return the first event
         return self._lost[0]
 
     def transaction(self) -> JobTransaction:
-        """A transaction for the handler's own SQL that also completes the job: both or neither, *exactly-once effect*.
+        """A transaction for the handler's own SQL that also completes the job: both happen or neither, *exactly-once effect*.
 
         The end of the block completes the job and commits. An exception rolls back. In a coroutine: ``async with``.
 
@@ -303,7 +303,7 @@ class LeasedJob(JobData, Generic[Payload_co]):
         """The work is done: the job leaves the queue.
 
         With ``using`` it leaves in that transaction, together with the caller's own writes: exactly-once effect. Then call
-        ``.require()`` on the verdict, so that a lost lease rolls back the writes. A coroutine gives an AsyncConnection or
+        ``.require()`` on the verdict, so that a lost lease rolls back the writes. A coroutine passes an AsyncConnection or
         AsyncSession, and awaits the verdict.
         """
         if using is not None and _is_for_tasks(using):
@@ -346,8 +346,8 @@ class LeasedJob(JobData, Generic[Payload_co]):
     def progress(self, fraction: float, note: str | None = None) -> Verdict:
         """Report progress: ``db.get(id).progress`` and ``.progress_note`` show it while this attempt runs.
 
-        A worker writes the latest reports of all its jobs once a second in one statement; the verdict is what the worker knows.
-        Elsewhere it is written at once.
+        A worker writes the latest reports of all its jobs once a second in one statement, so the verdict is based on what the
+        worker knows. Outside a worker each report is written at once.
 
         :param fraction: 0 to 1.
         :param note: a short text, cut at 200 characters.
@@ -360,7 +360,7 @@ class LeasedJob(JobData, Generic[Payload_co]):
         self._report_to = receiver
 
     def settle(self, outcome: Outcome) -> Verdict:
-        """Settle the job by a handler's return value: None completes it, :class:`Snooze` snoozes it, and so on."""
+        """Settle the job as a handler's return value says: None completes it, :class:`Snooze` snoozes it, and so on."""
         match outcome:
             case None:
                 return self.complete()
@@ -379,10 +379,10 @@ class LeasedJob(JobData, Generic[Payload_co]):
 
 
 class JobTransaction:
-    """What :meth:`LeasedJob.transaction` returns: a transaction for ``with``; in a coroutine for ``async with``.
+    """A transaction of :meth:`LeasedJob.transaction`, for ``with``, or in a coroutine for ``async with``.
 
     ``with`` gives a Connection of the database object. ``async with`` gives an AsyncConnection to the same database, which belongs
-    to the running event loop; it needs the driver for asyncio.
+    to the running event loop. It needs the database's asyncio driver.
     """
 
     def __init__(self, job: LeasedJob) -> None:
@@ -420,18 +420,18 @@ class JobTransaction:
 
 
 def _is_for_tasks(using: object) -> TypeGuard[AsyncConnection | AsyncSession]:
-    """Whether this is a connection or session of asyncio, and a coroutine asks, which can await it."""
+    """Whether ``using`` is a connection or session of asyncio, and the caller runs on an event loop and can await the verdict."""
     if not (hasattr(using, "sync_session") or hasattr(using, "sync_connection")):
         return False
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return False  # refused by the verb
+        return False  # the verb refuses ``using``
     return True
 
 
 def linked(jobs: Sequence[LeasedJob]) -> dict[int, JobLinks]:
-    """The group and the batch, by id, of the jobs that have one; most have neither."""
+    """The group and the batch, by job id, of the jobs that have a group or a batch."""
     rows = map(row_of, jobs)
     return {
         job.id: JobLinks(group_of(job.queue, row.group_key), row.callback_id)
@@ -441,14 +441,14 @@ def linked(jobs: Sequence[LeasedJob]) -> dict[int, JobLinks]:
 
 
 row_of: Callable[[LeasedJob], ClaimedRow] = attrgetter("_row")
-"""The row as it was claimed: what a worker reads of each job without a call for each column."""
+"""The row of a job as it was claimed. A worker reads columns from it, which is faster than the properties of the job."""
 
 
 def hand_to_worker(jobs: Sequence[LeasedJob], lease: int, report_to: Callable[[LeasedJob, ProgressReport], Verdict] | None) -> None:
-    """A worker has just claimed these jobs.
+    """Prepare jobs that a worker has just claimed: set the time of their claim and the receiver of their progress.
 
-    :param lease: the first length of the lease, microseconds, from which :attr:`LeasedJob.waited` is computed.
-    :param report_to: gets the progress that their handlers report; None: each report is a statement.
+    :param lease: the length of the lease at the claim, microseconds.
+    :param report_to: receives the progress that handlers report; None: each report is written by its own statement.
     """
     for job in jobs:
         job._claimed_at = job._row.available_at - lease  # noqa: SLF001 - of this module

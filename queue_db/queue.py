@@ -1,7 +1,7 @@
 """One queue: enqueue, claim, settle, inspect, and the controls of the queue as a whole.
 
-Each transaction begins in :class:`~queue_db.core.Core`. The SQL is in ``store/``, whose functions take a Connection: therefore
-the same verbs run on an asynchronous engine.
+Each transaction begins in :class:`~queue_db.core.Core`. The SQL is in ``store/``. Its functions take a Connection, so the same
+verbs also run on an asynchronous engine.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
     from sqlalchemy.orm import Session
 
-# Wakes those who wait for jobs that were released.
+# Wakes the workers that wait for jobs, after a release.
 _WAKE = Run("wake")
 
-# Microseconds; such a lease ends in the transaction in which it begins.
+# Microseconds. The jobs are deleted in the transaction that leases them.
 _POP_LEASE = 60_000_000
 
 
@@ -84,7 +84,7 @@ class Queue:
     def __init__(self, core: Core, name: str, db: Any) -> None:
         self.core = core
         self.name = name
-        #: The :class:`~queue_db.QueueDB` that it belongs to.
+        #: The :class:`~queue_db.QueueDB` of this queue.
         self.db = db
         self._builder = new_jobs.JobBuilder(name, core.codec, core.max_payload, core.schemas)
         self._enqueue = Enqueue(core, name)
@@ -148,20 +148,21 @@ class Queue:
         headers: Mapping[str, Any] | None = None,
         using: Connection | Session | None = None,
     ) -> int | None:
-        """Add a job and return its id; None if ``on_duplicate="skip"`` found a live job with the key.
+        """Add a job and return its id. With ``on_duplicate="skip"`` return None if a live job has the key.
 
         Calls of several threads may share an insert; each has its own outcome.
 
         :param delay: seconds until it is due.
-        :param run_at: when it is due (aware datetime); with ``delay`` too, the later one counts.
+        :param run_at: when it is due (aware datetime); if ``delay`` is also given, the later time counts.
         :param priority: lower number first; ties by due time, then id.
         :param unique_key: at most one live job of this queue has this key, also with concurrent enqueues.
-        :param unique_for: seconds from now for which the key stays taken, even if the job is done earlier.
-        :param on_duplicate: ``raise``; ``skip``; ``replace``: the new content takes over the live job's row and id, and a worker
-            that runs the old one loses its lease; or ``debounce``: ``replace``, but a running job keeps its lease and loses its
-            key, and the new job waits beside it. With ``delay`` a debounced job runs once no enqueue came for that time.
-        :param group: jobs of this queue with the same group run one at a time, or as many at once as :meth:`limit` allows, in the
-            order in which they were enqueued: a job that waits for its due time or its next attempt blocks those behind it.
+        :param unique_for: the key stays taken for this many seconds from now, even if the job is done earlier.
+        :param on_duplicate: ``raise``, ``skip``, ``replace`` or ``debounce``. ``replace``: the live job keeps its row and id and
+            gets the new content; a worker that runs the old job loses its lease. ``debounce``: like ``replace``, but a running job
+            keeps its lease and loses its key, and the new job is added beside it. With ``delay`` a debounced job runs when no
+            enqueue has replaced it for that time.
+        :param group: jobs of this queue with the same group run in the order of their enqueues, one at a time, or as many at once
+            as :meth:`limit` allows. A job that waits for its due time or its next attempt blocks the later jobs of its group.
         :param max_attempts: after this many failed attempts the job is dead.
         :param headers: a small mapping, for example for tracing; JSON.
         :param using: a Connection or Session: the job commits or rolls back with the caller's own data.
@@ -235,16 +236,16 @@ class Queue:
     ) -> list[int] | list[int | None] | int:
         """Add jobs from any iterable of ``(kind, payload)`` or ``(kind, payload, options)``; return their ids by position.
 
-        ``options`` are the arguments of :meth:`enqueue` that belong to one job. The iterable is read in chunks of 1000, in one
-        transaction: all jobs or none. The id is None where ``on_duplicate="skip"`` skipped a job.
+        ``options`` are the arguments of :meth:`enqueue` for one job. The iterable is read in chunks of 1000, in one transaction:
+        all jobs or none. The id of a job that ``on_duplicate="skip"`` skipped is None.
 
-        :param ids: False: return how many jobs were added, those that replaced another one too, and no ids. On PostgreSQL that
-            takes less time.
+        :param ids: False: return the number of jobs that were added or replaced another job, instead of their ids. On PostgreSQL
+            this takes less time.
         """
         policy = new_jobs.policy(on_duplicate)
         number = None
         if type(jobs) in (list, tuple):
-            # Reading it waits for nothing, so a database may load it meanwhile; as it is now.
+            # A copy, since the caller may change the list. Reading it never waits, so a driver may read it during a load.
             jobs = tuple(jobs)
             number = len(jobs)
         read = partial(self._builder.chunks, jobs, self.core.headers())
@@ -279,10 +280,10 @@ class Queue:
         on_duplicate: Literal["raise", "skip"] = "raise",
         using: Connection | Session | None = None,
     ) -> tuple[int, list[int]] | tuple[int, list[int | None]]:
-        """Add jobs as :meth:`enqueue_many` does, and a callback job that is enqueued when all of them have left the queue.
+        """Add jobs as :meth:`enqueue_many` does, and a callback job that is enqueued when all these jobs have left the queue.
 
-        It is enqueued once, in the transaction in which the last of them is completed, dies or is cancelled. Its headers count
-        them: ``{"batch": {"id": …, "jobs": …, "dead": …, "cancelled": …}}``. A dead job that is redriven does not count again.
+        It is enqueued once, in the transaction in which the last job is completed, dies or is cancelled. Its headers count the
+        jobs: ``{"batch": {"id": …, "jobs": …, "dead": …, "cancelled": …}}``. A dead job that is redriven does not count again.
 
         :param then: the callback job; its ``options`` may be ``priority``, ``max_attempts`` and ``headers``.
         :param on_duplicate: ``raise`` or ``skip``; the batch does not wait for skipped jobs.
@@ -298,7 +299,7 @@ class Queue:
         return self._builder.chunks(jobs, self.core.headers())
 
     def unique_key_holders(self, unique_keys: Iterable[str]) -> dict[str, int]:
-        """Ids, by key, of the jobs that have taken these keys with ``unique_for``, done or not; a free key has none."""
+        """Jobs that have taken these keys with ``unique_for``: key → id, also of jobs that are done. Free keys are left out."""
         keys = [arguments.name("unique_key", key, KEY_LENGTH) for key in arguments.members("unique_keys", unique_keys, "keys")]
         found: dict[str, int] = {}
         for some in portions(keys):
@@ -310,11 +311,11 @@ class Queue:
     def claim(self, limit: int = 1, lease: float = 60.0, *, delete: bool = False, worker: str | None = None) -> list[LeasedJob]:
         """Lease up to ``limit`` due jobs for ``lease`` seconds, lowest priority number first, then longest due.
 
-        The list may be shorter than ``limit``, or empty. A claim that lost every candidate to other workers tries a few times with
-        short random pauses; then it returns an empty list and counts as ``contended``.
+        The list may be shorter than ``limit``, or empty. A claim that lost every candidate to other workers is repeated a few
+        times, after short random pauses. Then it returns an empty list and counts as ``contended``.
 
-        :param delete: delete them from the table, as :meth:`pop` does: nothing is left to settle, every verb returns LOST.
-        :param worker: the name that the jobs show, for a program that claims for others; default: ``db.worker``.
+        :param delete: delete the jobs from the table, as :meth:`pop` does. Every verb of such a job returns LOST.
+        :param worker: the worker name that the jobs show, for a program that claims on behalf of workers; default: ``db.worker``.
         """
         micros = arguments.seconds("lease", lease, zero=False)
         if worker is not None:
@@ -323,10 +324,10 @@ class Queue:
         return self._leased(claims.claim(claims.call(limit, micros, delete=delete, worker=worker)), worker)
 
     def lease_from_token(self, job_id: int, version: int, token: str) -> LeasedJob:
-        """The object of a claim, made anew: for settling where the object that :meth:`claim` returned is not at hand.
+        """Make the object of a leased job again, to settle the job where the object that :meth:`claim` returned is not at hand.
 
-        For example in another process, or in a server whose clients keep ``job.id``, ``job.version`` and ``job.token``. The version
-        alone could be guessed; the token cannot.
+        For example in another process, or in a server whose clients keep ``job.id``, ``job.version`` and ``job.token``. The token
+        is required because the version alone could be guessed.
 
         :raises LeaseLostError: the job is gone, or has another version or token: another worker may have it.
         """
@@ -336,15 +337,16 @@ class Queue:
         return job
 
     def leases_from_tokens(self, leases: Iterable[tuple[int, int, str]]) -> list[LeasedJob | None]:
-        """:meth:`handle` for many leases ``(id, version, token)``, in one read; None, counted as ``lost``, where it is lost."""
+        """:meth:`lease_from_token` for many ``(id, version, token)``, in one read; a lost lease is None and counts as lost."""
         wanted = [given_lease(lease) for lease in arguments.members("leases", leases, "leases: (id, version, token)")]
         return find_leased(self.core, self, wanted)
 
     def claim_if_idle(self, due: Iterable[str], limit: int, lease: float, *, delete: bool = False) -> list[LeasedJob]:
-        """:meth:`claim`, but nothing while a job is due in one of the queues ``due``; checked in the same statement.
+        """:meth:`claim`, but claim nothing while a job is due in one of the queues ``due``. The same statement checks this.
 
-        It overlooks due jobs of priorities that this process has not seen, in queues with more than 32 priorities, and beyond the
-        first 16 priorities of all these queues in the order of ``due``. ``db.next_due`` finds them.
+        The check overlooks some due jobs: jobs of priorities that this process has not seen, jobs in queues with more than 32
+        priorities, and jobs beyond the first 16 priorities of these queues, counted in the order of ``due``. ``db.next_due`` finds
+        all of them.
         """
         micros = arguments.seconds("lease", lease, zero=False)
         claims = self._claims
@@ -357,19 +359,19 @@ class Queue:
         jobs won.
 
         Both are one transaction on SQLite. On PostgreSQL they are one statement when the last claim won all that it wanted and the
-        queue has one known priority; not once a second, when a claim looks for jobs that became due late, and not for 10 s after
-        waiting in vain for a locked row. They are two transactions on MySQL and MariaDB, for jobs with a group or a batch, with a
-        removal that is not :class:`~queue_db.removal.Delete` itself, and on PostgreSQL with ``Pessimistic``. Other
-        verbs than completion have no such form.
+        queue has one known priority. There are two exceptions: once a second a claim also looks for jobs below the low-water mark,
+        and for 10 s after waiting in vain for a locked row the two parts stay apart. They are two transactions on MySQL and
+        MariaDB, for jobs with a group or a batch, with a removal that is not :class:`~queue_db.removal.Delete` itself, and on
+        PostgreSQL with ``Pessimistic``. Only completion can be combined with a claim.
 
-        Each part takes effect without the other: a lost lease does not prevent the claim, and if the claim fails after the jobs
-        have been completed, the list of jobs won is empty and the error is logged: claim once more before you take the queue to be
-        empty. A completed job whose lease was over may count as a miss of the claim.
+        Each part takes effect without the other. A lost lease does not prevent the claim. If the claim fails after the jobs have
+        been completed, the list of jobs won is empty and the error is logged. So claim once more before you conclude that the queue
+        is empty. A completed job whose lease was over may count as a miss of the claim.
 
         :param limit: most jobs to claim; 0: complete only.
         :param lease: seconds.
-        :param if_idle: as ``due`` of :meth:`claim_if_idle`.
-        :raises ArgumentError: ``jobs`` is no list of leased jobs of this queue, or another argument is out of range.
+        :param if_idle: the same as ``due`` of :meth:`claim_if_idle`.
+        :raises ArgumentError: ``jobs`` is not a list of leased jobs of this queue, or another argument is out of range.
         :raises StorageError: the completion failed, or there was nothing to complete and the claim failed. Nothing was won.
         """
         micros = arguments.seconds("lease", lease, zero=False)
@@ -386,8 +388,8 @@ class Queue:
     def pop(self, limit: int = 1) -> list[Job]:
         """Claim up to ``limit`` due jobs and delete them in the same transaction: *at most once*.
 
-        A crash after this call loses them: use it for work that may rather be skipped than done twice. One commit per batch
-        instead of two.
+        A crash after this call loses the jobs: use it for work that is better skipped than done twice. It needs one commit for each
+        list of jobs instead of two.
         """
         won = self._claims.claim(self._claims.call(limit, _POP_LEASE, delete=True))
         return popped([row for rows, _ in won for row in rows], self.core.codec, queue=self.name, worker=self.core.worker)
@@ -410,7 +412,7 @@ class Queue:
     ) -> list[Verdict]:
         """Complete these jobs, in one or two statements; one verdict per job.
 
-        :param results: the result to keep of each job, for :meth:`QueueDB.finished`; None: none.
+        :param results: one result for each job, which :meth:`QueueDB.finished` returns; None: keep no result of the job.
         """
         if results is not None:
             return complete_and_keep(self.core, self, self._complete, jobs, results, using)
@@ -424,10 +426,10 @@ class Queue:
         retry_in: float | Sequence[float | None] | None = None,
         last: Sequence[bool] | None = None,
     ) -> list[Verdict]:
-        """Fail these attempts, all with one error or each with its own. Jobs out of attempts go to the dead table.
+        """Fail the attempts of these jobs, all with one error or each with its own. Jobs out of attempts go to the dead table.
 
         :param retry_in: seconds until the next attempt, for all or for each; None: the backoff.
-        :param last: whether this was the last attempt, for each; default: by its ``max_attempts``.
+        :param last: for each job, whether this was its last attempt; default: decided by its ``max_attempts``.
         """
         change = FencedChange(self.core, self, FAIL, jobs)
         return change.settle(failures(self.core, change.jobs, error, retry_in, last))
@@ -450,14 +452,14 @@ class Queue:
         return FencedChange(self.core, self, EXTEND, jobs).settle(lease)
 
     def extend_unlocked(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict | None]:
-        """:meth:`extend_many` for a heartbeat: tried once, without waiting for rows locked by other transactions (None)."""
+        """:meth:`extend_many` for a heartbeat: tried once, without waiting for locks. None: another transaction locked the row."""
         lease = Kept(arguments.seconds("seconds", seconds, zero=False))
         change = FencedChange(self.core, self, EXTEND_UNLOCKED, jobs)
         verdicts = zip(change.jobs, change.settle(lease), strict=True)
         return [None if not verdict and job.id in lease.locked else verdict for job, verdict in verdicts]
 
     def adjust_attempts(self, jobs: Sequence[LeasedJob], by: int) -> list[Verdict]:
-        """Add ``by`` to the attempts of these jobs, which stay leased, for a worker that delays them; versions go up by one."""
+        """Add ``by`` to the attempts of leased jobs, for a worker that delays them. They stay leased; versions go up by one."""
         return FencedChange(self.core, self, ADJUST_ATTEMPTS, jobs).settle(Kept(by))
 
     def cancel_many(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
@@ -479,17 +481,17 @@ class Queue:
         return change.settle(burials(change.jobs, error, reason))
 
     def retry_unknown_kinds(self, jobs: Sequence[LeasedJob], error: BaseException | str, *, grace: float) -> list[Verdict]:
-        """Give back jobs of kinds without a handler here; this does not count as an attempt.
+        """Give back jobs whose kinds have no handler in this worker; this does not count as an attempt.
 
-        They return after a second at first, later after up to a minute: another worker may have a handler. Jobs that still have
-        none ``grace`` seconds after the first time go to the dead table with ``error`` as the text.
+        They become due again after a second at first, later after up to a minute: another worker may have a handler. A job without
+        a handler ``grace`` seconds after the first time goes to the dead table with ``error`` as the text.
         """
         micros = arguments.seconds("grace", grace)
         change = FencedChange(self.core, self, DEFER, jobs)
         return change.settle(deferrals(change.jobs, error, micros))
 
     def progress_of(self, job: LeasedJob, report: ProgressReport) -> Verdict:
-        """Write the progress of a leased job at once: :meth:`LeasedJob.progress` outside a worker."""
+        """Write the progress of a leased job at once. :meth:`LeasedJob.progress` calls it outside a worker."""
         found = report_progress(self.core, {job: report}, attempts=ATTEMPTS)
         return Verdict.APPLIED if found else Verdict.LOST
 
@@ -531,24 +533,24 @@ class Queue:
     ) -> JobPage:
         """A page of the jobs in one state: ``available``, ``scheduled``, ``blocked``, ``running`` or ``dead``.
 
-        In the order of claims (priority, due time, id); with ``group`` by id; dead ones longest dead first. A running job is due
-        when its lease ends. One page reads at most 1,000 entries of an index, however many jobs there are: with ``kind`` or
-        ``group``, and of scheduled and running jobs, it may have fewer jobs than ``limit``, even none, although more follow. Jobs
-        that change between two pages may be left out or come twice.
+        Live jobs come in the order of claims (priority, due time, id), or by id if ``group`` is given. Dead jobs come longest dead
+        first. A running job is due when its lease ends. One page reads at most 1,000 entries of an index, however many jobs there
+        are. Therefore a page of scheduled or running jobs, or with ``kind`` or ``group``, may have fewer jobs than ``limit``, even
+        none, although more follow. A job that changes between two pages may be left out or come twice.
 
         :param kind: only jobs of this kind.
         :param group: only jobs of this group.
-        :param after: ``after`` of the page before; its text may change with the version of the package.
+        :param after: the ``after`` of the previous page; the form of this text may change with the version of the package.
         :param limit: most jobs of the page, 1 to 1,000.
-        :raises ArgumentError: there is no such state, or ``after`` is not of a page of this state and group.
+        :raises ArgumentError: there is no such state, or ``after`` is from a page of another state or group.
         """
         return list_jobs(self.core, self.name, state, kind=kind, group=group, after=after, limit=limit)
 
     def stats(self, *, most: int | None = None) -> QueueStats:
         """Counts by state and kind, and the age of the oldest due job. Reads the whole queue.
 
-        :param most: count at most this many jobs of each state; ``capped`` has the states of which there may be more. So it takes
-            milliseconds, however many jobs there are. Of more than 32 priorities the first 32 are looked at.
+        :param most: count at most this many jobs of each state, which takes milliseconds, however many jobs there are. ``capped``
+            names the states that may have more jobs. In a queue with more than 32 priorities only the first 32 are counted.
         """
         return self.core.read(counts.stats, self.name, None if most is None else arguments.whole("most", most, 1))
 
@@ -561,13 +563,13 @@ class Queue:
         priority: int | None = None,
         version: int | None = None,
     ) -> Verdict:
-        """Give a waiting job another due time or priority; a retry that waits may be brought forward too.
+        """Give a waiting job another due time or priority, also a job that waits for its next attempt.
 
-        With a time that is over, such as ``delay=0``, it is due now; a job that is due already keeps its place. With another
-        priority a job that is due counts as due since now. Its version goes up by one. In a group only the first jobs have a due
-        time: those behind them stay blocked until it is their turn, and take another priority only.
+        A time in the past, such as ``delay=0``, makes the job due now; a job that is already due keeps its place. A due job that
+        gets another priority counts as due since now. The job's version goes up by one. In a group only the first jobs have a due
+        time. The jobs behind them stay blocked until their turn; only their priority can be changed.
 
-        :param run_at: when it is due (aware datetime); with ``delay`` too, the later one counts.
+        :param run_at: when it is due (aware datetime); if ``delay`` is also given, the later time counts.
         :param delay: seconds until it is due.
         :param priority: lower number first.
         :param version: change it only if it still has this version.
@@ -584,8 +586,8 @@ class Queue:
         """Stop all workers from claiming from this queue until :meth:`resume`, also across restarts.
 
         :param wait: seconds to wait until none of its jobs runs. Workers notice the pause within 1.5 s, so the queue is at rest
-            when no job has run for that time; the call may take that much longer than ``wait``.
-        :return: whether no job runs; without ``wait`` True.
+            when no job has run for 1.5 s; the call may take 1.5 s longer than ``wait``.
+        :return: whether no job runs; True if ``wait`` is not given.
         """
         return pause_queue(self.core, self.name, wait)
 
@@ -596,13 +598,13 @@ class Queue:
     def limit(
         self, *, concurrency: int | None = None, rate: int | None = None, per: float = 1.0, per_group: int | None = None
     ) -> None:
-        """Set the limits of this queue over all workers together. A limit that is not given is removed; ``limit()`` removes all.
+        """Set the limits of this queue for all workers together. A limit that is not given is removed; ``limit()`` removes all.
 
-        :meth:`controls` reads them; ``queue-db limit`` changes one and leaves the others. Workers and Spark drains in all processes
-        obey within 1.5 s; :meth:`claim` by itself does not.
+        :meth:`controls` reads the limits; the command ``queue-db limit`` changes only the limits it is given. Workers and Spark
+        drains in all processes obey ``concurrency`` and ``rate`` within 1.5 s; a program's own :meth:`claim` does not.
 
         :param concurrency: most running jobs at once.
-        :param rate: most jobs started in ``per`` seconds. After an idle time that many may start at once.
+        :param rate: most jobs started in ``per`` seconds. After an idle time ``rate`` jobs may start at once.
         :param per_group: most running jobs of one group at once, default one. Every claim obeys it.
         """
         limits = {"concurrency": concurrency, "rate": rate, "per": None if rate is None else per, "per_group": per_group}
@@ -610,9 +612,9 @@ class Queue:
         self.repair_groups()
 
     def repair_groups(self) -> int:
-        """Unblock the groups of this queue whose next job waits for no other, as after a job was deleted by hand.
+        """Unblock the groups of this queue whose next job waits for no other job; return the number of groups.
 
-        Return how many they were. Workers call it once a minute.
+        Such a group is left when a job was deleted by hand. Workers call this once a minute.
         """
         return repair_groups(self.core, self.name)
 
@@ -625,7 +627,7 @@ class Queue:
     def cancel(self, job_id: int, *, version: int | None = None) -> Verdict:
         """Cancel a live job in any state. A worker that runs it loses its lease.
 
-        LOST: it has another version, a stream holds it and cannot give it back, or it changed during each of five tries.
+        LOST: the job has another version, a stream holds it and cannot give it back, or it changed during each of five tries.
 
         :param version: cancel it only if it still has this version.
         :raises JobNotFoundError: there is no such live job.
@@ -638,7 +640,7 @@ class Queue:
 
 
 def _queues(what: str, names: Iterable[str]) -> list[str]:
-    # Refused here: a driver would refuse a name only in the claim, after a completion.
+    # Checked here: a driver would refuse a wrong name only in the claim, after the jobs have been completed.
     return [arguments.name(what, name, QUEUE_LENGTH) for name in arguments.members(what, names, "queue names")]
 
 

@@ -24,16 +24,16 @@ from queue_db.verbs.recurrence import Cron, Interval, Rule, rule_of, zone_of
 #: What happens to occurrences that passed while no worker ran.
 CATCH_UP: tuple[CatchUp, ...] = get_args(CatchUp)
 
-#: With ``catch_up="none"`` an occurrence that is later than this, seconds, is skipped.
+#: With ``catch_up="none"`` an occurrence that is more than this many seconds late is skipped.
 MISSED_AFTER = 60.0
 
-#: With ``catch_up="all"``: most occurrences enqueued in one transaction; the next tick goes on.
+#: With ``catch_up="all"``: most occurrences enqueued in one transaction; the next tick enqueues more.
 AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A schedule at the time of the call."""
+    """A schedule as it was when it was read."""
 
     name: str
     queue: str
@@ -49,9 +49,9 @@ class Schedule:
     max_attempts: int
 
     def upcoming(self, count: int = 5) -> list[datetime]:
-        """The times of its next occurrences: ``next_at`` and those after it. They are computed from the rule; nothing is read.
+        """The times of the next ``count`` occurrences, from ``next_at`` on. They are computed from the rule; nothing is read.
 
-        :raises ConfigurationError: the rule cannot be parsed here.
+        :raises ConfigurationError: this process cannot parse the rule.
         """
         times = [self.next_at][: arguments.whole("count", count, 0)]
         with suppress(ArgumentError):  # a cron line may have no further occurrence
@@ -62,7 +62,7 @@ class Schedule:
 
 
 class Schedules:
-    """The schedules of one database. Workers enqueue due occurrences; :meth:`tick` does it by hand."""
+    """The schedules of one database. Workers enqueue due occurrences; a program without workers calls :meth:`tick`."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -85,13 +85,13 @@ class Schedules:
     ) -> bool:
         """Create or change the schedule with this name; return whether it is new.
 
-        Every process may call it at its start: if the rule stays the same, so does the next occurrence.
+        Every process may call it at its start: the next occurrence changes only if the rule changes or ``first_at`` is given.
 
-        :param cron: minute, hour, day, month, weekday, in ``zone``; an occurrence in an hour that a clock change skips comes at its
-            end.
+        :param cron: minute, hour, day, month, weekday, in ``zone``. An occurrence in an hour that a clock change skips comes at the
+            end of this hour.
         :param every: seconds between two occurrences.
-        :param catch_up: for occurrences while no worker ran: enqueue ``one`` job for the last of them, ``all``, or ``none``
-            that is more than a minute late.
+        :param catch_up: for occurrences that passed while no worker ran: ``one`` enqueues a job for the last one, ``all`` a job for
+            each, and ``none`` a job for the last one only if it is at most a minute late.
         :param first_at: the first occurrence; default: the next by ``cron``, or ``every`` seconds from now.
         :raises ArgumentError: an argument is out of range; nothing was changed.
         :raises PayloadError: the payload cannot be stored; nothing was changed.
@@ -130,21 +130,21 @@ class Schedules:
         ]
 
     def pause(self, name: str) -> None:
-        """Enqueue nothing by this schedule until :meth:`resume`.
+        """Stop the schedule from enqueuing jobs until :meth:`resume`.
 
         :raises ArgumentError: there is no such schedule.
         """
         self._change(name, {"paused": 1})
 
     def resume(self, name: str) -> None:
-        """Enqueue again; occurrences that passed meanwhile are handled by ``catch_up``.
+        """Let the schedule enqueue jobs again; ``catch_up`` decides about occurrences that passed during the pause.
 
         :raises ArgumentError: there is no such schedule.
         """
         self._change(name, {"paused": 0})
 
     def run_now(self, name: str) -> int:
-        """Enqueue the job of a schedule now, paused or not, and return its id; the next occurrence stays when it is.
+        """Enqueue the job of a schedule now, paused or not, and return its id; the time of the next occurrence does not change.
 
         The job's header ``occurrence`` has the present time.
 
@@ -162,11 +162,11 @@ class Schedules:
         return self._core.write(stored.remove, name)
 
     def tick(self) -> tuple[int, float | None]:
-        """Enqueue the due occurrences; return how many jobs, and the seconds until the next of any schedule (None: there is none).
+        """Enqueue the due occurrences. Return the number of jobs, and the seconds until the next occurrence; None: there is none.
 
-        Any number of processes may call it at once: the one that advances a schedule enqueues the occurrence.
+        Any number of processes may call it at once: the process that advances a schedule enqueues its occurrence.
 
-        :raises ConfigurationError: a rule cannot be parsed here; the other schedules were handled.
+        :raises ConfigurationError: this process cannot parse a rule; the occurrences of all other schedules were enqueued.
         """
         now, rows, later = self._core.read(stored.due)
         enqueued = 0
@@ -199,7 +199,7 @@ def _set(tx: Transaction, name: str, rule: Rule, values: dict[str, Any], first: 
 
 
 def _tick(tx: Transaction, row: Any, occurrences: Sequence[int], next_at: int) -> int:
-    """Move a schedule on and enqueue the jobs of its occurrences, unless another process was first; return how many."""
+    """Advance a schedule and enqueue the jobs of its occurrences, unless another process was first; return the number of jobs."""
     last = occurrences[-1] if occurrences else None
     if not stored.advance(tx, row.name, row.version, last_at=last, next_at=next_at):
         return 0
@@ -210,13 +210,13 @@ def _tick(tx: Transaction, row: Any, occurrences: Sequence[int], next_at: int) -
 
 
 def _run_now(tx: Transaction, name: str) -> int | None:
-    """Enqueue the job of a schedule; its id, or None if there is no such schedule."""
+    """Enqueue the job of a schedule and return its id; None: there is no such schedule."""
     tx.begin()
     row = stored.find(tx, name)
     if row is None:
         return None
     (job_id,) = enqueue.insert_jobs(tx, [_job(row, tx.read_clock())], OnDuplicate.RAISE)
-    assert job_id is not None  # noqa: S101 - only a duplicate has none, and it has no unique key
+    assert job_id is not None  # noqa: S101 - only a duplicate has no id, and this job has no unique key
     tx.wake(row.queue)
     return job_id
 
@@ -232,7 +232,7 @@ def _rule(cron: str | None, every: float | None, zone: str) -> Rule:
 
 
 def _occurrences(rule: Rule, first: int, now: int, catch_up: str) -> tuple[list[int], int]:
-    """The occurrences to enqueue of those from ``first`` to ``now``, and the first one after them."""
+    """Choose by ``catch_up`` which occurrences from ``first`` to ``now`` to enqueue; return them and the next occurrence."""
     if catch_up == "all":
         occurrences = [first]
         while len(occurrences) < AT_ONCE and (occurrence := rule.after(occurrences[-1])) <= now:

@@ -1,6 +1,6 @@
 """The queue for asyncio programs: the same verbs, awaited, on asyncpg, aiomysql (or asyncmy) and aiosqlite.
 
-Each verb runs its synchronous namesake in a SQLAlchemy greenlet; wherever the namesake would wait, the event loop goes on.
+Each verb runs the synchronous verb of the same name in a SQLAlchemy greenlet. Where this verb would wait, the event loop runs on.
 """
 
 import importlib
@@ -52,7 +52,7 @@ __all__ = [
     "AsyncTopic",
 ]
 
-# Found when they are first used: the queue does not import its slices.
+# Imported when they are first used: the queue does not import its slices.
 _OF_SLICES = {
     "AsyncActions": "monitoring.aio",
     "AsyncCursor": "feeds.aio.cursors",
@@ -69,7 +69,7 @@ _OF_SLICES = {
 }
 
 
-if not TYPE_CHECKING:  # a type checker would take any name for one of these
+if not TYPE_CHECKING:  # for a type checker, any name would be an attribute of this module
 
     def __getattr__(name: str) -> Any:
         if name not in _OF_SLICES:

@@ -1,6 +1,6 @@
-"""Written by hand: what a generated class needs that its synchronous namesake does not have.
+"""Base classes of the generated classes, written by hand: what a generated class needs and its synchronous class does not have.
 
-The classes of this package are generated from the synchronous ones (see CONTRIBUTING.md); these are their bases.
+The other classes of this package are generated from synchronous classes (see CONTRIBUTING.md).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Sync = TypeVar("Sync")
 
 
 class Twin(Generic[Sync]):
-    """An object for asyncio, and the synchronous one whose verbs it runs in greenlets."""
+    """An object for asyncio, with the synchronous object whose verbs it runs in greenlets."""
 
     def __init__(self, sync: Sync) -> None:
         self._sync = sync
@@ -44,18 +44,18 @@ class LeasedJobTwin(JobData, Generic[Payload_co]):
 
     def __init__(self, leased: LeasedJob[Payload_co], source: AsyncQueue) -> None:
         super().__init__(leased.snapshot_row(), leased.queue)
-        #: The queue object that it was claimed from.
+        #: The queue object that claimed the job.
         self.source = source
         #: The same job, for synchronous code in a greenlet.
         self.leased = leased
-        #: Random for each claim. With the id, the version and it, :meth:`AsyncQueue.lease_from_token` makes this object elsewhere.
+        #: Random text of the claim. :meth:`AsyncQueue.lease_from_token` makes this object again from id, version and token.
         self.token = leased.token
-        #: The name that the claim gave; None: that of this process.
+        #: The worker name that was given to the claim; None: ``db.worker``.
         self.worker = leased.worker
 
 
 def settled(jobs: Any) -> Any:
-    """The synchronous jobs behind these. Anything that is not a list of jobs is passed on, and the synchronous verb refuses it."""
+    """The synchronous jobs behind jobs for asyncio. Anything but a list of jobs is returned: the synchronous verb refuses it."""
     if isinstance(jobs, Iterable) and not isinstance(jobs, str | bytes | Mapping):
         return [job.leased if isinstance(job, LeasedJobTwin) else job for job in jobs]
     return jobs

@@ -37,8 +37,8 @@ class AsyncQueueDB(Opening):
 
     ``async with AsyncQueueDB(url) as db:`` opens and closes it; or :meth:`open` and :meth:`close`.
 
-    A verb whose task is cancelled is done or not done, never half, and its connection is closed. Jobs won by a cancelled claim are
-    released by the queue's next claim, or return when their leases end.
+    If the task of a verb is cancelled, the verb takes effect wholly or not at all, and its connection is closed. The queue's next
+    claim releases the jobs that a cancelled claim won. Without a next claim they are due again when their leases end.
 
     :param url_or_engine: a database URL, or a SQLAlchemy AsyncEngine, to share its pool. When the server becomes read-only,
         as after a failover, the engine is disposed: its idle connections are closed. This applies to the caller's engine too.
@@ -49,12 +49,12 @@ class AsyncQueueDB(Opening):
     :param worker: the name that claimed jobs show; default host, process id and a random part.
     :param codec: payload ↔ text, JSON by default.
     :param schemas: payload schemas by kind: a pydantic model, a msgspec Struct, a dataclass, or a function. An enqueue refuses a
-        payload that does not fit, and takes an object of the model too.
+        payload that does not fit. It also accepts an object of the model as the payload.
     :param retry_after: a function: attempt number → seconds until the next try; default :func:`queue_db.backoff.exponential`.
-        If it raises or returns an impossible wait, that job waits as by default, and an error is logged.
+        If it raises or returns an impossible wait, the default wait is used for that job, and an error is logged.
     :param max_payload: largest encoded payload, bytes.
     :param pool_size: connections that stay open while idle, 1 to 1,000; more are opened when needed.
-    :param clock: for tests: microseconds since 1970, instead of the database's clock.
+    :param clock: for tests: a function that returns microseconds since 1970, used instead of the database's clock.
     :raises ArgumentError: ``retry_after`` is not a function of one number.
     :raises ConfigurationError: the engine is not for asyncio, or shares one connection between tasks.
     """
@@ -138,12 +138,12 @@ class AsyncQueueDB(Opening):
 
     @property
     def notifications(self) -> Notifications:
-        """Wakes the workers of this process, and notifies the others."""
+        """Wakes the workers of this process, and notifies other processes."""
         return self._db.notifications
 
     @property
     def schemas(self) -> dict[str, Schema]:
-        """Payload schemas by kind: those given here; a worker's handlers add theirs."""
+        """Payload schemas by kind: those given to this object, and those that the handlers of its workers add."""
         return self._db.schemas
 
     @property
@@ -153,7 +153,7 @@ class AsyncQueueDB(Opening):
 
     @property
     def worker(self) -> str:
-        """The name that jobs claimed here show."""
+        """The worker name that jobs claimed by this object show."""
         return self._db.worker
 
     @property
@@ -171,9 +171,9 @@ class AsyncQueueDB(Opening):
         self._db.header_provider = header_provider
 
     async def migrate(self, connection: AsyncConnection | None = None, *, revision: str = "head") -> None:
-        """Bring the tables to ``revision`` ("head", "base" or a revision's name), up or down.
+        """Upgrade or downgrade the tables to ``revision`` ("head", "base" or a revision's name).
 
-        With ``connection`` it runs in the caller's transaction, and the caller commits.
+        With ``connection`` this runs in the caller's transaction, and the caller commits.
 
         :raises ConfigurationError: when Alembic is not installed (``pip install "queue-db[migrate]"``).
         """
@@ -193,7 +193,7 @@ class AsyncQueueDB(Opening):
 
         Newer tables that only have additions are accepted, with a log line.
 
-        :raises SchemaOutOfDateError: with the command that fixes it.
+        :raises SchemaOutOfDateError: the tables are missing or of another version; the message has the command that fixes this.
         """
         await run(self._db.check)
 
@@ -202,11 +202,11 @@ class AsyncQueueDB(Opening):
         await self._close()
 
     def queue(self, name: str) -> AsyncQueue:
-        """The queue with this name; it need not be created first. The same object for the same name."""
+        """The queue with this name; it need not be created first. The same name always gives the same object."""
         return self._queues[name]
 
     def feed(self, name: str) -> AsyncFeed:
-        """The feed with this name; it need not be created first. The same object for the same name."""
+        """The feed with this name; it need not be created first. The same name always gives the same object."""
         return self._feeds[name]
 
     def topic(self, name: str) -> AsyncTopic:
@@ -234,21 +234,21 @@ class AsyncQueueDB(Opening):
         return await run(self._db.get, job_id)
 
     async def state(self, job_id: int) -> State:
-        """The state of a job, also of one that has left: COMPLETED while its result is retained, afterwards UNKNOWN.
+        """The state of a job. A job that has left its queue is COMPLETED while its result is retained, afterwards UNKNOWN.
 
-        One statement, which sees one moment: a job that is completed meanwhile is RUNNING or COMPLETED. UNKNOWN: nothing is left of
-        the job: it was completed without a retained result, cancelled or purged; or it never existed.
+        One statement reads it: a job that is being completed is either RUNNING or COMPLETED. UNKNOWN: nothing is left of the job.
+        It was completed without a retained result, cancelled or purged, or it never existed.
         """
         return await run(self._db.state, job_id)
 
     async def cancel(self, job_id: int, *, version: int | None = None) -> Verdict:
-        """:meth:`Queue.cancel`, in whatever queue the job is."""
+        """:meth:`Queue.cancel` for a job of any queue."""
         return await run(self._db.cancel, job_id, version=version)
 
     async def rescue(self, worker: str) -> int:
-        """Release the jobs of a dead worker at once, and its spans of shared cursors; return how many of both.
+        """Make the jobs of a dead worker, and its spans of shared cursors, due at once; return the number of jobs and spans.
 
-        Without this they return when their leases end. The attempts count. If the worker is alive after all, it loses its leases.
+        Without this call they become due when their leases end. The attempts count. A worker that is still alive loses its leases.
         """
         return await run(self._db.rescue, worker)
 
@@ -257,18 +257,18 @@ class AsyncQueueDB(Opening):
         return await run(self._db.workers)
 
     async def errors(self, job_id: int) -> list[JobError]:
-        """The latest failed attempts of a job, also of one that is gone, oldest first; at most ten."""
+        """The latest failed attempts of a job, at most ten, oldest first; also of a job that has left its queue."""
         return await run(self._db.errors, job_id)
 
     async def failures(
         self, queue: str | None = None, *, kind: str | None = None, error_class: str | None = None, limit: int = 50
     ) -> list[FailureGroup]:
-        """The newest failed attempts by queue, kind and error class, the largest group first, each with its last error and trace.
+        """Groups of failed attempts by queue, kind and error class, the largest group first, each with its last error and trace.
 
-        It looks at the newest 10,000 failed attempts of all queues. ``db.dead.redrive`` and ``purge`` take the queue, kind and
-        error class of a group.
+        Only the newest 10,000 failed attempts of all queues are read. ``db.dead.redrive`` and ``db.dead.purge`` accept the queue,
+        kind and error class of a group.
 
-        :param error_class: only those of this class; empty: those for which a handler gave a reason.
+        :param error_class: only attempts with this error class; empty: only attempts for which a handler gave a reason.
         """
         return await run(self._db.failures, queue, kind=kind, error_class=error_class, limit=limit)
 
@@ -276,7 +276,7 @@ class AsyncQueueDB(Opening):
         """The retained result of a completed job, until it expires.
 
         :raises JobNotFinishedError: the job is not completed yet.
-        :raises JobDeadError: it is dead.
+        :raises JobDeadError: the job is dead.
         :raises JobNotFoundError: its result was not retained or has expired, or it was cancelled or purged, or never existed.
         """
         return await run(self._db.finished, job_id)
@@ -284,21 +284,21 @@ class AsyncQueueDB(Opening):
     async def finished_jobs(
         self, queue: str | None = None, *, kind: str | None = None, limit: int = 100, after: Finished | None = None
     ) -> list[Finished]:
-        """The retained results of completed jobs, by id. ``after``: the last one of the previous page."""
+        """The retained results of completed jobs, by id. ``after``: the last result of the previous page."""
         return await run(self._db.finished_jobs, queue, kind=kind, limit=limit, after=after)
 
     async def wait(self, job_id: int, timeout: float) -> Finished:
         """Wait until a job is completed and return its result. Its handler must retain results: ``handles(…, result_ttl=seconds)``.
 
         :param timeout: seconds.
-        :raises JobDeadError: it is dead.
+        :raises JobDeadError: the job is dead.
         :raises JobNotFoundError: its result was not retained or has expired, or it was cancelled or purged, or never existed.
-        :raises TimeoutError: it is not completed yet.
+        :raises TimeoutError: the job is not completed after ``timeout`` seconds.
         """
         return await run(self._db.wait, job_id, timeout)
 
     async def batch(self, batch_id: int) -> Batch | None:
-        """Progress of a batch of :meth:`Queue.enqueue_batch`; None: all its jobs have left, and its callback job was enqueued."""
+        """Progress of a batch of :meth:`Queue.enqueue_batch`; None: all its jobs have left and the callback job was enqueued."""
         return await run(self._db.batch, batch_id)
 
     async def batches(self, *, limit: int = 100, after: Batch | int | None = None) -> list[Batch]:
@@ -308,13 +308,14 @@ class AsyncQueueDB(Opening):
     async def prune(self, *, errors_older_than: float = ERRORS_KEPT) -> int:
         """Delete expired results and unique keys, and failed attempts older than ``errors_older_than`` seconds; return the count.
 
-        Entries of the action log go after 90 days, idempotency keys of publishes after one. Workers call it once a minute.
+        It also deletes entries of the action log after 90 days, and idempotency keys of publishes after one day. Workers call it
+        once a minute.
         """
         return await run(self._db.prune, errors_older_than=errors_older_than)
 
     async def sweep(self, limit: int | None = None) -> int:
         """Delete jobs that were completed under ``removal="delete_mark"``, in batches; return how many.
 
-        The first call reads the whole table, for jobs that other versions marked in their queues; later calls do not.
+        The first call reads the whole table, to find jobs that other versions of the package marked in their queues.
         """
         return await run(self._db.sweep, limit)

@@ -12,7 +12,7 @@ from queue_db.model import Job
 
 
 class AsyncDeadJobs(Twin[DeadJobs]):
-    """Dead jobs: out of attempts, or buried by a handler. They stay until redriven or purged."""
+    """Dead jobs: out of attempts, or buried. They stay until they are redriven or purged."""
 
     async def list(
         self,
@@ -25,8 +25,8 @@ class AsyncDeadJobs(Twin[DeadJobs]):
     ) -> list[Job]:
         """Dead jobs, longest dead first; ``available_at`` is when they died. ``after``: the last job of the previous page.
 
-        :param error_class: only those that died by an exception of this class; empty: by a reason that a handler gave.
-            The class is what ``last_error`` begins with, so a reason that begins with the same word and ``: `` counts too.
+        :param error_class: only jobs that died by an exception of this class; empty: jobs for whose death a handler gave a reason.
+            ``last_error`` begins with the class, so a reason that begins with the same word and ``: `` also matches.
         """
         return await run(self._sync.list, queue, kind=kind, error_class=error_class, limit=limit, after=after)
 
@@ -42,11 +42,11 @@ class AsyncDeadJobs(Twin[DeadJobs]):
     ) -> JobIds:
         """Return dead jobs to their queues under their old ids, due now, with no attempts counted; return the ids.
 
-        All dead jobs, or those with the given ids, queue, kind and error class (see :meth:`list`), at most ``limit``. If a live job
-        has its unique key, a job stays dead.
+        It redrives all dead jobs, or the dead jobs with the given ids, queue, kind and error class (see :meth:`list`), at most
+        ``limit``. A dead job stays dead if a live job has its unique key.
 
-        :param dry_run: change nothing; return the ids of those that would return.
-        :raises JobNotFoundError: a given id is not dead, or not of that queue, kind and error class. No job was redriven.
+        :param dry_run: change nothing; return the ids of the jobs that would be redriven.
+        :raises JobNotFoundError: a given id is not the id of a dead job of that queue, kind and error class. No job was redriven.
         :raises DuplicateJobError: a single id was given, and a live job has its unique key.
         """
         return await run(self._sync.redrive, ids, queue=queue, kind=kind, error_class=error_class, limit=limit, dry_run=dry_run)
@@ -62,11 +62,11 @@ class AsyncDeadJobs(Twin[DeadJobs]):
         limit: int | None = None,
         dry_run: bool = False,
     ) -> int:
-        """Delete dead jobs in batches, within one queue longest dead first; return how many.
+        """Delete dead jobs in batches, longest dead first within each queue; return how many.
 
         :param error_class: as for :meth:`list`.
         :param older_than: only jobs dead for at least this many seconds.
-        :param keep: keep this many, the last to die, of the queue and kind or of all.
+        :param keep: keep this many of the matching jobs, those that died last.
         :param limit: delete at most this many.
         :param dry_run: delete nothing; return how many would be deleted.
         """
@@ -86,7 +86,7 @@ class AsyncDeadJobs(Twin[DeadJobs]):
     ) -> int:
         """How many dead jobs there are of the queue, kind and error class, at most ``most``.
 
-        What :meth:`redrive` and :meth:`purge` would change, they say with ``dry_run``.
+        To learn what :meth:`redrive` or :meth:`purge` would change, call it with ``dry_run``.
 
         :param error_class: as for :meth:`list`.
         """

@@ -19,22 +19,22 @@ from queue_db.outcomes import Outcome
 class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
     """A claimed job: its data, and the verbs that settle it.
 
-    Each verb returns a :class:`Verdict`: APPLIED, or LOST when the lease ended and the job may belong to another worker. A lost
-    lease is a normal outcome: stop, another worker has the job.
+    Each verb returns a :class:`Verdict`: APPLIED, or LOST if the lease was lost. A lost lease is a normal outcome: stop, since
+    another worker may have the job.
     """
 
     __slots__ = ()
 
     @property
     def version(self) -> int:
-        """The fencing token; goes up when the lease is extended."""
+        """The version of the lease; goes up when the lease is extended. With the id it is the fence."""
         return self.leased.version
 
     @property
     def payload(self) -> Payload_co:
         """The payload, decoded when it is first read.
 
-        :raises PayloadError: the codec cannot decode the stored text (an INSERT by hand); ``payload_text`` has it as it is.
+        :raises PayloadError: the codec cannot decode the stored text, as after an INSERT by hand; ``payload_text`` has this text.
         """
         return self.leased.payload
 
@@ -50,7 +50,7 @@ class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction for the handler's own SQL that also completes the job: both or neither, *exactly-once effect*.
+        """A transaction for the handler's own SQL that also completes the job: both happen or neither, *exactly-once effect*.
 
         The end of the block completes the job and commits. An exception rolls back. In a coroutine: ``async with``.
 
@@ -63,7 +63,7 @@ class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
         """The work is done: the job leaves the queue.
 
         With ``using`` it leaves in that transaction, together with the caller's own writes: exactly-once effect. Then call
-        ``.require()`` on the verdict, so that a lost lease rolls back the writes. A coroutine gives an AsyncConnection or
+        ``.require()`` on the verdict, so that a lost lease rolls back the writes. A coroutine passes an AsyncConnection or
         AsyncSession, and awaits the verdict.
         """
         return await run(self.leased.complete, joined(using))
@@ -95,8 +95,8 @@ class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
     async def progress(self, fraction: float, note: str | None = None) -> Verdict:
         """Report progress: ``db.get(id).progress`` and ``.progress_note`` show it while this attempt runs.
 
-        A worker writes the latest reports of all its jobs once a second in one statement; the verdict is what the worker knows.
-        Elsewhere it is written at once.
+        A worker writes the latest reports of all its jobs once a second in one statement, so the verdict is based on what the
+        worker knows. Outside a worker each report is written at once.
 
         :param fraction: 0 to 1.
         :param note: a short text, cut at 200 characters.
@@ -104,5 +104,5 @@ class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
         return await run(self.leased.progress, fraction, note)
 
     async def settle(self, outcome: Outcome) -> Verdict:
-        """Settle the job by a handler's return value: None completes it, :class:`Snooze` snoozes it, and so on."""
+        """Settle the job as a handler's return value says: None completes it, :class:`Snooze` snoozes it, and so on."""
         return await run(self.leased.settle, outcome)

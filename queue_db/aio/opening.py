@@ -1,4 +1,4 @@
-"""Written by hand: how an AsyncQueueDB opens and closes, and keeps its queues and feeds. The rest of it is generated."""
+"""The part of AsyncQueueDB that is written by hand: it opens, closes, and keeps the queues and feeds. The rest is generated."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Opening:
 
     ``async with AsyncQueueDB(url) as db:`` opens and closes it; or :meth:`open` and :meth:`close`.
 
-    A verb whose task is cancelled is done or not done, never half, and its connection is closed. Jobs won by a cancelled claim are
-    released by the queue's next claim, or return when their leases end.
+    If the task of a verb is cancelled, the verb takes effect wholly or not at all, and its connection is closed. The queue's next
+    claim releases the jobs that a cancelled claim won. Without a next claim they are due again when their leases end.
 
     :param url_or_engine: a database URL, or a SQLAlchemy AsyncEngine, to share its pool. When the server becomes read-only,
         as after a failover, the engine is disposed: its idle connections are closed. This applies to the caller's engine too.
@@ -65,7 +65,7 @@ class Opening:
         self._forget()
 
     def _forget(self) -> None:
-        """Begin without queues and feeds: those of a database that was closed lead nowhere."""
+        """Drop the queues and feeds: after a close they belong to a closed database."""
         whole = cast("AsyncQueueDB", self)
         self._queues: KeyedCache[AsyncQueue] = KeyedCache(lambda name: AsyncQueue(whole, self._db.queue(name)))
         self._feeds: KeyedCache[AsyncFeed] = KeyedCache(lambda name: load("feeds.aio.feeds", "AsyncFeed")(self._db.feed(name)))

@@ -15,7 +15,7 @@ from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 
 
 class AsyncSchedules(Twin[Schedules]):
-    """The schedules of one database. Workers enqueue due occurrences; :meth:`tick` does it by hand."""
+    """The schedules of one database. Workers enqueue due occurrences; a program without workers calls :meth:`tick`."""
 
     async def set(
         self,
@@ -35,13 +35,13 @@ class AsyncSchedules(Twin[Schedules]):
     ) -> bool:
         """Create or change the schedule with this name; return whether it is new.
 
-        Every process may call it at its start: if the rule stays the same, so does the next occurrence.
+        Every process may call it at its start: the next occurrence changes only if the rule changes or ``first_at`` is given.
 
-        :param cron: minute, hour, day, month, weekday, in ``zone``; an occurrence in an hour that a clock change skips comes at its
-            end.
+        :param cron: minute, hour, day, month, weekday, in ``zone``. An occurrence in an hour that a clock change skips comes at the
+            end of this hour.
         :param every: seconds between two occurrences.
-        :param catch_up: for occurrences while no worker ran: enqueue ``one`` job for the last of them, ``all``, or ``none``
-            that is more than a minute late.
+        :param catch_up: for occurrences that passed while no worker ran: ``one`` enqueues a job for the last one, ``all`` a job for
+            each, and ``none`` a job for the last one only if it is at most a minute late.
         :param first_at: the first occurrence; default: the next by ``cron``, or ``every`` seconds from now.
         :raises ArgumentError: an argument is out of range; nothing was changed.
         :raises PayloadError: the payload cannot be stored; nothing was changed.
@@ -67,21 +67,21 @@ class AsyncSchedules(Twin[Schedules]):
         return await run(self._sync.list)
 
     async def pause(self, name: str) -> None:
-        """Enqueue nothing by this schedule until :meth:`resume`.
+        """Stop the schedule from enqueuing jobs until :meth:`resume`.
 
         :raises ArgumentError: there is no such schedule.
         """
         await run(self._sync.pause, name)
 
     async def resume(self, name: str) -> None:
-        """Enqueue again; occurrences that passed meanwhile are handled by ``catch_up``.
+        """Let the schedule enqueue jobs again; ``catch_up`` decides about occurrences that passed during the pause.
 
         :raises ArgumentError: there is no such schedule.
         """
         await run(self._sync.resume, name)
 
     async def run_now(self, name: str) -> int:
-        """Enqueue the job of a schedule now, paused or not, and return its id; the next occurrence stays when it is.
+        """Enqueue the job of a schedule now, paused or not, and return its id; the time of the next occurrence does not change.
 
         The job's header ``occurrence`` has the present time.
 
@@ -94,10 +94,10 @@ class AsyncSchedules(Twin[Schedules]):
         return await run(self._sync.remove, name)
 
     async def tick(self) -> tuple[int, float | None]:
-        """Enqueue the due occurrences; return how many jobs, and the seconds until the next of any schedule (None: there is none).
+        """Enqueue the due occurrences. Return the number of jobs, and the seconds until the next occurrence; None: there is none.
 
-        Any number of processes may call it at once: the one that advances a schedule enqueues the occurrence.
+        Any number of processes may call it at once: the process that advances a schedule enqueues its occurrence.
 
-        :raises ConfigurationError: a rule cannot be parsed here; the other schedules were handled.
+        :raises ConfigurationError: this process cannot parse a rule; the occurrences of all other schedules were enqueued.
         """
         return await run(self._sync.tick)

@@ -34,7 +34,7 @@ class Action:
     who: str  #: a user, or the name of a token
     action: str  #: such as ``purge``
     target: str  #: such as the name of a queue or the id of a job
-    number: int | None  #: of how many jobs or other things; None: it has no number
+    number: int | None  #: how many jobs or other things were changed; None: not counted
     detail: Mapping[str, Any] | None
 
 
@@ -59,9 +59,9 @@ class Actions:
         :param who: a user, or the name of a token; at most 100 characters.
         :param action: such as ``purge``; at most 40 characters.
         :param target: such as the name of a queue or the id of a job; cut to 250 characters.
-        :param number: of how many jobs or other things.
-        :param detail: more, as JSON; at most 10,000 characters. No passwords and no payloads.
-        :param using: a connection or session with a transaction: the entry is there if it commits.
+        :param number: how many jobs or other things were changed.
+        :param detail: further data, stored as JSON; at most 10,000 characters. No passwords and no payloads.
+        :param using: a Connection or Session: the entry commits or rolls back with its transaction.
         """
         values = {
             "who": arguments.name("who", who, WHO_LENGTH),
@@ -77,14 +77,14 @@ class Actions:
             actions.add(tx, values)
 
     def list(self, *, limit: int = 100, after: int | None = None) -> list[Action]:
-        """The actions, newest first. ``after``: the id of the last one of the previous page."""
+        """The actions, newest first. ``after``: the id of the last action of the previous page."""
         arguments.whole("limit", limit, 1)
         below = None if after is None else arguments.whole("after", after, 0, 2**63 - 1)
         return [_action(row) for row in self._core.read(actions.page, below=below, limit=limit)]
 
 
 def dead_jobs(queue: str | None, kind: str | None, error_class: str | None) -> str:
-    """The target of an action on the dead jobs of this queue, kind and error class; None: of all."""
+    """The text for ``target`` of an action on the dead jobs of this queue, kind and error class; None: any."""
     chosen = {"queue": queue, "kind": kind, "error class": error_class}
     return " ".join(["dead jobs", *(f"{name} {value}" for name, value in chosen.items() if value is not None)])[:TARGET_LENGTH]
 

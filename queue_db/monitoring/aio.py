@@ -34,46 +34,48 @@ class AsyncActions(Twin[Actions]):
         :param who: a user, or the name of a token; at most 100 characters.
         :param action: such as ``purge``; at most 40 characters.
         :param target: such as the name of a queue or the id of a job; cut to 250 characters.
-        :param number: of how many jobs or other things.
-        :param detail: more, as JSON; at most 10,000 characters. No passwords and no payloads.
-        :param using: a connection or session with a transaction: the entry is there if it commits.
+        :param number: how many jobs or other things were changed.
+        :param detail: further data, stored as JSON; at most 10,000 characters. No passwords and no payloads.
+        :param using: an AsyncConnection or AsyncSession: the entry commits or rolls back with its transaction.
         """
         await run(self._sync.add, who, action, target, number, detail, using=joined(using))
 
     async def list(self, *, limit: int = 100, after: int | None = None) -> list[Action]:
-        """The actions, newest first. ``after``: the id of the last one of the previous page."""
+        """The actions, newest first. ``after``: the id of the last action of the previous page."""
         return await run(self._sync.list, limit=limit, after=after)
 
 
 class AsyncMetrics(Twin[Metrics]):
     """The numbers of each queue: the last day in steps of ten seconds, thirty days in steps of ten minutes.
 
-    Workers write them, and so does a service; a program that runs neither calls :meth:`take` every ten seconds. One process of all
-    counts the jobs, up to 10,000 of each queue and state, at most 1 % of the time: where a count takes s seconds, the next one
-    comes 100 · s seconds later. For the history queues with more jobs are also counted whole, in the background and with a rest of
-    their own.
+    Workers and the service write them; a program that runs neither calls :meth:`take` every ten seconds. One process at a time
+    counts the jobs, up to 10,000 of each queue and state, and at most 1 % of the time: after a count that took s seconds, the next
+    count comes 100 · s seconds later. For the history, larger queues are also counted whole, in the background and with their own
+    rest between counts.
     """
 
     async def latest(self) -> list[QueueMetrics]:
         """The newest numbers of each queue that had jobs within a day, by name; ``at`` is when the jobs were counted.
 
-        The counts are those of the last minute or little more, ``duration``. Reads one row, and the rows of a minute.
+        The counts of what happened cover the last ``duration`` seconds: a minute or a little more. Reads one row, and the rows of
+        this time.
         """
         return await run(self._sync.latest)
 
     async def history(self, queue: str | None = None, *, since: datetime, width: int = FINE) -> list[QueueMetrics]:
-        """The numbers of a queue, or of all, since then, by queue and time; ``at`` is the beginning of ``width`` seconds.
+        """The numbers of a queue, or of all queues, from ``since`` on, by queue and time. An item covers ``width`` seconds from
+        ``at``.
 
-        Where the jobs were not counted in this time, they are those of the row before; more than 10,000 of a state are counted less
-        often than others. Jobs by state are means of the counts, and ``oldest`` is the most. There is no row for a time in which a
-        queue had no jobs and nothing happened.
+        Jobs by state are means of the counts in this time, and ``oldest`` is the maximum. If the jobs were not counted in this
+        time, the item repeats those of the previous item. States with more than 10,000 jobs are counted less often than others.
+        There is no item for a time in which a queue had no jobs and nothing happened.
 
         :param width: a multiple of 10 seconds: for the last day; a multiple of 600: for the last 30 days.
         """
         return await run(self._sync.history, queue, since=since, width=width)
 
     async def take(self) -> bool:
-        """Write what this process did since the last call, and count the jobs of all queues if that is due.
+        """Write what this process did since the last call, and count the jobs of all queues if a count is due.
 
         Call it every ten seconds. False: the count is not due, or another process counts.
 
@@ -84,6 +86,6 @@ class AsyncMetrics(Twin[Metrics]):
     async def flush(self) -> None:
         """Write what this process did since the last call.
 
-        :raises StorageError: the next call writes it.
+        :raises StorageError: the write failed. The next call writes the counts, unless this write may have been committed.
         """
         await run(self._sync.flush)

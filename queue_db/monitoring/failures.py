@@ -11,7 +11,7 @@ from queue_db.model import from_micros
 from queue_db.monitoring.store import failures
 from queue_db.store.schema import CLASS_LENGTH, KIND_LENGTH, QUEUE_LENGTH
 
-#: Only this many failed attempts are read, the newest of all queues.
+#: Only this many failed attempts are read: the newest of all queues.
 SCANNED = 10_000
 
 
@@ -19,20 +19,20 @@ SCANNED = 10_000
 class FailureGroup:
     """Failed attempts of one queue, kind and error class."""
 
-    queue: str | None  #: None: of an earlier version of the package
+    queue: str | None  #: None: an earlier version of the package wrote the attempts
     kind: str | None
     error_class: str  #: name of the exception's class; empty when the handler gave a reason instead
     count: int
-    dead: int  #: jobs that died by one of them and are still dead
+    dead: int  #: jobs that died by one of these attempts and are still dead
     first_at: datetime
     last_at: datetime
-    message: str  #: of the last one
-    trace: str | None  #: of the last one, the end of the traceback
-    job_id: int  #: of the last one
+    message: str  #: of the last attempt
+    trace: str | None  #: the end of the traceback of the last attempt
+    job_id: int  #: of the last attempt
 
 
 def grouped(core: Core, queue: str | None, kind: str | None, error_class: str | None, limit: int) -> list[FailureGroup]:
-    """The groups of the newest failed attempts, the largest first."""
+    """The newest failed attempts in groups, the largest group first."""
     if queue is not None:
         arguments.name("queue", queue, QUEUE_LENGTH)
     if kind is not None:

@@ -1,4 +1,4 @@
-"""Finds stuck or slow queues, workers, schedules and groups, with the reasons; read-only."""
+"""Finds stuck or slow queues, workers, schedules and groups, with the reasons. It only reads."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from queue_db.monitoring.store import insights
 from queue_db.store import controls, counts, worker_registry
 from queue_db.verbs.settle import UNKNOWN_GRACE
 
-#: Seconds for which a due job may wait, or an occurrence of a schedule, before it is called stuck.
+#: Seconds for which a due job or a due occurrence of a schedule may wait before it is overdue.
 OVERDUE = 60.0
 
 #: Seconds without a heartbeat after which a worker is probably dead.
 SILENT = worker_registry.SILENT
 
-#: Most queues in the findings, longest waiting first.
+#: Most queues in the findings; the queues whose jobs have waited longest come first.
 MOST = 20
 
-#: Most overdue jobs of a queue that are counted.
+#: At most this many overdue jobs of a queue are counted.
 MOST_COUNTED = 10_000
 
-#: Within this many seconds a job without a handler is claimed again: its longest wait is shorter.
+#: A job without a handler is due again within this many seconds.
 PARKED = 90.0
 
-#: Most due and scheduled jobs checked for a missing handler.
+#: At most this many due jobs, and as many scheduled jobs, are checked for a missing handler.
 LOOKED_AT = 50_000
 
 
@@ -35,24 +35,24 @@ class Finding:
     """A queue, worker, schedule or group that makes no progress."""
 
     sentence: str
-    #: It does not get better by itself. Otherwise it is slow, or configured so.
+    #: True: it stays so until an operator acts. False: it is slow, or configured to wait.
     stuck: bool = False
-    #: The queue that it is about; None: a worker or a schedule.
+    #: The queue of the finding; None: the finding is about a worker or a schedule.
     queue: str | None = None
-    #: The kind of the jobs that it is about; None: of any.
+    #: The kind of the jobs; None: jobs of any kind.
     kind: str | None = None
 
 
 def findings(db: QueueDB) -> list[Finding]:
-    """Each queue, worker, schedule and group that makes no progress, with the reason as far as the database shows it."""
+    """All queues, workers, schedules and groups that make no progress, with the reasons that the database shows."""
     return [*_queues(db), *_parked(db), *_workers(db.workers()), *_schedules(db), *_groups(db)]
 
 
 def why_due(db: QueueDB, queue: str, *, overdue: bool) -> Finding | None:
-    """Why due jobs of a queue are not claimed now, in the words of :func:`findings`; None: a worker may claim them.
+    """Why workers do not claim the due jobs of a queue now, in the words of :func:`findings`; None: a worker may claim them.
 
-    :param overdue: they have waited longer than :data:`OVERDUE`. Others are not called stuck, nor their workers too slow, nor held
-        to limits that do not show to be reached.
+    :param overdue: whether the jobs have waited longer than :data:`OVERDUE`. If not, the finding is not ``stuck``, does not call
+        the workers too slow, and names a limit only if the database shows that it is reached.
     """
     of_queue = db.core.read(controls.read, [queue]).get(queue, Controls())
     workers = [worker for worker in db.workers() if queue in worker.queues]
@@ -61,7 +61,7 @@ def why_due(db: QueueDB, queue: str, *, overdue: bool) -> Finding | None:
 
 
 def controlled(db: QueueDB) -> dict[str, Controls]:
-    """The pause and the limits of each queue that has any, in one read."""
+    """The pause and the limits of each queue that has a pause or a limit, in one read."""
     return db.core.read(controls.read)
 
 
@@ -120,9 +120,9 @@ def _why(queue: str, controls: Controls, workers: list[WorkerInfo]) -> Finding:
 
 
 def _reached(controls: Controls, workers: list[WorkerInfo]) -> Controls:
-    """Without the limits that do not show to be reached: the rate, and a concurrency with fewer jobs in hand.
+    """Drop the limits that the database does not show to be reached: the rate, and a concurrency with fewer jobs in hand.
 
-    What workers of several queues have in hand may be of the others.
+    Only workers of this queue alone count: the jobs in hand of a worker of several queues may be jobs of another queue.
     """
     in_hand = sum(worker.in_hand for worker in workers if worker.silent < SILENT and len(worker.queues) == 1)
     full = controls.concurrency is not None and in_hand >= controls.concurrency
@@ -130,7 +130,7 @@ def _reached(controls: Controls, workers: list[WorkerInfo]) -> Controls:
 
 
 def _obstacle(queue: str, controls: Controls, workers: list[WorkerInfo]) -> Finding | None:
-    """What keeps the workers of a queue from its due jobs; None: nothing that the database shows."""
+    """What keeps the workers of a queue from claiming its due jobs; None: the database shows no reason."""
     if controls.paused:
         return Finding(f"it is paused (queue-db resume {queue})")
     alive = [worker for worker in workers if worker.silent < SILENT]

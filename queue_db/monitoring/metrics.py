@@ -21,16 +21,16 @@ from queue_db.monitoring.store.metrics import FINE
 from queue_db.monitoring.tables import COUNTS, DEPTHS
 from queue_db.store.schema import QUEUE_LENGTH
 
-# The counts of ``latest`` are those of this many seconds.
+# ``latest`` counts what happened in this many seconds.
 _RECENT = 60
 
-# Longest width of a row of the history, seconds.
+# Greatest ``width`` of the history, seconds.
 _WIDEST = 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class QueueMetrics:
-    """Numbers of one queue: its jobs at one moment, and what happened in the ``duration``."""
+    """Numbers of one queue: its jobs at the time ``at``, and what happened in ``duration`` seconds."""
 
     queue: str
     at: datetime
@@ -42,13 +42,13 @@ class QueueMetrics:
     held: int  #: claimed by streams
     oldest: float | None  #: seconds since the longest waiting due job became due; None: nothing is due
     completed: int
-    failed: int  #: attempts that failed and are tried again
+    failed: int  #: failed attempts of jobs that are tried again
     died: int  #: jobs that went to the dead table
-    lost: int  #: leases that were lost when their jobs were to be settled
+    lost: int  #: settles that found a lost lease
     missed: int  #: candidates that claims lost to other workers
     duration: float  #: seconds
-    capped: tuple[str, ...] = ()  #: the states of which there may be more jobs: the latest numbers stop at 10,000 of each
-    workers: int | None = None  #: that claim from it; None: not of the history
+    capped: tuple[str, ...] = ()  #: states that may have more jobs: the latest numbers stop at 10,000
+    workers: int | None = None  #: workers that claim from the queue; None in the history
     paused: bool | None = None
     unknown: int | None = None  #: jobs that wait because no worker has had a handler for their kind
 
@@ -56,10 +56,10 @@ class QueueMetrics:
 class Metrics:
     """The numbers of each queue: the last day in steps of ten seconds, thirty days in steps of ten minutes.
 
-    Workers write them, and so does a service; a program that runs neither calls :meth:`take` every ten seconds. One process of all
-    counts the jobs, up to 10,000 of each queue and state, at most 1 % of the time: where a count takes s seconds, the next one
-    comes 100 · s seconds later. For the history queues with more jobs are also counted whole, in the background and with a rest of
-    their own.
+    Workers and the service write them; a program that runs neither calls :meth:`take` every ten seconds. One process at a time
+    counts the jobs, up to 10,000 of each queue and state, and at most 1 % of the time: after a count that took s seconds, the next
+    count comes 100 · s seconds later. For the history, larger queues are also counted whole, in the background and with their own
+    rest between counts.
     """
 
     def __init__(self, core: Core) -> None:
@@ -69,7 +69,8 @@ class Metrics:
     def latest(self) -> list[QueueMetrics]:
         """The newest numbers of each queue that had jobs within a day, by name; ``at`` is when the jobs were counted.
 
-        The counts are those of the last minute or little more, ``duration``. Reads one row, and the rows of a minute.
+        The counts of what happened cover the last ``duration`` seconds: a minute or a little more. Reads one row, and the rows of
+        this time.
         """
         found = self._sampling.latest()
         if found is None:
@@ -97,11 +98,12 @@ class Metrics:
         ]
 
     def history(self, queue: str | None = None, *, since: datetime, width: int = FINE) -> list[QueueMetrics]:
-        """The numbers of a queue, or of all, since then, by queue and time; ``at`` is the beginning of ``width`` seconds.
+        """The numbers of a queue, or of all queues, from ``since`` on, by queue and time. An item covers ``width`` seconds from
+        ``at``.
 
-        Where the jobs were not counted in this time, they are those of the row before; more than 10,000 of a state are counted less
-        often than others. Jobs by state are means of the counts, and ``oldest`` is the most. There is no row for a time in which a
-        queue had no jobs and nothing happened.
+        Jobs by state are means of the counts in this time, and ``oldest`` is the maximum. If the jobs were not counted in this
+        time, the item repeats those of the previous item. States with more than 10,000 jobs are counted less often than others.
+        There is no item for a time in which a queue had no jobs and nothing happened.
 
         :param width: a multiple of 10 seconds: for the last day; a multiple of 600: for the last 30 days.
         """
@@ -116,7 +118,7 @@ class Metrics:
         return [one for _, some in groupby(rows, lambda row: str(row.queue)) for one in _filled(some, width)]
 
     def take(self) -> bool:
-        """Write what this process did since the last call, and count the jobs of all queues if that is due.
+        """Write what this process did since the last call, and count the jobs of all queues if a count is due.
 
         Call it every ten seconds. False: the count is not due, or another process counts.
 
@@ -128,7 +130,7 @@ class Metrics:
     def flush(self) -> None:
         """Write what this process did since the last call.
 
-        :raises StorageError: the next call writes it.
+        :raises StorageError: the write failed. The next call writes the counts, unless this write may have been committed.
         """
         counts = self._core.queue_counters.take()
         if not counts:
@@ -142,14 +144,14 @@ class Metrics:
 
 
 def _filled(rows: Iterable[Row[Any]], width: int) -> Iterator[QueueMetrics]:
-    """The rows of one queue, those of one time as one; where nothing was counted, the depths of the row before."""
+    """Merge the rows of one queue that have the same time. A row without counted jobs gets the jobs of the previous row."""
     depths: dict[str, Any] = {**dict.fromkeys(DEPTHS, 0), "oldest": None}
     for start, same in groupby(rows, lambda row: int(row.start)):
         found = list(same)
         parts = [metrics.numbers(row) for row in found]
         for part in parts:
             if part["held"] is not None:
-                # Of a state that this count lacks there are as many as it goes up to, or more: as the last whole count says.
+                # A count that was cut off has None for the state: there are at least MOST jobs. The last whole count may say more.
                 depths = {name: max(depths[name], MOST) if part[name] is None and name in STATES else part[name] for name in DEPTHS}
         oldest = None if depths["oldest"] is None else depths["oldest"] / 1_000_000
         counts: dict[str, Any] = {name: sum(part[name] or 0 for part in parts) for name in COUNTS}

@@ -1,4 +1,4 @@
-"""What operators alert on beside the counts: workers, pauses, late schedules, cursors. A few reads of small tables."""
+"""Facts for alerts, beside the counts: workers, pauses, late schedules, cursors. They cost a few reads of small tables."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from queue_db.store import controls, worker_registry
 #: Seconds after which an occurrence of a schedule is late.
 LATE = 60.0
 
-#: Most cursors, those that are the furthest behind.
+#: At most this many cursors are kept: those that are the furthest behind.
 MOST_CURSORS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """What one sample has found."""
+    """The workers, pauses, late schedules and cursors of one sample."""
 
-    #: How many workers claim from each queue; without those that are silent, quiet or stopping.
+    #: By queue, how many workers claim from it. Silent, quiet and stopping workers are not counted.
     workers: Mapping[str, int] = field(default_factory=dict)
     #: Workers without a heartbeat for 30 s.
     silent: int = 0
-    #: Slots of handlers that have not come back, in all workers.
+    #: Stuck slots of all workers.
     stuck: int = 0
     paused: tuple[str, ...] = ()
-    #: Schedules that are more than a minute late, and how late the latest one is, seconds.
+    #: How many schedules are more than a minute late, and by how many seconds the latest of these schedules is late.
     late: int = 0
     latest: float = 0.0
-    #: Feed, cursor, and how many messages the cursor is behind.
+    #: (feed, cursor, number of messages that the cursor is behind)
     cursors: tuple[tuple[str, str, int], ...] = ()
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Self:
-        """From the JSON of a sample; one of an earlier version has none."""
+        """Make the object from the JSON of a sample; ``data`` is empty for a sample of an earlier version of the package."""
         found = dict(data)
         found["paused"] = tuple(found.get("paused", ()))
         found["cursors"] = tuple((feed, cursor, behind) for feed, cursor, behind in found.get("cursors", ()))
@@ -47,7 +47,7 @@ class Operations:
 
 
 def look(core: Core) -> Operations:
-    """Read it."""
+    """Read the :class:`Operations` from the database."""
     alive: Counter[str] = Counter()
     silent = stuck = 0
     for row in core.read(worker_registry.all_workers):

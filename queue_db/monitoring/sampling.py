@@ -1,8 +1,8 @@
-"""The number of jobs by queue and state, counted by one process at a time and at most one percent of the time.
+"""Counts of the jobs by queue and state. One process counts at a time, and at most one percent of the time.
 
-Each state of a queue is counted up to :data:`MOST` jobs, so that a queue of millions does not hold up the counts of the others. The
-result is a row that all processes of the database read. Queues with more jobs are also counted whole, which takes seconds for a
-million jobs, by a thread with a rest of its own: for the history.
+Each state of a queue is counted up to :data:`MOST` jobs, so that a queue of millions does not delay the counts of other queues. The
+result is a row that all processes of the database read. For the history, another thread also counts the larger queues whole, which
+takes seconds for a million jobs. This thread has its own rest between counts.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from queue_db.store import Transaction, counts
 
 log = logging.getLogger("queue_db.monitoring.sampling")
 
-#: Seconds between two samples at least; after a sample that took s seconds, s times ``REST_TIMES``.
+#: Fewest seconds between two samples. After a sample that took s seconds, the rest is at least s times ``REST_TIMES``.
 REST = 10.0
 REST_TIMES = 100
 
-#: The lease of the process that counts, after which another one may count: this many times the duration of the last count, and at
-#: least and at most this many seconds.
+#: The lease of the counting process, after which another process may count: ``LEASE_TIMES`` times the duration of the last count,
+#: at least ``SHORTEST_LEASE`` and at most ``LONGEST_LEASE`` seconds.
 LEASE_TIMES = 10
 SHORTEST_LEASE = 60.0
 LONGEST_LEASE = 3600.0
@@ -44,22 +44,22 @@ LONGEST_LEASE = 3600.0
 # Seconds for which a reader waits for a sample that is due. Most take milliseconds.
 _PATIENCE = 1.0
 
-# How often rows are written that other processes write too, and the longest pause in between, seconds.
+# How often a write to rows that other processes also write is tried, and the longest pause between two tries, seconds.
 _TRIES = 5
 _LONGEST_PAUSE = 0.05
 
-#: Of each queue and state at most this many jobs are counted.
+#: At most this many jobs are counted for each queue and state.
 MOST = 10_000
 
 _NAME = "depth"
 _WHOLE = "whole"
 
-# Seconds, at least, for summing and deleting old rows after one count; where the count took longer, as long as it took: so this
-# keeps up where counts are rare. Rows deleted at once.
+# Seconds for summing and deleting old rows after a count; after a longer count, as many seconds as the count took. So the upkeep
+# also suffices when counts are rare. _PRUNED: rows deleted in one statement.
 _UPKEEP = 1.0
 _PRUNED = 1000
 
-# For how long a queue without jobs is still listed, microseconds.
+# A queue without jobs is still listed for this many microseconds.
 _SEEN = 86_400_000_000
 
 #: The states that are counted.
@@ -72,13 +72,13 @@ class Depths:
 
     #: The number of jobs by queue and state.
     jobs: Mapping[str, Mapping[str, int]]
-    #: How long the oldest due job had been due, by queue, seconds; 0: no job was due.
+    #: By queue, how many seconds the oldest due job had been due; 0: no job was due.
     oldest: Mapping[str, float]
-    #: Seconds since that moment.
+    #: Seconds since the count.
     age: float
-    #: The states of each queue of which there may be more jobs than ``jobs`` has.
+    #: By queue, the states whose count in ``jobs`` was cut off: there may be more jobs.
     capped: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    #: Jobs of each queue that wait because no worker has had a handler for their kind.
+    #: By queue, how many jobs wait because no worker has had a handler for their kind.
     unknown: Mapping[str, int] = field(default_factory=dict)
     operations: Operations = field(default_factory=Operations)
 
@@ -86,7 +86,7 @@ class Depths:
 class Sampling:
     """The counts of one database's queues. Safe to share between threads.
 
-    :param timer: seconds, to measure how long a sample takes.
+    :param timer: a function that returns seconds, to measure how long a sample takes.
     """
 
     _name = _NAME
@@ -119,7 +119,7 @@ class Sampling:
         )
 
     def latest(self) -> tuple[int, int, dict[str, Any]] | None:
-        """When the latest sample was taken, the time, and the sample; None: there is none."""
+        """The time of the latest sample and the present time, microseconds since 1970, and the sample; None: there is no sample."""
         row = self._latest()
         if row is None or row.data is None:
             return None
@@ -178,7 +178,7 @@ class Sampling:
         self._core.write(samples.finish, self._name, version, json.dumps(data), round(took * 1e6), round(rest * 1e6))
 
     def _record(self, data: Mapping[str, Any], upkeep: float) -> None:
-        """Write the counts for the history; sum and delete old rows, for about ``upkeep`` seconds at most."""
+        """Write the counts for the history. Then sum and delete old rows, for at most about ``upkeep`` seconds."""
         rows = {
             name: {
                 **{state: number for state, number in states.items() if state not in data["capped"].get(name, ())},
@@ -200,12 +200,12 @@ class Sampling:
             log.warning("could not write the history of the counts: %s", error)
 
     def _give_up(self, version: int, rest: float, error: Exception) -> None:
-        """Let the next count begin after ``rest`` seconds, as after a count that succeeds, and not when the lease expires."""
+        """Let the next count begin after ``rest`` seconds, not only when the lease expires."""
         if self._core.database.closed:
             log.debug("counting the jobs of queues was interrupted: %s", error)
             return
         log.warning("counting the jobs of queues failed; the next count is due in about %.0f s: %s", rest, error)
-        # If the database does not answer, the lease expires.
+        # If the database does not answer, the next count begins when the lease expires.
         with suppress(QueueDBError):
             self._core.run(ONCE, samples.give_up, self._name, version, round(rest * 1e6))
 
@@ -224,13 +224,13 @@ class Sampling:
             return self._taking
 
     def _take(self, row: Row[Any] | None) -> None:
-        # Logged by _give_up; the next count begins when it is due.
+        # _give_up has logged the error; the next count begins when it is due.
         with suppress(QueueDBError):
             self.take(None if row is None else row.version, _lasted(row))
 
 
 class _WholeCounts(Sampling):
-    """Counts of all jobs of the queues with more than :data:`MOST`, for the history; at most one percent of the time."""
+    """Counts, for the history, all jobs of queues with more than :data:`MOST` jobs in a state; at most one percent of the time."""
 
     _name = _WHOLE
 
@@ -239,7 +239,7 @@ class _WholeCounts(Sampling):
         self._queues: Sequence[str] = ()
 
     def begin(self, queues: Iterable[str]) -> None:
-        """Begin to count these queues in the background, if that is due and no process does it."""
+        """Begin to count these queues in the background, if the count is due and no other process counts them."""
         row = self._latest()
         if row is None or row.next_at <= row.now:
             self._queues = sorted(queues)
@@ -256,7 +256,7 @@ class _WholeCounts(Sampling):
 
 
 def write_rows(core: Core, change: Callable[[Transaction, Any], None], rows: Any) -> None:
-    """Run ``change``, again where another process inserts the same rows or holds their locks."""
+    """Run ``change``; repeat it if another process inserted the same rows or held their locks."""
     for tries in range(_TRIES):
         try:
             core.run(ONCE, change, rows)
@@ -275,7 +275,7 @@ def _lasted(row: Row[Any] | None) -> float:
 
 
 def _data(stats: Mapping[str, QueueStats], before: Mapping[str, Any] | None, now: int) -> dict[str, Any]:
-    """What is written of a sample. A queue that has become empty has zeros once; ``seen`` has it for a day."""
+    """The data of a sample as stored. A queue that has become empty has zeros in one sample, and stays in ``seen`` for a day."""
     jobs = {name: {state: getattr(one, state) for state in STATES} for name, one in stats.items()}
     oldest = {name: one.oldest_available_age or 0.0 for name, one in stats.items()}
     held = {name: one.held for name, one in stats.items()}

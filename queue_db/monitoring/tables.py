@@ -10,14 +10,15 @@ from queue_db.dialects.clock import now_us
 from queue_db.store.schema import Tables
 from queue_db.store.schema.columns import BIG_ID, LONG_TEXT, MYSQL, QUEUE_LENGTH
 
-#: The columns of ``metrics`` with jobs by state, and microseconds since the oldest due job was due; NULL: not counted in this time.
+#: The columns of ``metrics`` with the jobs by state, and ``oldest``: microseconds since the oldest due job became due. NULL: not
+#: counted in this time.
 DEPTHS = ("available", "scheduled", "blocked", "running", "dead", "held", "oldest")
 
 #: The columns of ``metrics`` with what happened in this time.
 COUNTS = ("completed", "failed", "died", "lost", "missed")
 
 
-#: Longest texts, in characters, of the columns that are compared or cut.
+#: Longest texts of columns, in characters.
 WHO_LENGTH = 100
 ACTION_LENGTH = 40
 TARGET_LENGTH = 250
@@ -34,7 +35,7 @@ class MonitoringTables:
 
 
 def monitoring_tables(tables: Tables) -> MonitoringTables:
-    """Those beside these tables."""
+    """The tables of monitoring in the same store as ``tables``."""
     found: MonitoringTables = tables.slices["monitoring"]
     return found
 
@@ -45,7 +46,7 @@ def described(name: str, metadata: MetaData) -> MonitoringTables:
 
 
 def _metrics(name: str, metadata: MetaData) -> Table:
-    """Numbers of each queue over time, one row for the ``width`` seconds from ``at``."""
+    """Numbers of each queue over time. Each row covers ``width`` seconds from ``at``."""
     table = Table(
         f"{name}_metrics",
         metadata,
@@ -62,7 +63,7 @@ def _metrics(name: str, metadata: MetaData) -> Table:
 
 
 def _actions(name: str, metadata: MetaData) -> Table:
-    """What people and programs with tokens changed: who, what, how many, when."""
+    """The action log: what people and programs with tokens changed, how much and when."""
     table = Table(
         f"{name}_actions",
         metadata,
@@ -87,7 +88,7 @@ def _samples(name: str, metadata: MetaData) -> Table:
         f"{name}_samples",
         metadata,
         Column("name", String(_SAMPLE_LENGTH), primary_key=True),
-        # Raised by the process that takes the next sample, so that only one does.
+        # The process that takes the next sample increments it, so that no other process takes the same sample.
         Column("version", BigInteger, nullable=False, server_default=text("0")),
         Column("taken_at", BigInteger),
         # The earliest time of the next sample.

@@ -14,9 +14,10 @@ from queue_db.store.portions import portions
 def groups(
     tx: Transaction, *, queue: str | None, kind: str | None, error_class: str | None, scan: int, limit: int
 ) -> list[tuple[Row[Any], Row[Any]]]:
-    """The newest ``scan`` failed attempts by queue, kind and error class, the largest group first, each with its newest attempt.
+    """Groups of the newest ``scan`` failed attempts by queue, kind and error class, largest first, each with its newest attempt.
 
-    A group has ``queue, kind, error_class, attempts, dead, first_at, last_at``, an attempt ``job_id, message, trace``.
+    The row of a group has ``queue, kind, error_class, attempts, dead, first_at, last_at``. The row of an attempt has ``job_id,
+    message, trace``.
     """
     attempts = _newest(tx.store, queue, kind, error_class, scan)
     place = func.row_number().over(
@@ -47,7 +48,7 @@ def groups(
     }
     wanted = {keys[group]: row for row in sizes_found if (group := (row.queue, row.kind, row.error_class)) in keys}
     shown = _attempts(tx, list(wanted))
-    # Between the statements an attempt may be deleted.
+    # An attempt may have been deleted between the statements.
     return [(row, shown[key]) for key, row in wanted.items() if key in shown]
 
 
@@ -62,11 +63,11 @@ def _attempts(tx: Transaction, keys: Sequence[tuple[int, int]]) -> dict[tuple[in
 
 
 def _newest(store: Store, queue: str | None, kind: str | None, error_class: str | None, scan: int) -> Subquery:
-    """The attempts of queue, kind and error class among the newest ``scan``; with ``dead_id`` where the job died by the attempt."""
+    """The attempts of queue, kind and error class among the newest ``scan``; ``dead_id`` is set if the job died by the attempt."""
     errors, dead = store.tables.errors, store.tables.dead
     columns = (errors.c.job_id, errors.c.version, errors.c.queue, errors.c.kind, errors.c.error_class, errors.c.failed_at)
     latest = select(*columns).order_by(errors.c.failed_at.desc()).limit(scan).subquery("latest")
-    # A death raises the version by one, and nothing changes it in the dead table.
+    # A death increments the version, and nothing changes the version in the dead table.
     died = (dead.c.id == latest.c.job_id) & (dead.c.version == latest.c.version + 1)
     query = select(latest, dead.c.id.label("dead_id")).join_from(latest, dead, died, isouter=True)
     if queue is not None:

@@ -1,4 +1,4 @@
-"""Jobs, schedules and groups that something is wrong with. Nothing here locks."""
+"""Finds jobs, schedules and groups that make no progress or break a limit. The queries take no locks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from queue_db.store.schema import BLOCKED
 def parked(tx: Transaction, ahead: int, limit: int) -> list[Row[Any]]:
     """``queue, kind, jobs, since, read_at`` of jobs that wait because no worker has had a handler for their kind.
 
-    It looks at up to ``limit`` jobs that become due within ``ahead`` microseconds, which is how long such jobs are put off each
-    time, and at as many that are due. Where there are more, the counts are lower bounds. A kind may be counted in two rows.
+    It reads up to ``limit`` jobs that become due within ``ahead`` microseconds, and up to ``limit`` due jobs. If there are more,
+    the counts are lower bounds. Jobs without a handler are put off by less than ``ahead`` each time. A kind may have two rows.
     """
     jobs = tx.tables.jobs
-    now = tx.read_clock()  # one for both queries: no job counts in both
+    now = tx.read_clock()  # the same time for both queries, so that no job is counted twice
     rows: list[Row[Any]] = []
     for near in ((jobs.c.available_at > now, jobs.c.available_at <= now + ahead), (jobs.c.available_at <= now,)):
         ids = select(jobs.c.id).where(*near).limit(limit).subquery()
@@ -32,7 +32,7 @@ def parked(tx: Transaction, ahead: int, limit: int) -> list[Row[Any]]:
             )
             .join_from(ids, jobs, jobs.c.id == ids.c.id)
             .where(jobs.c.unknown_since.is_not(None), jobs.c.delete_mark == 0)
-            # A job that a worker has in hand may have found its handler.
+            # Not the jobs in hand: their workers may have a handler.
             .where(or_(jobs.c.claim_token.is_(None), jobs.c.available_at <= now))
             .group_by(jobs.c.queue, jobs.c.kind)
         )

@@ -1,6 +1,6 @@
-"""Numbers of each queue over time: one row for each ten seconds, and later one for each ten minutes.
+"""Numbers of each queue over time: one row for each ten seconds, and later one row for each ten minutes.
 
-A row of ten seconds has the jobs by state if they were counted in this time (otherwise NULL), and what processes reported in it.
+A row of ten seconds has the jobs by state, or NULL if they were not counted in this time, and what processes reported in this time.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _SECOND = 1_000_000
 #: Seconds of a row when it is written, and after :func:`roll_up`.
 FINE, COARSE = 10, 600
 
-#: For how many seconds rows of each width are kept.
+#: Width of a row → seconds for which such rows are kept.
 KEPT = {FINE: 86_400, COARSE: 30 * 86_400}
 
-# Seconds after which no process reports into past rows any more: a report is for the row of its own time.
+# Seconds after the end of a row when no process writes to it any more: a report goes to the row of its own time.
 _SETTLED = 60
 
 
 def add(tx: Transaction, counts: Mapping[str, Mapping[str, int]]) -> None:
-    """Add counts by queue to the rows of now.
+    """Add counts by queue to the rows of the present ten seconds.
 
-    What was :data:`lost <queue_db.concurrency.queue_counters.LOST_IF_KNOWN>` in a queue without other counts or rows is left out:
-    its name may be mistaken, and with numbers it would be listed.
+    Leases :data:`lost <queue_db.concurrency.queue_counters.LOST_IF_KNOWN>` in a queue without other counts or rows are left out:
+    the name of the queue may be wrong, and a queue with numbers is listed.
     """
     table = monitoring_tables(tx.tables).metrics
     counts = {queue: known for queue, of_queue in counts.items() if (known := _known(tx, queue, of_queue))}
@@ -48,12 +48,12 @@ def _known(tx: Transaction, queue: str, counts: Mapping[str, int]) -> dict[str, 
 
 
 def set_depths(tx: Transaction, depths: Mapping[str, Mapping[str, int | None]]) -> None:
-    """Write jobs by state, by queue, to the rows of now; states that are not given keep what is there."""
+    """Write the jobs by queue and state to the rows of the present ten seconds; states that are not given keep their numbers."""
     _write(tx, depths, {queue: {**dict.fromkeys(DEPTHS), **of_queue} for queue, of_queue in depths.items()})
 
 
 def _write(tx: Transaction, changes: Mapping[str, Mapping[str, Any]], new: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write ``changes`` to the rows of now, by queue; where there is no row, insert ``new``."""
+    """Update the rows of the present ten seconds by ``changes``; for a queue without such a row, insert ``new``."""
     table = monitoring_tables(tx.tables).metrics
     tx.begin()
     at = _start(tx.read_clock(), FINE)
@@ -67,7 +67,7 @@ def _write(tx: Transaction, changes: Mapping[str, Mapping[str, Any]], new: Mappi
 
 
 def recent(tx: Transaction, seconds: int) -> tuple[int, dict[str, Row[Any]]]:
-    """What was reported in the rows of the last ``seconds`` and of now: since when (microseconds), and sums by queue."""
+    """What was reported in the last ``seconds`` and in the present row: the first moment (microseconds), and the sums by queue."""
     table = monitoring_tables(tx.tables).metrics
     since = _start(tx.read_clock(), FINE) - seconds * _SECOND
     sums = [func.sum(table.c[name]).label(name) for name in COUNTS]
@@ -76,13 +76,13 @@ def recent(tx: Transaction, seconds: int) -> tuple[int, dict[str, Row[Any]]]:
 
 
 def has_numbers(tx: Transaction, queue: str) -> bool:
-    """Whether there is any row of the queue."""
+    """Whether the queue has a row."""
     table = monitoring_tables(tx.tables).metrics
     return tx.connection.execute(select(table.c.at).where(table.c.queue == queue).limit(1)).first() is not None
 
 
 def history(tx: Transaction, *, queue: str | None, since: int, width: int) -> list[Row[Any]]:
-    """Rows of ``width`` seconds from ``since`` on, by queue and time: counts are sums, depths means, ``oldest`` the most."""
+    """Rows of ``width`` seconds from ``since`` on, by queue and time. Counts are sums, depths means, ``oldest`` a maximum."""
     table = monitoring_tables(tx.tables).metrics
     first = _start(since, width)
     sources = [(FINE, first)]
@@ -98,7 +98,7 @@ def history(tx: Transaction, *, queue: str | None, since: int, width: int) -> li
 
 
 def roll_up(tx: Transaction) -> bool:
-    """Sum the earliest ten minutes that are over and not summed yet; False: there are none."""
+    """Sum the rows of the earliest ten minutes that are over and not summed yet; False: there is nothing to sum."""
     table = monitoring_tables(tx.tables).metrics
     tx.begin()
     span = COARSE * _SECOND
@@ -117,7 +117,10 @@ def roll_up(tx: Transaction) -> bool:
 
 
 def prune(tx: Transaction, width: int, limit: int) -> int:
-    """Delete about ``limit`` rows of this width that are older than :data:`KEPT`, and summed if they are to be; return how many."""
+    """Delete about ``limit`` rows of this width that are older than :data:`KEPT`; return how many.
+
+    Rows of ten seconds are deleted only after they were summed.
+    """
     table = monitoring_tables(tx.tables).metrics
     before = tx.read_clock() - KEPT[width] * _SECOND
     if width == FINE:
@@ -132,7 +135,7 @@ def prune(tx: Transaction, width: int, limit: int) -> int:
 
 
 def numbers(row: Row[Any]) -> dict[str, int | None]:
-    """The numbers of a row of sums and means, as whole numbers."""
+    """The numbers of a row by column, rounded to whole numbers."""
     values = {name: getattr(row, name) for name in (*DEPTHS, *COUNTS)}
     return {name: None if value is None else round(value) for name, value in values.items()}
 

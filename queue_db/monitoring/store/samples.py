@@ -1,4 +1,4 @@
-"""Samples of all queues, shared by processes: one process takes the next sample, the others read it."""
+"""Samples of all queues, shared by processes: one process takes the next sample, and all processes read it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from queue_db.store.base import Transaction
 
 
 def latest(tx: Transaction, name: str) -> Row[Any] | None:
-    """The row of a sample, and ``now``; None before the first one is begun."""
+    """The row of a sample with the present time as ``now``; None: no sample was begun yet."""
     table = monitoring_tables(tx.tables).samples
     query = select(table, tx.now.label("now")).where(table.c.name == name)
     return tx.connection.execute(query, tx.time()).first()
@@ -20,7 +20,7 @@ def latest(tx: Transaction, name: str) -> Row[Any] | None:
 def begin(tx: Transaction, name: str, version: int | None, lasts: int) -> bool:
     """Reserve the next sample for this process for ``lasts`` microseconds; False: another process takes it.
 
-    :param version: of the row as it was read; None: there was none.
+    :param version: the version of the row as it was read; None: there was no row.
     """
     table = monitoring_tables(tx.tables).samples
     tx.begin()
@@ -35,11 +35,11 @@ def begin(tx: Transaction, name: str, version: int | None, lasts: int) -> bool:
 def finish(tx: Transaction, name: str, version: int, data: str, took: int, rest: int) -> None:
     """Store a sample that was begun as ``version``.
 
-    A sample that took longer than its lease is written too, unless another was written meanwhile: the lease depends on how long the
-    last sample took, so slower ones would all be lost.
+    A sample that took longer than its lease is also written, unless another process has written a sample since it was begun. The
+    length of a lease depends on the last sample that was written, so otherwise no slower sample would ever be written.
 
-    :param took: microseconds since it was begun.
-    :param rest: microseconds until the next one may be taken.
+    :param took: microseconds since the sample was begun.
+    :param rest: microseconds until the next sample may be taken.
     """
     table = monitoring_tables(tx.tables).samples
     now = tx.now
@@ -50,9 +50,9 @@ def finish(tx: Transaction, name: str, version: int, data: str, took: int, rest:
 
 
 def give_up(tx: Transaction, name: str, version: int, rest: int) -> None:
-    """Record that the sample begun as ``version`` failed, unless another one was begun.
+    """Record that the sample begun as ``version`` failed, unless another sample was begun.
 
-    :param rest: microseconds until the next one may be taken.
+    :param rest: microseconds until the next sample may be taken.
     """
     table = monitoring_tables(tx.tables).samples
     until = tx.now + rest
