@@ -1,4 +1,4 @@
-"""What differs between databases. The capability table of the docs is generated from these classes."""
+"""The differences between databases. The capability table of the docs is generated from these classes."""
 
 from queue_db.dialects import mysql, postgresql, sqlite
 from queue_db.dialects.base import Dialect, dialect_for, registered

@@ -1,7 +1,7 @@
-"""A dialect: everything that differs from one database to the other. To add a database, subclass :class:`Dialect` and name it.
+"""A dialect: everything that differs between databases. To add a database, subclass :class:`Dialect` and set its ``names``.
 
-A subclass registers itself under each of its ``names`` (SQLAlchemy's dialect names). Members that it does not override work on any
-database whose row counts are matched rows, though in more statements.
+A subclass registers itself under each of its ``names`` (SQLAlchemy's dialect names). The default members work on every database
+whose row count of an UPDATE is the number of matched rows. They need more statements.
 """
 
 from __future__ import annotations
@@ -40,29 +40,30 @@ from queue_db.model import Capability, ClaimResult, Completion, NewJob, Notice
 _REGISTRY: dict[str, type[Dialect]] = {}
 
 Rows = Sequence[NewJob]
-"""New jobs. ``after`` and ``not_before`` give their due time, once the database's time is known."""
+"""New jobs. The database's time and their fields ``after`` and ``not_before`` give their due time."""
 
 Values = Mapping[str, Any]
 
 Statement = TypeVar("Statement", Select[Any], Update, Delete)
 
-# How often an insert is repeated after another transaction has inserted one of its keys.
+# The number of times that an insert is tried when other transactions insert one of its unique keys first.
 _RACES = 8
 
-# A chunk is one statement: a second page could fail after the first one is in.
+# All rows go in one statement: of two statements, the second could fail after the first has inserted its rows.
 _ONE_PAGE = {"insertmanyvalues_page_size": 100_000}
 
 
-#: A job of a group: the group's place in the list that was given, from 0, and the job's id, version and ``available_at``.
+#: A job of a group: the index of the group in the given list of keys, and the job's id, version and ``available_at``.
 Member = tuple[int, int, int, int]
 
-# Numbers of groups in one query: there is a kept statement for each.
+# The possible numbers of groups in one query. There is one kept statement for each number.
 _ARMS = (1, 8, 64)
 
 
 class Dialect(Server):
-    """What claims, settles and enqueues need of a database; :class:`~queue_db.dialects.server.Server` has what its servers and
-    connections are. Each member has a default that works on most. What a slice needs is in a :class:`Companion`.
+    """How a database claims, settles and enqueues jobs. Each member has a default that works on most databases.
+
+    :class:`~queue_db.dialects.server.Server` describes servers and connections. A :class:`Companion` has what one package needs.
     """
 
     def __init_subclass__(cls, **kw: Any) -> None:
@@ -70,14 +71,14 @@ class Dialect(Server):
         for name in cls.names:
             _REGISTRY[name] = cls
 
-    #: Whether the statement of the fast path can delete jobs: those that it claims, or completed ones before.
+    #: Whether the statement of the fast path can delete the jobs that it claims, and delete completed jobs before the claim.
     deletes_on_claim: ClassVar[bool] = False
-    #: Limits of calls of claim for which SKIP LOCKED pays: around those at which it was measured to be at least 1.1 × as fast as
-    #: windows (docs/explanation.md).
+    #: The values of a claim's ``limit`` for which SKIP LOCKED is worthwhile: at about these values it was measured to be at least
+    #: 1.1 × as fast as windows (docs/explanation.md).
     skip_locked_pays: ClassVar[range] = range(0)
-    #: Whether INSERT can return the id of a row. Otherwise the driver knows it, as ``lastrowid``.
+    #: Whether INSERT can return the id of a row. Otherwise the id is the driver's ``lastrowid``.
     returns_new_id: ClassVar[bool] = True
-    #: Whether a WITH clause can have statements that change rows.
+    #: Whether a WITH clause can contain statements that change rows.
     changes_in_with: ClassVar[bool] = False
     #: Whether a commit can notify other connections: see :meth:`notify` and :meth:`listen`.
     notifies: ClassVar[bool] = False
@@ -85,7 +86,7 @@ class Dialect(Server):
     # --- statements that are built once and kept --------------------------------------------------------------------
 
     def render(self, tx: Sender, statement: Executable, values: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
-        """Text and arguments for the driver's cursor."""
+        """Return the text and the arguments of a kept statement for the driver's cursor."""
         parts = raw_cursor.written(statement, tx.connection.dialect)
         if parts.lists or parts.fixed:
             return parts.filled(values)
@@ -107,40 +108,42 @@ class Dialect(Server):
     def lock_rows(self, rows: Select[Any], *, skip: bool, pinned: bool = False) -> Select[Any]:
         """Lock the rows until the transaction ends; ``skip``: step over rows that other transactions have locked.
 
-        :param pinned: lock them although others have pinned them (:meth:`pin_rows`). Only for rows that are not deleted, and found
-            by another index than the one by which they are pinned.
+        :param pinned: lock rows that other transactions have pinned (:meth:`pin_rows`) without a wait for these transactions. Only
+            for rows that the transaction does not delete, and that it finds by another index than the one of ``pin_rows``.
         """
         return rows.with_for_update(skip_locked=skip, key_share=pinned)
 
     def pin_rows(self, keys: Select[Any]) -> Select[Any]:
-        """Read the latest rows and keep others from deleting them until the transaction ends; any number may pin a row.
+        """Read the latest rows and keep other transactions from deleting them until this one ends.
 
-        :param keys: selects columns of one index, and finds the rows by it: InnoDB then locks the entry in this index and not the
-            row, which others can go on changing. PostgreSQL has a lock for that.
+        Any number of transactions can pin a row at the same time.
+
+        :param keys: a query that selects only columns of one index and finds the rows by this index. InnoDB then locks the index
+            entry and not the row, so other transactions can still update the row. PostgreSQL has a lock mode for that.
         """
         return keys.with_for_update(read=True, key_share=True)
 
     def lock_clause(self, sql: SQLAlchemyDialect, *, skip: bool) -> str:
-        """:meth:`lock_rows` for a SELECT that is a text: what stands behind it. Default: nothing without ``ROW_LOCKS``."""
+        """The clause at the end of a SELECT that locks its rows, as text. Default: an empty text without ``ROW_LOCKS``."""
         if Capability.ROW_LOCKS not in self.capabilities(sql):
             return ""
         return " FOR UPDATE SKIP LOCKED" if skip else " FOR UPDATE"
 
-    #: :meth:`by_id` for a statement that is a text: what stands behind the table.
+    #: The hint of :meth:`by_id` for a statement that is a text. It follows the name of the table.
     by_id_hint: ClassVar[str] = ""
 
-    #: The condition of rows whose ``(id, version)`` is given, as a text. The primary key finds them.
+    #: Returns the condition, as text, for rows whose ``(id, version)`` is given. The primary key finds the rows.
     matching = staticmethod(statements.matching)
-    #: Its parameters, and the types of those that are lists.
+    #: Returns the parameters of the condition. :attr:`lists` has the types of those parameters that are lists.
     wanted = staticmethod(statements.wanted)
     lists: ClassVar[Mapping[str, Any]] = statements.LISTS
 
     def match(self, pairs: Pairs) -> TextClause:
-        """The same for these pairs, in a statement of SQLAlchemy on this table alone."""
+        """The condition ``matching`` with these pairs, for a statement of SQLAlchemy on the table of jobs alone."""
         return statements.condition(self.matching(one=len(pairs) == 1), self.wanted(pairs), **self.lists)
 
     def by_id(self, statement: Statement, jobs: Table) -> Statement:
-        """The statement with a hint to use the primary key, where the planner might not. Default: it does."""
+        """Return the statement with a hint to use the primary key. Default: no hint, because the planner uses it anyway."""
         return statement
 
     def execute_claim(
@@ -153,30 +156,32 @@ class Dialect(Server):
         delete_on_claim: bool = False,
         completes: Completion | None = None,
     ) -> ClaimResult:
-        """Read candidates, update those that still have their version, and read them back if some were lost.
+        """Read candidates and update those that still have their version. If some are misses, read the jobs won.
 
-        :param fast_path: jobs are expected: use a cheaper statement, if there is one, which cannot distinguish an empty queue from
-            lost candidates.
+        :param fast_path: jobs are expected, so use a cheaper statement if there is one. That statement cannot distinguish an empty
+            queue from misses.
         :param delete_on_claim: delete the jobs won in the same statement; only if :attr:`deletes_on_claim`.
-        :param completes: delete these completed jobs before, in the same statement, and set its ``done``; only if
-            :attr:`deletes_on_claim`. Or take nothing.
+        :param completes: in the same statement, first delete these completed jobs, and set ``completes.done``. If one statement
+            cannot do both, claim and delete nothing. Only if :attr:`deletes_on_claim`.
         """
         lock = claim.shape.lock
         locks, waits = lock is not Lock.NONE, lock is Lock.WAIT
         if locks:
             tx.begin()
         found = tx.fetch(claim.made(claim_sql.fast_path_look), parameters) if fast_path else ()
-        # With fewer rows the queue ends here, or has other priorities.
+        # With fewer rows, either the queue has no more due jobs or it has other priorities.
         complete = len(found) >= parameters["limit"]
         if not complete and not (fast_path and locks):
-            # Rows locked by a first look would come after those that a second look reads, and other transactions can wait for them.
+            # A fast path that locks gets no second look: rows locked by the first look could come after rows that the second look
+            # locks. Transactions would then lock rows in different orders.
             found, complete = tx.fetch(claim.made(claim_sql.look), parameters), True
         candidates, min_due, new_priorities = candidates_in(found)
         if not candidates:
             return result_of(parameters, min_due=min_due, new_priorities=new_priorities, complete=complete)
-        # In id order: overlapping claims wait for each other in one direction only.
+        # In id order, so that overlapping claims cannot deadlock.
         pairs = sorted((row[ID], row[VERSION]) for row in candidates)
-        # The lease counts from the read, so that its end is known without another read; not after a wait for locks.
+        # The lease starts at the time of the read, so its end is known without another read. After a wait for locks it starts
+        # later.
         until = candidates[0][LOOKED_AT] + parameters["lease"]
         values = assigned(parameters, until, waits=waits) | statements.wanted(pairs)
         changed = tx.execute(claim.made(claim_sql.update_claimed, one=len(pairs) == 1), values)
@@ -191,11 +196,11 @@ class Dialect(Server):
     def change(self, tx: Sender, jobs: Table, pairs: Pairs, assignments: str, values: Values) -> set[int]:
         """Update the rows that match ``pairs`` and return their ids.
 
-        :param assignments: of the columns, as a text in which ``{now}`` is the time: the database's, or the parameter ``now`` if
-            ``values`` has it. They raise ``version`` by one.
+        :param assignments: the SET clause as a text; it must increment ``version``. ``{now}`` stands for the database's clock, or
+            for the parameter ``now`` if ``values`` has it.
         """
         if len(pairs) > 1:
-            # A count does not show which of several rows matched: lock them first.
+            # The row count does not show which of several rows matched, so lock the matching rows first.
             tx.begin()
             pairs = self.hold(tx, jobs, pairs)
         if not pairs:
@@ -207,7 +212,7 @@ class Dialect(Server):
     def update_returning(
         self, tx: Sender, jobs: Table, pairs: Pairs, assignments: str, values: Values, returning: Columns
     ) -> Sequence[Sequence[Any]]:
-        """:meth:`change`; returns these columns of the changed rows, found by their new version."""
+        """Do what :meth:`change` does, and return the columns ``returning`` of the changed rows."""
         changed = self.change(tx, jobs, pairs, assignments, values)
         if not changed:
             return ()
@@ -236,22 +241,22 @@ class Dialect(Server):
         return [(job_id, version) for job_id, version in rows]
 
     def by_claim(self, rows: Select[Any], jobs: Table) -> Select[Any]:
-        """The query, with a hint to read the claim index in order where the planner might choose another. Default: no hint."""
+        """Return the query with a hint to read the claim index, if the planner might choose another index. Default: no hint."""
         return rows
 
     # --- new rows ---------------------------------------------------------------------------------------------------
 
     def insert_new(self, tx: Sender, jobs: Table, rows: Rows, now: int | None, notice: Notice | None = None) -> list[int | None]:
-        """Insert ``rows`` and return their ids by position; None where a live job has the unique key already.
+        """Insert ``rows`` and return their ids in the same order. The id is None if a live job already has the row's unique key.
 
-        The keys within ``rows`` differ from each other.
+        The unique keys within ``rows`` must differ from each other.
 
         :param now: microseconds; None: the database's clock.
-        :param notice: for :meth:`notify`, in the same statement where the database can; only if :attr:`notifies`.
+        :param notice: a notification to send in the same statement; only if :attr:`notifies`.
         """
         keys = [(row.queue, row.unique_key) for row in rows if row.unique_key is not None]
         for race in range(_RACES):
-            # A caller's old snapshot does not show the row that was faster; a locking read does.
+            # After a lost race, a caller's old snapshot does not show the other transaction's row. A locking read does.
             taken = self.live_keys(tx, jobs, keys, current=race > 0) if keys else None
             fresh = [row for row in rows if row.key not in taken] if taken else rows
             try:
@@ -267,7 +272,7 @@ class Dialect(Server):
                         _, last = tx.execute_many(single, names, [row])
                         ids = (last,)
             except IntegrityError:
-                # Another transaction inserted one of the keys between the read and the insert; the statement undid itself.
+                # Another transaction inserted one of the keys between the read and the insert. The failed insert had no effect.
                 continue
             if not taken:
                 return list(ids)
@@ -288,16 +293,16 @@ class Dialect(Server):
         return {(row.queue, row.unique_key): (row.id, row.version) for row in rows}
 
     def bulk_load(self, tx: Sender, jobs: Table, rows: Rows, now: int | None) -> list[int]:
-        """Insert several ``rows``, in one statement where the database can, and return their ids by position."""
+        """Insert several ``rows``, in one statement if the database can, and return their ids in the same order."""
         columns, values = self.dated(tx, rows, now)
         full = [dict(zip(columns, row, strict=True)) for row in values]
         statement = insert(jobs).returning(jobs.c.id, sort_by_parameter_order=True)
         return list(tx.connection.execute(statement, full, execution_options=_ONE_PAGE).scalars())
 
     def dated(self, tx: Sender, rows: Rows, now: int | None) -> tuple[Columns, list[tuple[Any, ...]]]:
-        """The columns of ``rows`` to insert, with due time and creation time, and their values.
+        """Return the columns to insert, with due time and creation time, and the values of each row.
 
-        Drivers and SQLAlchemy join many rows into one statement only if their values are plain, so the clock is read first.
+        The clock is read first, because drivers and SQLAlchemy join rows into one statement only if no value is an expression.
         """
         clock: int = now if now is not None else tx.connection.execute(self.clock_query()).scalar_one()
         columns = copied(rows)
@@ -311,40 +316,40 @@ class Dialect(Server):
         _, last = tx.execute_many(texts.made(statements.insert_into, columns=columns), [f"new_{name}" for name in columns], rows)
         return last
 
-    #: Most jobs of one :meth:`load_new`, which waits for the database once or twice.
+    #: The most jobs in one call of :meth:`load_new`.
     loaded_at_once: ClassVar[int] = 1000
-    #: The same if all jobs are in memory, so that it can read them while the database loads; 0: it does not work so.
+    #: The most jobs in one call of :meth:`load_new` if all of them are in memory. 0: the same as :attr:`loaded_at_once`.
     loaded_from_memory: ClassVar[int] = 0
 
     def load_new(
         self, tx: Sender, jobs: Table, chunks: Iterable[Rows], number: int, now: int | None, *, ids: bool
     ) -> tuple[int, Sequence[int]] | None:
-        """Insert many new jobs without keys, groups and callbacks by a way of its own, in a transaction that has begun; return
-        their number and, by position, their ids.
+        """Insert many new jobs without keys, groups and callbacks in a transaction that has begun.
 
-        Default: there is none that is faster than ``insert_new``: None, and nothing of ``chunks`` was read.
+        Default: None, because the database has no way that is faster than ``insert_new``. Then ``chunks`` is unread.
 
-        :param chunks: read while the database loads those before.
+        :param chunks: the jobs. Each chunk is read while the database loads the chunks before it.
         :param number: the most jobs that ``chunks`` may have.
         :param now: microseconds; None: the database's clock.
-        :param ids: False: they are not needed, return none.
+        :param ids: whether to return the ids.
+        :return: the number of jobs, and their ids in the order of the jobs.
         :raises Exception: reading ``chunks`` raised it.
         """
         return None
 
     # --- groups -----------------------------------------------------------------------------------------------------
 
-    #: Whether an UPDATE of some ids (:meth:`by_id`) locks the rows in their order.
+    #: Whether an UPDATE with :meth:`by_id` locks its rows in the order of their ids.
     updates_in_order: ClassVar[bool] = False
 
     def one_of(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
-        """Whether ``column`` is in the list ``name``, a parameter: part of a statement that is built once and kept."""
+        """The condition that ``column`` is in the list parameter ``name``, for a statement that is built once and kept."""
         return column.in_(bindparam(name, expanding=True))
 
     def first_in_groups(self, tx: Sender, jobs: Table, queue: str, keys: Sequence[str], most: int, *, locks: bool) -> list[Member]:
-        """The first ``most`` jobs by id of each group of ``queue``, in any order.
+        """The ``most`` jobs with the lowest ids of each of these groups of ``queue``. The result has any order.
 
-        :param keys: of the groups.
+        :param keys: the keys of the groups.
         :param locks: read the latest rows and lock them.
         """
         members: list[Member] = []
@@ -352,20 +357,20 @@ class Dialect(Server):
             part = keys[start : start + _ARMS[-1]]
             arms = next(size for size in _ARMS if size >= len(part))
             values = {"of_queue": queue, "most": most}
-            # Those that are too many ask for the last one again.
+            # Unused arms repeat the last key. Their rows are skipped below.
             values |= {f"key_{place}": part[min(place, len(part) - 1)] for place in range(arms)}
             rows = tx.fetch(_first_members(self, jobs, arms, locks=locks), values)
             members += [(start + place, *member) for place, *member in rows if place < len(part)]
         return members
 
     def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
-        """The rows of the group ``key`` with ids above ``above``, by id, as the planner reads them from the index of groups."""
+        """Select the ``rows`` of the group ``key`` with ids above ``above``, in id order, so that the planner uses the index."""
         return rows.where(jobs.c.group_key == key, jobs.c.id > above).order_by(jobs.c.id)
 
 
 @lru_cache(maxsize=64)
 def _first_members(dialect: Dialect, jobs: Table, arms: int, *, locks: bool) -> Any:
-    """The first jobs of a number of groups, a query for each."""
+    """The first jobs of ``arms`` groups: a UNION ALL with one query for each group."""
     queries = []
     for place in range(arms):
         query = (
@@ -377,14 +382,14 @@ def _first_members(dialect: Dialect, jobs: Table, arms: int, *, locks: bool) -> 
             .order_by(jobs.c.id)
             .limit(bindparam("most", type_=Integer))
         )
-        # In subqueries: not every database takes a LIMIT, or a lock, in an arm of a UNION.
+        # In subqueries, because not every database allows a LIMIT or a lock in an arm of a UNION.
         arm = dialect.lock_rows(query, skip=False) if locks else query
         queries.append(select(arm.subquery(f"group_{place}")))
     return queries[0] if arms == 1 else union_all(*queries)
 
 
 class ReturningDialect(Dialect):
-    """A database with UPDATE … RETURNING and DELETE … RETURNING: one statement for each verb."""
+    """A database with UPDATE … RETURNING and DELETE … RETURNING: one statement changes several jobs."""
 
     def change(self, tx: Sender, jobs: Table, pairs: Pairs, assignments: str, values: Values) -> set[int]:
         return {job_id for (job_id,) in self.update_returning(tx, jobs, pairs, assignments, values, ("id",))}
@@ -425,12 +430,12 @@ _Kind = TypeVar("_Kind", bound="Companion")
 
 
 class Companion:
-    """What a slice needs of one database, with the queue's dialect beside it.
+    """What one package needs from a database, besides the queue's dialect.
 
-    A slice has a subclass whose members work on most databases, and of that a subclass for each database that does them better.
+    A package has a subclass whose members work on most databases. A database with a better way has a subclass of that one.
     """
 
-    #: The names of the dialects that this is for.
+    #: The names of the dialects that this class is for.
     names: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, dialect: Dialect) -> None:
@@ -438,15 +443,15 @@ class Companion:
 
     @classmethod
     def of(cls, dialect: Dialect) -> Self:
-        """The one for this dialect or for the one that it is a subclass of; otherwise this class."""
-        # A subclass without names of its own stands for no dialect.
+        """The companion for this dialect or for its nearest base class that has one; otherwise an instance of this class."""
+        # A subclass without names of its own is for no dialect.
         known = {name: kind for kind in _below(cls) for name in vars(kind).get("names", ())}
         named = (name for base in type(dialect).__mro__ for name in vars(base).get("names", ()))
         return next((known[name] for name in named if name in known), cls)(dialect)
 
 
 def _below(kind: type[_Kind]) -> Iterator[type[_Kind]]:
-    """Its subclasses, and theirs."""
+    """All direct and indirect subclasses of ``kind``."""
     for one in kind.__subclasses__():
         yield one
         yield from _below(one)

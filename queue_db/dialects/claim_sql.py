@@ -1,6 +1,6 @@
-"""The SQL of a claim, as text: the parts that the databases share. A dialect puts them together to the statements that it sends.
+"""The SQL of a claim, as text: the parts that databases share. A dialect builds its statements from these parts.
 
-Table names come quoted from SQLAlchemy, values are always bound: ``:limit``. In each statement the table is called ``jobs``.
+SQLAlchemy quotes the table names. Values are always bound, as in ``:limit``. Each statement gives the table the alias ``jobs``.
 """
 
 # ruff: noqa: S608 - the texts are made of constants and of table names that SQLAlchemy has quoted; values are bound.
@@ -40,24 +40,24 @@ class Lock(StrEnum):
 
 
 class Shape(NamedTuple):
-    """What the statements of claims differ in, besides their values. A tuple: each claim makes one, to find its text."""
+    """What distinguishes the texts of claim statements. It is a tuple, because each claim makes one to look up its text."""
 
     #: Index ranges that are read, one for each known priority; 0: one range over all priorities.
     ranges: int
     order: Order
     lock: Lock
-    #: Ranges of other queues in which no job may be due.
+    #: The number of index ranges of other queues in which no job may be due.
     others: int = 0
-    #: The time is the parameter ``now``; otherwise the database's clock.
+    #: Whether the time is the parameter ``now``; otherwise it is the database's clock.
     settable: bool = False
-    #: Only jobs of the kind ``of_kind``.
+    #: Whether to claim only jobs of the kind ``of_kind``.
     kinded: bool = False
 
 
 #: The columns that a claim returns.
 COLUMNS = ClaimedRow._fields
 
-# Those that a window of candidates has: payloads are read of the picked jobs alone.
+# The columns of a window of candidates. The payload is not among them: it is read only for the jobs that are picked.
 _WINDOW = ("id", "version", "priority", "available_at")
 _REST = tuple(name for name in COLUMNS if name not in _WINDOW)
 
@@ -71,33 +71,33 @@ _FAST = frozenset({(Order.HEAD, Lock.NONE), (Order.HEAD, Lock.SKIP), (Order.SLIC
 
 
 class ClaimText(JobsText):
-    """The parts of the statements of claims of one shape."""
+    """The parts of the claim statements of one shape."""
 
     def __init__(self, dialect: Dialect, jobs: Table, shape: Shape, sql: SQLAlchemyDialect) -> None:
         super().__init__(dialect, jobs, sql, settable=shape.settable)
         self.shape = shape
-        #: Whether one short statement can claim: from a single range, without waiting. No slice that locks: it would lock the jobs
-        #: before it too.
+        #: Whether one short statement can claim: from a single range, without a wait for locks. A slice that locks has no fast
+        #: path, because it would also lock the jobs before the slice.
         self.has_fast_path = shape.ranges == 1 and (shape.order, shape.lock) in _FAST
-        #: The table, with the name that it has in these statements.
+        #: The table with its alias in these statements.
         self.jobs = f"{self.table} AS jobs"
         self.by_id = f"{self.jobs}{dialect.by_id_hint}"
 
     # --- which jobs are due -----------------------------------------------------------------------------------------
 
     def due(self, place: int | None) -> str:
-        """The due jobs of one range; None: of all priorities."""
+        """The condition for the due jobs of the range ``place``; None: of all priorities."""
         kind = " AND jobs.kind = :of_kind" if self.shape.kinded else ""
         within = "" if place is None else f" AND jobs.priority = :priority_{place} AND jobs.available_at >= :floor_{place}"
         return f"jobs.queue = :in_queue AND jobs.available_at <= {self.now} AND jobs.delete_mark = 0{kind}{within}"
 
     @property
     def nothing_due(self) -> list[str]:
-        """No job is due in ranges of other queues: one index entry each.
+        """Conditions that no job is due in the ranges of other queues. Each condition reads one index entry.
 
-        They do not depend on a row, so a database evaluates them once where they stand: outside the arms of the claim's ranges.
+        They depend on no row. Outside the arms of the claim's ranges, a database evaluates each of them once.
         """
-        # Not NOT EXISTS: that may be turned into a join, which reads the claim's own rows first.
+        # NOT EXISTS is not used: a planner may turn it into a join, which reads the claim's own rows first.
         return [
             f"(SELECT other.id FROM {self.table} AS other WHERE other.queue = :other_queue_{place}"
             f" AND other.priority = :other_priority_{place} AND other.available_at >= :other_floor_{place}"
@@ -107,8 +107,8 @@ class ClaimText(JobsText):
 
     @property
     def nothing_before(self) -> str:
-        """No job has a lower priority number than the only range."""
-        # Ordered, or all of it might be read.
+        """The condition that no job has a lower priority number than the only range."""
+        # Without ORDER BY, the database might read all the rows.
         return (
             f"(SELECT other.priority FROM {self.table} AS other WHERE other.queue = :in_queue"
             " AND other.priority < :priority_0 ORDER BY other.priority DESC LIMIT 1) IS NULL"
@@ -116,13 +116,13 @@ class ClaimText(JobsText):
 
     @property
     def new_priorities(self) -> str:
-        """One ``priority`` for each gap between the known ones in which there is a job: one index entry each."""
+        """A query for new priorities: one ``priority`` for each gap between known priorities that has a job."""
         gaps = []
         for place in range(self.shape.ranges + 1):
             above = f" AND jobs.priority > :priority_{place - 1}" if place > 0 else ""
             below = f" AND jobs.priority < :priority_{place}" if place < self.shape.ranges else ""
-            # Downwards from the known priority above, if there is one: the entries just below it are the end of another range.
-            # Upwards InnoDB would run into its beginning, and step over all the dead entries there to find out that the gap ends.
+            # Read downwards from the next known priority, if there is one. A gap without jobs then ends at the last entry of the
+            # range below it. An upward read would reach the beginning of the next range, where InnoDB steps over all dead entries.
             order = " DESC" if below else ""
             gaps.append(
                 f"SELECT gap_{place}.priority FROM (SELECT jobs.priority FROM {self.jobs}"
@@ -134,12 +134,12 @@ class ClaimText(JobsText):
 
     @cached_property
     def lock(self) -> str:
-        """What locks the rows of a SELECT."""
+        """The clause at the end of a SELECT that locks its rows."""
         lock = self.shape.lock
         return "" if lock is Lock.NONE else self.locked(skip=lock is Lock.SKIP)
 
     def _arm(self, place: int | None, columns: str) -> str:
-        """One index range in the order of the index (store/low_water_marks.py says why one for each priority)."""
+        """The query of one index range, in index order. store/low_water_marks.py says why each priority has its own range."""
         keys = "jobs.available_at, jobs.id" if place is not None else "jobs.priority, jobs.available_at, jobs.id"
         head = "jobs.available_at"
         if self.shape.order is not Order.HEAD:
@@ -147,24 +147,27 @@ class ClaimText(JobsText):
         return f"SELECT {columns}, {head} AS head FROM {self.jobs} WHERE {self.due(place)} ORDER BY {keys} LIMIT :read{self.lock}"
 
     def _window(self, name: str, columns: str) -> str:
-        """The first due jobs of all ranges, in claim order, as a subquery."""
+        """The window as a subquery: the first due jobs of all ranges, in claim order."""
         if self.shape.ranges == 0:
             return f"({self._arm(None, columns)}) AS {name}_all"
-        # The arms run one after the other until the limit: later priorities are not read while earlier ones suffice.
+        # The database runs the arms one after the other until the limit. It reads no later priority if the earlier ones suffice.
         arms = [f"({self._arm(place, columns)}) AS {name}_{place}" for place in range(self.shape.ranges)]
         if len(arms) == 1:
             return arms[0]
         return f"({' UNION ALL '.join(f'SELECT * FROM {arm}' for arm in arms)} LIMIT :read) AS {name}"
 
     def candidates(self, *, whole: bool) -> str:
-        """``id, version, priority, available_at, head`` of the jobs to take, and with ``whole`` all that a claim returns."""
+        """The query for ``id, version, priority, available_at, head`` of the candidates.
+
+        :param whole: select also the other columns that a claim returns.
+        """
         order, locks = self.shape.order, self.shape.lock is not Lock.NONE
-        # Locked jobs are claimed: their other columns are read under the lock.
+        # All locked jobs are claimed, so the locking read selects their other columns.
         columns = columns_of("jobs", (*_WINDOW, *_REST) if whole and locks else _WINDOW)
         if order is Order.HEAD:
             drawn = f"SELECT * FROM {self._window('due', columns)}"
         else:
-            # Where the queue ends before the slice, it continues at the head.
+            # If the queue ends before the slice has enough jobs, the slice continues at the head.
             slice_ = f"(SELECT * FROM {self._window('due', columns)} LIMIT :limit OFFSET :start) AS slice"
             front = f"(SELECT * FROM {self._window('front_due', columns)} LIMIT :front) AS front"
             drawn = f"SELECT * FROM {slice_} UNION ALL SELECT * FROM {front} LIMIT :limit"
@@ -180,7 +183,7 @@ class ClaimText(JobsText):
 
     @property
     def assignments(self) -> dict[str, str]:
-        """Column → value. The order counts: MySQL reads the new value of a column that was assigned before."""
+        """Column → value. The order matters: MySQL reads the new value of a column that an earlier assignment has changed."""
         now = self.now
         if self.shape.lock is Lock.WAIT and not self.shape.settable:
             now = self.written(now_us_after_waiting())
@@ -188,21 +191,21 @@ class ClaimText(JobsText):
             "due_at": "jobs.available_at",
             "available_at": f"{now} + :lease",
             "version": f"CASE WHEN jobs.version < {MOST_VERSION} THEN jobs.version + 1 ELSE jobs.version END",
-            # Counted at the claim and not at the failure: a job that kills its worker counts too.
+            # Attempts are counted at the claim and not at the failure, so that an attempt that kills its worker counts.
             "attempts": f"CASE WHEN jobs.attempts < {MOST_ATTEMPTS} THEN jobs.attempts + 1 ELSE {MOST_ATTEMPTS} END",
-            # A token is left of an expired lease: another worker had a handler for the job.
+            # The token of an expired lease shows that another worker had a handler for the job.
             "unknown_since": "CASE WHEN jobs.claim_token IS NULL THEN jobs.unknown_since ELSE NULL END",
             "claim_token": ":token",
             "worker": ":by_worker",
-            # Left of an attempt whose lease expired.
+            # Progress can remain from an attempt whose lease expired.
             "progress": "NULL",
             "progress_note": "NULL",
-            # The row gets no longer (queue_db/store/schema/jobs.py).
+            # Removing the padding keeps the row from growing (queue_db/store/schema/jobs.py).
             "padding": "NULL",
         }
 
     def set(self, **other: str) -> str:
-        """The assignments of an UPDATE; ``other``: values in place of these."""
+        """The SET clause of an UPDATE; ``other``: values that replace those of :attr:`assignments`."""
         return ", ".join(f"{name} = {value}" for name, value in (self.assignments | other).items())
 
 
@@ -210,20 +213,20 @@ class ClaimText(JobsText):
 
 
 def matching(*, one: bool) -> str:
-    """Rows whose ``(id, version)`` is given: the parameters are those of :func:`~queue_db.dialects.statements.wanted`."""
+    """The condition for rows whose ``(id, version)`` is given; :func:`~queue_db.dialects.statements.wanted` has the parameters."""
     if one:
         return "jobs.id = :of_id AND jobs.version = :of_version"
-    # The ids alone drive the primary key; not every planner sees a range in the pairs.
+    # The ids alone let the planner use the primary key. Not every planner can derive index ranges from pairs.
     return "jobs.id IN :of_ids AND (jobs.id, jobs.version) IN :of_pairs"
 
 
 def candidates(claim: ClaimText) -> Executable:
-    """The candidates alone."""
+    """Read the candidates without new priorities."""
     return kept(claim.candidates(whole=False), *_WINDOW, "head")
 
 
 def read_new_priorities(claim: ClaimText) -> Executable:
-    """The new priorities alone."""
+    """Read the new priorities without candidates."""
     return kept(claim.new_priorities, "priority")
 
 
@@ -231,7 +234,7 @@ _LOOKED = (*COLUMNS, "head", "looked_at")
 
 
 def look(claim: ClaimText) -> Executable:
-    """Candidates and new priorities (rows without an id) in one read."""
+    """Read candidates and new priorities in one statement. The rows of new priorities have no id."""
     found = f"SELECT {columns_of('candidate', (*COLUMNS, 'head'))}, {claim.now} AS looked_at"
     rows = f"{found} FROM ({claim.candidates(whole=True)}) AS candidate"
     if not claim.shape.ranges:
@@ -241,7 +244,7 @@ def look(claim: ClaimText) -> Executable:
 
 
 def fast_path_look(claim: ClaimText) -> Executable:
-    """Candidates of a single range, in the same columns; a slice knows of no head."""
+    """Read the candidates of a single range, in the columns of :func:`look`. The column ``head`` of a slice is NULL."""
     slices = claim.shape.order is Order.SLICE
     where = " AND ".join([claim.due(0), *claim.nothing_due, claim.nothing_before])
     return kept(
@@ -253,23 +256,23 @@ def fast_path_look(claim: ClaimText) -> Executable:
 
 
 def update_claimed(claim: ClaimText, *, one: bool) -> Executable:
-    """Take candidates that still have their version. The lease counts from their read; after a wait for locks, from now."""
+    """Claim the candidates that still have their version. The lease starts at their read, or now after a wait for locks."""
     until = {} if claim.shape.lock is Lock.WAIT else {"available_at": ":until"}
     change = f"UPDATE {claim.by_id} SET {claim.set(**until)} WHERE {matching(one=one)}"
     return kept(change, **LISTS)
 
 
 def won(claim: ClaimText) -> Executable:
-    """The candidates that a claim has won."""
+    """Read the jobs that a claim has won."""
     where = "jobs.id IN :of_ids AND jobs.claim_token = :token"
     return kept(f"SELECT {columns_of('jobs')} FROM {claim.by_id} WHERE {where}", *COLUMNS, **LISTS)
 
 
 def update_existing(claim: ClaimText) -> Executable:
-    """SQLite: read candidates and take them, as rows that exist already (queue_db/dialects/sqlite.py says why)."""
+    """SQLite: claim candidates in an INSERT whose rows exist already, so it updates them (queue_db/dialects/sqlite.py says why)."""
     where = "true"  # without WHERE SQLite would read ON CONFLICT as the condition of a join
     if claim.shape.ranges:
-        # No candidates beyond a priority that was not read. Priorities are 32-bit numbers.
+        # Candidates after a new priority are excluded: its jobs come first. Priorities are 32-bit numbers.
         where = f"candidate.priority < coalesce((SELECT min(unseen.priority) FROM ({claim.new_priorities}) AS unseen), {2**31})"
     return kept(
         f"INSERT INTO {claim.jobs} (id, queue, payload) SELECT candidate.id, '', ''"
@@ -288,14 +291,14 @@ ID, PRIORITY, AVAILABLE, DUE, VERSION, ATTEMPTS = map(
 HEAD = len(ClaimedRow._fields)
 LOOKED_AT = HEAD + 1
 
-#: The parameters of the change; the others are those of the candidates.
+#: The parameters of the UPDATE. The other parameters of a claim belong to the query of the candidates.
 ASSIGNED = ("token", "lease", "by_worker", "now")
 
 
 _COLUMNS = len(ClaimedRow._fields)
 _in_claim_order = itemgetter(PRIORITY, DUE, ID)
 
-# ClaimedRow._make without a call of a Python function for each row.
+# The same as ClaimedRow._make, but without a Python function call for each row.
 _claimed: Callable[[Sequence[Any]], ClaimedRow] = partial(tuple.__new__, ClaimedRow)
 
 
@@ -309,7 +312,11 @@ def result_of(
     complete: bool = True,
     looked: bool = True,
 ) -> ClaimResult:
-    """The result of a claim with these ``parameters``, which won ``rows`` (they begin with ``returning``) of its ``candidates``."""
+    """The result of a claim.
+
+    :param rows: the jobs won; each row begins with :data:`COLUMNS`.
+    :param candidates: the number of candidates.
+    """
     if len(rows) > 1:
         rows = sorted(rows, key=_in_claim_order)
     won = tuple([_claimed(row[:_COLUMNS]) for row in rows])
@@ -326,7 +333,7 @@ def result_of(
 
 
 def as_claimed(row: Sequence[Any], until: int) -> Sequence[Any]:
-    """The row of a candidate after its claim."""
+    """The row of a candidate with the values that the claim has given it."""
     stored = list(row)
     stored[DUE] = stored[AVAILABLE]
     stored[AVAILABLE] = until
@@ -336,9 +343,9 @@ def as_claimed(row: Sequence[Any], until: int) -> Sequence[Any]:
 
 
 def candidates_in(found: Sequence[Sequence[Any]]) -> tuple[list[Sequence[Any]], dict[int, int], list[int]]:
-    """The rows of :func:`look` in parts: candidates, the lowest due time of each priority among them, new priorities."""
+    """Split the rows of :func:`look` into candidates, the lowest due time of each of their priorities, and new priorities."""
     new_priorities = sorted(row[PRIORITY] for row in found if row[ID] is None)
-    # No candidates beyond a priority that was not read.
+    # Candidates after a new priority are excluded: its jobs come first.
     candidates = [row for row in found if row[ID] is not None and not (new_priorities and new_priorities[0] < row[PRIORITY])]
     min_due: dict[int, int] = {}
     for row in candidates:
@@ -349,7 +356,7 @@ def candidates_in(found: Sequence[Sequence[Any]]) -> tuple[list[Sequence[Any]], 
 
 
 def assigned(parameters: Mapping[str, Any], until: int, *, waits: bool) -> dict[str, Any]:
-    """The parameters of the change; ``until``: the end of the lease."""
+    """The parameters of the UPDATE of a claim; ``until``: the end of the lease."""
     values = {name: parameters[name] for name in ASSIGNED if name in parameters}
     if not waits:
         values["until"] = until

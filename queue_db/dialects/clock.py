@@ -1,6 +1,6 @@
 """The database's clock as a SQL expression: microseconds since 1970, UTC, the same within one statement.
 
-Leases, delays and expiry compare with it and never with a worker's clock. Each dialect has its own form.
+Leases, delays and expiry use this clock and never a worker's clock. Each dialect has its own form of the expression.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ class now_us(GenericFunction[int]):  # noqa: N801 - reads like the SQL function 
     inherit_cache = True
 
 
-class instant(GenericFunction[Any]):  # noqa: N801 - the same
-    """A time in microseconds since 1970 in the database's own type, in UTC; for users who read the tables with SQL.
+class instant(GenericFunction[Any]):  # noqa: N801 - reads like a SQL function
+    """Converts microseconds since 1970 to the database's own type for times, in UTC, for users who read the tables with SQL.
 
-    Without a rule in the dialect it stays in microseconds.
+    If the dialect does not define the conversion, the value stays in microseconds.
     """
 
     inherit_cache = True
 
 
-class now_us_after_waiting(GenericFunction[int]):  # noqa: N801 - as above
-    """:class:`now_us` at the moment in which a row is written: the statement may have waited for its lock."""
+class now_us_after_waiting(GenericFunction[int]):  # noqa: N801 - reads like a SQL function
+    """The time at which a row is written. It is later than :class:`now_us` if the statement has waited for a lock."""
 
     type = BigInteger()
     inherit_cache = True
@@ -38,7 +38,7 @@ class now_us_after_waiting(GenericFunction[int]):  # noqa: N801 - as above
 
 @compiles(now_us_after_waiting)
 def _the_same(element: now_us_after_waiting, compiler: Any, **kw: Any) -> str:
-    # Where one statement locks the candidates and the next updates them, the second starts after the wait.
+    # The default: one statement locks the candidates and the next one updates them, so the second starts after the wait.
     return str(compiler.process(now_us(), **kw))
 
 
@@ -55,9 +55,10 @@ def _unknown(element: now_us, compiler: Any, **kw: Any) -> str:
 
 
 def moment(settable: bool, *, after_waiting: bool = False) -> ColumnElement[int]:
-    """The clock of a statement: the database's, or the parameter ``now`` (microseconds) when a caller sets the time.
+    """The time in a statement: the database's clock, or the parameter ``now`` (microseconds).
 
-    :param after_waiting: at the moment in which the statement has its locks.
+    :param settable: use the parameter.
+    :param after_waiting: read the clock after the statement has waited for its locks.
     """
     if settable:
         return bindparam("now", type_=BigInteger())
@@ -67,13 +68,13 @@ def moment(settable: bool, *, after_waiting: bool = False) -> ColumnElement[int]
 def due_time(now: Any, after: Any, not_before: Any) -> ColumnElement[int]:
     """When a new job is due: ``after`` microseconds from now, and not before ``not_before``.
 
-    Never before now: low-water marks rely on it.
+    It is never before now. Low-water marks rely on this.
     """
     return case((now + after >= not_before, now + after), else_=not_before)
 
 
 class column_text(GenericFunction[str]):  # noqa: N801 - reads like the SQL function that it stands for
-    """A text with the type and the collation of the tables' text columns."""
+    """Casts a text to the type and the collation of the tables' text columns."""
 
     inherit_cache = True
 
@@ -84,7 +85,7 @@ def _cast(element: column_text, compiler: Any, **kw: Any) -> str:
 
 
 def length(element: column_text) -> int:
-    """The most characters of the text."""
+    """The maximum number of characters of the text."""
     kind: Any = element.type
     return int(kind.length)
 

@@ -1,6 +1,6 @@
-"""New jobs as the text of a COPY, made while the server loads those before: both work at the same time, without a thread.
+"""New jobs as the text of a COPY. The text is made while the server loads the jobs before, without a thread.
 
-The text is what PostgreSQL's COPY and MySQL's LOAD DATA read by default: tabs between values, a line for each row.
+The text has the default format of PostgreSQL's COPY and MySQL's LOAD DATA: tabs between values, one line for each row.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NULL = r"\N"
 
 
 def written(columns: Mapping[str, Sequence[Value]], same: Mapping[str, Value]) -> str:
-    """One line for each row of ``columns``, which are all of the same length; before them stands what is the ``same`` in all."""
+    """One line for each row. All ``columns`` have the same length. The values ``same`` begin each line."""
     before = "".join([_text(value) + "\t" for value in same.values()])
     texts = list(map(_texts, columns.values()))
     lines = texts[0] if len(texts) == 1 else map("\t".join, zip(*texts, strict=True))
@@ -32,7 +32,7 @@ def written(columns: Mapping[str, Sequence[Value]], same: Mapping[str, Value]) -
 
 def _texts(values: Sequence[Value]) -> Iterable[str]:
     if values and isinstance(values[0], str):
-        with suppress(TypeError):  # one is no text
+        with suppress(TypeError):  # a value is not a text
             together = "".join(values)  # type: ignore[arg-type]
             if not any(special in together for special in _ESCAPED):
                 return values  # type: ignore[return-value]
@@ -50,44 +50,44 @@ def _text(value: Value) -> str:
     return value
 
 
-#: The columns. Those that are mostly the same in all rows come first: they are written once for a chunk.
+#: The columns of a COPY. Columns whose value is mostly the same in all rows come first: they are encoded once for a chunk.
 COLUMNS = ("queue", "created_at", "headers", "max_attempts", "priority", "available_at", "kind", "payload")
 
-# Characters and seconds after which a COPY ends. A limit for the duration of a statement, as statement_timeout, then does not count
-# for all jobs together, even if it takes long to encode them.
+# Characters and seconds after which a COPY ends and the next one begins. So a limit on the duration of a statement, such as
+# statement_timeout, does not apply to all jobs together.
 _AT_ONCE = 1 << 24
 _SECONDS = 1.0
 
 
 class UnreadableError(Exception):
-    """Ends a COPY. Its text goes to the server, and into the server's log."""
+    """Ends a COPY with an error. The server receives its text and writes it to the server's log."""
 
 
 class Lines:
-    """A file to read for one COPY after the other, until :attr:`ended`: the lines of jobs, a chunk at a time.
+    """A file with the lines of jobs, which one COPY after the other reads until :attr:`ended`.
 
-    ``read(size)`` returns up to ``size`` characters, and none at the end of a COPY.
+    ``read(size)`` returns up to ``size`` characters, and an empty text at the end of a COPY.
 
-    :param ids: at least as many as there are jobs, for the column ``id`` after :data:`COLUMNS`; empty: there is no such column.
-    :param now: microseconds.
+    :param ids: the ids, at least one for each job, for the column ``id`` after :data:`COLUMNS`; empty: there is no such column.
+    :param now: the database's time, microseconds.
     """
 
     def __init__(self, chunks: Iterable[Sequence[NewJob]], ids: Sequence[int], now: int) -> None:
         self._chunks = iter(chunks)
         self._ids = ids
         self._now = now
-        #: How many jobs have been read.
+        #: The number of jobs that have been read.
         self.jobs = 0
         self.ended = False
-        #: What ``chunks`` raised: the COPY fails with an error that does not say it.
+        #: The exception that ``chunks`` raised. The error of the COPY does not contain it.
         self.error: BaseException | None = None
-        # A generator and not a method: it goes on within its try, so Ctrl-C cannot come before that.
+        # A generator and not a method: it resumes inside its try block, so Ctrl-C cannot interrupt it before the block begins.
         self._generator = self._pieces()
         next(self._generator)
         self.read = self._generator.send
 
     def close(self) -> None:
-        """Read no more, and keep nothing."""
+        """Stop reading and free the generator."""
         self._generator.close()
 
     def _pieces(self) -> Generator[str, int, None]:
@@ -102,7 +102,7 @@ class Lines:
                 size = yield ""
         except GeneratorExit:
             raise
-        except BaseException as error:  # noqa: BLE001 - raised again by who runs the COPY
+        except BaseException as error:  # noqa: BLE001 - the caller of the COPY raises it again
             self.error = error
             raise UnreadableError("the program could not give the next jobs") from None
 
@@ -136,16 +136,16 @@ def _columns(chunk: Sequence[NewJob], now: int) -> dict[str, Sequence[Value]]:
 
 
 def copy_in(connection: Connection, table: Table, columns: Iterable[str], file: Any) -> int:
-    """COPY the lines of ``file`` into ``columns`` of ``table``; return how many rows the server has loaded."""
+    """COPY the lines of ``file`` into ``columns`` of ``table``; return the number of rows that the server has loaded."""
     preparer = connection.dialect.identifier_preparer
     names = ", ".join(map(preparer.quote, columns))
     return raw_cursor.copy(connection, f"COPY {preparer.format_table(table)} ({names}) FROM STDIN", file)
 
 
 def check_loaded(loaded: int, expected: int, table: Table) -> None:
-    """Refuse a load of fewer rows than were sent.
+    """Check that the server has loaded as many rows as were sent.
 
-    :raises PermanentStorageError: not all were loaded.
+    :raises PermanentStorageError: the numbers differ.
     """
     if loaded != expected:
         raise PermanentStorageError(f"{loaded} of {expected} rows were loaded into {table.name}", statement_name="COPY")

@@ -1,4 +1,4 @@
-"""Connections that receive notifications: of PostgreSQL, with psycopg2 and asyncpg."""
+"""Connections that receive notifications from PostgreSQL, with psycopg2 and asyncpg."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Listener(Protocol):
     """A connection that receives notifications."""
 
     def fileno(self) -> int:
-        """The descriptor for ``select``: readable when a notification has arrived."""
+        """The file descriptor for ``select``. It is readable when a notification has arrived."""
         ...
 
     def received(self) -> set[str]:
@@ -29,7 +29,7 @@ class Listener(Protocol):
         ...
 
     def close(self) -> None:
-        """Receive no more."""
+        """Close the connection."""
         ...
 
 
@@ -37,7 +37,7 @@ class LoopListener(Protocol):
     """A connection that receives notifications on an event loop."""
 
     def is_broken(self) -> bool:
-        """Whether it receives no more."""
+        """Whether the connection is broken or closed."""
         ...
 
     async def add(self, channel: str, received: Callable[[str], None]) -> None:
@@ -55,14 +55,14 @@ class LoopListener(Protocol):
         ...
 
     async def close(self) -> None:
-        """Receive no more. Also in the middle of a statement."""
+        """Close the connection, even in the middle of a statement."""
         ...
 
 
 class PostgreSQLListener:
-    """Listens on a connection of its own, taken out of the engine's pool for good.
+    """Listens on a connection that it takes out of the engine's pool and does not return.
 
-    Through a pooler in transaction mode no notification arrives; workers poll as well.
+    Through a pooler in transaction mode no notification arrives. Workers do not depend on notifications, because they also poll.
     """
 
     def __init__(self, engine: Engine, channel: str) -> None:
@@ -101,32 +101,34 @@ class PostgreSQLListener:
                 self._raw.close()
 
 
-# Without a descriptor of its own, which epoll and kqueue need: a process that has none left must wait nevertheless.
+# Poll needs no descriptor of its own, as epoll and kqueue do. A process that has no free descriptors can still wait.
 _Selector: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
 def readable(*sources: Any, within: float = 0.0) -> list[Any]:
-    """Those with something to read, after at most this many seconds. ``select.select`` refuses descriptors from 1,024 on."""
+    """Return the sources that have something to read; wait at most ``within`` seconds.
+
+    ``select.select`` is not used, because it refuses descriptors from 1,024 on.
+    """
     with _Selector() as selector:
         for source in sources:
             selector.register(source, selectors.EVENT_READ)
         return [key.fileobj for key, _ in selector.select(within)]
 
 
-# Seconds to wait for the server's answer.
+# Seconds to wait for the server's reply.
 _ANSWER = 5.0
 
 
 class AsyncpgListener:
-    """Listens with asyncpg on a connection of its own, taken out of the engine's pool for good. Made in a greenlet.
-
+    """Listens with asyncpg on a connection that it takes out of the engine's pool and does not return. Create it in a greenlet.
     :param broken: called on the event loop when the connection breaks.
     """
 
     def __init__(self, engine: Engine, broken: Callable[[], None]) -> None:
         driver: Any = engine.dialect.loaded_dbapi
         asyncpg = driver.asyncpg
-        # SQLAlchemy translates the errors of statements only.
+        # SQLAlchemy translates only the errors of statements.
         self._errors = (driver.Error, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
         self._callbacks: dict[str, Callable[..., None]] = {}
         self._process = os.getpid()
@@ -156,8 +158,8 @@ class AsyncpgListener:
 
     async def close(self) -> None:
         if self._process != os.getpid():
-            return  # it is the parent's
-        with suppress(*self._errors):  # asyncpg has closed it nevertheless
+            return  # the connection belongs to the parent process
+        with suppress(*self._errors):  # asyncpg closes the connection also after an error
             async with asyncio.timeout(_ANSWER):
                 await self._raw.close()
 

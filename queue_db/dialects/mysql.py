@@ -44,7 +44,7 @@ def _now(element: now_us, compiler: Any, **kw: Any) -> str:
 
 @compiles(column_text, "mysql", "mariadb")
 def _binary(element: column_text, compiler: Any, **kw: Any) -> str:
-    # A parameter has the collation of the connection, to which "Mail" and "mail" are the same.
+    # Without the CAST, a parameter has the collation of the connection, in which "Mail" and "mail" are equal.
     text = compiler.process(element.clauses.clauses[0], **kw)
     return f"CAST({text} AS CHAR({length(element)}) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin"
 
@@ -56,17 +56,17 @@ def _instant(element: instant, compiler: Any, **kw: Any) -> str:
 
 
 class MySQL(MySQLServer, Dialect):
-    """No UPDATE … RETURNING on either server; DELETE … RETURNING on MariaDB."""
+    """Neither server has UPDATE … RETURNING. MariaDB has DELETE … RETURNING."""
 
-    returns_new_id: ClassVar[bool] = False  # MariaDB could; without, it is one statement for both
-    # InnoDB's rows are stored in this order, and read in it by the primary key, whether by ranges or from end to end.
+    returns_new_id: ClassVar[bool] = False  # MariaDB could; without RETURNING, both servers get the same statement
+    # InnoDB stores rows in the order of the primary key. A range scan or a full scan by this key reads and locks them in id order.
     updates_in_order: ClassVar[bool] = True
 
     by_id_hint: ClassVar[str] = " FORCE INDEX (PRIMARY)"
 
     def by_id(self, statement: Statement, jobs: Table) -> Statement:
-        # While the table is small they would rather read all of it. That waits for rows that others have locked, and two workers
-        # with different jobs wait for each other in a circle.
+        # While the table is small, the planner prefers to read all of it. Such a read waits for rows that other transactions have
+        # locked, and two workers with different jobs can deadlock.
         if isinstance(statement, Select):
             return statement.with_hint(jobs, FORCE)
         return statement.with_hint(FORCE) if isinstance(statement, Update) else statement
@@ -79,17 +79,17 @@ class MySQL(MySQLServer, Dialect):
             pairs = self.hold(tx, jobs, pairs)
         if not pairs:
             return set()
-        # In id order, so that two settles cannot wait for each other in a circle. One row is found by its primary key anyway.
+        # In id order, so that two settles cannot deadlock. A single row needs no hint: the planner uses its primary key anyway.
         one, values, texts = len(pairs) == 1, self.wanted(sorted(pairs)), statements.on(self, jobs, sql)
         if returns:
             gone = tx.fetch(texts.made(statements.delete, one=one, returns=True, hint="" if one else self.by_id_hint), values)
             return {job_id for (job_id,) in gone}
-        # Where a DELETE takes no hint, the form for several tables does.
+        # If a DELETE from one table takes no hint, the form of DELETE for several tables does.
         delete = texts.made(statements.delete, one=one, hint="" if one else f" USING {texts.by_id}")
         return {job_id for job_id, _ in pairs} if tx.execute(delete, values) else set()
 
     def by_claim(self, rows: Select[Any], jobs: Table) -> Select[Any]:
-        # With few keyed jobs the planner prefers the index of the keys: it would lock the whole queue, and then sort it.
+        # With few keyed jobs the planner prefers the index of the unique keys. It would lock the whole queue and then sort it.
         return rows.with_hint(jobs, f"FORCE INDEX ({jobs.name}_claim)")
 
     def first_in_groups(self, tx: Sender, jobs: Table, queue: str, keys: Sequence[str], most: int, *, locks: bool) -> list[Member]:
@@ -97,13 +97,13 @@ class MySQL(MySQLServer, Dialect):
         ordered = (sql.server_version_info or ()) >= (_ORDERED_MARIADB if is_mariadb(sql) else _ORDERED_MYSQL)
         if most > 1 or locks or len(keys) == 1 or not ordered:
             return super().first_in_groups(tx, jobs, queue, keys, most, locks=locks)
-        # To read and plan a query for each group costs five times as much.
+        # One query for all groups: the server needs five times as long to parse and plan one query for each group.
         values = {"of_queue": queue, "keys": json.dumps(list(keys), ensure_ascii=False)}
         rows = tx.fetch(_first_of_each(jobs, f"FORCE INDEX ({jobs.name}_group)"), values)
         return [(place, job_id, version, due) for place, job_id, version, due in rows]
 
     def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
-        # The same, for a queue with few keyed jobs.
+        # The hint is for a queue with few keyed jobs, as in by_claim.
         return super().by_group(rows, jobs, key, above).with_hint(jobs, f"FORCE INDEX ({jobs.name}_group)")
 
     def bulk_load(self, tx: Sender, jobs: Table, rows: Rows, now: int | None) -> list[int]:
@@ -111,14 +111,14 @@ class MySQL(MySQLServer, Dialect):
         columns, values = self.dated(tx, rows, now)
         parts = _parts(values)
         insert_part = self._insert_returning if is_mariadb(tx.connection.dialect) else self._insert_and_read
-        # A part with a key that another transaction inserted meanwhile must undo the parts before it too.
+        # If a part fails because another transaction has inserted one of its keys, the savepoint also undoes the parts before it.
         with savepoint(tx.connection) if len(parts) > 1 else nullcontext():
             for part in parts:
                 ids += insert_part(tx, jobs, columns, part)
         return ids
 
     def _insert_returning(self, tx: Sender, jobs: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]) -> list[int]:
-        """Insert ``rows`` in one statement, which returns their ids in their order."""
+        """Insert ``rows`` in one statement and return their ids in the same order."""
         if len(rows) == 1:
             return [self.load(tx, jobs, columns, rows)]
         sql = tx.connection.dialect
@@ -128,10 +128,11 @@ class MySQL(MySQLServer, Dialect):
         return [job_id for (job_id,) in tx.fetch(statement, tuple(chain.from_iterable(rows)))]
 
     def _insert_and_read(self, tx: Sender, jobs: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]) -> list[int]:
-        """Insert ``rows`` in one statement, and read where their ids end.
+        """Insert ``rows`` in one statement, and calculate their ids from the first id and the last one.
 
-        The driver gives the first id. The step from one to the next is the same within a statement; but it is a setting that a
-        cluster changes in open sessions. If as many jobs as were inserted have their time, these are the jobs.
+        The driver knows the first id. The step between ids is the same within one statement, but a cluster can change this setting
+        in open sessions. So the last id is read: the highest one among the jobs with the same creation time. It is reliable if the
+        number of these jobs is the number of ``rows``.
         """
         first, number = self.load(tx, jobs, columns, rows), len(rows)
         if number == 1:
@@ -140,7 +141,7 @@ class MySQL(MySQLServer, Dialect):
         ((there, last),) = tx.fetch(texts.made(_inserted), {"of_id": first, "now": now})
         step, uneven = divmod((last or 0) - first, number - 1)
         if there != number or uneven:
-            # Another transaction has inserted jobs at the same time, to the microsecond.
+            # Another transaction has inserted jobs in the same microsecond, so the last id is unknown. Read the step instead.
             step = int(tx.connection.execute(text("SELECT @@auto_increment_increment")).scalar_one())
         ids = range(first, first + step * number, step)
         if there != number:
@@ -154,27 +155,27 @@ class MySQL(MySQLServer, Dialect):
 
 FORCE = "FORCE INDEX (PRIMARY)"
 
-# Versions that are known to find the first row of a dependent subquery in the order of its index. MariaDB 10.11 reads and sorts all
-# rows of the group.
+# The first tested versions that read only the first row of a dependent subquery, in the order of its index. MariaDB 10.11 reads and
+# sorts all rows of the group.
 _ORDERED_MARIADB = (11, 8)
 _ORDERED_MYSQL = (8, 4)
 
-# MariaDB takes hints in a DELETE from one table, the only form that can return rows.
+# The first version of MariaDB that takes hints in a DELETE from one table. Only this form of DELETE can return rows.
 _HINTS_IN_DELETE = (11, 8)
 
 
 # ruff: noqa: S608 - the texts are made of constants and of table names that SQLAlchemy has quoted; values are bound.
 
-# PyMySQL's limit for joining rows into one statement is 1,024,000 bytes after escaping, which may double a text.
+# PyMySQL joins rows into one statement of at most 1,024,000 bytes. Escaping, which may double a text, comes before this limit.
 _STATEMENT_BYTES = 1_000_000
 
 
 def _parts(rows: Sequence[tuple[Any, ...]]) -> list[list[tuple[Any, ...]]]:
-    """Cut ``rows`` so that each part is one statement for the driver."""
+    """Divide ``rows`` into parts that the driver sends as one statement each."""
     parts: list[list[tuple[Any, ...]]] = [[]]
     room = _STATEMENT_BYTES
     for row in rows:
-        # Four bytes for a character at most, and an escape for each.
+        # A character has at most four bytes. Escaping may double them.
         size = 200 + 2 * sum([len(value) * (1 if value.isascii() else 4) for value in row if type(value) is str])
         if size > room and parts[-1]:
             parts.append([])
@@ -188,30 +189,30 @@ _RETURNING = " RETURNING id"
 
 
 def _inserted(jobs: JobsText) -> Executable:
-    """How many jobs with the id ``of_id`` or a higher one were created at the time ``now``, and the highest of their ids."""
+    """The number of jobs with an id from ``of_id`` on that were created at the time ``now``, and their highest id."""
     rows = f"FROM {jobs.by_id} WHERE id >= :of_id AND created_at = :now"
     return kept(f"SELECT count(*) AS inserted, max(id) AS last_inserted {rows}", "inserted", "last_inserted")
 
 
 def _among(jobs: JobsText) -> Executable:
-    """The ids among ``of_ids`` of the jobs that were created at the time ``now``."""
+    """Those ids of ``of_ids`` whose jobs were created at the time ``now``."""
     return jobs.kept(f"SELECT id FROM {jobs.by_id} WHERE id IN :of_ids AND created_at = :now", "id")
 
 
 @lru_cache(maxsize=64)
 def _first_of_each(jobs: Table, hint: str) -> Any:
-    """MySQL and MariaDB: the first job of each of the groups ``keys``, a JSON array, with the group's place in it.
+    """Read the first job of each group. The parameter ``keys`` is a JSON array of group keys; ``place`` is the group's index in it.
 
-    :param hint: to use the index of groups.
+    :param hint: a hint to use the index of groups.
     """
     group, keys = cast("String", jobs.c.group_key.type), bindparam("keys", type_=Text())
-    # Without a character set of its own, the column has the database's, and what that lacks becomes a question mark.
+    # Without CHARACTER SET, the column has the database's character set. Characters that it lacks would become question marks.
     columns = f"nth FOR ORDINALITY, name VARCHAR({group.length}) CHARACTER SET utf8mb4 PATH '$'"
     array: ColumnElement[Any] = literal_column(f"'$[*]' COLUMNS ({columns})")
     given = func.json_table(keys, array).table_valued(column("nth", Integer()), column("name", group), name="given")
     member = jobs.alias("member")
     mine = (member.c.queue == bindparam("of_queue"), member.c.group_key == column_text(given.c.name, type_=group))
-    # By all columns of the index, or MySQL would read the whole group and sort it.
+    # Order by all columns of the index; otherwise MySQL would read the whole group and sort it.
     first = select(member.c.id).where(*mine).order_by(member.c.queue, member.c.group_key, member.c.id).limit(1)
     found = select((given.c.nth - 1).label("place"), first.with_hint(member, hint).scalar_subquery().label("id")).subquery("found")
     rows = select(found.c.place, jobs.c.id, jobs.c.version, jobs.c.available_at).prefix_with("STRAIGHT_JOIN")

@@ -1,4 +1,4 @@
-"""MySQL and MariaDB servers: how they are opened, what their errors mean, and what they show of themselves."""
+"""MySQL and MariaDB servers: connections, error codes, and diagnosis."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sqlalchemy.exc import DBAPIError
 from queue_db.dialects.server import GONE_AFTER, MOST, OpenTransaction, Server, limit_waits
 from queue_db.model import Capability, Fault
 
-# The table has times of the server's zone, and NOW() has the session's. A transaction that has locked nothing, and reads what is
-# committed, holds up nothing. Thread 0 is a transaction without a connection.
+# Times in innodb_trx are in the server's time zone, and NOW() is in the session's. A transaction at READ COMMITTED that has locked
+# nothing delays nothing. Thread 0 stands for a transaction without a connection.
 _OPEN = text(
     "SELECT t.trx_mysql_thread_id AS thread, p.user AS name, p.command AS state, "
     "TIMESTAMPDIFF(SECOND, t.trx_started, CONVERT_TZ(NOW(), @@session.time_zone, 'SYSTEM')) AS age "
@@ -25,25 +25,25 @@ _OPEN = text(
     "HAVING age >= :age ORDER BY age DESC LIMIT :most"
 )
 
-# The error of a user without the right PROCESS.
+# The error number if the user lacks the privilege PROCESS.
 _NOT_ALLOWED = 1227
 
-# Seconds for a statement of minutes.
+# Network timeout in seconds while statements that take minutes run.
 LONG = 1800
 
-# Errors of COMMIT and of a statement that pass on the error number of a storage engine, which is only in their texts.
+# Errors of COMMIT and of statements whose message contains the error number of the storage engine.
 _NUMBERED = frozenset({1180, 1030})
 _NUMBER = re.compile(r"\d+")
 
-# Options that some drivers do not have.
+# Driver → options of connections that it lacks.
 _LACKING: Mapping[str, tuple[str, ...]] = {"aiomysql": ("read_timeout", "write_timeout"), "asyncmy": ("write_timeout",)}
 
-# SERVER_STATUS_IN_TRANS: in each reply that is not an error.
+# The flag SERVER_STATUS_IN_TRANS. Each reply of the server that is not an error has these flags.
 _IN_TRANSACTION = 1
 
 
 class MySQLServer(Server):
-    """READ COMMITTED, and a limit on every wait; accounts with their hosts."""
+    """Makes engines at READ COMMITTED with a limit on every wait; names accounts with their hosts."""
 
     names: ClassVar[tuple[str, ...]] = ("mysql", "mariadb")
     title: ClassVar[str] = "MySQL"
@@ -55,18 +55,19 @@ class MySQLServer(Server):
     async_options: ClassVar[Mapping[str, str | None]] = dict.fromkeys(("ssl_disabled", "read_timeout", "write_timeout"))
     autocommits: ClassVar[bool] = True
     minimum: ClassVar[tuple[int, ...]] = (8, 0, 13)
-    # 1020: with innodb_snapshot_isolation a lost version check is this error; the others: deadlock, lock wait timeout,
-    # connection gone, lost, refused or shutting down. In a cluster with several writers a conflict with a transaction of another
-    # node is an error of COMMIT, or has rolled back everything, so that a savepoint is not there (_NUMBERED).
+    # 1020 is a lost version check with innodb_snapshot_isolation. The other numbers without a suffix are a deadlock, a lock wait
+    # timeout, and a connection that was lost or refused. In a cluster with several writers, a transaction can conflict with one of
+    # another node. Then COMMIT fails, or the transaction is rolled back with its savepoints: 3101 and the numbers with a suffix
+    # (_NUMBERED).
     transient: ClassVar[frozenset[str]] = frozenset(
         {"1020", "1213", "1205", "2002", "2003", "2006", "2013", "1040", "1053", "1927", "4031", "3101", "1180-149", "1030-153"}
     )
 
-    # read_only or super_read_only is on; the same by InnoDB itself. And a node of Galera without its cluster: it refuses
-    # statements, or a COMMIT, with the error number of a socket or none.
+    # 1290: read_only or super_read_only is on. 1836: InnoDB is read-only. The others: a node of Galera that has lost its cluster
+    # refuses statements or a COMMIT.
     read_only: ClassVar[frozenset[str]] = frozenset({"1290", "1836", "1047", "1180", "1180-107"})
 
-    # The disk, a tablespace or a table; the same in the error of an engine and of COMMIT.
+    # The disk, a tablespace or a table is full. The numbers with a suffix are the same failure of a storage engine (_NUMBERED).
     full: ClassVar[frozenset[str]] = frozenset({"1021", "1114", "1030-28", "1180-28"})
 
     # max_execution_time of MySQL, max_statement_time of MariaDB.
@@ -96,7 +97,7 @@ class MySQLServer(Server):
         return (10, 6) if is_mariadb(sql) else self.minimum
 
     def facts(self, connection: Connection, jobs: Table) -> dict[str, str]:
-        # Not every server has all of them.
+        # Not every server has all of these variables.
         query = text(
             "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_snapshot_isolation', 'innodb_lock_wait_timeout', "
             "'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', 'innodb_buffer_pool_size', 'sync_binlog', 'binlog_format', "
@@ -106,7 +107,7 @@ class MySQLServer(Server):
         return {str(name): f"{value}{units.get(name, '')}" for name, value in connection.execute(query)}
 
     def engine_options(self, url: URL) -> dict[str, Any]:
-        # PyMySQL has no read timeout by default and would wait without end for a stopped server.
+        # PyMySQL has no read timeout by default and would wait forever for a stopped server.
         waits = {
             "connect_timeout": 10,
             "read_timeout": GONE_AFTER,
@@ -134,7 +135,7 @@ class MySQLServer(Server):
         return found
 
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
-        # At REPEATABLE READ, their default, an update sees an old snapshot, and an empty locking read keeps producers out.
+        # At REPEATABLE READ, the default, reads use an old snapshot. A locking read that finds no row blocks inserts.
         if not made_here:
             return engine.execution_options(isolation_level="READ COMMITTED")
         event.listen(engine, "connect", _read_committed)
@@ -143,7 +144,7 @@ class MySQLServer(Server):
         return engine
 
     def is_idle(self, driver: Any) -> bool:
-        # Those for asyncio have a method; the C libraries do not show it.
+        # Drivers for asyncio have a method for the status; drivers that use the C library do not show it.
         status = getattr(driver, "get_transaction_status", None)
         if status is not None:
             return not status()
@@ -163,8 +164,8 @@ class MySQLServer(Server):
     when_read_only: ClassVar[str] = "connect to the primary, or switch read_only off"
 
     def grantee(self, connection: Connection) -> str:
-        # The account that the server has chosen for this user. A GRANT to a name alone is one to its account for all hosts, which
-        # need not exist.
+        # CURRENT_USER() is the account with which the server has authenticated this user. A GRANT to a name without a host is for
+        # the account 'name'@'%', which might not exist.
         name, _, host = str(connection.execute(text("SELECT CURRENT_USER()")).scalar_one()).rpartition("@")
         return "@".join("'" + part.replace("'", "''") + "'" for part in (name, host))
 
@@ -186,8 +187,8 @@ class MySQLServer(Server):
 
 def lock_waits(seconds: int) -> str:
     """The statement that limits the waits of a session for locks."""
-    # The defaults are 50 s for a row, longer than most leases, and a year (MariaDB: a day) for a table: the server would keep an
-    # ALTER TABLE waiting after its client has gone, and each statement of the others behind it.
+    # The default for a row is 50 s, longer than most leases. The default for a table is a year (MariaDB: a day): an ALTER TABLE
+    # would wait on after its client has disconnected, and would block all later statements on the table.
     return f"SET SESSION innodb_lock_wait_timeout = {seconds}, SESSION lock_wait_timeout = {seconds}"
 
 

@@ -1,7 +1,7 @@
 """PostgreSQL behind a pooler that gives each transaction another session, such as PgBouncer in transaction mode.
 
-Settings from the start of a session do not arrive, and settings and prepared statements of one transaction are missing in the next.
-So each statement runs in a transaction, and the settings travel with its BEGIN in one message.
+Settings from the start of a session have no effect. Settings and prepared statements of one transaction are missing in the next.
+So each statement runs in a transaction, and the settings are sent with its BEGIN in one message.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from queue_db.errors import ConfigurationError
 if TYPE_CHECKING:
     from queue_db.dialects.server import Server
 
-#: A setting without meaning to the server: where a session lacks it, the options did not arrive.
+#: A setting that the server ignores. If a session lacks it, the options did not reach the server.
 MARK = "queue_db.session"
 
 _SETTINGS = {"lock_timeout": "10000", "enable_seqscan": "off", "jit": "off"}
 
-#: READ COMMITTED whatever the server's default is: elsewhere a lost version check is an error instead of no row.
+#: READ COMMITTED, whatever the server's default is. At other levels a lost version check is an error instead of an empty result.
 _BEGINS = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
 _PIECE = re.compile(r"(?:\\.|\S)+", re.DOTALL)
@@ -31,9 +31,9 @@ _SETTING = re.compile(r"([A-Za-z_][\w$-]*(?:\.[A-Za-z_][\w$-]*)*)=(.*)", re.DOTA
 
 
 def settings_in(options: str) -> dict[str, str]:
-    """The settings in libpq's ``options``, by their names in lower case.
+    """The settings in libpq's ``options``: name in lower case → value.
 
-    :raises ConfigurationError: there is something else in them.
+    :raises ConfigurationError: ``options`` contains something that is not a setting.
     """
     settings: dict[str, str] = {}
     pieces = iter(re.sub(r"\\(.)", r"\1", piece, flags=re.DOTALL) for piece in _PIECE.findall(options))
@@ -50,11 +50,11 @@ def settings_in(options: str) -> dict[str, str]:
 
 
 class PoolerDetection:
-    """Detects at the first connection whether an engine connects through such a pooler, and tells the dialect."""
+    """Detects at the first connection whether an engine connects through such a pooler, and sets ``begins_each`` of the dialect."""
 
     def __init__(self, dialect: Server) -> None:
         self._dialect = dialect
-        #: Whether it does; None: not known yet.
+        #: Whether the engine connects through such a pooler; None: not known yet.
         self.pooled: bool | None = None
         self._options = ""
 
@@ -96,7 +96,7 @@ class PoolerDetection:
 
 
 def refuse_pooler(dialect: Any, _record: Any, arguments: list[Any], options: dict[str, Any]) -> Any:
-    """Connect with asyncpg, which cannot go through such a pooler: for ``do_connect`` events.
+    """Connect with asyncpg, which does not work through such a pooler. It is a listener of ``do_connect`` events.
 
     :raises ConfigurationError: the pooler refuses the settings of a session.
     """

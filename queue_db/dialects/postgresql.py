@@ -44,7 +44,7 @@ from queue_db.model import ClaimResult, Completion, Fault, NewJob, Notice
 
 @compiles(now_us, "postgresql")
 def _now(element: now_us, compiler: Any, **kw: Any) -> str:
-    # statement_timestamp is stable within a statement, so it may bound an index range; clock_timestamp may not.
+    # statement_timestamp is stable within a statement, so it can limit an index range. clock_timestamp cannot.
     return "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)"
 
 
@@ -56,12 +56,12 @@ def _instant(element: instant, compiler: Any, **kw: Any) -> str:
 
 @compiles(now_us_after_waiting, "postgresql")
 def _now_after_waiting(element: now_us_after_waiting, compiler: Any, **kw: Any) -> str:
-    # One statement locks and writes here.
+    # On PostgreSQL one statement locks and writes the rows.
     return "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)"
 
 
 class PostgreSQL(PostgreSQLServer, ReturningDialect):
-    """One statement for everything: UPDATE … RETURNING in a WITH, arrays for many rows."""
+    """Claims and changes take one statement: UPDATE … RETURNING in a WITH clause, and arrays for many rows."""
 
     notifies: ClassVar[bool] = True
     deletes_on_claim: ClassVar[bool] = True
@@ -84,7 +84,7 @@ class PostgreSQL(PostgreSQLServer, ReturningDialect):
         completes: Completion | None = None,
     ) -> ClaimResult:
         if fast_path and time.monotonic() >= self._full_until:
-            # One UPDATE … RETURNING, or DELETE … RETURNING: half the work of the full statement.
+            # One UPDATE … RETURNING or DELETE … RETURNING costs half as much as the full statement.
             one = parameters["limit"] == 1
             try:
                 if completes is not None:
@@ -100,7 +100,7 @@ class PostgreSQL(PostgreSQLServer, ReturningDialect):
             return result_of(parameters, complete=False, looked=False)
         found = tx.fetch(claim.made(shapes.full_claim), parameters)
         new_priorities = sorted(row[PRIORITY] for row in found if row[ID] is None and row[TRIED] is None)
-        # Candidates beyond a priority that was not read were not tried.
+        # Candidates after a new priority were not tried.
         tried = [row for row in found if row[TRIED] is not None and not (new_priorities and new_priorities[0] < row[PRIORITY])]
         return result_of(
             parameters,
@@ -113,16 +113,16 @@ class PostgreSQL(PostgreSQLServer, ReturningDialect):
     def _complete_and_claim(
         self, tx: Sender, claim: ClaimText, parameters: Mapping[str, Any], completes: Completion, *, one: bool
     ) -> Sequence[Sequence[Any]]:
-        """Delete completed jobs and claim others; return the rows of the others."""
+        """Delete completed jobs and claim other jobs; return the rows of the claimed jobs."""
         statement = claim.made(shapes.complete_and_claim, one=one, completes_one=len(completes.pairs) == 1)
         found = tx.fetch(statement, {**parameters, **self.wanted(completes.pairs)})
         completes.done = {row[ID] for row in found if row[VERSION] is None}
         return [row for row in found if row[VERSION] is not None]
 
     def _leave_fast_path(self, tx: Sender, error: DBAPIError) -> None:
-        """A transaction has locked a due job for longer than a claim takes: use the full statement for a while, it steps over it.
+        """After a lock timeout, use the full statement for a while, because it steps over locked jobs.
 
-        :raises DBAPIError: it is another error, or has rolled back a transaction.
+        :raises DBAPIError: ``error`` is no lock timeout, or it has rolled back a transaction.
         """
         if self.fault(error) is not Fault.LOCK_TIMEOUT:
             raise error
@@ -139,8 +139,9 @@ class PostgreSQL(PostgreSQLServer, ReturningDialect):
         return [(place, job_id, version, due) for place, job_id, version, due in rows]
 
     def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
-        # An equality with the key of a large group would let it read the primary key from its beginning, for the order. The
-        # condition on the id follows from the others: with it, PostgreSQL 13 expects one row and does not read all to sort them.
+        # With an equality on the key of a large group, the planner might read the primary key from its beginning for the order.
+        # The condition on the id follows from the other conditions. With it, PostgreSQL 13 expects one row, so it does not read and
+        # sort all rows of the group.
         place = tuple_(jobs.c.group_key, jobs.c.id)
         within = (place > tuple_(key, above), jobs.c.group_key <= key, jobs.c.id > above)
         return rows.where(*within).order_by(jobs.c.group_key, jobs.c.id)
@@ -168,7 +169,7 @@ class PostgreSQL(PostgreSQLServer, ReturningDialect):
             values["now"] = now
         many = texts.made(shapes.insert_many, columns=names, same=same, keyed=keyed, notifies=notice is not None)
         inserted = tx.fetch(many, values)
-        # Ids come from the sequence in the order of the sorted rows; rows without a key are never skipped.
+        # The sequence gives ids in the order of ``rows``. The statement skips no row without a key.
         if not keyed:
             return sorted([row[0] for row in inserted])
         keyless = iter(sorted([job_id for job_id, _, key in inserted if key is None]))
@@ -183,14 +184,14 @@ class PostgreSQL(PostgreSQLServer, ReturningDialect):
     def load_new(
         self, tx: Sender, jobs: Table, chunks: Iterable[Rows], number: int, now: int | None, *, ids: bool
     ) -> tuple[int, Sequence[int]] | None:
-        # COPY returns no ids, so they are taken from the sequence first. On an engine whose statements are observed, INSERT is.
+        # COPY returns no ids, so they are taken from the sequence first. An engine with listeners uses INSERT, which they can see.
         if tx.connection.dialect.driver != "psycopg2" or raw_cursor.observed(tx.connection):
             return None
         name = tx.connection.dialect.identifier_preparer.format_table(jobs)
         values = {"name": name, "rows": number if ids else 0}
         ((first, last, scattered, clock, secured),) = tx.fetch(_ids_and_clock(jobs), values)
         if secured or (ids and first is None):
-            return None  # the table has policies for its rows, with which COPY is refused, or another sequence
+            return None  # the table has row-level security, with which COPY fails, or no sequence of its own
         reserved = () if not ids else range(first, last + 1) if scattered is None else sorted(scattered)
         lines = Lines(chunks, reserved, clock if now is None else now)
         columns = (*COLUMNS, "id") if ids else COLUMNS
@@ -202,7 +203,7 @@ class PostgreSQL(PostgreSQLServer, ReturningDialect):
         return lines.jobs, reserved[: lines.jobs]
 
 
-# Seconds for which claims use the full statement after one has met a locked row.
+# Seconds for which claims use the full statement after a lock timeout.
 _FULL_SECONDS = 10.0
 
 
@@ -210,7 +211,7 @@ def _fast_path_result(parameters: Mapping[str, Any], rows: Sequence[Sequence[Any
     if not rows:
         return result_of(parameters, complete=False)
     tried = 1 if one else rows[0][TRIED]
-    # A slice does not show where the queue begins.
+    # The first row of a slice is not the first due job of the queue, so there is no min_due.
     min_due = {} if "start" in parameters else {rows[0][PRIORITY]: rows[0][DUE] if one else rows[0][HEAD]}
     return result_of(parameters, rows, tried, min_due=min_due, complete=len(rows) == parameters["limit"])
 
@@ -221,17 +222,16 @@ def _copy_lines(connection: Connection, jobs: Table, columns: Iterable[str], lin
     except DBAPIError:
         if lines.error is None:
             raise
-    # Here it keeps its own cause.
+    # It is raised outside the except block, so that it keeps its own cause and context.
     error, lines.error = lines.error, None
     raise error
 
 
 @lru_cache(maxsize=64)
 def _ids_and_clock(jobs: Table) -> Select[Any]:
-    """Takes ids for ``rows`` jobs in the table of this ``name``: the first, the last, and all of them if others are in between.
+    """Take ids for ``rows`` jobs in the table ``name``; read the database's time and whether the table has row-level security.
 
-    The row also has the time and whether the table's rows are secured. Most often the ids follow each other, and two numbers for
-    thousands of them cost both sides less.
+    The result has the first id and the last one. It has all ids only if they are not consecutive.
     """
     sequence = select(
         cast(func.pg_get_serial_sequence(bindparam("name", type_=Text()), literal_column("'id'")), REGCLASS)

@@ -1,4 +1,4 @@
-"""PostgreSQL servers: how they are opened, what their errors mean, and what they show of themselves."""
+"""PostgreSQL servers: connections, error codes, and diagnosis."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from queue_db.dialects.transactions import Sender
 from queue_db.errors import StorageError
 from queue_db.model import Capability, Fault
 
-# The prepared statement does not exist, or exists already.
+# Error codes of a prepared statement that does not exist, or exists already.
 _NOT_MY_SESSION = frozenset({"26000", "42P05"})
 
-# asyncpg prepares all statements and keeps them with the connection, so each execution gets a plan of its own: a generic plan made
-# while the table was empty would stay.
+# asyncpg prepares all statements and keeps them with the connection. Each execution gets its own plan, because a generic plan that
+# was made for an empty table would stay.
 _ASYNCPG: dict[str, Any] = {
     "timeout": 10,
     "server_settings": {
@@ -33,11 +33,11 @@ _ASYNCPG: dict[str, Any] = {
     },
 }
 
-# TRANSACTION_STATUS_IDLE of psycopg2; also another number while a reply is outstanding.
+# TRANSACTION_STATUS_IDLE of psycopg2. While a reply is outstanding, the status is another number.
 _IDLE = 0
 
-# A transaction that has written nothing and keeps no snapshot delays nothing. A user without the right to see them gets no times
-# of other users' transactions.
+# A transaction that has written nothing and keeps no snapshot delays nothing. For a user without the right to see transactions of
+# other users, their times are NULL.
 _OPEN = text(
     "SELECT pid, usename AS name, state, EXTRACT(EPOCH FROM clock_timestamp() - xact_start) AS age FROM pg_stat_activity "
     "WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid() "
@@ -45,7 +45,7 @@ _OPEN = text(
     "AND xact_start <= clock_timestamp() - :age * INTERVAL '1 second' ORDER BY xact_start LIMIT :most"
 )
 
-# A user without a right to the schema can read the catalog too. If no schema is given, this looks for the table in the schemas of
+# A user without a right to the schema can still read the catalog. If no schema is given, this looks for the table in the schemas of
 # the search path.
 _CLOSED = text(
     "SELECT quote_ident(n.nspname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
@@ -68,14 +68,14 @@ class PostgreSQLServer(Server):
     autocommits: ClassVar[bool] = True
     minimum: ClassVar[tuple[int, ...]] = (13,)
     # Serialization failure, deadlock, lock not available, too many connections, shutting down, cannot connect now.
-    # And what a prepared statement meets in a session that is not the one that it was prepared in.
+    # Also the errors of a statement that was prepared in another session.
     transient: ClassVar[frozenset[str]] = (
         frozenset({"40001", "40P01", "55P03", "53300", "57P01", "57P02", "57P03"}) | _NOT_MY_SESSION
     )
 
     read_only: ClassVar[frozenset[str]] = frozenset({"25006"})
     full: ClassVar[frozenset[str]] = frozenset({"53100"})
-    # statement_timeout, or an administrator has cancelled it.
+    # statement_timeout has ended the statement, or an administrator has cancelled it.
     expired: ClassVar[frozenset[str]] = frozenset({"57014"})
 
     faults: ClassVar[Mapping[str, Fault]] = {
@@ -101,8 +101,8 @@ class PostgreSQLServer(Server):
     # --- opening ----------------------------------------------------------------------------------------------------
 
     def engine_options(self, url: URL) -> dict[str, Any]:
-        # Without these a query on a connection whose network was cut hung for 25 s and more; with them 15 s is the limit.
-        # They give way to what the URL says.
+        # Without these options, a query hung for 25 s and more after its network was cut. With them, the limit is 15 s.
+        # Options in the URL take precedence.
         if url.get_driver_name() == "asyncpg":
             return {"connect_args": {name: value for name, value in _ASYNCPG.items() if name not in url.query}}
         waits = {
@@ -113,10 +113,11 @@ class PostgreSQLServer(Server):
             "keepalives_count": 3,
             "tcp_user_timeout": GONE_AFTER * 1000,
             "application_name": "queue_db",
-            # Milliseconds: a bound on the wait for a row or a table that a forgotten transaction has locked. At REPEATABLE READ a
-            # lost version check is an error instead of no row. What is prepared here needs no plan for each set of values; and one
-            # that is made while the table is small must not read all of it when it has grown. What must be read all the same
-            # looks so expensive then that servers before 18 would compile it first.
+            # lock_timeout, in milliseconds, limits the wait for a row or a table that a forgotten transaction has locked.
+            # Isolation: at REPEATABLE READ a lost version check is an error instead of an empty result.
+            # plan_cache_mode: the prepared statements need no new plan for each set of values.
+            # enable_seqscan: a plan that is made while the table is small must not read all of it when it has grown.
+            # jit: a query that must read a whole table now looks so expensive that servers before 18 would compile it first.
             "options": r"-c lock_timeout=10000 -c default_transaction_isolation=read\ committed "
             f"-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off -c {pgbouncer.MARK}=1",
         }
@@ -150,8 +151,8 @@ class PostgreSQLServer(Server):
         return self._prepares and sql.driver == "psycopg2" and not self._pooler.pooled
 
     def known_alive(self, tx: Sender) -> bool:
-        # A caller's connection may be of any driver, and has a transaction. Ours are of psycopg2: the other driver reads from its
-        # socket all the time, and poolers need a transaction anyway.
+        # Only for the library's own connections with psycopg2. A caller's connection may have any driver, and has a transaction.
+        # asyncpg reads from its socket all the time. Poolers need a transaction anyway.
         return tx.sends_raw and raw_cursor.lively(tx.connection)
 
     def listen(self, engine: Engine, channel: str) -> PostgreSQLListener | None:
@@ -173,8 +174,8 @@ class PostgreSQLServer(Server):
         return server_probe.none_accepts(server_probe.targets(options), options)
 
     def translate(self, error: DBAPIError, statement_name: str) -> StorageError:
-        # Behind a pooler that gives each transaction another session, prepared statements are missing. The transaction runs again,
-        # and nothing is prepared any more.
+        # Behind a pooler that gives each transaction another session, prepared statements are missing. The transaction runs again.
+        # From then on, no statement is prepared.
         if self.code(error) in _NOT_MY_SESSION:
             self._prepares = self.uses_raw_cursor = False
         return super().translate(error, statement_name)
@@ -193,13 +194,13 @@ class PostgreSQLServer(Server):
     )
 
     def facts(self, connection: Connection, jobs: Table) -> dict[str, str]:
-        # As people write it, with a unit: shared_buffers is counted in pages.
+        # current_setting has a unit; the column ``setting`` counts shared_buffers in pages.
         settings = text(
             "SELECT name, current_setting(name) AS setting FROM pg_settings WHERE name IN ('autovacuum', 'fsync', "
             "'full_page_writes', 'max_connections', 'shared_buffers', 'synchronous_commit', 'transaction_isolation')"
         )
         facts = {row.name: row.setting for row in connection.execute(settings)}
-        # A table created without the migration has none of these.
+        # A table that was created without the migration has none of these options.
         options = text(
             "SELECT unnest(c.reloptions) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
             "WHERE c.relname = :name AND (n.nspname = :schema OR CAST(:schema AS text) IS NULL AND pg_table_is_visible(c.oid))"

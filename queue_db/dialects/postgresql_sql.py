@@ -1,4 +1,4 @@
-"""All texts that PostgreSQL alone gets: claims in one statement, changes of leased jobs and new jobs with arrays, groups."""
+"""Statements for PostgreSQL only: claims in one statement, changes of leased jobs and new jobs with arrays, groups."""
 
 # ruff: noqa: S608 - the texts are made of constants and of table names that SQLAlchemy has quoted; values are bound.
 
@@ -37,22 +37,23 @@ HEAD = TRIED + 1
 
 
 def fast_path(claim: ClaimText, *, one: bool, delete_on_claim: bool) -> Executable:
-    """Claim the candidates of a single range without a temporary table, one job without an array.
+    """Claim the candidates of a single range without a temporary table.
 
-    ``delete_on_claim``: delete them. It claims nothing if a candidate has a group or a batch, which the same transaction must
-    update, and no job without attempts left.
+    :param one: there is at most one candidate, so the statement needs no array.
+    :param delete_on_claim: delete the jobs won. The statement claims no job without attempts left. It claims nothing if any
+        candidate has a group or a batch, because the same transaction would have to update these.
     """
     change = _fast_change(claim, one=one, delete_on_claim=delete_on_claim)
     return kept(f"WITH {_fast_candidates(claim, tied=delete_on_claim)} {change}", *COLUMNS, *(() if one else _COUNTED))
 
 
 def complete_and_claim(claim: ClaimText, *, one: bool, completes_one: bool) -> Executable:
-    """Delete completed jobs and then claim, as :func:`fast_path` does: first the rows of jobs won, then the ids of those deleted.
+    """Delete completed jobs and then claim, as :func:`fast_path` does. Return the rows of the jobs won, then the deleted ids.
 
-    In this order, so that whoever waits for a row while it deletes holds no claimed job: two such calls never wait for each other
-    without end. A job that is deleted here is still in the snapshot of the claim; PostgreSQL does not update it.
+    It deletes before it claims. So a call that waits for a row to delete holds no claimed job, and two calls cannot deadlock. A job
+    that is deleted here is still in the snapshot of the claim, but PostgreSQL does not update it.
     """
-    # The leases of the jobs won begin before this wait.
+    # The leases of the jobs won begin before the wait for rows of the DELETE.
     completed = f"DELETE FROM {claim.table} WHERE {matching(one=completes_one)} AND {_PATIENCE} RETURNING id"
     candidates = _fast_candidates(claim, after=["(SELECT count(*) FROM completed) >= 0"])
     more = () if one else _COUNTED
@@ -70,8 +71,8 @@ def complete_and_claim(claim: ClaimText, *, one: bool, completes_one: bool) -> E
 def full_claim(claim: ClaimText) -> Executable:
     """Read the candidates and claim those that still have their version, in one statement that returns both.
 
-    It has three kinds of rows: jobs won (id), the candidates of each priority (tried, head), priorities that were not read
-    (neither).
+    It returns three kinds of rows: jobs won (with ``id``), the count of candidates of each priority (with ``tried`` and ``head``),
+    and new priorities (with none of these columns).
     """
     shape = claim.shape
     among = _AMONG_CANDIDATES
@@ -80,8 +81,8 @@ def full_claim(claim: ClaimText) -> Executable:
         parts.append(f"unseen AS ({claim.new_priorities})")
         among += " AND NOT EXISTS (SELECT unseen.priority FROM unseen WHERE unseen.priority < jobs.priority)"
     if shape.lock is Lock.NONE:
-        # A row that another transaction is claiming is a miss: after its commit the version differs. And two batches that wait for
-        # each other's rows are a deadlock, which takes a second to be detected.
+        # A row that another transaction is claiming is a miss, because its version differs after the commit. So a wait for the row
+        # is useless, and it could end in a deadlock, which takes a second to be detected.
         parts.append(f"held AS (SELECT jobs.id FROM {claim.jobs} WHERE {among} FOR UPDATE SKIP LOCKED)")
         among = "jobs.id = ANY(ARRAY(SELECT held.id FROM held))"
     change = f"UPDATE {claim.jobs} SET {claim.set()} WHERE {among} RETURNING {columns_of('jobs')}"
@@ -96,20 +97,24 @@ def full_claim(claim: ClaimText) -> Executable:
     return kept(f"WITH {', '.join(parts)} {' UNION ALL '.join(answer)}", *COLUMNS, *_COUNTED)
 
 
-# The array drives an index, also with the statistics of a table that was empty a moment ago. IS TRUE makes the planner use a hash
-# table for the pairs, and not a join that compares all.
+# With the array the planner uses an index, even if its statistics are of an empty table. IS TRUE makes the planner use a hash table
+# for the pairs instead of a join that compares all of them.
 _AMONG_CANDIDATES = (
     "jobs.id = ANY(ARRAY(SELECT candidate.id FROM candidate))"
     " AND ((jobs.id, jobs.version) IN (SELECT candidate.id, candidate.version FROM candidate)) IS TRUE"
 )
 
-# How long a fast-path claim waits for a row that another transaction is claiming or completing. Then the row is a miss, and a claim
-# that also completes jobs becomes two transactions.
+# Limits the time for which a fast-path claim waits for a row that another transaction is claiming or completing. After this time
+# the row is a miss. A claim that also completes jobs is then done in two transactions.
 _PATIENCE = "(SELECT set_config('lock_timeout', '50ms', true)) IS NOT NULL"
 
 
 def _fast_candidates(claim: ClaimText, *, tied: bool = False, after: Sequence[str] = ()) -> str:
-    """The candidates of the fast path, once ``after`` has been found; ``tied``: also whether each has a group or a batch."""
+    """The candidates of the fast path.
+
+    :param tied: add the column ``tied``: whether the job has a group or a batch.
+    :param after: more conditions. The statement evaluates them before it reads the candidates.
+    """
     columns = "jobs.id, jobs.version, jobs.available_at"
     if tied:
         columns += ", jobs.group_key IS NOT NULL OR jobs.callback_id IS NOT NULL AS tied"
@@ -117,7 +122,7 @@ def _fast_candidates(claim: ClaimText, *, tied: bool = False, after: Sequence[st
     due = f"SELECT {columns} FROM {claim.jobs} WHERE {where} ORDER BY jobs.available_at, jobs.id"
     if claim.shape.order is not Order.SLICE:
         return f"candidate AS ({due} LIMIT :limit{claim.lock})"
-    # Where the queue ends before the slice, it continues at the head.
+    # If the queue ends before the slice has enough jobs, the slice continues at the head.
     return (
         f"candidate AS (SELECT * FROM ({due} LIMIT :limit OFFSET :start) AS slice"
         f" UNION ALL SELECT * FROM ({due} LIMIT :front) AS front LIMIT :limit)"
@@ -125,7 +130,7 @@ def _fast_candidates(claim: ClaimText, *, tied: bool = False, after: Sequence[st
 
 
 def _fast_change(claim: ClaimText, *, one: bool, delete_on_claim: bool = False) -> str:
-    """The change of the candidates that still have their version, and the columns of the answer."""
+    """The UPDATE or DELETE of the candidates that still have their version, with the columns that it returns."""
     locked = claim.shape.lock is not Lock.NONE
     if one:
         chosen = ["jobs.id = (SELECT candidate.id FROM candidate)"]
@@ -135,14 +140,14 @@ def _fast_change(claim: ClaimText, *, one: bool, delete_on_claim: bool = False) 
         chosen = ["jobs.id = ANY(ARRAY(SELECT candidate.id FROM candidate))" if locked else _AMONG_CANDIDATES]
     chosen.append(claim.nothing_before)
     if not locked:
-        # It is cheaper to wait for transactions that are claiming these rows than to look for locks in an extra step. The wait is
-        # limited.
+        # A short wait for transactions that are claiming these rows costs less than an extra step that checks for locks.
         chosen.append(_PATIENCE)
     returning = columns_of("jobs")
     if delete_on_claim:
-        # Jobs without attempts left go to the dead table. DELETE returns the row before the claim.
+        # Jobs without attempts left are not deleted here, because they go to the dead table.
         chosen.append(f"jobs.attempts < LEAST(jobs.max_attempts, {MOST_ATTEMPTS - 1}) AND jobs.version < {MOST_CLAIMED_VERSION}")
         chosen.append("NOT EXISTS (SELECT * FROM candidate WHERE candidate.tied)")
+        # DELETE returns the old values of the row, so calculate the values that the claim would have assigned.
         left = claim.assignments
         returning = ", ".join(f"{left[name]} AS {name}" if name in left else f"jobs.{name}" for name in COLUMNS)
     if not one:
@@ -155,12 +160,12 @@ def _fast_change(claim: ClaimText, *, one: bool, delete_on_claim: bool = False) 
 
 
 def matching(*, one: bool) -> str:
-    """Rows whose ``(id, version)`` is given; :func:`wanted` has the parameters."""
+    """The condition for rows whose ``(id, version)`` is given; :func:`wanted` has the parameters."""
     if one:
         return statements.matching(one=True)
-    # The array of ids drives an index, also with the statistics of a table that was empty a moment ago: in the order of ids the
-    # primary key, or while the table is small the index of the claims or a bitmap of pages in orders of their own. IS TRUE makes
-    # the planner use a hash table for the pairs, and not a join that compares all.
+    # With the array of ids the planner uses an index, even if its statistics are of an empty table. The primary key reads in id
+    # order. While the table is small, the planner may use the claim index or a bitmap scan, which read in other orders. IS TRUE
+    # makes the planner use a hash table for the pairs instead of a join that compares all of them.
     pairs = "(SELECT wanted.id, wanted.version FROM unnest(:ids, :versions) AS wanted(id, version))"
     return f"id = ANY(:ids) AND ((id, version) IN {pairs}) IS TRUE"
 
@@ -182,21 +187,21 @@ _NOTIFY = "(SELECT pg_notify(:channel, :text))"  # it depends on no row, so it r
 
 
 def insert_one(jobs: JobsText, *, columns: Columns, notifies: bool) -> Executable:
-    """Insert a job with these columns and return its id; ``notifies``: and notify, as :data:`NOTIFICATION` does."""
+    """Insert a job with these columns and return its id; ``notifies``: also notify, as :data:`NOTIFICATION` does."""
     returning = ("id", _NOTIFY) if notifies else ("id",)
     insert = f"{statements.insertion(jobs, columns)} RETURNING {', '.join(returning)}"
     return kept(insert, *("id", "notified")[: len(returning)]).execution_options(**{NEVER: True})
 
 
 def insert_many(jobs: JobsText, *, columns: Columns, same: frozenset[str], keyed: bool, notifies: bool) -> Executable:
-    """:func:`insert_one` for many jobs; the ids come in any order.
+    """Insert many jobs. The ids are returned in any order.
 
-    One array for each column keeps the text the same for any number of rows; 2 × as fast as VALUES lists. What is the same in all
-    rows, as most is in most cases, needs no array.
+    Each column is one array, so the text is the same for any number of rows. This is 2 × as fast as VALUES lists. A column with the
+    same value in all rows needs no array.
 
-    :param same: columns with the same value in all rows; the arrays of the others begin with ``all_``.
-    :param keyed: some have unique keys: skip those whose key a live job has, and return queue and key with each id. To be ready for
-        that costs a third more.
+    :param same: columns with the same value in all rows. The other columns have arrays, whose names begin with ``all_``.
+    :param keyed: some jobs have unique keys. Skip a job if a live job has its key, and return queue and key with each id. The
+        statement then costs a third more.
     """
     names = (*columns, "after", "not_before")
     arrays = [name for name in names if name not in same]
@@ -225,10 +230,10 @@ _NUMBERS: Mapping[str, Any] = {
 
 @lru_cache(maxsize=64)
 def first_in_groups(jobs: Table, *, locks: bool) -> Any:
-    """The first ``most`` jobs of each of the groups ``keys``, with the group's place in this array."""
+    """Read the first ``most`` jobs of each group in the array ``keys``, with the group's index in this array."""
     keys = func.unnest(bindparam("keys", type_=ARRAY(Text)))
     given = keys.table_valued(column("key", Text), with_ordinality="place", name="given").render_derived(name="given")
-    # An equality with the key of a large group would let it read the primary key from its beginning, for the order.
+    # With an equality on the key of a large group, the planner might read the primary key from its beginning for the order.
     place = tuple_(jobs.c.group_key, jobs.c.id)
     first = (
         select(jobs.c.id, jobs.c.version, jobs.c.available_at)

@@ -1,8 +1,8 @@
-"""Statements that PostgreSQL parses and plans once for a connection: planning is the largest part of claiming one job.
+"""Statements that PostgreSQL parses and plans once for each connection. Planning takes most of the time of claiming one job.
 
-psycopg2 cannot prepare, but SQL can: ``PREPARE name AS …`` once, then ``EXECUTE name (…)``. The plan is generic, for any values,
-and is renewed every minute, sooner where it is used often: one that was made while the table was small may read all of a large one.
-PostgreSQL 17 and later then find a few jobs by reading the whole index of the claims.
+psycopg2 cannot prepare, but SQL can: ``PREPARE name AS …`` once, then ``EXECUTE name (…)``. The plan is generic, for any values. A
+plan that was made while the table was small may be slow when the table is large: PostgreSQL 17 and later find a few jobs by reading
+the whole claim index. So each plan is renewed every minute, and sooner if it is used often.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from sqlalchemy.types import TypeEngine
 from queue_db.dialects import raw_cursor
 from queue_db.dialects.transactions import Sender
 
-#: Seconds after which a plan is renewed; and those after which it is, if it was used :data:`OFTEN` times.
+#: Seconds after which a plan is renewed, and seconds after which it is renewed if it was used :data:`OFTEN` times.
 PLAN_AGE = 60.0
 BUSY_PLAN_AGE = 2.0
 OFTEN = 100
 
-#: An execution option of kept statements that are not prepared: there is little to plan, and a program may run them once.
+#: An execution option of kept statements that are not prepared: planning them is cheap, or a program may run them only once.
 NEVER = "queue_db_never_prepared"
 
 _KEY = "queue_db.prepared"
 
 
 class _Compiler(PGCompiler):
-    """Writes whole numbers that are part of a statement into its text: each parameter costs on both sides."""
+    """Writes constant integers of a statement into its text, because each parameter costs time in the client and the server."""
 
     def visit_bindparam(self, bindparam: BindParameter[Any], *rest: Any, **kw: Any) -> str:
         if type(bindparam.value) is int:
@@ -50,14 +50,14 @@ _DIALECT.statement_compiler = _Compiler  # type: ignore[assignment]
 class Prepared:
     """A statement for ``PREPARE``."""
 
-    name: str  #: empty: it is not prepared
+    name: str  #: empty: the statement is not prepared
     prepare: str
     execute: str
-    parameters: Sequence[str]  #: names, in the order of ``execute``
-    lists: Mapping[str, Callable[[Sequence[Any]], str]]  #: those that are arrays → what writes them
+    parameters: Sequence[str]  #: the names of the parameters in the order of ``execute``
+    lists: Mapping[str, Callable[[Sequence[Any]], str]]  #: name of an array parameter → the function that writes it as text
 
     def arguments(self, values: raw_cursor.Values) -> tuple[Any, ...]:
-        """The arguments of ``execute``. Arrays are sent as PostgreSQL's own text, several times faster than the driver's."""
+        """The arguments of ``execute``. Arrays become PostgreSQL's array text, several times faster than the driver does it."""
         lists = self.lists
         return tuple([lists[name](values[name]) if name in lists else values[name] for name in self.parameters])
 
@@ -70,13 +70,13 @@ class _Plan:
     uses: int = 0
 
     def is_old(self, now: float) -> bool:
-        """Of one that is older than :data:`BUSY_PLAN_AGE`."""
+        """Whether to renew a plan that is older than :data:`BUSY_PLAN_AGE`."""
         return self.uses >= OFTEN or now - self.made > PLAN_AGE
 
 
 @lru_cache(maxsize=512)
 def prepared(statement: Executable) -> Prepared:
-    """The parts of the kept ``statement``, compiled once for each."""
+    """The parts of the kept ``statement``. Each statement is compiled once."""
     if statement.get_execution_options().get(NEVER):
         return Prepared("", "", "", (), {})
     compiled: Any = statement.compile(dialect=_DIALECT)  # type: ignore[attr-defined]
@@ -96,7 +96,7 @@ def prepared(statement: Executable) -> Prepared:
 
 
 def render(tx: Sender, statement: Executable, values: raw_cursor.Values) -> tuple[str, tuple[Any, ...]]:
-    """Prepare ``statement`` on the connection of this transaction, unless that has been done, and return what executes it."""
+    """Prepare ``statement`` on the connection of ``tx`` if its plan is missing or old; return text and arguments to execute it."""
     parts = prepared(statement)
     if not parts.name:
         return raw_cursor.written(statement, tx.connection.dialect).filled(values)
@@ -108,7 +108,7 @@ def render(tx: Sender, statement: Executable, values: raw_cursor.Values) -> tupl
         known.pop(parts.name, None)
         plan = _Plan(now)
         tx.execute(deallocate + parts.prepare, ())
-        # An interrupt between the statement and this note throws the connection away.
+        # An interrupt between PREPARE and this line does no harm, because the connection is then discarded.
         known[parts.name] = plan
     plan.uses += 1
     return parts.execute, parts.arguments(values) if parts.lists else tuple([values[name] for name in parts.parameters])
@@ -119,13 +119,13 @@ def _array_of(kind: TypeEngine[Any]) -> Callable[[Sequence[Any]], str]:
 
 
 def _numbers(numbers: Sequence[int | None]) -> str:
-    # The text of the list is made at once, not of each number; blanks do not count.
+    # One str() of the whole list is faster than one of each number. PostgreSQL ignores the blanks.
     return f"{{{str(list(numbers))[1:-1].replace('None', 'NULL')}}}"
 
 
 def _texts(texts: Sequence[Any]) -> str:
     if None in texts:
         return f"{{{','.join(['NULL' if text is None else _texts([text])[1:-1] for text in texts])}}}"
-    # All at once too: no text in PostgreSQL has a zero character.
+    # Escape all texts at once. The separator is safe, because no text in PostgreSQL has a zero character.
     escaped = "\0".join(texts).replace("\\", "\\\\").replace('"', '\\"').replace("\0", '","')
     return f'{{"{escaped}"}}' if texts else "{}"

@@ -1,8 +1,8 @@
 """Statements that are compiled once and then sent to the driver's cursor directly.
 
-SQLAlchemy's work for each execution (parameters, an execution context, a result with named columns) costs more than the database
-for a single job. Claims and completions are always the same few statements, so each is compiled once, and only its values are put
-in order. With listeners on the engine's events the statements go through SQLAlchemy, so that listeners see each of them.
+For a single job, SQLAlchemy's work for each execution (parameters, an execution context, a result with named columns) takes longer
+than the database's. Claims and completions are a few statements, so each is compiled once, and an execution only orders its values.
+If the engine has listeners, the statements go through SQLAlchemy, so that the listeners see each of them.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from queue_db.dialects.listening import readable
 
 Values = Mapping[str, Any]
 
-#: Parameter styles that can be converted to values by position.
+#: The parameter styles that can be converted to positional parameters.
 PARAMSTYLES = frozenset({"qmark", "format", "pyformat"})
 
-# Seconds after which networks may have forgotten a session.
+# Seconds without traffic after which a network may have dropped a session.
 _FORGOTTEN = 30.0
 
 _ASKED_AT = "queue_db.asked_at"
 
-#: Where a connection's info has a weak reference to the transaction of the library. Without it the last one was seen to its end.
+#: The key in a connection's ``info`` of a weak reference to the library's transaction. It is absent after a transaction has ended.
 TRANSACTION = "queue_db.transaction"
 
-# Characters that are sent at a time; psycopg2's own 8192 keep it busy.
+# Characters that a COPY reads at a time. With psycopg2's default of 8192 it would need many more calls.
 _PIECE = 1 << 18
 
 _NAMED = re.compile(r"%\((\w+)\)s")
@@ -46,11 +46,11 @@ class Written:
     """A statement in the form of the driver."""
 
     text: str
-    #: Names of its values, in their order.
+    #: The names of the parameters, in their order in the text.
     order: Sequence[str]
-    #: Values that are part of the statement.
+    #: Values that are constants of the statement.
     fixed: Values
-    #: Values that are lists: name → marker in the text, and the placeholder of one element.
+    #: Parameters that are lists: name → the marker in the text and the placeholder of one element.
     lists: Mapping[str, tuple[str, str]]
 
     def filled(self, values: Values) -> tuple[str, tuple[Any, ...]]:
@@ -79,7 +79,7 @@ def _repeated(element: str, times: int) -> str:
 
 @lru_cache(maxsize=512)
 def written(statement: Executable, dialect: SQLAlchemyDialect) -> Written:
-    """The kept ``statement`` for this driver, compiled once for each."""
+    """The kept ``statement`` in the form of this driver. Each statement is compiled once for each driver."""
     compiled: Any = statement.compile(dialect=dialect)  # type: ignore[attr-defined]
     place = "?" if dialect.paramstyle == "qmark" else "%s"
     text, lists = str(compiled), {}
@@ -95,7 +95,7 @@ def written(statement: Executable, dialect: SQLAlchemyDialect) -> Written:
     fixed = {name: value for name, value in compiled.params.items() if value is not None}
     if compiled.positional:
         return Written(text, tuple(compiled.positiontup), fixed, lists)
-    # A driver that takes values by name takes them by position too.
+    # A driver that takes parameters by name also takes them by position.
     spots = {spot: name for name, (spot, _) in lists.items()}
     order = [spots.get(found[0]) or found[1] for found in _PLACES.finditer(text)]
     return Written(_NAMED.sub(place, text), tuple(order), fixed, lists)
@@ -109,9 +109,9 @@ def observed(connection: Connection) -> bool:
 
 
 def lively(connection: Connection) -> bool:
-    """Whether this connection was asked for a moment ago and the server has not closed it since, as far as this side knows.
+    """Whether this connection of psycopg2 was used a moment ago and shows no sign that the server has closed it.
 
-    For psycopg2. A server that ends a session says so, and that can be read; a network may forget a session in silence.
+    A server that closes a session sends a message, so the socket is readable. A network may drop an idle session without a message.
     """
     now = time.monotonic()
     info = connection.info
@@ -123,9 +123,9 @@ def lively(connection: Connection) -> bool:
 
 
 def copy(connection: Connection, text: str, file: IO[Any]) -> int:
-    """Run a COPY of PostgreSQL's from or into ``file``, with psycopg2, and return the number of rows.
+    """Run a COPY from or to ``file`` on PostgreSQL with psycopg2, and return the number of rows.
 
-    :raises DBAPIError: as SQLAlchemy would, without the row that the server's message shows.
+    :raises DBAPIError: as SQLAlchemy would. Its message does not show the row at which the COPY failed.
     """
     cursor: Any = None
     try:
@@ -141,17 +141,17 @@ def copy(connection: Connection, text: str, file: IO[Any]) -> int:
 
 
 def _hide_row(error: BaseException) -> None:
-    """Payloads are the users' data: they have no place in tracebacks. The lines after the first show the row that a COPY was at."""
+    """Keep only the primary message. The lines after it show the row at which a COPY failed, and payloads must not be logged."""
     shown = getattr(getattr(error, "diag", None), "message_primary", None)
     if shown:
         error.args = (shown,)
 
 
 def failed(connection: Connection, text: str, cursor: Any, error: BaseException) -> None:
-    """Raise SQLAlchemy's exception for a driver's, and throw a broken connection away; return for other errors.
+    """Raise SQLAlchemy's exception for an error of the driver, and discard a broken connection. Return for any other error.
 
-    Others come from signal handlers, Ctrl-C and cancelled tasks, in the middle of a reply or behind it. The transaction cannot
-    commit then, and whoever takes the connection back throws it away.
+    Any other error comes from a signal handler, Ctrl-C or a cancelled task, during or after a reply. The transaction is marked as
+    interrupted, so it cannot commit, and its connection is discarded when it is returned.
     """
     dialect, broken = connection.dialect, connection.invalidated
     driver: Any = dialect.loaded_dbapi
@@ -159,12 +159,12 @@ def failed(connection: Connection, text: str, cursor: Any, error: BaseException)
         if broken:
             return
         if isinstance(cursor, sqlite3.Cursor):
-            # In the middle of its rows a statement holds the file's lock, also in no transaction, as long as the traceback has it.
+            # A statement with unread rows holds the file's lock, even outside a transaction. The traceback would keep it alive.
             cursor.close()
         mark = connection.info.get(TRANSACTION)
         if mark is not None:
             mark().interrupted = True
-        elif not isinstance(error, Exception):  # a caller's connection: as SQLAlchemy does
+        elif not isinstance(error, Exception):  # on a caller's connection, do what SQLAlchemy does
             connection.invalidate()
         return
     if not broken and dialect.is_disconnect(error, connection.connection, cursor):

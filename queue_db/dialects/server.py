@@ -1,4 +1,4 @@
-"""A database server or file: how it is opened, what its errors mean, and what it shows of itself."""
+"""A database server or file: connections, error codes, and diagnosis."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from queue_db.dialects.transactions import Sender
 from queue_db.errors import PermanentStorageError, StorageError, TransientStorageError
 from queue_db.model import Capability, Fault
 
-#: Most transactions in one diagnosis, the oldest first.
+#: The maximum number of open transactions in one diagnosis. The oldest ones come first.
 MOST = 10
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction of another connection that holds up the queue."""
+    """A transaction of another connection that delays the queue."""
 
-    #: What its connection does, in the server's words.
+    #: The state of its connection, in the server's words.
     state: str
-    #: None: the server shows none.
+    #: The user of its connection; None: the server shows none.
     user: str | None
-    #: How long it has been open, seconds.
+    #: The seconds for which it has been open.
     age: float
-    #: The statement that ends it.
+    #: The statement that ends the transaction.
     end: str
 
 
@@ -41,28 +41,28 @@ _MAKE_ROOM = "the database has no room: free space on its disk, or raise the lim
 
 
 class Server:
-    """What a :class:`~queue_db.dialects.base.Dialect` says of servers and connections. Each member has a default."""
+    """The part of a :class:`~queue_db.dialects.base.Dialect` for servers and connections. Each member has a default."""
 
-    #: SQLAlchemy dialect names that the class is for.
+    #: The SQLAlchemy dialect names that the class is for.
     names: ClassVar[tuple[str, ...]] = ()
-    #: The name in messages.
+    #: The name of the database in messages.
     title: ClassVar[str] = "SQL database"
-    #: The extra and the driver to install when a URL names none.
+    #: The driver for a URL that names none, and the package's extra that installs it.
     default_driver: ClassVar[str | None] = None
     extra: ClassVar[str] = ""
-    #: The same for asyncio.
+    #: The driver for asyncio and its extra.
     async_driver: ClassVar[str | None] = None
     async_extra: ClassVar[str] = ""
     #: Options in the query of a URL → their names for the asyncio driver; None: the asyncio driver does not need the option.
     async_options: ClassVar[Mapping[str, str | None]] = {}
-    #: Whether the ``schema`` of the tables is what the server calls a database, so that a connection to any of them will do.
+    #: Whether the ``schema`` of a table is a database of the server. Then a connection to any database of the server reaches it.
     schemas_are_databases: ClassVar[bool] = False
     #: The oldest supported ``server_version_info``.
     minimum: ClassVar[tuple[int, ...]] = ()
 
     @classmethod
     def driver(cls, *, asynchronous: bool) -> str | None:
-        """The driver for a URL that names none; None: SQLAlchemy's choice."""
+        """The driver for a URL that names none; None: SQLAlchemy's default driver."""
         return cls.async_driver if asynchronous else cls.default_driver
 
     def server(self, sql: SQLAlchemyDialect) -> str:
@@ -78,7 +78,7 @@ class Server:
         return {}
 
     def long_statements(self, connection: Connection) -> AbstractContextManager[None]:
-        """For a block with statements of minutes, which the limit on network waits would break. Default: there is none."""
+        """Raise the limit on network waits for a block whose statements take minutes. Default: there is no limit."""
         return nullcontext()
 
     def pool_options(self, url: URL, size: int, overflow: int) -> dict[str, Any]:
@@ -86,15 +86,15 @@ class Server:
         return {"pool_size": size, "max_overflow": overflow}
 
     def missing(self, url: URL) -> str | None:
-        """The part of the database that does not exist and that opening it would create, for messages; None: nothing. Default."""
+        """The part of the database that does not exist and that a connection would create, for messages. Default: None."""
         return None
 
     def obstacle(self, url: URL) -> str | None:
-        """What on this machine keeps the database from being opened, for messages; None: nothing that is known. Default."""
+        """The reason on this machine why the database cannot be opened, for messages. Default: None, no reason is known."""
         return None
 
     def is_new(self, url: URL) -> bool:
-        """Whether the database is a file that is empty, or that opening it would create. Default: no."""
+        """Whether the database is an empty file, or a file that a connection would create. Default: no."""
         return False
 
     def from_anywhere(self, url: URL) -> URL:
@@ -102,20 +102,20 @@ class Server:
         return url
 
     def database_of(self, connection: Connection) -> str | None:
-        """What the connection leads to: a file, or the name of a database on its server. None: unknown. Default."""
+        """The database of the connection: a file, or the name of a database on the server. Default: None, it is unknown."""
         return None
 
     def alike(self, theirs: URL, ours: URL) -> bool:
-        """Whether two URLs name the same database, or do not show that they do not. Default: the names of their databases.
+        """Whether two URLs may lead to the same database. Default: the names of their databases are equal, or one is missing.
 
-        A host has several names, and so have the databases behind a pooler: :meth:`database_of` decides.
+        The URLs cannot prove it, because a host can have several names. :meth:`database_of` decides.
         """
         return None in (theirs.database, ours.database) or theirs.database == ours.database
 
     def for_asyncio(self, url: URL) -> URL:
-        """The URL of the same database for the driver for asyncio.
+        """The URL of the same database with the driver for asyncio.
 
-        :raises ConfigurationError: it cannot be reached by a second engine.
+        :raises ConfigurationError: a second engine cannot reach the database.
         """
         known = self.async_options
         query = {known.get(name, name): value for name, value in url.query.items()}
@@ -125,28 +125,31 @@ class Server:
         )
 
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
-        """Return the engine as the library's transactions use it. One that is not ``made_here`` is the caller's: unchanged."""
+        """Return the engine that the library's transactions use.
+
+        :param made_here: the library has made the engine. Otherwise it is the caller's, and its settings must not change.
+        """
         return engine
 
-    #: Whether the library's own connections commit each statement by itself, so that one statement is one round trip.
+    #: Whether the library's own connections are in autocommit mode, so that a single statement takes one round trip.
     autocommits: ClassVar[bool] = False
-    #: Whether a server runs the statements, so that this process can work meanwhile.
+    #: Whether a server runs the statements, so that this process can do other work during a statement.
     served: ClassVar[bool] = True
     #: The statement that begins a transaction with changes.
     begins_writing: ClassVar[str] = "BEGIN"
-    #: Where no statement may come without a transaction: the statement that begins each, and its values.
+    #: The statement that begins each transaction, with its values, if every statement needs a transaction. Otherwise None.
     begins_each: tuple[str, tuple[str, ...]] | None = None
-    #: What :meth:`takes_raw_cursor` says of the driver of the library's own connections, once one is open.
+    #: The result of :meth:`takes_raw_cursor` for the library's own connections. It is set once a connection is open.
     uses_raw_cursor: bool = False
 
     def capabilities(self, sql: SQLAlchemyDialect) -> frozenset[Capability]:
-        """What this server can do. SQLAlchemy's compiler cannot be asked: on SQLite it omits SKIP LOCKED silently."""
+        """The capabilities of this server. SQLAlchemy's compiler does not know them: on SQLite it silently omits SKIP LOCKED."""
         return frozenset({Capability.CONCURRENT_WRITERS})
 
     # --- connections ------------------------------------------------------------------------------------------------
 
     def begin_changes(self, connection: Connection) -> None:
-        """Several changes come in a transaction that SQLAlchemy or a caller has begun. Default: nothing more to begin."""
+        """Prepare a transaction that SQLAlchemy or a caller has begun for several changes. Default: no effect."""
 
     def commits_each_statement(self, connection: Connection) -> bool:
         """Whether a caller's connection is in the driver's autocommit mode. Costs no round trip."""
@@ -154,30 +157,33 @@ class Server:
         try:
             return connection.dialect.detect_autocommit_setting(driver)
         except NotImplementedError:
-            # The mode of this driver is unknown; that of SQLAlchemy is known.
+            # The mode of this driver is unknown, but SQLAlchemy's isolation level is known.
             return connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT"
 
     def takes_raw_cursor(self, sql: SQLAlchemyDialect) -> bool:
-        """Whether kept statements go to this driver's cursor directly. Default: if it takes values by position."""
+        """Whether kept statements go directly to the cursor of this driver. Default: if it takes values by position."""
         return sql.paramstyle in raw_cursor.PARAMSTYLES
 
     def listen(self, engine: Engine, channel: str) -> Listener | None:
-        """A connection that receives the notifications of ``channel``. Default: None, poll instead."""
+        """Open a connection that receives the notifications of ``channel``. Default: None, so the caller polls."""
         return None
 
     def listen_on_loop(self, engine: Engine, broken: Callable[[], None]) -> LoopListener | None:
-        """The same for tasks of an event loop, with a driver for asyncio; ``broken`` is called there. Called in a greenlet."""
+        """Open a connection that receives notifications on an event loop, with a driver for asyncio. Call this in a greenlet.
+
+        :param broken: called on the event loop when the connection breaks.
+        """
         return None
 
     # --- errors: judged by their codes, never by their texts --------------------------------------------------------
 
     #: Error codes after which the same transaction may succeed.
     transient: ClassVar[frozenset[str]] = frozenset()
-    #: Error codes of a server that takes no changes, such as a standby, or a node that has lost its cluster. The same transaction
-    #: may succeed on another server.
+    #: Error codes of a server that refuses changes, such as a standby or a node that has lost its cluster. The same transaction may
+    #: succeed on another server.
     read_only: ClassVar[frozenset[str]] = frozenset()
-    #: Error codes of a statement that took longer than the server allows. It may be faster later, but not at once: the library does
-    #: not run the transaction again by itself.
+    #: Error codes of a statement that took longer than the server allows. The library does not run the transaction again by itself,
+    #: because the statement would probably be slow again.
     expired: ClassVar[frozenset[str]] = frozenset()
     #: Error codes of a full disk.
     full: ClassVar[frozenset[str]] = frozenset()
@@ -185,7 +191,7 @@ class Server:
     faults: ClassVar[Mapping[str, Fault]] = {}
 
     def code(self, error: DBAPIError) -> str | None:
-        """SQLSTATE, error number or result code of a driver's exception, as text."""
+        """The SQLSTATE, error number or result code of a driver's exception, as text."""
         return getattr(error.orig, "sqlstate", None)
 
     def fault(self, error: SQLAlchemyError) -> Fault:
@@ -194,7 +200,7 @@ class Server:
         return self.faults.get(code or "", Fault.OTHER)
 
     def translate(self, error: DBAPIError, statement_name: str) -> StorageError:
-        """The library's exception for a driver's."""
+        """The library's exception for an exception of the driver."""
         code = self.code(error)
         transient = error.connection_invalidated or (
             # A failed connection attempt has no SQLSTATE: the server may be restarting.
@@ -216,11 +222,12 @@ class Server:
         return False
 
     def known_alive(self, tx: Sender) -> bool:
-        """Whether this connection of the library is not broken, as far as can be known without asking the server. Then an insert
-        may be sent without a transaction. If the connection breaks meanwhile, nobody knows what happened; with a transaction, an
-        insert before the COMMIT can run again.
+        """Whether this connection of the library is probably not broken, as far as this process can know without a round trip.
 
-        Default: it is not known.
+        If so, an insert may be sent without a transaction. If the connection breaks during such an insert, its effect is unknown.
+        In a transaction, an insert that failed before the COMMIT can be repeated.
+
+        Default: False, unknown.
         """
         return False
 
@@ -232,7 +239,10 @@ class Server:
         return True
 
     def recover(self, driver: Any) -> bool:
-        """End what was interrupted on this connection, where no reply can be outstanding; False: it must be closed. Default."""
+        """End an interrupted statement or transaction on a connection on which no reply can be outstanding.
+
+        :return: whether the connection can be used again; False: it must be closed. Default: False.
+        """
         return False
 
     def is_transient(self, code: str) -> bool:
@@ -240,20 +250,20 @@ class Server:
         return code in self.transient or code in self.read_only or code in self.expired
 
     def is_away(self, code: str) -> bool:
-        """Whether the server is unavailable, so that every statement fails: no collision with another transaction."""
+        """Whether the server is unavailable, so that every statement fails. A collision between transactions is another case."""
         return self.is_transient(code) and code not in self.faults and code not in self.expired
 
     def refuses_changes(self, code: str | None) -> bool:
-        """Whether this is the error of a server or file that takes no changes at all, whatever the rights of the user."""
+        """Whether this is the error of a server or file that refuses all changes, independently of the user's rights."""
         return code in self.read_only
 
     def is_read_only(self, error: SQLAlchemyError) -> bool:
-        """Whether the connection takes no changes, while a new one may: it leads to another server, or finds other settings."""
+        """Whether the connection refuses changes and a new connection may accept them, on another server or with other settings."""
         return isinstance(error, DBAPIError) and self.refuses_changes(self.code(error))
 
-    # --- what ``queue-db doctor`` asks it ---------------------------------------------------------------------------
+    # --- diagnosis for ``queue-db doctor`` ---------------------------------------------------------------------------
 
-    #: What to do where the database takes no changes.
+    #: The advice if the database refuses changes.
     when_read_only: ClassVar[str] = "connect to a server that takes changes"
 
     def facts(self, connection: Connection, jobs: Table) -> dict[str, str]:
@@ -261,11 +271,11 @@ class Server:
         return {}
 
     def grantee(self, connection: Connection) -> str:
-        """The user of this connection, as a GRANT names it. Default: there are no users."""
+        """The user of this connection in the syntax of GRANT. Default: there are no users."""
         return "…"
 
     def closed_schema(self, connection: Connection, jobs: Table) -> str | None:
-        """The schema of the tables, quoted, if the user has no right to use it. Default: schemas need no right (None)."""
+        """The quoted schema of the tables if the user has no right to use it. Default: None, schemas need no right."""
         return None
 
     def closed_sequences(self, connection: Connection, tables: Sequence[Table]) -> list[str]:
@@ -273,33 +283,35 @@ class Server:
         return []
 
     def open_transactions(self, connection: Connection, age: float) -> list[OpenTransaction]:
-        """The transactions of other connections that hold up the queue and are open for more than ``age`` seconds, as far as the
-        user may see them. Default: unknown (none).
+        """The transactions of other connections that delay the queue and are open for more than ``age`` seconds.
+
+        Only those that the user may see. Default: none, they are unknown.
         """
         return []
 
     def hidden_transactions(self, connection: Connection) -> str | None:
-        """The GRANT without which the user does not see the transactions of other users; None: it sees them. Default."""
+        """The GRANT that the user needs to see the transactions of other users. Default: None, the user sees them."""
         return None
 
 
-#: Seconds after which a connection that does not answer is broken: less than a third of the default lease, so that a completion
-#: whose reply is lost is looked up while the lease holds, and more than the longest wait for a lock.
+#: Seconds after which a connection that does not answer counts as broken. It is less than a third of the default lease, so that a
+#: completion whose reply is lost can be looked up before the lease ends. It is more than the longest wait for a lock.
 GONE_AFTER = 15
 
-# Seconds, seconds, times, milliseconds. Not every system has all of them.
+# The units are seconds, seconds, a count and milliseconds. Not every operating system has all of these options.
 _WAITS = {"TCP_KEEPIDLE": 9, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": GONE_AFTER * 1000}
 
 
 def limit_waits(connection: Any, _record: Any) -> None:
-    """Let the kernel end a dead connection, where the driver has no option for it: for ``connect`` events."""
+    """Let the kernel end a dead connection of a driver that has no option for it. It is a listener of ``connect`` events."""
     driver = connection.driver_connection
-    # asyncpg's place, and aiomysql's.
+    # The transport of asyncpg, or of aiomysql.
     transport = getattr(driver, "_transport", None) or getattr(getattr(driver, "_writer", None), "transport", None)
     found = None if transport is None else transport.get_extra_info("socket")
     if found is None or found.family not in (socket.AF_INET, socket.AF_INET6):
         return
-    # The sockets of event loops refuse options. Options belong to the open socket, so a duplicate of its descriptor can set them.
+    # The socket objects of event loops refuse options. The kernel shares options between duplicates of a descriptor, so a duplicate
+    # can set them.
     with socket.socket(found.family, found.type, found.proto, fileno=os.dup(found.fileno())) as twin:
         twin.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _WAITS.items():

@@ -1,7 +1,7 @@
 """Whether a PostgreSQL server accepts connections, checked as ``pg_isready`` does.
 
-libpq reports a failed connection without an error code, whether the password is wrong or the server is down. The server's answer to
-the first message of a connection has the code.
+libpq reports a failed connection without an error code, so a wrong password and a stopped server look the same. The server's answer
+to the first message of a connection contains the code.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# Version 3.0 of the protocol.
+# The number of version 3.0 of PostgreSQL's protocol.
 _PROTOCOL = 196_608
 
-# Seconds for each server.
+# Seconds to wait for each server.
 _PATIENCE = 3.0
 
 # Error codes of a server that accepts no connections now: shutting down, crashed, starting, full.
@@ -25,7 +25,7 @@ _NOT_NOW = frozenset({"57P01", "57P02", "57P03", "53300"})
 #: The error code for a startup parameter that the server, or a pooler in front of it, refuses.
 UNSUPPORTED = "08P01"
 
-# Socket directories of libpq without a host: Debian's and PostgreSQL's own.
+# The socket directories that libpq uses without a host: Debian's default and PostgreSQL's default.
 _FOLDERS = "/var/run/postgresql,/tmp"
 
 Target = tuple[str, int]
@@ -49,8 +49,8 @@ def none_accepts(servers: Sequence[Target], options: Mapping[str, Any]) -> bool:
 
 
 def refuses(server: Target, options: Mapping[str, Any]) -> bool:
-    """Whether it refuses a session with ``options`` and accepts one without."""
-    # libpq's, and asyncpg's.
+    """Whether the server refuses a session because of the settings in ``options``, and accepts one without them."""
+    # The settings for libpq, or for asyncpg.
     given = {"options": str(options["options"])} if options.get("options") else dict(options.get("server_settings", {}))
     try:
         return UNSUPPORTED in (_answer(server, options, given) or ()) and UNSUPPORTED not in (_answer(server, options) or ())
@@ -67,7 +67,7 @@ def _is_unavailable(server: Target, options: Mapping[str, Any]) -> bool:
 
 
 def _answer(server: Target, options: Mapping[str, Any], given: Mapping[str, str] | None = None) -> set[str] | None:
-    """The error codes in the answer to a session's first message; None: no answer, as from a proxy without a server."""
+    """The error codes in the answer to a session's first message; None: no answer, for example from a proxy without a server."""
     parts = {
         "user": str(options.get("user") or "queue_db"),
         "database": str(options.get("dbname") or options.get("database") or options.get("user") or "postgres"),

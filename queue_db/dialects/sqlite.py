@@ -1,4 +1,4 @@
-"""SQLite 3.35 and later: one writer at a time, so that a claim cannot be raced; RETURNING; integers for time."""
+"""SQLite 3.35 and later. It has one writer at a time, so a claim has no misses."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SQLite(SQLiteServer, ReturningDialect):
         return keys
 
     def hold(self, tx: Sender, jobs: Table, pairs: Pairs, *, skip: bool = False) -> Pairs:
-        # Nothing to lock, so no order.
+        # There are no row locks, so the order does not matter.
         texts = statements.on(self, jobs, tx.connection.dialect)
         if len(pairs) == 1:
             rows = tx.fetch(texts.made(statements.select, columns=("id", "version"), one=True), self.wanted(pairs))
@@ -75,12 +75,12 @@ class SQLite(SQLiteServer, ReturningDialect):
         if self._delete_each(tx, jobs, pairs) == len(pairs):
             run_beside(tx.connection, f"RELEASE {_POINT}")
             return {job_id for job_id, _ in pairs}
-        # Some leases are lost; the count does not show which.
+        # Some leases are lost, but the count does not show which ones.
         run_beside(tx.connection, f"ROLLBACK TO {_POINT}")
         return self._delete_held(tx, jobs, pairs)
 
     def _delete_each(self, tx: Sender, jobs: Table, pairs: Pairs) -> int:
-        """Delete those that match; return how many."""
+        """Delete the rows that match ``pairs``; return their number."""
         texts = statements.on(self, jobs, tx.connection.dialect)
         return tx.execute_many(texts.made(statements.delete, one=True), _PAIR, pairs)[0]
 
@@ -103,26 +103,26 @@ class SQLite(SQLiteServer, ReturningDialect):
         rows = tx.fetch(claim.made(update_existing), parameters)
         new_priorities: list[int] = []
         if claim.shape.ranges and len(rows) < parameters["limit"]:
-            # RETURNING returns no rows that were not claimed.
+            # RETURNING returns only claimed rows, so another statement reads the new priorities.
             new_priorities = sorted(priority for (priority,) in tx.fetch(claim.made(read_new_priorities), parameters))
-        # Deleted index entries are really gone here: claims may always start at the beginning, so no min_due.
+        # SQLite removes deleted index entries at once. So claims can always start at the beginning and need no min_due.
         return result_of(parameters, rows, len(rows), new_priorities=new_priorities)
 
     def bulk_load(self, tx: Sender, jobs: Table, rows: Rows, now: int | None) -> list[int]:
         self.load(tx, jobs, *self.dated(tx, rows, now))
-        # The only writer gets ids one after the other.
+        # There is only one writer, so the ids are consecutive.
         last = tx.connection.execute(select(func.last_insert_rowid())).scalar_one()
         return list(range(last - len(rows) + 1, last + 1))
 
 
 # ruff: noqa: S608 - the texts are made of constants and of table names that SQLAlchemy has quoted; values are bound.
 
-# ANALYZE of a nearly empty table leaves statistics with which a scan of the whole table seems the cheapest way to find
-# ``id IN (…)``, even when it has grown to a million jobs: with SQLite 3.53 always, with 3.40 if there was a job with a key and one
-# with a group. A join is no better. For ``id = …`` in a statement on one table, and for the row that ON CONFLICT (id) meets, SQLite
-# considers no scan: several jobs are found in one of these ways.
+# After ANALYZE of a nearly empty table, SQLite scans the whole table to find ``id IN (…)``, even if it has grown to a million jobs.
+# SQLite 3.53 always does this. SQLite 3.40 does it if the table had a job with a key and one with a group. A join is no better.
+# SQLite never scans the table for ``id = …`` in a statement on one table, or for the existing row of ON CONFLICT (id). So the
+# statements on several jobs use one of these two forms.
 
-# The id of one of the given pairs, and the condition that its row has the given version.
+# The id of a given pair, and the FROM and WHERE clauses for the given pairs whose job has the given version.
 _GIVEN_ID = 'CAST(given."key" AS BIGINT)'
 _GIVEN = f"json_each(:of_pairs) AS given WHERE (SELECT held.version FROM {{}} AS held WHERE held.id = {_GIVEN_ID}) = given.value"
 
@@ -137,13 +137,13 @@ def _encoded(pairs: Pairs) -> str:
 
 
 def _matching(jobs: JobsText) -> Executable:
-    """The given pairs that rows of the table match."""
+    """Select the given pairs that match a row of the table."""
     rows = f"SELECT {_GIVEN_ID}, given.value FROM {_GIVEN.format(jobs.table)}"
     return kept(rows, "id", "version")
 
 
 def _update(jobs: JobsText, *, assignments: str, returning: Columns) -> Executable:
-    """Update the rows of the given pairs, which exist: nothing is inserted."""
+    """Update the rows of the given pairs. It is an INSERT, but all its rows exist, so it inserts nothing."""
     rows = f"SELECT {_GIVEN_ID}, '', '' FROM {_GIVEN.format(jobs.table)}"
     change = f"ON CONFLICT (id) DO UPDATE SET {assignments.format(now=jobs.now)} RETURNING {', '.join(returning)}"
     return kept(f"INSERT INTO {jobs.table} (id, queue, payload) {rows} {change}", *returning)

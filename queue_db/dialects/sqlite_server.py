@@ -1,4 +1,4 @@
-"""SQLite files: how they are opened, and what their errors mean."""
+"""SQLite files: connections and error codes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from queue_db.dialects.server import Server
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.model import Capability, Fault
 
-# With uri=true SQLite itself takes others.
+# The options of the driver in a URL. With uri=true, SQLite itself takes other options.
 _OPTIONS = frozenset({"cached_statements", "check_same_thread", "detect_types", "isolation_level", "timeout", "uri"})
 
-#: Cursors of a connection before those that are gone are forgotten.
+#: The number of cursors in the list of a connection from which on references to freed cursors are removed.
 _CURSORS = 16
 
 
@@ -35,8 +35,8 @@ class SQLiteServer(Server):
     autocommits: ClassVar[bool] = True
     served: ClassVar[bool] = False
     schemas_are_databases: ClassVar[bool] = True
-    # The driver begins its transaction only before the first change, and then upgrades a read lock: two such claims end in
-    # SQLITE_BUSY at once. Taking the write lock first makes them wait for each other.
+    # The driver begins its transaction before the first change and then upgrades a read lock. If two claims do this, one fails at
+    # once with SQLITE_BUSY. With BEGIN IMMEDIATE a transaction takes the write lock first, so the second claim waits for the first.
     begins_writing: ClassVar[str] = "BEGIN IMMEDIATE"
     minimum: ClassVar[tuple[int, ...]] = (3, 35)
     transient: ClassVar[frozenset[str]] = frozenset({str(sqlite3.SQLITE_BUSY), str(sqlite3.SQLITE_LOCKED)})
@@ -60,26 +60,27 @@ class SQLiteServer(Server):
         return {name: f"{connection.exec_driver_sql(f'PRAGMA {name}').scalar()}{unit}" for name, unit in units.items()}
 
     def engine_options(self, url: URL) -> dict[str, Any]:
-        # The driver would ignore an unknown option, with a warning that is easy to miss.
+        # SQLAlchemy would ignore an unknown option with a warning that is easy to miss.
         if unknown := set() if "uri" in url.query else set(url.query) - _OPTIONS:
             raise ArgumentError(
                 f"unknown option {', '.join(sorted(unknown))} in the database URL; known: {', '.join(sorted(_OPTIONS))}"
             )
-        # Seconds to wait for the other writers.
+        # Seconds to wait for other writers.
         waits: dict[str, Any] = {} if "timeout" in url.query else {"timeout": 30.0}
         return {"connect_args": waits | {"factory": _Finishing}}
 
     def pool_options(self, url: URL, size: int, overflow: int) -> dict[str, Any]:
         if url.database not in (None, "", ":memory:"):
             return super().pool_options(url, size, overflow)
-        # A database in memory is one connection: SQLAlchemy chooses a pool that has one for each thread. Tasks take turns.
+        # A database in memory belongs to one connection. For threads, SQLAlchemy chooses a pool with one connection each. For
+        # asyncio, the pool has one connection, which the tasks use in turn.
         return {"poolclass": AsyncAdaptedQueuePool, **super().pool_options(url, 1, 0)} if url.get_dialect().is_async else {}
 
     def missing(self, url: URL) -> str | None:
         if url.database in (None, "", ":memory:") or url.database.startswith("file:"):
             return None
         file = Path(url.database)
-        # Without its folder none is made.
+        # SQLite does not create the file if its folder does not exist.
         return f"the file {file}" if file.parent.is_dir() and not file.exists() else None
 
     def obstacle(self, url: URL) -> str | None:
@@ -107,7 +108,7 @@ class SQLiteServer(Server):
         return os.path.realpath(files["main"]) if files["main"] else None
 
     def alike(self, theirs: URL, ours: URL) -> bool:
-        return False  # a file has several names, and asking costs no round trip
+        return False  # a file can have several names; asking the connection for its file costs no round trip
 
     def for_asyncio(self, url: URL) -> URL:
         if url.database in (None, "", ":memory:"):
@@ -116,28 +117,29 @@ class SQLiteServer(Server):
 
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
         if made_here:
-            # A commit is on the disk when it returns; some builds default to less under WAL.
+            # With FULL, a commit is on the disk when it returns. With WAL, some builds have a weaker default.
             event.listen(engine, "connect", lambda connection, _: _tell(connection, "PRAGMA synchronous = FULL"))
         else:
             event.listen(engine, "do_connect", _finishing)
         with engine.connect() as connection:
-            # Readers do not wait for the writer. Kept in the file; an in-memory database stays as it is.
+            # With WAL, readers do not wait for the writer. The file keeps this mode. It has no effect on a database in memory.
             run_beside(connection, "PRAGMA journal_mode = WAL")
             self._in_memory = self._file_of(connection) is None
         return engine
 
     def begin_changes(self, connection: Connection) -> None:
-        # A caller's transaction too takes the write lock first. It also makes a savepoint one: before the first change there would
-        # be no transaction around it, and its release would commit.
+        # A caller's transaction also takes the write lock first. This also protects a savepoint: before the first change there
+        # would be no transaction around it, so the release of the savepoint would commit.
         if not _in_transaction(connection):
             run_beside(connection, self.begins_writing)
 
     def is_idle(self, driver: Any) -> bool:
-        # A change whose rows are not all read holds the lock until its statement ends; without BEGIN it is not "in transaction".
+        # A change with unread rows holds the lock until its statement ends. Without BEGIN, ``in_transaction`` does not show it.
         return not (driver.in_transaction or (isinstance(driver, _Finishing) and driver.has_statements()))
 
     def recover(self, driver: Any) -> bool:
-        # This thread runs the statements itself. To close the connection would lose a database in memory.
+        # This process runs the statements itself, so no reply is outstanding. Closing the connection would lose a database in
+        # memory.
         if isinstance(driver, _Finishing):
             driver.finish()
         elif not (isinstance(driver, sqlite3.Connection) and self._in_memory):
@@ -147,8 +149,8 @@ class SQLiteServer(Server):
         return not driver.in_transaction
 
     def commits_each_statement(self, connection: Connection) -> bool:
-        # Without an isolation level the driver begins no transaction by itself. An application may do that in a listener, as
-        # SQLAlchemy's documentation recommends, and then there is one as soon as SQLAlchemy begins.
+        # Without an isolation level the driver begins no transaction by itself. An application may send BEGIN in a listener, as
+        # SQLAlchemy's documentation recommends. Then a transaction exists as soon as SQLAlchemy begins.
         if _in_transaction(connection) or not _autocommits(connection):
             return False
         if connection.in_transaction():
@@ -164,22 +166,24 @@ class SQLiteServer(Server):
         return None if code is None else str(code & 0xFF)
 
     def refuses_changes(self, code: str | None) -> bool:
-        # The file does not become writable within seconds by itself, so the error is permanent.
+        # A read-only file does not become writable by itself within seconds, so the error is permanent.
         return code == str(sqlite3.SQLITE_READONLY)
 
     def is_read_only(self, error: SQLAlchemyError) -> bool:
-        # A connection that found the file read-only stays so. To close one would lose a database in memory.
+        # A connection that found the file read-only stays so and must be closed. Closing it would lose a database in memory.
         return not self._in_memory and super().is_read_only(error)
 
 
 class _Finishing(sqlite3.Connection):
-    """Can end its statements, and does so when it is closed. One that an interrupt has left half read would keep its lock, and
-    SQLite from closing, until Python forgets the last frame that knows of it; a cycle of an exception and its frames lives long.
+    """A connection that can end its statements, and ends them when it is closed.
+
+    After an interrupt, a statement may have unread rows. Until Python frees the last frame with a reference to the cursor, the
+    statement keeps its lock and SQLite cannot close the connection. An exception can keep its frames alive for a long time.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        # No WeakSet: Python ignores a Ctrl-C that comes in one of its callbacks.
+        # A WeakSet is not used, because Python ignores a Ctrl-C during one of its callbacks.
         self._cursors: list[ref[sqlite3.Cursor]] = []
 
     def cursor(self, *arguments: Any, **options: Any) -> Any:
@@ -190,8 +194,8 @@ class _Finishing(sqlite3.Connection):
         return made
 
     def has_statements(self) -> bool:
-        """Whether a cursor may be open: Python knows of one, which may have been closed."""
-        for cursor in self._cursors:  # noqa: SIM110 - a generator takes longer than the claim's row
+        """Whether a cursor may be open. A closed cursor that Python has not freed also counts."""
+        for cursor in self._cursors:  # noqa: SIM110 - a generator would take longer than reading the row of a claim
             if cursor() is not None:
                 return True
         return False
@@ -209,7 +213,7 @@ class _Finishing(sqlite3.Connection):
 
 
 def _finishing(_: object, __: object, arguments: list[Any], options: dict[str, Any]) -> None:
-    """New connections of an application's engine can end their statements too."""
+    """Make the new connections of an application's engine instances of :class:`_Finishing`. It is a ``do_connect`` listener."""
     options.setdefault("factory", _Finishing)
 
 
@@ -220,7 +224,7 @@ def _in_transaction(connection: Connection) -> bool:
 
 def _autocommits(connection: Connection) -> bool:
     driver: Any = connection.connection.driver_connection
-    # Python 3.12 added the attribute ``autocommit``; unless it is a bool the isolation level decides.
+    # Python 3.12 added the attribute ``autocommit``. If its value is not a bool, the isolation level decides.
     mode = getattr(driver, "autocommit", None)
     return mode if isinstance(mode, bool) else driver.isolation_level is None
 
@@ -233,7 +237,7 @@ def _tell(driver: Any, statement: str) -> None:
 
 
 def run_beside(connection: Connection, statement: str) -> None:
-    """Run a statement beside SQLAlchemy, which would count it as one of ours and begin a transaction for it."""
+    """Run a statement without SQLAlchemy, which would begin a transaction for it and show it to listeners."""
     try:
         _tell(connection.connection, statement)
     except sqlite3.Error as error:

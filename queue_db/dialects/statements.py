@@ -1,6 +1,6 @@
-"""The statements that enqueue, change and delete jobs, as texts that most databases take. They are built once and kept.
+"""The statements that enqueue, change and delete jobs, as texts that most databases accept. They are built once and kept.
 
-Table names come quoted from SQLAlchemy, values are always bound: ``:of_id``.
+SQLAlchemy quotes the table names. Values are always bound, as in ``:of_id``.
 """
 
 # ruff: noqa: S608 - the texts are made of constants and of table names that SQLAlchemy has quoted; values are bound.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from queue_db.dialects.base import Dialect
 
 Pairs = Sequence[tuple[int, int]]
-"""``(id, version)`` of jobs."""
+"""The ``(id, version)`` of each of several jobs."""
 
 Columns = tuple[str, ...]
 
@@ -48,10 +48,10 @@ IDS = ARRAY(BigInteger())
 #: The types of the lists of :func:`matching`.
 LISTS: Mapping[str, Any] = {"of_ids": BigInteger(), "of_pairs": TupleType(BigInteger(), BigInteger())}
 
-# Of the columns that statements return; the others are numbers.
+# The text columns among those that statements return. All other columns are numbers.
 _TEXTS = frozenset({"kind", "payload", "headers", "unique_key", "last_error", "group_key"})
 
-# The types of the parameters, by the beginning of their names; any other is a text.
+# The types of parameters, by the beginning of their names. Any other parameter is a text.
 _TYPES: dict[str, Any] = {
     **dict.fromkeys(("limit", "read", "start", "front", "priority_", "other_priority_"), Integer()),
     **dict.fromkeys(("now", "lease", "until", "floor_", "other_floor_", "of_id", "of_version"), BigInteger()),
@@ -64,7 +64,8 @@ def kept(sql: str, *returns: str, **lists: Any) -> Executable:
     """A statement that is built once and kept.
 
     :param returns: the columns of its rows.
-    :param lists: the types of parameters that are lists: an array, or that of one element, and all are written out.
+    :param lists: the types of list parameters. An array type makes one parameter. Any other type is that of an element, and each
+        element becomes a parameter.
     """
     statement = text(sql)
     statement = statement.bindparams(*(_parameter(name, lists) for name in statement.compile().params))
@@ -74,7 +75,7 @@ def kept(sql: str, *returns: str, **lists: Any) -> Executable:
 
 
 def condition(sql: str, values: Mapping[str, Any], **lists: Any) -> TextClause:
-    """A condition with these values, for a statement of SQLAlchemy on one table."""
+    """A condition with bound ``values``, for a statement of SQLAlchemy on one table."""
     return text(sql).bindparams(*(_parameter(name, lists) for name in values)).bindparams(**values)
 
 
@@ -85,56 +86,58 @@ def _parameter(name: str, lists: Mapping[str, Any]) -> BindParameter[Any]:
 
 
 class JobsText:
-    """The parts of the statements on one table of jobs, as one database writes them. Keeps the statements.
+    """The parts of the statements on one table of jobs for one database. It keeps the statements that it has built.
 
-    :param settable: the time is the parameter ``now``; otherwise the database's clock.
+    :param settable: whether the time is the parameter ``now``; otherwise it is the database's clock.
     """
 
     def __init__(self, dialect: Dialect, jobs: Table, sql: SQLAlchemyDialect, *, settable: bool) -> None:
         self._dialect = dialect
         self._sql = sql
-        #: ``made(delete, one=True)`` is ``delete(self, one=True)``, kept as long as these parts.
+        #: ``made(delete, one=True)`` returns ``delete(self, one=True)`` and caches it in this object.
         self.made = lru_cache(maxsize=64)(lambda make, **which: make(self, **which))
         self.table = sql.identifier_preparer.format_table(jobs)
-        #: The table with a hint to use the primary key, where the planner might not.
+        #: The table, with a hint to use the primary key if the planner needs it.
         self.by_id = f"{self.table}{dialect.by_id_hint}"
         self.now = ":now" if settable else self.written(now_us())
-        #: :func:`matching`, as the dialect writes it.
+        #: The dialect's form of :func:`matching`.
         self.matching = dialect.matching
 
     def kept(self, sql: str, *returns: str) -> Executable:
-        """:func:`kept` with the lists of :func:`matching`."""
+        """A statement of :func:`kept` with the list parameters of :attr:`matching`."""
         return kept(sql, *returns, **self._dialect.lists)
 
     def written(self, expression: ColumnElement[Any]) -> str:
-        """An expression without parameters, as this database writes it, for a statement that is a text."""
+        """An expression without parameters as SQL text of this database."""
         sql = str(expression.compile(dialect=self._sql, compile_kwargs={"literal_binds": True}))
-        # What the driver wants of a percent sign is done again with the whole text. A colon would begin a parameter.
+        # A percent sign stays unescaped, because SQLAlchemy escapes it when it compiles the whole text. A colon is escaped, because
+        # it would begin a parameter.
         return sql.replace(str(text("%").compile(dialect=self._sql)), "%").replace(":", "\\:")
 
     def locked(self, *, skip: bool) -> str:
-        """What locks the rows of a SELECT."""
+        """The clause at the end of a SELECT that locks its rows."""
         return self._dialect.lock_clause(self._sql, skip=skip)
 
 
 @lru_cache(maxsize=64)
 def on(dialect: Dialect, jobs: Table, sql: SQLAlchemyDialect, *, settable: bool = False) -> JobsText:
-    """The parts of the statements on this table."""
+    """The parts of the statements on this table, kept for later calls."""
     return JobsText(dialect, jobs, sql, settable=settable)
 
 
 # --- new jobs -----------------------------------------------------------------------------------------------------------
 
-# Columns of a new job that are inserted unchanged; most jobs have no values in the last two, which would cost a tenth.
+# The columns of a new job that are inserted unchanged. Most jobs have no group_key and no callback_id. Without these two columns an
+# insert is a tenth cheaper.
 _PLAIN = ("queue", "kind", "payload", "headers", "priority", "max_attempts", "unique_key")
 _TIED = (*_PLAIN, "group_key", "callback_id")
 
-#: The fields of a :class:`NewJob` as parameters of :func:`insert_one`, which takes most of them.
+#: The fields of a :class:`NewJob` as names of parameters. :func:`insert_one` uses most of them.
 ONE_NEW = tuple(f"new_{name}" for name in NewJob._fields)
 
 
 def copied(rows: Sequence[NewJob]) -> Columns:
-    """The columns of these jobs that are inserted unchanged: the first fields of a :class:`NewJob`."""
+    """The columns of these jobs that are inserted unchanged. They are the first fields of a :class:`NewJob`."""
     for row in rows:
         if row.group_key is not None or row.callback_id is not None:
             return _TIED
@@ -144,46 +147,46 @@ def copied(rows: Sequence[NewJob]) -> Columns:
 def due(now: str, after: str = ":new_after", not_before: str = ":new_not_before") -> str:
     """When a new job is due: ``after`` microseconds from now, and not before ``not_before``.
 
-    Never before now: low-water marks rely on it.
+    It is never before now. Low-water marks rely on this.
     """
     return f"CASE WHEN {now} + {after} >= {not_before} THEN {now} + {after} ELSE {not_before} END"
 
 
 def insertion(jobs: JobsText, columns: Columns) -> str:
-    """Insert a job with these columns. The parameters are among :data:`ONE_NEW`."""
+    """The text of an INSERT of one job with these columns. Its parameters are in :data:`ONE_NEW`."""
     values = f"{', '.join(new(columns))}, {due(jobs.now)}, {jobs.now}"
     return f"INSERT INTO {jobs.table} ({', '.join(columns)}, available_at, created_at) VALUES ({values})"
 
 
 def insert_one(jobs: JobsText, *, columns: Columns, returns: bool) -> Executable:
-    """:func:`insertion`, which ``returns`` the id."""
+    """Insert one job with these columns; ``returns``: return its id."""
     insert = insertion(jobs, columns)
     return kept(f"{insert} RETURNING id", "id") if returns else kept(insert)
 
 
 def insert_into(jobs: JobsText, *, columns: Columns, returns: bool = False) -> Executable:
-    """Insert one row of these columns, and return its id."""
+    """Insert one row with these columns; ``returns``: return its id."""
     insert = f"INSERT INTO {jobs.table} ({', '.join(columns)}) VALUES ({', '.join(new(columns))})"
     return kept(f"{insert} RETURNING id", "id") if returns else kept(insert)
 
 
 def new(columns: Columns) -> list[str]:
-    """The parameters of these columns, as they stand in a text."""
+    """The placeholders of the parameters for these columns."""
     return [f":new_{name}" for name in columns]
 
 
 # --- jobs by (id, version) ----------------------------------------------------------------------------------------------
 
-#: What a change makes of ``version``: one more, as far as the column goes. No lease gets there.
+#: The new value of ``version`` in a change: one more, up to the maximum of the column. No lease has a version that high.
 NEXT_VERSION = f"CASE WHEN version < {MOST_VERSION} THEN version + 1 ELSE version END"
 
 
-#: The new value of ``attempts`` when the attempt of a claim does not count.
+#: The new value of ``attempts`` if the last attempt does not count.
 ONE_ATTEMPT_LESS = "CASE WHEN attempts > 0 THEN attempts - 1 ELSE 0 END"
 
 
 def each(name: str, values: Mapping[int, Any], ids: Sequence[int]) -> tuple[str, dict[str, Any]]:
-    """A value for each of these jobs, as a text with its parameters; short when they are all the same."""
+    """The SQL expression for the value of each of these jobs, with its parameters. If all values are equal, it is one parameter."""
     given = [values[job_id] for job_id in ids]
     if given.count(given[0]) == len(given):
         return f":{name}", {name: given[0]}
@@ -193,10 +196,10 @@ def each(name: str, values: Mapping[int, Any], ids: Sequence[int]) -> tuple[str,
 
 
 def matching(*, one: bool) -> str:
-    """Rows whose ``(id, version)`` is given; :func:`wanted` has the parameters."""
+    """The condition for rows whose ``(id, version)`` is given; :func:`wanted` has the parameters."""
     if one:
         return "id = :of_id AND version = :of_version"
-    # The ids alone drive the primary key; not every planner sees a range in the pairs.
+    # The ids alone let the planner use the primary key. Not every planner can derive index ranges from pairs.
     return "id IN :of_ids AND (id, version) IN :of_pairs"
 
 
@@ -212,7 +215,7 @@ def update(jobs: JobsText, *, assignments: str, one: bool, returning: Columns = 
     """Change the rows that match; in ``assignments``, ``{now}`` stands for the time."""
     change = f"UPDATE {jobs.by_id} SET {assignments.format(now=jobs.now)} WHERE {jobs.matching(one=one)}"
     statement = jobs.kept(change + (f" RETURNING {', '.join(returning)}" if returning else ""), *returning)
-    # With values for each job there is one for each number of jobs: too many to prepare.
+    # With a value for each job, each number of jobs has its own statement. These are too many to prepare.
     return statement.execution_options(**{NEVER: True}) if "CASE id" in assignments else statement
 
 
@@ -228,7 +231,12 @@ def hold(jobs: JobsText, *, one: bool, skip: bool) -> Executable:
 
 
 def bury(jobs: JobsText, *, dead: str, columns: Columns, assignments: Columns) -> Executable:
-    """Copy the jobs ``of_ids`` to the table of dead jobs: these columns, and ``assignments``, each ``value AS column``."""
+    """Copy the jobs ``of_ids`` to the table of dead jobs.
+
+    :param dead: the name of that table.
+    :param columns: the columns that are copied unchanged.
+    :param assignments: the other columns, each as ``value AS column``.
+    """
     names = [*columns, *(assignment.rpartition(" AS ")[2] for assignment in assignments)]
     values = ", ".join([*columns, *assignments]).format(now=jobs.now)
     copy = f"INSERT INTO {dead} ({', '.join(names)}) SELECT {values} FROM {jobs.table} WHERE id IN :of_ids"
@@ -245,5 +253,5 @@ def delete(jobs: JobsText, *, one: bool, returns: bool = False, hint: str = "") 
 
 
 def has_dependents(table: Table) -> ColumnElement[bool]:
-    """Jobs with a group or a callback, which change when the job leaves."""
+    """The condition that a job has a group or a batch, which must be updated when the job leaves."""
     return or_(table.c.group_key.is_not(None), table.c.callback_id.is_not(None))

@@ -1,4 +1,4 @@
-"""Transactions on a connection: one that begins when it is needed, and one inside another."""
+"""Transactions on a connection. They begin when they are needed, and they can be nested."""
 
 from __future__ import annotations
 
@@ -21,27 +21,26 @@ if TYPE_CHECKING:
 
 
 class PooledConnection:
-    """A connection of the library, and what each use of it needs: SQLAlchemy looks these up each time."""
+    """A connection of the library with its attributes that each use needs. SQLAlchemy would look them up each time."""
 
     __slots__ = ("connection", "driver", "info", "proxied")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        #: The pool's side of it; its ``dbapi_connection`` is None once it is closed or invalidated.
+        #: The pool's proxy of the connection. Its ``dbapi_connection`` is None after the connection was closed or invalidated.
         self.proxied: Any = connection.connection
         self.info: MutableMapping[Any, Any] = self.proxied.info
-        #: The driver's own connection, also behind an adapter of SQLAlchemy's.
+        #: The driver's own connection, without an adapter of SQLAlchemy.
         self.driver: Any = self.proxied.driver_connection
 
 
 class Sender:
-    """A transaction on a connection: how it begins and ends, and how statements are sent in it.
+    """A transaction on a connection: it begins, ends and sends statements.
 
-    :meth:`lead` makes it the transaction of a connection of the library, where each statement commits by itself until
-    :meth:`begin`. Otherwise it is within another one: a block of the library's, or a caller's transaction.
+    :meth:`lead` makes it the outermost transaction of a connection of the library. Each statement then commits by itself until
+    :meth:`begin`. Without :meth:`lead` it is nested in another transaction of the library or in a caller's.
 
-    Statements that are built once and kept go to the driver's cursor on connections of the library, and through SQLAlchemy on a
-    caller's.
+    Kept statements go to the driver's cursor on a connection of the library, and through SQLAlchemy on a caller's connection.
     """
 
     __slots__ = (
@@ -72,21 +71,22 @@ class Sender:
         self.dialect = dialect
         self.begun = self.uses_raw_cursor = self.observed = False
         self.sent = 0
-        #: The transaction of the library's that this one is within.
+        #: The transaction of the library in which this one is nested.
         self._block = block = own(connection)
-        #: Whether each statement commits by itself until it begins, and SQLAlchemy knows nothing of it.
+        #: Whether each statement commits by itself until this transaction begins. SQLAlchemy does not know of this transaction.
         self.autocommits = block is not None
         if block is not None:
             self.info = block.info
-            self._driver = block._driver  # noqa: SLF001 - of this class
+            self._driver = block._driver  # noqa: SLF001 - an attribute of the same class
             self.uses_raw_cursor, self.observed, self.begun = block.uses_raw_cursor, block.observed, block.begun
 
     def lead(self, pooled: PooledConnection, *, write: bool = True) -> None:
-        """Be the transaction of this connection, until :meth:`leave`.
+        """Make this the transaction of the connection until :meth:`leave`.
 
-        The connection's ``info`` knows of it by a weak reference: so a connection that nobody gives back is freed, and closed.
+        The connection's ``info`` has only a weak reference to it, so Python can free and close a connection that was never
+        returned.
 
-        :param write: it changes rows.
+        :param write: whether the transaction changes rows.
         """
         connection = self.connection = pooled.connection
         self.info = pooled.info
@@ -95,24 +95,24 @@ class Sender:
         self.autocommits = True
         #: Whether kept statements go to the driver's cursor.
         self.uses_raw_cursor = self.dialect.uses_raw_cursor
-        #: Whether the engine has event listeners or logs its statements: then the statements go through SQLAlchemy.
+        #: Whether the engine has event listeners or logs its statements. If so, the statements go through SQLAlchemy.
         self.observed = observed(connection)
         self.write = write
         self.begun = False
-        #: It was to begin, which may have failed: nothing is committed without a COMMIT.
+        #: Whether BEGIN was sent. It may have failed. In either case, nothing is committed without a COMMIT.
         self.asked = False
-        #: A statement has been interrupted, so its effect is unknown.
+        #: Whether a statement has been interrupted, so that its effect is unknown.
         self.interrupted = False
-        #: Number of statements that were sent as text, with BEGIN and COMMIT.
+        #: The number of statements that were sent as text, including BEGIN and COMMIT.
         self.sent = 0
-        #: The transaction around this one, where a thread has one connection for everything.
+        #: The transaction around this one, if a thread has only one connection.
         self._outer = self.info.get(TRANSACTION)
         self._mark: ref[Sender] | None = ref(self)
         self.info[TRANSACTION] = self._mark
 
     def leave(self) -> None:
-        """It has ended, and the connection is idle."""
-        # Otherwise the connection has been taken away meanwhile, and may be another one's.
+        """Remove this transaction from the connection. It has ended, and the connection is idle."""
+        # If the mark is another one, the connection was taken from this transaction and may belong to another transaction.
         if self.info.get(TRANSACTION) is self._mark:
             if self._outer is None:
                 del self.info[TRANSACTION]
@@ -121,7 +121,7 @@ class Sender:
         self._mark = None
 
     def begin(self) -> None:
-        """Begin it, unless it has begun."""
+        """Begin the transaction, unless it has begun."""
         if self.begun:
             return
         if not self.autocommits:
@@ -135,9 +135,9 @@ class Sender:
         self.begun = True
 
     def commit(self) -> None:
-        """Commit it, if it has begun.
+        """Commit the transaction, if it has begun.
 
-        :raises PendingRollbackError: the block has ignored that its connection broke, or that a statement was interrupted.
+        :raises PendingRollbackError: the connection broke or a statement was interrupted, and the block ignored this error.
         """
         if self.begun:
             if self.interrupted or self.connection.invalidated or self.info.get(TRANSACTION) is not self._mark:
@@ -146,7 +146,7 @@ class Sender:
             self.begun = False
 
     def rollback(self) -> None:
-        """Roll it back, if it has begun. If that fails the connection is discarded, and the server rolls back."""
+        """Roll back the transaction, if it has begun. If this fails, the connection is discarded, so the server rolls back."""
         if self.begun and not self.connection.invalidated:
             try:
                 self.execute("ROLLBACK", ())
@@ -156,14 +156,16 @@ class Sender:
 
     @property
     def sends_raw(self) -> bool:
-        """Whether SQL texts go directly to the driver's cursor, so that no listener and no log of the engine sees them."""
+        """Whether SQL texts go directly to the driver's cursor. Listeners and logs of the engine do not see such texts."""
         return self.uses_raw_cursor and not self.observed
 
     # --- statements -----------------------------------------------------------------------------------------------------
 
     def fetch(self, statement: Executable | str, values: Any) -> Sequence[Sequence[Any]]:
-        """The rows of a statement: one that is kept, with its values by name, or a text for the driver, with a tuple.
+        """Execute a statement and return its rows.
 
+        :param statement: a kept statement, or a text for the driver.
+        :param values: the values by name for a kept statement, or a tuple for a text.
         :raises DBAPIError: as SQLAlchemy would.
         """
         if isinstance(statement, str):
@@ -187,7 +189,7 @@ class Sender:
         return rows
 
     def execute(self, statement: Executable | str, values: Any) -> int:
-        """As :meth:`fetch`, for a statement that returns no rows. Return how many rows it matched."""
+        """Execute a statement that returns no rows, as :meth:`fetch` does; return the number of rows that it matched."""
         if isinstance(statement, str):
             text, arguments = statement, values
         elif self.uses_raw_cursor:
@@ -209,7 +211,10 @@ class Sender:
         return touched
 
     def execute_many(self, statement: Executable, names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> tuple[int, int]:
-        """:meth:`execute` for each of ``rows``, the values of ``names``; return also the driver's ``lastrowid``."""
+        """Execute a statement once for each of ``rows``; return the number of matched rows and the driver's ``lastrowid``.
+
+        :param names: the parameters whose values are in each row, in this order.
+        """
         if not self.uses_raw_cursor:
             named = [dict(zip(names, row, strict=True)) for row in rows]
             result = self.connection.execute(statement, named)
@@ -233,22 +238,22 @@ class Sender:
 
 
 def own(connection: Connection) -> Sender | None:
-    """The transaction of a connection of the library while it is in use; None on a caller's connection."""
+    """The current transaction of a connection of the library; None on a caller's connection."""
     mark: ref[Sender] | None = connection.info.get(TRANSACTION)
     return None if mark is None else mark()
 
 
 def forget(info: MutableMapping[Any, Any]) -> None:
-    """The transaction of a connection has ended in another way than by its own block."""
+    """Remove the transaction from a connection's ``info``, if something other than its own block has ended it."""
     info.pop(TRANSACTION, None)
 
 
 def interrupted(connection: Connection, error: BaseException) -> bool:
-    """Whether ``error`` may have come in the middle of a statement: its reply may be outstanding, or its effect unknown.
+    """Whether ``error`` may have interrupted a statement, so that its reply may be outstanding or its effect unknown.
 
-    Errors of the database are replies, and errors of the package come between statements. Another exception is harmless in
-    code of the application, also when it stands for one of these, and not in SQLAlchemy or the driver: a signal handler may have
-    raised it there.
+    Errors of the database are replies, and errors of this package are raised between statements. Neither interrupts a statement.
+    Another exception is harmless if code of the application has raised it, even in place of one of these errors. It is not harmless
+    if its traceback leads through SQLAlchemy or the driver, because a signal handler may have raised it there.
     """
     driver: Any = connection.dialect.loaded_dbapi
     replies = (SQLAlchemyError, QueueDBError, driver.Error)
@@ -270,12 +275,13 @@ def interrupted(connection: Connection, error: BaseException) -> bool:
 
 @contextmanager
 def savepoint(connection: Connection) -> Iterator[None]:
-    """All or nothing within a transaction that goes on."""
+    """Run a block in a savepoint: if the block fails, its changes are undone and the transaction continues."""
     nested = connection.begin_nested()
     try:
         yield
     except BaseException:
-        # A deadlock or a refused snapshot has rolled back everything, the savepoint too: report the first error.
+        # After a deadlock or a refused snapshot, the server has rolled back the whole transaction, so the savepoint does not exist.
+        # Suppress the error of this rollback, so that the first error is raised.
         with suppress(DBAPIError):
             nested.rollback()
         raise
