@@ -1,8 +1,8 @@
 """The completer: one thread settles the jobs whose handlers have ended, many in one statement.
 
-What a handler returned or raised chooses the verb. The fetcher does not complete jobs with its claims
-(:meth:`Queue.complete_and_claim`): one completion for the jobs of several claims costs as little, and claims need not wait for it.
-benchmarks/README.md has the figures.
+What a handler returned or raised decides the verb. The fetcher does not complete jobs with its claims
+(:meth:`Queue.complete_and_claim`). One completion for the jobs of several claims costs no more than that, and claims need not wait
+for it. benchmarks/README.md has the figures.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ from queue_db.worker.process_main import LostResult
 
 log = logging.getLogger("queue_db.worker")
 
-#: Seconds for which results are collected before they are reported, and the most in one statement. If a worker dies within this
-#: time, its finished jobs run once more.
+#: Seconds for which results are collected before they are reported. If a worker dies within this time, its finished jobs run once
+#: more.
 WITHIN = 0.002
+
+#: The most results in one statement.
 AT_MOST = 1000
 
 #: Seconds for which the completer tries to report a result while the database does not answer.
@@ -42,20 +44,20 @@ SETTLE_FOR = 600.0
 
 
 def is_last(job: LeasedJob) -> bool:
-    """Whether the job is dead if this attempt fails. Then its death is logged in place of the failure."""
+    """Whether the job is dead if this attempt fails. If so, its death is logged and the failure is not."""
     return job.attempts >= job.max_attempts
 
 
 class Unknown(NamedTuple):
-    """The outcome of a job of a kind without a handler: it waits for a worker that has one."""
+    """The outcome of a job whose kind has no handler: the job waits for a worker with a handler."""
 
     error: UnknownKindError
-    #: For this many seconds; then it is dead.
+    #: Seconds for which the job waits before it is dead.
     grace: float
 
 
 def unknown_kind(error: UnknownKindError, options: Options) -> tuple[Dead | Unknown, DeathReason | None]:
-    """The outcome of a job of a kind without a handler, by the options of the worker, and why the job is dead if it is."""
+    """The outcome of a job whose kind has no handler, as the worker's options say, and why the job is dead; None: it is not."""
     if options.unknown == "dead" or options.at_most_once:
         return Dead(f"parked: {error}"), DeathReason.UNKNOWN_KIND
     return Unknown(error, options.unknown_grace), None
@@ -66,7 +68,7 @@ class LeaseLost(NamedTuple):
 
 
 PendingJob = object
-"""Stands for a job that leaves the jobs in flight, until its result is reported."""
+"""A token for a job from its removal from the jobs in flight until its result is reported."""
 
 
 class JobResult(NamedTuple):
@@ -76,30 +78,30 @@ class JobResult(NamedTuple):
     spec: HandlerSpec | None
     #: What the handler returned or raised.
     outcome: object
-    #: How long it ran, seconds; None: it was not called.
+    #: Seconds for which the handler ran; None: it was not called.
     seconds: float | None = None
-    #: Seconds for which the job is kept if it is completed; None or 0: not at all.
+    #: Seconds for which the job is kept if it is completed; None or 0: it is not kept.
     result_ttl: float | None = None
-    #: Why the job goes to the dead table; None: its handler decided that.
+    #: Why the worker moves the job to the dead table; None: it does not, or the handler decided that.
     reason: DeathReason | None = None
-    #: What the handler returned, encoded, if it is kept.
+    #: The encoded return value of the handler, if it is kept.
     result: str | None = None
-    #: What the completer removes when the result is reported.
+    #: The token in :attr:`Completer.pending`, which is removed when the result is reported.
     pending: PendingJob | None = None
 
 
 Verb = Callable[[Sequence[JobResult]], list[Verdict]]
 
 Settled = Callable[[JobResult, Verdict | None], None]
-"""Called with each result and its verdict; None: it could not be reported, and the job comes back when its lease expires."""
+"""Called with each result and its verdict. None: the result could not be reported; the job comes back when its lease expires."""
 
 
 class Completer:
     """Settles the jobs whose handlers have ended.
 
-    :param retry: seconds between tries while the database does not answer: first, longest.
+    :param retry: the first and the longest pause between tries while the database does not answer, seconds.
     :param outage: logs failures.
-    :param completed: gets the results of :func:`complete_plain` together, if all are completed; default: ``settled`` gets each.
+    :param completed: called once with all results of a :func:`complete_plain` if all are completed; default: ``settled`` gets each.
     """
 
     def __init__(
@@ -115,26 +117,26 @@ class Completer:
         self._completed = completed
         self._retry = retry
         self._results: SimpleQueue[JobResult | None] = SimpleQueue()
-        #: Jobs whose results are announced or not reported yet. A thread adds a job here before it takes it out of those in flight,
-        #: so that the job is always in one of the two; it removes the job again if another thread has taken it.
+        #: Tokens of the jobs whose results are not reported yet. A thread adds a token before it removes the job from the jobs in
+        #: flight, so that the job is always in one of the two. If another thread has removed the job, it removes the token again.
         self.pending: dict[PendingJob | None, None] = {}
         #: Report this result soon.
         self.put: Callable[[JobResult], None] = self._results.put
         self._closing = threading.Event()
 
     def __len__(self) -> int:
-        """How many results are announced or not reported yet."""
+        """How many results are not reported yet."""
         return len(self.pending)
 
     def run(self) -> None:
-        """Report until :meth:`close`."""
+        """Report results until :meth:`close` is called."""
         closed = False
         while not closed:
             first = self._results.get()
             if first is None:
                 return
             if self._results.qsize() < AT_MOST:
-                # A pause, not a wait for the next result: a wake-up for each would cost more than its report.
+                # A pause, not a wait for the next result: a wake-up for each result would cost more than its report.
                 time.sleep(WITHIN)
             batch = [first]
             while len(batch) < AT_MOST and not closed:
@@ -172,7 +174,7 @@ class Completer:
     def _settle(self, verb: Verb, results: Sequence[JobResult]) -> None:
         """Settle these jobs, with retries while the database does not answer. The fence decides whether the result still counts.
 
-        :raises StorageError: the database refuses what one of several jobs leaves, for example a row that a removal inserts.
+        :raises StorageError: there are several jobs, and the database refuses a row of one, for example one that a removal inserts.
         """
         retry: Pause | None = None
         until = time.monotonic() + SETTLE_FOR
@@ -185,7 +187,7 @@ class Completer:
                     raise
                 retry = retry or Pause(*self._retry)
                 wait = retry.next()
-                # A row that is refused now is refused later too, and other results must not wait for that.
+                # The database would refuse this row again, and other results must not wait for the retries.
                 if refused or time.monotonic() + wait > until or self._closing.wait(wait):
                     message = "%s could not be settled and comes back when its lease expires: %s"
                     log.error(message, _text(results), error, extra=_about(results))  # noqa: TRY400 - each try was a warning
@@ -240,7 +242,7 @@ def verbs_for(batch: Sequence[JobResult]) -> list[tuple[Verb, Sequence[JobResult
     groups: dict[tuple[Queue, str, Any], list[JobResult]] = {}
     for done in batch:
         job = done.job
-        if done.outcome is None and not done.result_ttl and not job.settled:  # nearly all
+        if done.outcome is None and not done.result_ttl and not job.settled:  # nearly all results
             plain_results.setdefault(job.source, []).append(done)
         else:
             result, name, detail = _with_result(*name_of_verb(done))
@@ -257,7 +259,7 @@ def complete_plain(results: Sequence[JobResult]) -> list[Verdict]:
 
 
 def name_of_verb(done: JobResult) -> tuple[JobResult, str, Any]:
-    """The result as it is reported, the name of the verb, and its argument: seconds of a snooze, the reason of a death."""
+    """The result to report, the name of the verb, and the verb's argument: the seconds of a snooze or the reason of a death."""
     outcome = done.outcome
     detail: Any = None
     match outcome:
@@ -283,7 +285,7 @@ def name_of_verb(done: JobResult) -> tuple[JobResult, str, Any]:
 
 
 def _with_result(done: JobResult, name: str, detail: Any) -> tuple[JobResult, str, Any]:
-    """The same, with the result encoded if it is kept; if that is impossible, the job is dead."""
+    """Encode the result if it is kept; if it cannot be encoded, the job is dead."""
     if name == "complete" and done.result_ttl:
         try:
             done = done._replace(result=_encoded(done))
@@ -300,7 +302,7 @@ def _encoded(done: JobResult) -> str:
     codec = queue_of(done.job).db.codec
     try:
         text: str = codec.encode(done.outcome)
-    except Exception:  # noqa: BLE001 - as payloads first; a result has no handler that expects its types
+    except Exception:  # noqa: BLE001 - plain types are enough: no handler expects the types of a result
         text = codec.encode(plain(done.outcome))
     return text
 
@@ -342,7 +344,7 @@ def _stored_results(results: Sequence[JobResult]) -> list[StoredResult | None] |
 
 
 def retry_in(done: JobResult) -> float | None:
-    """Seconds until the next attempt; None: by the default backoff."""
+    """Seconds until the next attempt; None: the default backoff decides."""
     if isinstance(done.outcome, Retry) and done.outcome.seconds is not None:
         return done.outcome.seconds
     if done.spec is None or done.spec.backoff is None:

@@ -1,4 +1,4 @@
-"""Events: what happens to the jobs of a worker, one frozen object for each; each is counted, logged, and sent to the hooks."""
+"""Events: what happens to the jobs of a worker. Each event is a frozen object that is counted, logged and sent to the hooks."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ log = logging.getLogger("queue_db.worker")
 class EventType(StrEnum):
     """The type of an event."""
 
-    STARTED = "started"  #: its handler is about to be called
+    STARTED = "started"  #: the handler is about to be called
     COMPLETED = "completed"
     FAILED = "failed"  #: the attempt failed, and there will be another one
-    SNOOZED = "snoozed"  #: by its handler; or there is no handler for its kind yet
-    CANCELLED = "cancelled"  #: by its handler
-    RELEASED = "released"  #: returned to its queue unfinished, by its handler or when the worker stopped; not an attempt
+    SNOOZED = "snoozed"  #: the handler snoozed the job, or its kind has no handler
+    CANCELLED = "cancelled"  #: the handler cancelled the job
+    RELEASED = "released"  #: the handler or the stop of the worker returned the job to its queue; the attempt does not count
     DEAD = "dead"  #: the job is dead; ``reason`` has the cause
     LOST = "lost"  #: the lease was lost, or the result could not be reported: another worker gets the job
 
@@ -44,11 +44,11 @@ class JobEvent:
 
     type: EventType
     job: LeasedJob
-    #: What the handler returned or raised; None at its start.
+    #: What the handler returned or raised; None for ``STARTED``.
     outcome: Any = None
-    #: How long the handler ran, seconds; None at its start, or if it was not called.
+    #: Seconds for which the handler ran; None for ``STARTED``, or if the handler was not called.
     seconds: float | None = None
-    #: Why the job is dead; None: it is not.
+    #: Why the job is dead; None: it is not dead.
     reason: DeathReason | None = None
 
 
@@ -62,18 +62,18 @@ class Summary:
 
     completed: int = 0
     failed: int = 0  #: the attempt failed, and there will be another one
-    snoozed: int = 0  #: by the handler; or its kind has no handler yet
+    snoozed: int = 0  #: the handler snoozed the job, or its kind has no handler
     cancelled: int = 0
-    #: Jobs that this worker's attempts sent to the dead table. With ``at_most_once`` no row is written: these jobs were not
-    #: completed and do not come back.
+    #: Jobs that this worker's attempts moved to the dead table. With ``at_most_once``: jobs that were not completed; no row is
+    #: written, and they do not come back.
     dead: int = 0
-    released: int = 0  #: returned unfinished, by the handler or when the worker stopped
+    released: int = 0  #: the handler or the stop of the worker returned the job to its queue
     lost: int = 0  #: the lease was lost, or the result could not be reported: another worker gets the job
     signal: int | None = None  #: number of the signal that stopped the worker
     stuck: int = 0  #: slots of handlers that had not returned when ``exit_when_stuck`` stopped the worker
 
 
-# At most once: why a claimed job that did not run is lost when the worker stops.
+# With at_most_once: the outcome of a claimed job that did not run before the worker stopped.
 _NOT_RUN = Dead("the worker stopped before the job ran, and at most once it does not come back")
 
 _BY_VERB = {
@@ -88,33 +88,33 @@ _BY_VERB = {
 
 
 class Results:
-    """Counts, logs and sends the results of one run, in the thread that has the result."""
+    """Counts and logs the results of one run, and calls the hooks with them, in the thread that reports the result."""
 
     def __init__(self, run: Run) -> None:
         self._worker = run.worker
         self._lock = run.lock
         # Identifies the jobs that this run has claimed.
         self._claimant = run
-        # Handlers that have ended, until their jobs are settled: what hooks get when a job dies.
+        # The results of jobs that are not settled yet. If such a job dies, the hooks get its result.
         self._ended: dict[LeasedJob, JobResult] = {}
 
     def started(self, job: LeasedJob) -> None:
-        """The handler of a job is about to be called."""
+        """Tell the hooks that the handler of a job is about to be called."""
         if self._worker.hooks:
             self._send(JobEvent(EventType.STARTED, job))
 
     def ended(self, done: JobResult) -> None:
-        """The handler of a job has ended, and the job will be settled."""
+        """Keep the result of a job until the job is settled."""
         self._ended[done.job] = done
 
     def settled(self, done: JobResult, verdict: Verdict | None) -> None:
-        """The job of a handler that has ended is settled; verdict None: that failed."""
+        """Count and log the result of a job, and tell the hooks; without a verdict the job could not be settled."""
         job = done.job
         self._ended.pop(job, None)
         if job.dead:
             return  # counted by died()
         if isinstance(done.outcome, BaseException) and is_last(job) and job.settled_by in {None, "fail"}:
-            log_failure(job, done.outcome, None, done.seconds)  # it has not died, which would have logged this
+            log_failure(job, done.outcome, None, done.seconds)  # a death would have logged this, but the job has not died
         event = _event_of(done, verdict)
         if event is EventType.LOST and verdict is not None:
             message = "%r: the lease was lost before the handler ended; the result does not count"
@@ -128,7 +128,7 @@ class Results:
             self._send(JobEvent(event, job, _shown(done), done.seconds))
 
     def completed(self, done: Sequence[JobResult]) -> None:
-        """These are completed, each by the verb of that name: one count for all of them."""
+        """Count these completed jobs, all at once unless there are hooks or debug logs."""
         if self._worker.hooks or log.isEnabledFor(logging.DEBUG):
             for result in done:
                 self.settled(result, Verdict.APPLIED)
@@ -136,7 +136,7 @@ class Results:
             self._count(EventType.COMPLETED, len(done))
 
     def died(self, death: Death) -> None:
-        """Listens to ``db.deaths``: count a job of this run that died, whichever verb ended it, and tell the hooks."""
+        """Count a job of this run that died, whatever verb settled it, and tell the hooks. A listener of ``db.deaths``."""
         job = death.job
         if not isinstance(job, LeasedJob) or job.claimant is not self._claimant:
             return
@@ -147,7 +147,7 @@ class Results:
             self._send(JobEvent(EventType.DEAD, job, outcome, seconds, death.reason))
 
     def ended_at_most_once(self, done: JobResult) -> None:
-        """The handler of a job has ended. The job left the queue when it was claimed, so there is nothing to settle."""
+        """Report a result with ``at_most_once``: the job left the queue when it was claimed, so there is nothing to settle."""
         self.ended(done)
         error = _failure(done.outcome)
         if error is not None:
@@ -157,7 +157,7 @@ class Results:
         self.settled(done, Verdict.APPLIED)
 
     def release(self, jobs: list[LeasedJob]) -> None:
-        """Return unfinished jobs to their queues; at most once they are lost."""
+        """Return unfinished jobs to their queues. With ``at_most_once`` they are lost."""
         if self._worker.options.at_most_once:
             for job in jobs:
                 self.ended_at_most_once(JobResult(job, None, _NOT_RUN, reason=DeathReason.EXHAUSTED))
@@ -197,14 +197,14 @@ class Results:
         for hook in self._worker.hooks:
             try:
                 arguments.done("the hook", hook(event))
-            except BaseException:  # SystemExit too: the thread goes on
+            except BaseException:  # the thread goes on even after SystemExit
                 log.exception("the hook %r failed at %s of %r", hook, event.type, event.job, extra=about(event.job, event.type))
 
 
 def log_failure(job: LeasedJob, error: BaseException, verb: str | None, seconds: float | None) -> None:
     """Log what a handler has raised.
 
-    :param verb: the one that the handler had called on its job before.
+    :param verb: the verb that the handler had called on its job before it raised.
     """
     what = "failed" if verb is None else f"raised after {verb}(), which counts if it was committed"
     extra = about(job, EventType.FAILED if verb is None else None, seconds)
@@ -217,7 +217,7 @@ def _event_of(done: JobResult, verdict: Verdict | None) -> EventType:
         return EventType.LOST
     if done.job.settled_by is not None:
         return _BY_VERB[done.job.settled_by]
-    # At most once no verb settles the job.
+    # With at_most_once no verb settles the job.
     if verdict is Verdict.LOST:
         return EventType.LOST
     return EventType.CANCELLED if isinstance(done.outcome, Cancel) else EventType.COMPLETED

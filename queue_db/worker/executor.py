@@ -1,4 +1,4 @@
-"""Calls handlers: functions on threads, or in processes; coroutines on an event loop. Ends calls whose jobs are lost or late."""
+"""Calls handlers: functions on threads or in processes, coroutines on an event loop. Ends calls after lost leases and timeouts."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ _CHECK_TIMEOUTS = 0.5
 Assignment = tuple[LeasedJob, HandlerSpec]
 
 Urgency = Callable[[LeasedJob], tuple[int, int] | int]
-"""A key: the job with the lowest begins first."""
+"""A sort key: the job with the lowest key begins first."""
 
 
 class Threads:
     """Calls functions, each on one of ``number`` threads.
 
     A thread that begins a job wakes the next thread if more jobs wait. So functions that return at once run one after the other on
-    one thread, without a handover for each, and functions that wait for something run beside each other.
+    one thread, without handovers. Functions that wait for something run in parallel.
 
     The threads are daemons: a handler that does not return must not keep the process from ending.
 
-    :param urgency: the order in which waiting jobs begin; equal ones begin in the order in which they came.
+    :param urgency: the sort key of waiting jobs; jobs with equal keys begin in the order in which they came.
     """
 
     def __init__(self, number: int, work: Callable[[LeasedJob, HandlerSpec], None], name: str, urgency: Urgency) -> None:
@@ -57,7 +57,7 @@ class Threads:
         self._numbers = count()
         # True wakes a thread that has no job, None ends it.
         self._wakes: SimpleQueue[bool | None] = SimpleQueue()
-        # Whether there is a True in it, or a thread has just taken it: one at a time is enough.
+        # Whether _wakes contains a True, or a thread has just taken it. One True at a time is enough.
         self._waking = False
         self._lock = threading.Lock()
         self._threads = [
@@ -68,7 +68,7 @@ class Threads:
             thread.start()
 
     def begin(self, assignments: Sequence[Assignment]) -> None:
-        """Call these as soon as threads are free."""
+        """Call the handlers of these jobs as soon as threads are free."""
         with self._lock:
             for assignment in assignments:
                 heappush(self._heap, (self._urgency(assignment[0]), next(self._numbers), assignment))
@@ -76,7 +76,7 @@ class Threads:
                 self._wake()
 
     def unstarted(self) -> list[LeasedJob]:
-        """Take back the jobs that no thread has begun."""
+        """Remove and return the jobs that no thread has begun."""
         with self._lock:
             jobs = [assignment[0] for _, _, assignment in sorted(self._heap, key=itemgetter(0, 1))]
             self._heap.clear()
@@ -91,7 +91,7 @@ class Threads:
         while self._wakes.get():
             with self._lock:
                 self._waking = False
-            # A job that comes after this look wakes a thread, perhaps this one.
+            # A job that is added after this check wakes a thread, perhaps this one.
             while self._heap and (assignment := self._next()) is not None:
                 self._work(*assignment)
 
@@ -107,7 +107,7 @@ class Threads:
             return assignment
 
     def _wake(self) -> None:
-        """Wake a thread for the jobs that wait. The caller has the lock, and no other thread is being woken."""
+        """Wake a thread for the jobs that wait. The caller holds the lock and has checked that no thread is being woken."""
         self._waking = True
         self._wakes.put(True)
 
@@ -115,19 +115,19 @@ class Threads:
 class Loop:
     """Calls coroutines, all on one event loop in a thread of its own.
 
-    :param work: ends the job, also when it is cancelled, or does not begin since it is no longer in flight; raises nothing.
+    :param work: calls the handler of a job and reports its end, even after a cancellation; raises nothing.
     """
 
     def __init__(self, work: Callable[[LeasedJob, HandlerSpec], Coroutine[Any, Any, None]], name: str) -> None:
         self._work = work
-        # Of coroutines that have begun.
+        # The tasks of the coroutines that have begun.
         self._tasks: dict[LeasedJob, asyncio.Task[Any] | None] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=f"queue_db event loop of {name}", daemon=True)
         self._thread.start()
 
     def begin(self, assignments: Sequence[Assignment]) -> None:
-        """Call these at once."""
+        """Call the handlers of these jobs at once."""
         self._loop.call_soon_threadsafe(self._begin, list(assignments))
 
     def cancel(self, job: LeasedJob) -> None:
@@ -135,12 +135,12 @@ class Loop:
         self._loop.call_soon_threadsafe(self._cancel, job)
 
     def call(self, job: LeasedJob, coroutine: Coroutine[Any, Any, object]) -> object:
-        """Run a coroutine and wait for it, from a thread without the loop; :meth:`cancel` cancels it."""
+        """Run a coroutine on the loop and wait for it in another thread. :meth:`cancel` cancels it."""
         return asyncio.run_coroutine_threadsafe(self._noted(job, coroutine), self._loop).result()
 
     def close(self) -> None:
         """Cancel the running coroutines and end the loop."""
-        with suppress(RuntimeError):  # closed before
+        with suppress(RuntimeError):  # the loop is closed already
             self._loop.call_soon_threadsafe(self._end)
 
     def _begin(self, assignments: list[Assignment]) -> None:
@@ -183,16 +183,16 @@ class Execution:
         self._in_flight = run.in_flight
         self._results = run.results
         self._pending = run.completer.pending
-        # At most once nothing is left of the job in the database: its result is reported at once, before the slot is free.
+        # With at_most_once the database has no row of the job any more: the result is reported at once, before the slot is free.
         self._put = self._end_at_most_once if self._at_most_once else run.completer.put
-        # These reports come one after the other, where a listener that waits holds up neither the worker's thread nor coroutines.
+        # One thread makes these reports. So a listener that waits delays neither the thread in Worker.run() nor coroutines.
         self._reports: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._start_thread = run.thread
         self._hooks = worker.hooks
         self._result_ttl = worker.options.result_ttl
         self._slot_freed = run.fetcher.freed
         self.lease_check = LeaseCheck(worker.db.core, run.in_flight, self.lose, enabled=not self._at_most_once)
-        # Until when each function may run that has a timeout.
+        # The deadline of each running function that has a timeout.
         self._deadlines: dict[LeasedJob, tuple[float, HandlerSpec]] = {}
         self._wrapped: dict[HandlerSpec, Handler] = {}
         self._processes = ProcessPool()
@@ -223,11 +223,11 @@ class Execution:
             self._threads.begin(functions)
 
     def unstarted(self) -> list[LeasedJob]:
-        """Take back the jobs that wait for a slot; they are no longer in flight."""
+        """Remove the jobs that wait for a slot from the jobs in flight, and return them."""
         return [] if self._threads is None else [job for job in self._threads.unstarted() if self._in_flight.remove(job)]
 
     def stop(self) -> list[LeasedJob]:
-        """Take the jobs in flight from their handlers, and stop the handlers that can be stopped; return the jobs."""
+        """Abandon the jobs in flight, and stop the handlers that can be stopped; return the jobs."""
         jobs = [job for job in self._in_flight.jobs() if self._in_flight.abandon(job)]
         if jobs:
             for job in jobs:
@@ -254,7 +254,7 @@ class Execution:
         began: float | None = None
         try:
             if not (self.lease_check.valid(job) or self.lease_check.wait_until_valid(job)):
-                self.returned(job)  # its lease was lost while it waited here
+                self.returned(job)  # the lease was lost while the job waited here
                 return
             if spec.timeout is not None and spec.watched:
                 self._deadlines[job] = (time.monotonic() + spec.timeout, spec)
@@ -278,10 +278,10 @@ class Execution:
                 return
             self._results.started(job)
             began = time.monotonic()
-            current.set(job)  # of this task
+            current.set(job)  # for this task
             spec.read(job)
             outcome = await within_timeout(spec, self._wrapped_handler(spec), job)
-        except BaseException as error:  # noqa: BLE001 - CancelledError too: of a job that was abandoned
+        except BaseException as error:  # noqa: BLE001 - also CancelledError, after the job was abandoned
             outcome = error
         if self._at_most_once and outcome is not None:
             self._reports.put(partial(self.finish, job, spec, outcome, began))
@@ -289,7 +289,7 @@ class Execution:
             self.finish(job, spec, outcome, began)
 
     def call(self, job: LeasedJob, spec: HandlerSpec) -> object:
-        """Call a handler and wait for it; return its outcome, or what it raised. Also for messages: they are not in flight."""
+        """Call a handler and wait for it; return its outcome, or what it raised. Slots for feeds call it for their messages."""
         current.set(job)
         try:
             if spec.schema is not None:
@@ -323,10 +323,10 @@ class Execution:
         began: float | None = None,
         reason: DeathReason | None = None,
     ) -> None:
-        """The handler of a job has ended, or was not called; report the outcome, unless the job was abandoned before.
+        """Report the outcome of a job, unless the job was abandoned before.
 
-        :param began: when the handler was called, by ``time.monotonic``; None: it was not.
-        :param reason: why the job is dead, if it is and its handler has not decided that.
+        :param began: when the handler was called, by ``time.monotonic``; None: it was not called.
+        :param reason: why the job is dead; None: it is not dead, or its handler decided that.
         """
         seconds = job.ran = None if began is None else time.monotonic() - began
         if outcome is not None and outcome is job.misfit:
@@ -351,12 +351,12 @@ class Execution:
         self._slot_freed(seconds)
 
     def returned(self, job: LeasedJob) -> None:
-        """An abandoned job has left its slot: its handler will not be called."""
+        """Free the slot of an abandoned job whose handler will not be called."""
         self._in_flight.returned(job)
         self._slot_freed(None)
 
     def lose(self, job: LeasedJob) -> None:
-        """The lease of a job is lost. Called by the heartbeat and the fetcher, which do not wait for hooks and logs."""
+        """End a job whose lease is lost. The heartbeat and the fetcher call this, and do not wait for hooks and logs."""
         self._end_early(job, None, LeaseLost())
 
     def timeouts_every(self) -> float:
@@ -375,7 +375,7 @@ class Execution:
                 log.warning(message, job, spec.timeout, extra=about(job, EventType.FAILED, spec.timeout))
 
     def _end_early(self, job: LeasedJob, spec: HandlerSpec | None, outcome: object, seconds: float | None = None) -> bool:
-        """Abandon a job whose handler runs, and report this outcome; False: the job was removed before."""
+        """Abandon a job whose handler runs, and report this outcome; False: the job was not in flight any more."""
         pending: PendingJob = object()
         try:
             self._pending[pending] = None
@@ -389,7 +389,7 @@ class Execution:
                 self._reports.put(partial(self._report, done))
             else:
                 self._report(done)
-        except BaseException:  # a signal handler's, in the main thread: the result is not reported any more
+        except BaseException:  # raised by a signal handler in the main thread: the result will not be reported
             self._pending.pop(pending, None)
             raise
         return True
@@ -416,7 +416,7 @@ class Execution:
         return self._at_most_once or is_last(job)
 
     def cancel(self, job: LeasedJob) -> None:
-        """Let the handler of an abandoned job end, as far as that is possible."""
+        """End the handler of an abandoned job, as far as that is possible."""
         job.lost.set()
         if self._loop is not None:
             self._loop.cancel(job)
@@ -424,8 +424,8 @@ class Execution:
 
 
 async def within_timeout(spec: HandlerSpec, function: Handler, job: LeasedJob) -> object:
-    """Await a coroutine of a handler, no longer than its timeout; return its outcome, or the failure of the timeout."""
-    current.set(job)  # of this task
+    """Await the coroutine of a handler within its timeout; return its outcome, or the error of the timeout."""
+    current.set(job)  # for this task
     clock = asyncio.timeout(spec.timeout)
     try:
         async with clock:

@@ -1,7 +1,7 @@
-"""The fetcher: one thread claims for all queues of a worker, as many jobs as there are free slots, and waits between claims.
+"""The fetcher: one thread that claims from all queues of a worker, as many jobs as there are free slots.
 
-:class:`Dispatch` takes the claimed jobs in the same thread: each gets its handler and begins, runs alone, or is settled without a
-call.
+:class:`Dispatch` takes the claimed jobs in the same thread. It finds the handler of each job and begins it, lets it run alone, or
+settles it without a call.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("queue_db.worker")
 
-#: While some queues have jobs, the others are polled once in this many seconds, or once in this many jobs, …
+#: While some queues have jobs, the queues without jobs are polled after POLL_EVERY seconds, or after POLL_AFTER claimed jobs.
 POLL_EVERY = 0.05
 POLL_AFTER = 100
 
-#: … but not before this many times the duration of the last poll has passed: polls take a fortieth of the time at most.
+#: The next poll waits for at least this many times the duration of the last poll. So polls take at most a fortieth of the time.
 POLL_REST = 40
 
-#: While there is no wait, notifications of cancelled jobs are read once in this many seconds.
+#: While the fetcher does not wait, it reads notifications of cancelled jobs once in this many seconds.
 READ_EVERY = 0.05
 
-# Seconds of the longest wait when all queues with free places are paused or at their limits.
+# The longest wait while all queues with free places are paused or at their limits, seconds.
 _REFUSED = 0.05
 
 # The most kinds without handlers that are logged by name.
@@ -75,8 +75,8 @@ class Fetcher:
         self._order = FairOrder(list(limits.queues), limits.weights)
         self._rank = {queue: rank for rank, queue in enumerate(limits.queues)}
         self._polled_at = self._poll_took = 0.0
-        self._claimed_since = 0  # jobs since the last poll
-        # While the fetcher waits for a slot: the most jobs in hand with which a claim is worth it; otherwise -1.
+        self._claimed_since = 0  # jobs claimed since the last poll
+        # While the fetcher waits for a slot: it claims when at most this many slots are in use. Otherwise -1.
         self._hungry_at = -1
         self._pacing = FetchPacing(run.in_flight.slots_in_use)
         self._stopping = run.stopping
@@ -91,7 +91,7 @@ class Fetcher:
         )
 
     def run(self, *, until_empty: bool) -> None:
-        """Claim until :meth:`stop`; with ``until_empty`` also until no job is due or in hand."""
+        """Claim until :meth:`stop` is called; with ``until_empty`` at most until no job is due or in hand."""
         self._until_empty = until_empty
         self._take = self._in_run.dispatch.take
         self._db.notifications.add(self.wakeup.set)
@@ -100,7 +100,7 @@ class Fetcher:
                 try:
                     if not self._round():
                         return
-                except Exception as error:  # noqa: BLE001 - logged by the outage, an unexpected one with its traceback
+                except Exception as error:  # noqa: BLE001 - the outage logs it, an unexpected error with its traceback
                     wait = self._retry.next()
                     self._outage.failed(f"claiming from {', '.join(map(repr, self._queues))}", error, wait)
                     self._stopping.wait(wait)
@@ -110,26 +110,26 @@ class Fetcher:
             self.wakeup.close()
 
     def return_shares(self) -> None:
-        """Return the shares of limited queues: no job is in hand."""
+        """Return the shares of limited queues. Called when no job is in hand."""
         try:
             self._limiter.return_all()
         except QueueDBError as error:
             log.debug("the shares of limited queues could not be returned and expire: %s", error)
 
     def keep_shares(self) -> None:
-        """Keep the shares of limited queues, in the fetcher's thread while it does not claim."""
+        """Keep the shares of limited queues. The fetcher's thread calls this while it does not claim."""
         with suppress(QueueDBError):
             self._limiter.refresh()
 
     def stop(self) -> None:
-        """Stop claiming. From any thread."""
+        """Stop claiming. Any thread may call this."""
         self._stopping.set()
         self.wakeup.set()
 
     def freed(self, seconds: float | None) -> None:
-        """A slot is free. Called after each job, from any thread: it costs little unless the fetcher waits for a slot.
+        """Note that a slot is free. Any thread calls this after each job. It costs little unless the fetcher waits for a slot.
 
-        :param seconds: how long the handler took; None: it was not called.
+        :param seconds: how long the handler ran; None: it was not called.
         """
         self._pacing.ended(seconds)
         if self._hungry_at >= 0:
@@ -152,7 +152,7 @@ class Fetcher:
         room = self._room(free)
         if not room:
             self._hungry_at = self._slots - self._fewest
-            free = self._slots - self._in_flight.slots_in_use()  # a slot that was freed just before has set no wakeup
+            free = self._slots - self._in_flight.slots_in_use()  # a slot freed before _hungry_at was set has set no wakeup
             room = self._room(free)
             if not room:
                 self._wait(self._longest)
@@ -173,15 +173,15 @@ class Fetcher:
         return True
 
     def _wait_for_limits(self) -> bool:
-        """All queues with free places are paused or at their limits; False: there is nothing more to do."""
+        """Wait while all queues with free places are paused or at their limits; False: there is nothing more to do."""
         if self._until_empty and self._in_run.idle and all(map(self._limiter.paused, self._queues)):
             return False
         self._wait(min(self._longest, _REFUSED, self._limiter.wait()))
         return True
 
     def _allowed(self, room: Mapping[str, int]) -> dict[str, int]:
-        """What limits leave of the room."""
-        # Before the limits are read: a job that ends from now on ends the wait.
+        """How many jobs of each queue in ``room`` the limits allow."""
+        # Set before the limits are read, so that a job that ends afterwards ends the wait.
         if self._limiter.limited:
             self._hungry_at = self._slots
         return {queue: places for queue, most in room.items() if (places := self._limiter.places(queue, most))}
@@ -195,7 +195,7 @@ class Fetcher:
         """
         won = 0
         began = time.monotonic()
-        # Higher queues that this round does not claim from: they may have got jobs since the last poll.
+        # Queues from which this round does not claim. Those of higher precedence may have got jobs since the last poll.
         unasked = [queue for queue in room if queue not in promising] if self._order.strict else []
         parts = self._order.split(promising, left) if len(promising) > 1 or not self._order.strict else promising
         guarded = refused = False
@@ -217,12 +217,12 @@ class Fetcher:
         if won == left and not self._limits.ahead:
             self._pacing.claimed(time.monotonic() - began, self._slots - left, won)
         if not won and not guarded and not refused:
-            # Other workers have claimed all of them.
+            # Other workers have claimed all due jobs.
             self._wait(self._idle.next())
         return won > 0 or not guarded
 
     def _poll_is_due(self, room: Collection[str]) -> bool:
-        """Whether to poll: queues that had no jobs may have jobs now, and one of them is higher than a queue with jobs."""
+        """Whether to poll the queues that had no jobs. In strict order one of them must precede a queue with jobs."""
         since = time.monotonic() - self._polled_at
         if (self._claimed_since < POLL_AFTER and since < POLL_EVERY) or since < POLL_REST * self._poll_took:
             return False
@@ -233,7 +233,7 @@ class Fetcher:
         return any(self._rank[queue] < last for queue in others)
 
     def _claim(self, queue: str, wanted: int, before: Collection[str]) -> int:
-        """Claim up to ``wanted`` jobs of a queue while none is due in the queues ``before`` it; return how many came."""
+        """Claim up to ``wanted`` jobs of a queue if no job is due in the queues ``before``; return how many were claimed."""
         source = self._queues[queue]
         try:
             if before:
@@ -258,7 +258,7 @@ class Fetcher:
 
     def _poll_queues(self, room: Mapping[str, int]) -> bool:
         """Read which queues have due jobs, and wait if none has."""
-        # Before the poll: if no job was in hand then, no handler here can have enqueued a job since.
+        # Read before the poll: if no job was in hand, no handler of this worker can have enqueued a job since.
         idle = self._in_run.idle
         began = time.monotonic()
         waits = self._db.next_due(room)
@@ -277,12 +277,12 @@ class Fetcher:
         return True
 
     def _worked(self) -> None:
-        """A statement succeeded after one that failed."""
+        """Note that a statement succeeded after one that failed."""
         self._retry.reset()
         self._outage.worked()
 
     def _until(self, waits: Mapping[str, float | None]) -> float:
-        """Seconds to wait: until the next job is due, or until the next poll for jobs that are due before it."""
+        """Seconds to wait: until the next job is due, until the next poll, or until a limited queue may be tried again."""
         return min([self._idle.next(), self._limiter.wait(), *(wait for wait in waits.values() if wait is not None)])
 
     def _wait(self, seconds: float) -> None:
@@ -293,7 +293,7 @@ class Fetcher:
         self._promising |= named & self._queues.keys()
 
     def _room(self, free: int) -> dict[str, int]:
-        """How many more jobs may be claimed of each queue, of ``free`` in all; empty until there are enough for a statement."""
+        """How many more jobs may be claimed from each queue, at most ``free``; empty if they are not worth a statement."""
         if self._quiet.is_set():
             return {}
         if free < self._fewest:
@@ -316,7 +316,7 @@ class Dispatch:
         self._specs = run.worker.handlers.by_kind
         self._in_flight = run.in_flight
         self._execution = run.execution
-        # At most once no row is left that could have the progress.
+        # With at_most_once there is no row for the progress.
         self._report = None if self._at_most_once else run.progress.report
         self._isolation = PoisonIsolation(run)
         self._unknown: set[str] = set()
@@ -350,7 +350,7 @@ class Dispatch:
             self._execution.begin(assignments)
 
     def _begin_last(self, assignments: Sequence[Assignment], last: Sequence[LeasedJob]) -> None:
-        """Begin these jobs; those of ``last`` that may have killed a process begin alone."""
+        """Begin these jobs. A job of ``last`` that may have killed a process runs alone."""
         suspects = self._isolation.suspects(last)
         self._execution.begin([assignment for assignment in assignments if assignment[0] not in suspects])
         if suspects:
@@ -358,13 +358,13 @@ class Dispatch:
             self._isolation.run(suspects, lambda job: self._execution.begin([(job, specs[job])]), self._drop_suspect)
 
     def _bury(self, job: LeasedJob, spec: HandlerSpec) -> None:
-        """By the limit of its handler, its attempts were used up before this one."""
+        """Bury a job whose attempts exceed the ``max_attempts`` of its handler."""
         reason = f"no verdict after {spec.max_attempts} attempts: each worker vanished or overran its lease"
         reason += f"; last error: {job.last_error}" if job.last_error else ""
         self._execution.finish(job, spec, Dead(reason), reason=DeathReason.EXHAUSTED)
 
     def _settle_unknown(self, job: LeasedJob) -> None:
-        """There is no handler for its kind."""
+        """Settle a job whose kind has no handler."""
         error = UnknownKindError(job.kind, self._run.worker.handlers.kinds())
         outcome, reason = unknown_kind(error, self._options)
         if reason is None and job.kind not in self._unknown and len(self._unknown) < _MOST_KINDS:
@@ -378,7 +378,7 @@ class Dispatch:
         if not self._in_flight.remove(job):
             self._execution.returned(job)
             return
-        # The release takes an attempt off, and this one has not been counted.
+        # The release subtracts an attempt, but this attempt has not been counted.
         with suppress(StorageError):
             queue_of(job).adjust_attempts([job], by=1)
         self._run.results.release([job])

@@ -19,13 +19,13 @@ from queue_db.worker.process_main import Reference, reference_of
 Executor = Literal["thread", "process"]
 """Where functions are called."""
 
-#: Gets the job and returns nothing or a result (done), Snooze, Retry, Cancel or Dead; an exception fails the attempt.
+#: A result or None completes the job; Snooze, Retry, Cancel or Dead settles it otherwise. An exception fails the attempt.
 Handler = Callable[[LeasedJob], Any]
 """A function of a job; its result is the outcome."""
 
 
 Wrapper = Callable[[LeasedJob, Handler], Any]
-"""Gets the job and the function to call with it; ``async def`` for coroutines."""
+"""A function of a job and of the function to call with it; for coroutines an ``async def``."""
 
 
 @runtime_checkable
@@ -42,21 +42,24 @@ class HandlerSpec:
     """The handler of one kind, with its options."""
 
     function: Handler
-    #: After this many attempts the job is dead; None: the job's own number.
+    #: After this many attempts the job is dead; None: the job's own number counts.
     max_attempts: int | None = None
     #: Attempt number → seconds until the next attempt; None: the default of the database object.
     backoff: Backoff | None = None
     #: Seconds after which the attempt fails.
     timeout: float | None = None
     schema: Schema | None = None
-    #: Seconds for which a completed job is kept with its result; 0: not at all; None: the worker's default.
+    #: Seconds for which a completed job is kept with its result; 0: it is not kept; None: the worker's default.
     result_ttl: float | None = None
     asynchronous: bool = False
-    #: The name by which a process imports the function; None: it is called in this process.
+    #: The name by which another process imports the function; None: it is called in this process.
     apart: Reference | None = None
 
     def wrapped(self, wrappers: Sequence[Wrapper], function: Handler | None = None) -> Handler:
-        """The function, or ``function`` in its place, in the wrappers of its type; the first wrapper is the outermost."""
+        """The handler inside the wrappers of its type; the first wrapper is the outermost.
+
+        :param function: called in place of the handler's own function.
+        """
         made = function or self.function
         for wrapper in reversed(wrappers):
             if arguments.asynchronous(wrapper) == self.asynchronous:
@@ -65,13 +68,13 @@ class HandlerSpec:
 
     @property
     def watched(self) -> bool:
-        """Whether the worker watches its timeout: a thread cannot be stopped from outside."""
+        """Whether the worker must check the timeout itself, because the function runs on a thread, which cannot be stopped."""
         return self.timeout is not None and not self.asynchronous and self.apart is None
 
     def read(self, job: LeasedJob) -> None:
         """Replace ``job.payload`` by the object that the schema makes of it.
 
-        :raises PayloadError: it does not fit.
+        :raises PayloadError: the payload does not fit the schema.
         """
         if self.schema is not None:
             try:
@@ -85,14 +88,14 @@ class Handlers:
     """The handlers of a worker by kind. None stands for every kind without a handler of its own."""
 
     def __init__(self) -> None:
-        #: None: of kinds without a handler of their own.
+        #: The handlers by kind; None: the handler of all other kinds.
         self.by_kind: dict[str | None, HandlerSpec] = {}
 
     def add(self, kind: str | None, spec: HandlerSpec, executor: Executor) -> None:
-        """Call the function for jobs of this kind.
+        """Add the handler of a kind.
 
-        :param spec: as the application has given it.
-        :raises ArgumentError: it cannot be called, the kind has a handler, or a value is outside its allowed range.
+        :param spec: the values that the application has given, unchecked.
+        :raises ArgumentError: the function cannot be called, the kind has a handler, or a value is outside its allowed range.
         """
         function, timeout, result_ttl = spec.function, spec.timeout, spec.result_ttl
         if kind is not None:
@@ -117,9 +120,9 @@ class Handlers:
         self.by_kind[kind] = replace(spec, timeout=timeout, result_ttl=result_ttl, asynchronous=asynchronous, apart=apart)
 
     def of(self, job: LeasedJob) -> HandlerSpec:
-        """The handler of this job, whose ``max_attempts`` precede the job's from now on.
+        """The handler of this job. If the handler has ``max_attempts``, they replace the job's own from now on.
 
-        :raises UnknownKindError: there is no handler for its kind.
+        :raises UnknownKindError: there is no handler for the job's kind.
         """
         spec = self.by_kind.get(job.kind) or self.by_kind.get(None)
         if spec is None:
@@ -132,7 +135,7 @@ class Handlers:
         """Check that there are handlers.
 
         :param names: the worker's queues, for the message.
-        :raises ConfigurationError: there are none.
+        :raises ConfigurationError: there are no handlers.
         """
         if not self.by_kind:
             raise ConfigurationError(
@@ -145,7 +148,7 @@ class Handlers:
         return sorted(kind for kind in self.by_kind if kind is not None)
 
     def shown(self) -> list[str]:
-        """The kinds for people; ``*`` stands for all others."""
+        """The kinds as log lines show them; ``*`` stands for all other kinds."""
         return [*self.kinds(), *(["*"] if None in self.by_kind else [])]
 
     def all(self) -> list[HandlerSpec]:
@@ -154,9 +157,9 @@ class Handlers:
 
 
 def check_runs(what: str, function: Handler | Wrapper) -> None:
-    """Check that the code of a function runs when it is called, or awaited.
+    """Check that the code of a function runs when the function is called or awaited.
 
-    :raises ArgumentError: it is a class, or a generator function.
+    :raises ArgumentError: the function is a class or a generator function.
     """
     while isinstance(function, partial):
         function = function.func

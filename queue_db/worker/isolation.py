@@ -1,8 +1,8 @@
 """Isolation of last attempts: if the previous attempt of a job was not settled, its last attempt runs alone in its worker.
 
-When a process dies, an attempt is counted for each of its jobs, since any of them may have killed it. So a job that kills its
-process would take others to the dead table, which were only claimed together with it. A last attempt that runs alone tells them
-apart: a job dies without a verdict only after it was the only job of its worker.
+When a process dies, an attempt is counted for each of its jobs, since any of them may have killed the process. So a job that kills
+its process would move other jobs of that process to the dead table. The isolation prevents that: a job whose attempts were not
+settled is dead only after it was the only job of its worker.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _CHECK = 0.02
 
 
 class PoisonIsolation:
-    """Runs suspects one after the other, in the fetcher's thread: nothing is claimed meanwhile."""
+    """Runs suspects one after the other, in the fetcher's thread, so that nothing is claimed at the same time."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._stopping = run.stopping
 
     def suspects(self, last: Sequence[LeasedJob]) -> list[LeasedJob]:
-        """Those of these jobs, of one queue, that must run alone. Their attempts are not counted until they begin.
+        """The jobs that must run alone. Their attempts are not counted until they begin.
 
-        :param last: begin their last attempts, which are not their first ones.
+        :param last: jobs of one queue whose last attempts begin; these are not their first attempts.
         """
         try:
             failed = self._run.worker.db.core.read(history.last_failed, [job.id for job in last])
@@ -50,10 +50,10 @@ class PoisonIsolation:
         return suspects
 
     def run(self, suspects: Sequence[LeasedJob], begin: Callable[[LeasedJob], None], drop: Callable[[LeasedJob], None]) -> None:
-        """Begin each when no other job is in flight and all results are reported; return when the last one has ended.
+        """Begin each suspect when no other job is in flight and all results are reported. Return when the last one has ended.
 
         :param begin: calls the handler, in another thread.
-        :param drop: gets those that do not begin: their leases were lost, or the worker stops.
+        :param drop: called with each job that does not begin, because its lease was lost or the worker stops.
         """
         waiting = list(suspects)
         for job in suspects:

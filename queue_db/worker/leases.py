@@ -1,8 +1,8 @@
 """The jobs in flight: their leases are extended, lost leases are found, and progress is written.
 
-A job may be cancelled, replaced or rescued by others while it waits here for a free slot, or while its handler runs. The next
-heartbeat would find that a third of a lease later. So :class:`LeaseCheck` compares the claim tokens of the jobs in flight with the
-database once a second, in one statement by primary key, and at once when a notification names a job.
+While a job waits for a free slot or its handler runs, another process may cancel, replace or rescue the job. The heartbeat would
+find that up to a third of a lease later. So :class:`LeaseCheck` compares the claim tokens of the jobs in flight with the database
+once a second, in one statement by primary key. When a notification names a job, it does so at once.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ log = logging.getLogger("queue_db.worker")
 
 
 class InFlight:
-    """The jobs in flight. The thread that removes a job decides its outcome: its handler, the heartbeat, the timeout, or the stop.
+    """The jobs in flight. The thread that removes a job decides its outcome: the handler, the heartbeat, the timeout or the stop.
 
-    One thread adds, any thread removes, each by one atomic method of a dict. So there is no lock.
+    One thread adds jobs, and any thread removes them, each with one atomic method of a dict. So there is no lock.
     """
 
     def __init__(self, queues: Iterable[str]) -> None:
-        # Keyed by object: after a lost lease one worker may have the same job twice, under two leases.
-        #: When each job was added, by ``time.monotonic``, by queue.
+        # The key is the object: after a lost lease one worker may have the same job twice, under two leases.
+        #: For each queue: when each of its jobs was added, by ``time.monotonic``.
         self.by_queue: dict[str, dict[LeasedJob, float]] = {queue: {} for queue in queues}
-        # Jobs that were taken from running handlers, which use their slots until they return.
+        # Abandoned jobs. Their handlers still run, and use their slots until they return.
         self._abandoned: dict[LeasedJob, float] = {}
         self._every = (*self.by_queue.values(), self._abandoned)
 
@@ -53,8 +53,8 @@ class InFlight:
         return self.by_queue[job.queue].pop(job, None) is not None
 
     def abandon(self, job: LeasedJob) -> bool:
-        """:meth:`remove` a job whose handler still runs; :meth:`returned` follows when the handler returns."""
-        # Before the removal: a handler that returns in between takes the job out of here.
+        """:meth:`remove` a job whose handler still runs. When the handler returns, :meth:`returned` is called."""
+        # Added before the removal: a handler that returns in between removes the job from here.
         self._abandoned[job] = time.monotonic()
         if self.remove(job):
             return True
@@ -62,7 +62,7 @@ class InFlight:
         return False
 
     def returned(self, job: LeasedJob) -> None:
-        """The handler of an abandoned job has returned, or will not be called."""
+        """Note that the handler of an abandoned job has returned, or will not be called."""
         self._abandoned.pop(job, None)
 
     def stuck(self, longer: float) -> int:
@@ -76,7 +76,7 @@ class InFlight:
 
     def slots_in_use(self) -> int:
         """Slots in use, by jobs in flight and by handlers of abandoned jobs."""
-        return sum(map(len, self._every))  # asked after each job
+        return sum(map(len, self._every))  # called after each job: it must be fast
 
     def in_use(self, queue: str) -> int:
         """Slots in use by jobs of one queue."""
@@ -89,8 +89,8 @@ class InFlight:
 class Heartbeat:
     """Extends the leases of all jobs in flight every third of a lease: two beats may fail before a lease expires.
 
-    It waits only for the database: not for locked rows, and not for verbs that handlers call on their jobs. A queue that fails is
-    tried again soon; the other queues are extended all the same.
+    It waits neither for locked rows nor for verbs that handlers call on their jobs. If the leases of one queue cannot be extended,
+    it tries that queue again soon, and extends the leases of the other queues.
 
     :param lost: called with a job in flight whose lease was lost; returns at once.
     :param outage: logs failures.
@@ -106,7 +106,7 @@ class Heartbeat:
         self._retries: dict[Queue, Pause] = {}
 
     def beat(self) -> float:
-        """Extend once; return how many seconds to wait until the next beat."""
+        """Extend the leases once; return how many seconds to wait until the next beat."""
         wait = self._lease / 3
         all_well = True
         for queue, jobs in groupby(self._in_flight.jobs(), key=queue_of):
@@ -114,7 +114,7 @@ class Heartbeat:
             again = retry.next()
             try:
                 done = self._extend(queue, list(jobs))
-            except Exception as error:  # noqa: BLE001 - logged by the outage, an unexpected one with its traceback
+            except Exception as error:  # noqa: BLE001 - the outage logs it, an unexpected error with its traceback
                 self._outage.failed(f"extending the leases of {queue.name!r}", error, again)
                 done = all_well = False
             if done:
@@ -216,19 +216,19 @@ class LeaseCheck:
             return
         tokens = self._core.run(Run(write=False, attempts=1), settle.tokens, [job.id for job in jobs])
         for job in jobs:
-            # A verb that runs, or has run, has ended the lease itself.
+            # If a verb runs or has run, it may have ended the lease itself.
             if tokens.get(job.id) != job.token and not job.verbs and not job.settled:
                 self._lost(job)
 
 
-#: Seconds between two statements.
+#: Seconds between two writes of the progress.
 WRITE_EVERY = 1.0
 
 
 class Progress:
     """The last progress of each job, until it is written.
 
-    Any thread reports, maintenance writes, each by one atomic method of a dict. So there is no lock.
+    Any thread reports progress, and maintenance writes it, each with one atomic method of a dict. So there is no lock.
     """
 
     def __init__(self, core: Core, in_flight: InFlight) -> None:
@@ -244,7 +244,7 @@ class Progress:
         return Verdict.APPLIED
 
     def write(self) -> float:
-        """A periodic task: write what is new, in one statement. What cannot be written now is tried again the next time."""
+        """A periodic task: write new progress in one statement. If that fails, it is tried again the next time."""
         fresh = {job: self._reports.pop(job) for job in list(self._reports)}
         fresh = {job: report for job, report in fresh.items() if job in self._in_flight}
         if fresh:

@@ -35,9 +35,9 @@ _PRIORITY: Callable[[LeasedJob], int] = attrgetter("_row.priority")
 class ConcurrencyLimits:
     """How many jobs may be in hand at once.
 
-    :param queues: how many of each queue, in the order of the queues.
-    :param total: how many in all.
-    :param ahead: how many more are claimed before a slot is free for them.
+    :param queues: how many jobs of each queue, in the order of the queues.
+    :param total: how many jobs of all queues together.
+    :param ahead: how many more jobs are claimed before slots are free for them.
     :param weights: the share of each queue while all have jobs; None: strictly in order.
     """
 
@@ -48,7 +48,7 @@ class ConcurrencyLimits:
 
     @property
     def slots(self) -> int:
-        """Jobs in hand at most, those claimed ahead included."""
+        """The most jobs in hand, including jobs that are claimed ahead."""
         return self.total + self.ahead
 
     def urgency(self) -> Callable[[LeasedJob], tuple[int, int] | int]:
@@ -64,7 +64,7 @@ class ConcurrencyLimits:
 def shares_of(
     queues: str | Sequence[str] | Mapping[str, int], concurrency: int | None, prefetch: int, weights: Mapping[str, int] | None
 ) -> ConcurrencyLimits:
-    """The shares that these options of a worker describe.
+    """The concurrency limits that these options of a worker describe.
 
     :raises ArgumentError: a value is outside its allowed range.
     """
@@ -111,7 +111,7 @@ _LEASES = 2
 # throughput, and a burst of this size does not show.
 _AHEAD = 0.05
 
-#: Seconds until a worker asks again for a larger share: first, longest.
+#: The first and the longest pause before a worker asks again for a larger share, seconds.
 ASK_AGAIN = (0.02, 0.25)
 
 _NUMBERS = itertools.count(1)
@@ -121,21 +121,22 @@ _NONE = Controls()
 
 @dataclass(slots=True)
 class _QueueLimits:
-    """The limits of one queue, and what this worker has of them."""
+    """The limits of one queue, and this worker's part of them."""
 
     controls: Controls = _NONE
-    #: Its part of the jobs that may be in hand at once; None: it has not asked for one.
+    #: This worker's part of the concurrency limit; None: it has not asked for a part.
     share: int | None = None
-    #: The most in hand since the last refresh: the rest of the share is returned.
+    #: The most jobs in hand since the last refresh. The next refresh returns the rest of the share.
     used: int = 0
     #: Jobs that the rate allows and that are not claimed yet.
     credit: int = 0
     #: When the rate allows jobs again.
     refused_until: float = 0.0
-    #: When to ask for a larger share, and the pauses between.
+    #: When to ask for a larger share.
     ask_at: float = 0.0
+    #: The pauses between these requests.
     pause: Pause = field(default_factory=lambda: Pause(*ASK_AGAIN))
-    #: When to try again, since there were no free places; None: there were.
+    #: When to try this queue again after a limit left no free place; None: no such time is known.
     try_again: float | None = None
 
     @property
@@ -146,9 +147,9 @@ class _QueueLimits:
 class RateLimiter:
     """How many jobs one worker may claim. Only the fetcher's thread uses it.
 
-    :param lease: seconds for which its jobs are leased.
-    :param most: how many jobs of a queue it can have in hand.
-    :param in_hand: how many it has in hand.
+    :param lease: seconds for which the worker's jobs are leased.
+    :param most: returns how many jobs of a queue the worker can have in hand.
+    :param in_hand: returns how many jobs of a queue the worker has in hand.
     """
 
     def __init__(
@@ -245,12 +246,12 @@ class RateLimiter:
         return wanted
 
     def refund(self, queue: str, count: int) -> None:
-        """Put back what :meth:`spend` allowed and the claim did not get."""
+        """Return the jobs that :meth:`spend` allowed and the claim did not get."""
         if self._of[queue].controls.rate is not None:
             self._of[queue].credit += count
 
     def return_all(self) -> None:
-        """Return everything: no job of a limited queue is in hand."""
+        """Return all shares and credits. Called when no job of a limited queue is in hand."""
         self._return_credit()
         if self.limited:
             for limits in self._of.values():
@@ -265,7 +266,7 @@ class RateLimiter:
                 self._core.write(controls.refund, queue, round(count * per * 1_000_000 / rate))
 
     def _share_is_small(self, queue: str) -> bool:
-        """Whether other workers have a part of what this one could use."""
+        """Whether this worker could use a larger share than it has."""
         limits = self._of[queue]
         limit = limits.controls.concurrency
         return limit is not None and (limits.share or 0) < min(limit, self._most(queue))

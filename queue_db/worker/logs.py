@@ -31,7 +31,7 @@ current: ContextVar[LeasedJob | None] = ContextVar("queue_db_job", default=None)
 
 
 def about(job: LeasedJob, outcome: str | None = None, seconds: float | None = None) -> dict[str, Any]:
-    """``job_id, queue, kind, attempt, worker``, and if known ``outcome`` and ``seconds``. Never the payload.
+    """The fields of a log record about a job; ``outcome`` and ``seconds`` only if they are known. The payload is never logged.
 
     :param outcome: a value of :class:`queue_db.worker.events.EventType`.
     :param seconds: how long its handler ran.
@@ -83,7 +83,7 @@ class _Outage:
 class Outages:
     """The outages of one database, for all workers of a process.
 
-    :param clock: seconds; for tests.
+    :param clock: returns the time in seconds; tests replace it.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -134,7 +134,7 @@ class Outages:
 
 
 class Activity:
-    """The failures of one thread; or of one slot for feeds, where the heartbeat, timeouts and the end of the run report too."""
+    """The failures of one thread, or of one slot for feeds, to which the heartbeat, timeouts and the end of the run also report."""
 
     def __init__(self, outages: Outages | None = None) -> None:
         self._outages = outages or Outages()
@@ -150,7 +150,7 @@ class Activity:
         :param wait: seconds until the next try.
         """
         self._outages.failed(self, what, error, wait, extra)
-        # Last: a success of another thread comes before the failure, or ends its outage.
+        # Set last: otherwise a success of another thread in between would not end the outage.
         self.fails = True
 
     def failed_rarely(self, what: str, error: BaseException) -> None:
@@ -168,7 +168,7 @@ class Activity:
         log.log(level, "%s failed: %s", what, error)
 
     def worked(self) -> None:
-        """A statement succeeded. Called after each: it costs nothing without an outage."""
+        """Note that a statement succeeded. Called after each statement: without an outage it costs nothing."""
         if self.fails:
             self.fails = False
             self._outages.worked(self)

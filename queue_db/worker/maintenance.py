@@ -38,8 +38,10 @@ SCHEDULE_EVERY = (1.0, 5.0)
 #: Seconds between two runs of pruning and of the repair of groups.
 PRUNE_EVERY = 60.0
 
-#: Seconds between two sweeps of a removal that marks completed jobs, and the most jobs that one deletes.
+#: Seconds between two sweeps of a removal that marks completed jobs.
 SWEEP_EVERY = 5.0
+
+#: The most jobs that a sweep deletes.
 SWEEP_LIMIT = 10_000
 
 #: The most dead jobs of a queue deleted at a time.
@@ -50,7 +52,7 @@ AGAIN = 0.1
 
 
 def _run_task(task: PeriodicTask) -> float:
-    """Run it; return how many seconds to wait until its next run."""
+    """Run a task; return how many seconds to wait until its next run."""
     try:
         return task()
     except Exception:
@@ -61,11 +63,10 @@ def _run_task(task: PeriodicTask) -> float:
 class PeriodicTasks:
     """Runs periodic tasks on one thread, one after the other.
 
-    For tasks that may wait for locks, or for long statements, :meth:`relieve` starts another thread while one takes longer than
-    :data:`PATIENCE`. The new thread goes on with the other tasks; the first one ends after its task. There are at most
-    :data:`MOST_THREADS`.
+    A task may wait for a lock or a long statement. If it takes longer than :data:`PATIENCE`, :meth:`relieve` starts another thread,
+    which goes on with the other tasks. The first thread ends after its task. There are at most :data:`MOST_THREADS` threads.
 
-    :param tasks: each with the seconds until its first run; one that is due runs before those behind it.
+    :param tasks: each with the seconds until its first run; tasks that are due at the same time run in this order.
     :param stopped: set when nothing more is to run.
     :param start: starts a thread that calls a function with an argument.
     """
@@ -77,15 +78,16 @@ class PeriodicTasks:
         start: Callable[[Callable[[object], None], object], threading.Thread],
     ) -> None:
         now = time.monotonic()
-        # When each task is due that does not run.
+        # When each task is due; a running task is not in it.
         self._due = {task: now + first for first, task in tasks}
         self._stopped = stopped
         self._start = start
         self._lock = threading.Lock()
-        # The thread that takes the next task; and since when it runs one.
+        # Identifies the thread that takes the next task.
         self._turn = object()
+        # When that thread began its task; None: it runs none.
         self._began: float | None = None
-        #: Those that were started, the latest last.
+        #: The threads that were started, the latest last.
         self.threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -95,7 +97,7 @@ class PeriodicTasks:
                 self._hand_over()
 
     def relieve(self) -> None:
-        """Let another thread go on if a task takes long. By one thread, now and then."""
+        """Start another thread if a task takes long. One thread calls this from time to time."""
         with self._lock:
             late = self._began is not None and time.monotonic() - self._began >= PATIENCE
             if late and self._due and sum(thread.is_alive() for thread in self.threads) < MOST_THREADS:
@@ -128,7 +130,7 @@ class PeriodicTasks:
                     del self._due[task]
                     self._began = now
                     return task
-            # Not longer: a thread that was relieved may put back a task that is due before.
+            # A second at most: a relieved thread may put back a task that is due earlier.
             self._stopped.wait(min(left, 1.0))
         return None
 
@@ -155,7 +157,7 @@ def enqueue_scheduled(db: QueueDB, retry: tuple[float, float], outage: Activity)
 
 
 def maintenance(db: QueueDB, options: Options, own: Registration) -> list[Task]:
-    """What a worker with these options does now and then, with what the slices add."""
+    """The maintenance tasks of a worker with these options, including the tasks of the slices."""
     tasks = [
         Task("rescuing the jobs of dead processes", RESCUE_EVERY, _whole(own.rescue_dead), at_start=True),
         Task("pruning expired rows", PRUNE_EVERY, _whole(db.prune)),
@@ -165,7 +167,7 @@ def maintenance(db: QueueDB, options: Options, own: Registration) -> list[Task]:
         prune = partial(prune_dead, db, options.shares.queues, options.dead_for, options.dead_at_most)
         tasks.append(Task("deleting dead jobs", PRUNE_EVERY, prune, at_start=True))
     if db.removal.marks:
-        # At the start: a worker that runs a second each minute sweeps too.
+        # Also at the start, so that a worker that runs for a second each minute sweeps.
         sweep = _whole(partial(db.sweep, limit=SWEEP_LIMIT))
         tasks.append(Task("sweeping completed jobs", SWEEP_EVERY, sweep, at_start=True))
     return [*tasks, *slices.tasks(db)]
@@ -186,7 +188,7 @@ def logged(task: Task, outage: Activity) -> PeriodicTask:
 
 
 def _whole(call: Callable[[], object]) -> Callable[[], bool]:
-    """A task that leaves nothing to do at once."""
+    """A task that never has more to do at once."""
 
     def run() -> bool:
         call()

@@ -68,11 +68,11 @@ class Options:
     result_ttl: float | None = None
     dead_for: float | None = None
     dead_at_most: int | None = None
-    #: Slots by ``feed:cursor``.
+    #: The number of slots by ``feed:cursor``.
     feeds: Mapping[str, int] = field(default_factory=dict)
     #: Most messages that a slot claims at once.
     span: int = 100
-    #: What queues, concurrency, prefetch and weights amount to.
+    #: The limits that follow from ``queues``, ``concurrency``, ``prefetch`` and ``weights``.
     shares: ConcurrencyLimits = field(init=False)
 
     def __post_init__(self) -> None:
@@ -107,7 +107,7 @@ class Options:
         return self.mode == "at_most_once"
 
     def _queues(self) -> str | Sequence[str] | Mapping[str, int]:
-        """The queues; by default those where messages that fail become jobs."""
+        """The queues; by default the queues in which failed messages become jobs."""
         arguments.whole("span", self.span, 1, MAX_CLAIM)
         if not self.feeds:
             if self.queues is None:

@@ -12,7 +12,7 @@ _CREDIT = 20.0
 
 
 class FairOrder:
-    """Shares of jobs by weight: while all queues have jobs, each is within one job of its share after any number of jobs.
+    """Divides jobs by weight: while all queues have jobs, the jobs of each queue differ from its share by at most one.
 
     Each queue has a clock that advances by ``1/weight`` for each of its jobs. The next job comes from the queue whose clock is
     furthest behind. Without weights the order is strict.
@@ -46,12 +46,12 @@ class FairOrder:
         return wanted
 
     def came(self, queue: str, wanted: int, number: int) -> None:
-        """The claim of ``wanted`` jobs got only ``number``."""
+        """Note that the claim of ``wanted`` jobs got ``number`` jobs."""
         if self._weights is not None:
             self._clocks[queue] -= (wanted - number) / self._weights[queue]
 
 
-#: Seconds for which a claim waits for slots at most; also at most twice the duration of the last claim.
+#: The most seconds for which a claim waits for slots. It also waits at most twice as long as the last claim took.
 LONGEST = 0.0025
 
 # Each handler changes the share of short ones by this part of the difference; claims wait while the share is above _MOSTLY.
@@ -60,12 +60,12 @@ _MOSTLY = 0.75
 
 
 class FetchPacing:
-    """Lets the claim after one that filled all slots wait until its jobs have ended: ten jobs cost a claim little more than one.
+    """Delays the next claim after one that filled all slots, since a claim of ten jobs costs little more than a claim of one.
 
     It waits only while most handlers end within that wait, so never for handlers that take :data:`LONGEST` or more. The fetcher's
-    thread claims and waits, any thread reports handlers. If two reports at the same moment count as one, that does no harm.
+    thread claims and waits, and any thread calls :meth:`ended`. Two calls at the same moment may count as one; that does no harm.
 
-    :param in_hand: how many jobs are in hand.
+    :param in_hand: returns how many jobs are in hand.
     """
 
     def __init__(self, in_hand: Callable[[], int]) -> None:
@@ -77,14 +77,15 @@ class FetchPacing:
         # When at most this many jobs are in hand, those of the last claim have ended.
         self._before = 0
         self._several = False  # whether the last claim brought more than one job
-        self._wake_at = -1  # the same while the fetcher waits for that; otherwise -1
+        self._wake_at = -1  # _before while the fetcher waits; otherwise -1
         self._wakes: SimpleQueue[None] = SimpleQueue()
 
     def claimed(self, seconds: float, before: int, came: int) -> None:
-        """A claim of so many seconds has filled all slots.
+        """Note that a claim has filled all slots.
 
-        :param before: jobs in hand before it.
-        :param came: jobs that it brought.
+        :param seconds: how long the claim took.
+        :param before: jobs in hand before the claim.
+        :param came: jobs that were claimed.
         """
         self._longest = min(2 * seconds, LONGEST)
         self._before = before
@@ -102,7 +103,7 @@ class FetchPacing:
             self._wake_at = -1
             self._wakes.put(None)
             if self._several:
-                # Lets the fetcher run at once: the claim goes out while this thread ends its job. Not worth it for a single job.
+                # Lets the fetcher claim while this thread ends its job. For a single job that is not worth it.
                 time.sleep(0)
 
     def wait(self) -> None:

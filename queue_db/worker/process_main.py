@@ -32,7 +32,7 @@ from queue_db.worker.processes import ParentPipe
 
 @dataclass(frozen=True, slots=True)
 class LostResult:
-    """In place of a result that cannot be sent from the process of its handler."""
+    """Replaces a result that cannot be sent from the process of its handler."""
 
     problem: str
 
@@ -45,7 +45,7 @@ class Reference(NamedTuple):
 
 
 class Call(NamedTuple):
-    """Call this function. None in place of a call: end."""
+    """A request to call a function. None in its place is the request to end."""
 
     function: Reference
     job: bytes  #: a pickled JobSnapshot
@@ -65,14 +65,14 @@ class Returned(NamedTuple):
     """The function has returned."""
 
     outcome: bytes  #: pickled; None if the result cannot be pickled
-    problem: str  #: why it cannot; empty: it can
+    problem: str  #: why the result cannot be pickled; empty if it can
 
 
 class Raised(NamedTuple):
     """The function has raised, or could not be called."""
 
     error: bytes | None  #: pickled; None: it cannot be pickled
-    name: str  #: of its class
+    name: str  #: the name of its class
     text: str
     trace: str
 
@@ -80,7 +80,7 @@ class Raised(NamedTuple):
 class JobSnapshot(JobData):
     """The data of a :class:`~queue_db.LeasedJob` when its handler was called, without its verbs.
 
-    The handler settles the job by what it returns. :attr:`fence` is as of the start: every extension of the lease raises it.
+    The return value of the handler settles the job. :attr:`fence` has its value from the start: extensions of the lease raise it.
     """
 
     __slots__ = ("payload", "send")
@@ -114,7 +114,7 @@ Answer = Begun | ProgressReport | Logged | Returned | Raised
 def reference_of(function: Any) -> Reference:
     """The name by which another process can import this function.
 
-    :raises ArgumentError: there is none.
+    :raises ArgumentError: there is no such name.
     """
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     fix = "define it at the top of a module that can be imported"
@@ -156,8 +156,8 @@ class _HandlerMain:
         self._main = threading.get_ident()
 
     def run(self) -> None:
-        # Ctrl-C, or a service manager that signals every process: the parent decides. Not ignored, or the programs that a handler
-        # starts would ignore them too.
+        # Ctrl-C or a service manager may signal every process, but the parent decides when this one ends. The signals are not
+        # ignored, because programs that a handler starts would inherit that.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._on_signal)
         self._parent.listen(self._received, _parent_died)

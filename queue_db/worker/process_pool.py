@@ -33,10 +33,10 @@ log = logging.getLogger("queue_db.worker")
 #: Seconds in which a process must start and import the handler's module. The handler's timeout begins afterwards.
 START = 120.0
 
-# How long to wait at the end for a process whose thread stops it, seconds.
+# Seconds for which the end of the pool waits for a busy process, which its own thread stops.
 _CLOSE = 7.0
 
-# Seconds between two checks whether a process lives. Mostly the pipe shows its exit, but a grandchild may keep that open.
+# Seconds between two checks whether a process lives. Usually the pipe shows its exit, but a grandchild may keep the pipe open.
 _CHECK = 1.0
 
 _PROGRAM = (
@@ -89,7 +89,7 @@ class ProcessPool:
             return _result(answer, job)
 
     def cancel(self, job: LeasedJob) -> None:
-        """Let the process that works on this job be stopped, without waiting for that."""
+        """Have the process that works on this job stopped, without waiting for its end."""
         with self._lock:  # a moment later it may work on another job
             process = self._busy.get(job)
             if process is not None:
@@ -117,8 +117,8 @@ class ProcessPool:
                 raise HandlerProcessError("the worker is stopping: no process for this handler")
             process = self._idle.pop() if self._idle else _HandlerProcess()
             self._busy[job] = process
-        # A thread that abandons the job sets ``lost`` first and looks for the process afterwards: one of the two threads sees the
-        # other.
+        # A thread that abandons the job sets ``lost`` before it looks for the process. This thread does the reverse. So at least
+        # one of them discards the process.
         if job.lost.is_set():
             process.discard()
         return process
@@ -140,11 +140,11 @@ class _HandlerProcess(PipedProcess):
         start = {"path": sys.path, "level": logging.getLogger().level}
         super().__init__(
             [sys.executable, "-c", _PROGRAM, json.dumps(start)],
-            # Without a number: a module that it imports must not serve the metrics of the worker a second time.
+            # No process number, so that a module that it imports does not serve the metrics of the worker a second time.
             environment={name: value for name, value in os.environ.items() if name != PROCESS_NUMBER},
             stdin=subprocess.DEVNULL,
         )
-        # Ends the wait for an answer from another thread.
+        # With this pipe another thread ends the wait for an answer.
         self._interrupted, self._interrupt = Pipe(duplex=False)
         self._has_answered = False
         self.discarded = False
@@ -183,9 +183,9 @@ class _HandlerProcess(PipedProcess):
             until = math.inf if spec.timeout is None else time.monotonic() + spec.timeout
 
     def _answer(self, until: float) -> Answer | None:
-        """The next message; None: none has come until then.
+        """The next message; None: no message has come by ``until``.
 
-        :raises EOFError, OSError: none will come.
+        :raises EOFError, OSError: no message will come.
         :raises HandlerProcessError: the job was abandoned.
         """
         while True:

@@ -1,7 +1,7 @@
 """Child processes, and the supervisor of ``--processes``.
 
-A child is started, signalled and ended within a deadline in one way for the supervisor, for the pool of ``executor="process"`` and
-for ``--exec``. The supervisor starts worker processes, forwards signals to them, replaces those that die and returns their jobs.
+The supervisor, the pool of ``executor="process"`` and ``--exec`` start, signal and end their children with the same classes. The
+supervisor starts worker processes, forwards signals to them, replaces those that die and returns their jobs.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ PARENT_PIPE = "QUEUE_DB_PARENT_PIPE"
 #: supervisor has none: a module that both import uses it to see whether jobs run in this process.
 PROCESS_NUMBER = "QUEUE_DB_PROCESS"
 
-# Seconds from SIGTERM to SIGKILL; and how long to wait for the exit after SIGKILL.
+# Seconds from SIGTERM to SIGKILL.
 TERMINATE = 2.0
+# Seconds for which the exit is awaited after SIGKILL.
 _KILL = 5.0
 
 
@@ -84,7 +85,7 @@ class ChildProcess:
             self._send_to_group(number)
 
     def stop(self) -> None:
-        """SIGTERM to its session, SIGKILL if the process has not exited 2 s later; return when it has."""
+        """Send SIGTERM to its session, and SIGKILL if the process has not exited after 2 s; return when it has exited."""
         self.signal_group(signal.SIGTERM)
         if not self.wait(TERMINATE):
             self.kill()
@@ -129,7 +130,7 @@ class PipedProcess(ChildProcess):
             self.pipe.send_bytes(message)
 
     def received(self) -> Iterator[bytes]:
-        """The messages that have arrived, without waiting; those of a process that has exited too."""
+        """The messages that have arrived, without waiting, including messages of a process that has exited."""
         with suppress(EOFError, OSError):
             while self.pipe.poll():
                 yield self.pipe.recv_bytes()
@@ -168,11 +169,11 @@ class ParentPipe:
         died()
 
 
-#: Seconds until a process that died is replaced: first, longest. These are short: a job that kills its process at each attempt
-#: kills several in a row, and the other jobs wait until the processes are replaced.
+#: The first and the longest pause before a process that died is replaced, seconds. They are short: a job that kills its process at
+#: each attempt kills several in a row, and the other jobs wait until the processes are replaced.
 RESTART = (0.1, 5.0)
 
-#: The same after a process that could not start, although others have started.
+#: The same pauses after a process that could not start although other processes have started.
 RESTART_AFTER_FAILED_START = (1.0, 30.0)
 
 #: A process that lives for this many seconds makes the pause before its replacement short again.
@@ -238,8 +239,8 @@ class _Slot:
     pause_after_failed_start: Pause = field(default_factory=lambda: Pause(*RESTART_AFTER_FAILED_START))
     #: When a process that died is replaced; None: the process has not exited.
     restart_at: float | None = None
-    #: Returns the jobs of the last process. The replacement starts afterwards, so that it finds them: with ``--until-empty`` it
-    #: ends when nothing is due.
+    #: The thread that returns the jobs of the last process. The replacement starts afterwards, so that it finds these jobs: with
+    #: ``--until-empty`` it ends when no job is due.
     returning: threading.Thread | None = None
     #: The exit status of the last process, which is not replaced.
     exit_status: int | None = None
@@ -253,7 +254,7 @@ class Supervisor:
     replaced. If a process exits before its first claim and no process has ever claimed, all are stopped. When the supervisor dies,
     the processes stop as after SIGTERM.
 
-    :param environment: of the processes.
+    :param environment: the environment of the processes.
     :param return_jobs: returns the jobs that the worker of this name had in hand.
     """
 
@@ -272,7 +273,7 @@ class Supervisor:
         self._replaced = 0
 
     def run(self) -> int:
-        """Run until all have ended; return the exit status: 0, that of a process that could not start, or -2 after SIGINT."""
+        """Run until all processes have ended; return 0, the status of a process that could not start, or -2 after SIGINT."""
         began = time.monotonic()
         with handled(dict.fromkeys(available(_FORWARDED), lambda number, frame: self._signals.put(number))):
             self._slots = [_Slot(number, self._start(number)) for number in range(1, self._count + 1)]
@@ -369,7 +370,7 @@ class Supervisor:
                 message = "the jobs of process %d could not be returned and come back when their leases expire: %s"
                 log.warning(message, process.pid, error)
 
-        # In a thread: the database may be down, and signals must be forwarded meanwhile.
+        # In a thread of its own: the database may be down, and signals must still be forwarded.
         thread = threading.Thread(target=return_jobs, name=f"queue_db jobs of process {process.pid}", daemon=True)
         thread.start()
         return thread

@@ -34,11 +34,11 @@ class Program:
     attempt.
 
     The program reads the payload as JSON from standard input and finds ``QUEUE_DB_QUEUE``, ``QUEUE_DB_JOB_ID``, ``_KIND``,
-    ``_FENCE`` (as of the start: every extension of the lease raises it) and ``_ATTEMPT`` in its environment. The end of its
+    ``_FENCE`` (its value at the start: every extension of the lease raises it) and ``_ATTEMPT`` in its environment. The end of its
     standard error becomes the job's last error. It runs in a session of its own: Ctrl-C reaches the worker only.
 
     :param command: split as a shell does, but run without one, unless ``shell``.
-    :param environment: of the program, without the job's variables.
+    :param environment: the environment of the program, without the job's variables.
     :param timeout: seconds after which the program is stopped and the attempt fails.
     :param stdout: the program's standard output; default: that of the worker.
     :param stderr: gets a copy of the program's standard error.

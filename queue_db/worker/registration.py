@@ -68,11 +68,11 @@ def own_name(db: QueueDB, number: int) -> str:
 
 
 class Registration:
-    """One worker's row.
+    """The row of one worker.
 
     :param status: returns what the row shows.
     :param outage: logs failures.
-    :param retry: seconds between tries until the row is there: first, longest.
+    :param retry: the first and the longest pause between tries until the row is written, seconds.
     """
 
     def __init__(
@@ -87,8 +87,8 @@ class Registration:
         self._outage = outage or Activity()
         self._retry = Pause(*retry)
         self._refused = False
-        #: Set when the row is written, or cannot be written: then the worker may claim. Others rescue the jobs of a killed worker
-        #: by its row; without the row the jobs would wait until their leases end.
+        #: Set when the row is written, or cannot be written. The worker claims only afterwards: other workers find the jobs of a
+        #: killed worker by its row. Without the row the jobs wait until their leases end.
         self.decided = threading.Event()
         self._core = db.core
         self._queues = json.dumps(dict(queues))
@@ -127,7 +127,7 @@ class Registration:
         return REPORT_EVERY * random.uniform(0.75, 1.25)
 
     def _delete_if_left(self) -> None:
-        """The worker has ended while a report was under way, which may have written the row again."""
+        """Delete the row if the worker has ended: a report that was under way may have written it again."""
         if self._left:
             self.deregister()
 
@@ -164,10 +164,10 @@ class Registration:
                     continue
                 count = self._db.rescue(worker)
                 self._core.write(worker_registry.deregister, row.name)
-                level = logging.WARNING if count else logging.DEBUG  # its supervisor may have been faster
+                level = logging.WARNING if count else logging.DEBUG  # the supervisor may have returned the jobs already
                 log.log(level, "process %d of this machine is dead: returned its %d jobs and spans", row.pid, count)
                 rescued += count
-            # Last: after hours without a worker, the first one of a machine must find the rows of the workers before it.
+            # Last, because after hours without a worker the first one of a machine must find the rows of earlier workers.
             self._core.run(ONCE, worker_registry.deregister_unseen, round(_DELETE_AFTER * 1e6))
         except TransientStorageError as error:
             self._outage.failed_rarely("returning the jobs of dead processes of this machine", error)

@@ -33,11 +33,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("queue_db.worker")
 
-#: Seconds between tries while the database does not answer: first, longest.
+#: The first and the longest pause between tries while the database does not answer, seconds.
 RETRY = (0.1, 3.0)
 
-# How long the end waits for a claim that is under way, and for the last results to be reported, seconds.
+# Seconds for which the end waits for a claim that is under way.
 _CLAIM = 5.0
+# Seconds for which the end waits until the last results are reported.
 _RESULTS = 10.0
 
 # How long it then waits for the threads of periodic tasks, all together, seconds.
@@ -50,7 +51,7 @@ _COMMANDS = 0.5
 # Seconds between two checks whether all results are reported.
 _REPORTED = 0.005
 
-#: A handler is stuck when its job was abandoned this many seconds ago. Coroutines and processes end before, since they are stopped.
+#: A handler is stuck when its job was abandoned this many seconds ago. Coroutines and processes are stopped earlier.
 STUCK_AFTER = 5.0
 
 # Seconds between two counts of the handlers that are stuck.
@@ -64,15 +65,15 @@ class Run:
         options = worker.options
         self.worker = worker
         self._commands = commands
-        #: Of the counts in the worker's summary.
+        #: Guards the counts in the worker's summary.
         self.lock = lock
-        #: Seconds between tries while the database does not answer: first, longest.
+        #: The first and the longest pause between tries while the database does not answer, seconds.
         self.retry = RETRY
         self._activities: list[Activity] = []
         self._releases: list[threading.Thread] = []
         self._watching = self.activity()
         self._began = time.monotonic()
-        # Why it ends.
+        # Why the run ends.
         self._why = "an error"
         #: Set when nothing more is claimed and no more handlers are called.
         self.stopping = threading.Event()
@@ -86,7 +87,7 @@ class Run:
         self.fetcher = Fetcher(self)
         self.execution = Execution(self)
         self.dispatch = Dispatch(self)
-        #: Slots for something else than jobs of queues.
+        #: Slots for work other than jobs of queues, such as messages of feeds.
         self.others: list[Slots] = [slots("feeds")(self)] if options.feeds else []
         served = {**options.shares.queues, **options.feeds}
         self._registration = Registration(worker.db, served, self._status, self.activity(), RETRY)
@@ -139,7 +140,7 @@ class Run:
         log.info("working on %s", text, extra=fields)
 
     def _tasks(self, *, until_empty: bool) -> list[tuple[float, PeriodicTask]]:
-        """The tasks of maintenance, in the order of their first runs. The first claim waits for the report."""
+        """The tasks of maintenance, in the order of their first runs. The first claim waits until the worker's row is written."""
         db, options = self.worker.db, self.worker.options
         tasks: list[tuple[float, PeriodicTask]] = [(0.0, self._registration.report)]
         if not options.at_most_once:
@@ -147,7 +148,7 @@ class Run:
         if options.exit_when_stuck is not None:
             tasks.append((0.0, self._check_stuck))
         if options.schedules:
-            first = SCHEDULE_EVERY[0] if until_empty else 0.0  # the thread that claims does the first
+            first = SCHEDULE_EVERY[0] if until_empty else 0.0  # the fetcher's thread does the first tick
             tasks.append((first, enqueue_scheduled(db, RETRY, self.activity())))
         for task in maintenance(db, options, self._registration):
             first = 0.0 if task.at_start else task.every * random.random()
@@ -179,7 +180,7 @@ class Run:
         pause = min(_COMMANDS, self.execution.timeouts_every())
         while not (ending and self.idle):
             self._look_after()
-            # No command tells of the last report.
+            # No command announces the last report, so this thread looks for it.
             longest = _REPORTED if ending and not self.in_flight else pause
             try:
                 command = self._commands.get(timeout=max(0.0, min(longest, deadline - time.monotonic())))
@@ -286,15 +287,15 @@ class Run:
         log.info("stopped working on %s after %.1f s (%s): %s", worker.options.names, ran, self._why, text, extra=fields)
 
     def _release_unstarted(self) -> None:
-        """Release the jobs that wait for a slot: other workers need not wait for the handlers before them."""
+        """Release the jobs that wait for a slot, so that other workers can run them now."""
         if jobs := self.execution.unstarted():
-            # In a thread of its own: it may wait for the database, and timeouts and the grace time are watched meanwhile.
+            # In a thread of its own: the release may wait for the database, and this thread must watch timeouts and the grace time.
             self._releases.append(self.thread("release", self.results.release, jobs))
 
     # --- called by the other threads --------------------------------------------------------------------------------
 
     def drained(self) -> None:
-        """The last slot is free after a stop."""
+        """Tell the thread in ``Worker.run()`` that the fetcher has ended, or that the last slot is free after a stop."""
         self._commands.put(Ended(self))
 
     def _claim(self, until_empty: bool) -> None:

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop claiming, and end within ``grace`` seconds; None: the worker's own."""
+    """Stop claiming, and end within ``grace`` seconds; None: within the worker's own grace time."""
 
     grace: float | None = None
     signal: int | None = None
@@ -34,7 +34,7 @@ class LogStacks:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The fetcher of a run has ended; or after a stop the last handler has."""
+    """The fetcher of a run has ended; or the last handler has ended after a stop."""
 
     run: object
 
@@ -48,7 +48,7 @@ STOPS = ("SIGTERM", "SIGINT", "SIGHUP")
 
 
 def available(names: Iterable[str]) -> list[int]:
-    """The numbers of these signals, of those that the system has; without SIGHUP if it is ignored, as under ``nohup``."""
+    """The numbers of these signals, if the system has them. SIGHUP is left out if it is ignored, as under ``nohup``."""
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
     return [number for number in numbers if not (is_hangup(number) and signal.getsignal(number) is signal.SIG_IGN)]
 
@@ -60,7 +60,7 @@ def is_hangup(number: int) -> bool:
 
 @contextmanager
 def signals_queued(commands: Commands) -> Iterator[None]:
-    """Put signals into ``commands``, if this is the main thread; the signal handlers from before are restored."""
+    """Put signals into ``commands``, if this is the main thread; the previous signal handlers are restored at the end."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -83,7 +83,7 @@ def signals_queued(commands: Commands) -> Iterator[None]:
 
 @contextmanager
 def handled(handlers: Mapping[int, Callable[[int, object], None]]) -> Iterator[None]:
-    """Handle signals in the main thread; the signal handlers from before are restored."""
+    """Handle signals in the main thread; the previous signal handlers are restored at the end."""
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield

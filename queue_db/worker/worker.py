@@ -42,23 +42,23 @@ class Worker:
     five connections.
 
     :param queues: a queue's name; a list of names, in order of precedence; or how many jobs of each may be in hand at once. With
-        ``feeds`` they may be left out: then those where its messages become jobs.
+        ``feeds`` the default is the queues in which failed messages become jobs.
     :param concurrency: jobs in hand at once; default: as many as the queues allow together, or 10.
     :param lease: seconds for which jobs are claimed and extended; when this process is killed, its jobs wait that long.
-    :param mode: ``at_least_once``; or ``at_most_once``: jobs are deleted when they are claimed, and one whose worker dies, or whose
-        handler fails, is lost.
+    :param mode: ``at_least_once``; or ``at_most_once``: jobs are deleted when they are claimed, and a job is lost if
+        its worker dies or its handler fails.
     :param prefetch: jobs to claim ahead of free slots: fewer statements, but these jobs wait here while another worker may be idle.
     :param weights: the share of each queue's jobs while all queues have jobs, so that none starves; default: strictly in order.
     :param poll: longest pause between two polls of empty queues, seconds.
     :param grace: how long a stop waits for running handlers, seconds; then their jobs are released.
     :param result_ttl: seconds for which completed jobs stay readable, with payloads and results; a handler may set its
-        own. Default: none. With ``at_most_once`` they never stay.
+        own. Default: they are not kept. With ``at_most_once`` they are never kept.
     :param dead_for: delete jobs of these queues this many seconds after they died; default: never.
     :param dead_at_most: delete the oldest dead jobs of each of these queues above this number.
     :param unknown: what to do with a job of a kind without a handler here. ``wait``: it comes back, without counting an attempt,
         after a second at first and a minute at last, since another worker may have a handler, as in a rolling deployment; ``dead``:
         it goes to the dead table at once. With ``at_most_once`` it is lost at once, whatever is given here.
-    :param unknown_grace: seconds for which it waits, from when the first worker claimed it; then it is dead.
+    :param unknown_grace: seconds for which such a job waits after its first claim; then it is dead.
     :param exit_when_stuck: end the run when this many handlers have not returned after their timeouts or lost leases: they keep
         their slots. ``queue-db work`` then ends with status 75, for its supervisor to start it again; default: never; at most the
         number of slots.
@@ -102,11 +102,11 @@ class Worker:
         self._lock = threading.Lock()
         self._commands: Commands = SimpleQueue()
         self._background: threading.Thread | None = None
-        #: While it is set, nothing is claimed.
+        #: While this is set, nothing is claimed.
         self.quieted = threading.Event()
         self.summary = Summary()
         self._run: Run | None = None
-        # The process in which it runs; a fork of that has no threads of it.
+        # The id of the process in which the worker runs. A fork of that process does not have the worker's threads.
         self._runs_in: int | None = None
 
     def configure(self, **options: Unpack[WorkerOptions]) -> None:
@@ -218,7 +218,7 @@ class Worker:
     def around(self, wrapper: _Wrapper) -> _Wrapper:
         """Call ``wrapper(job, call)`` around each handler: it returns ``call(job)`` or another outcome; usable as a decorator.
 
-        A function wraps functions, an ``async def`` that awaits ``call(job)`` wraps coroutines. The first wrapper is the outermost.
+        A function wraps functions. An ``async def`` that awaits ``call(job)`` wraps coroutines. The first wrapper is the outermost.
         """
         if not callable(wrapper):
             raise ArgumentError(f"wrapper={wrapper!r}: must be a function of a job and of the function to call with it")
@@ -325,7 +325,7 @@ class Worker:
 
     @property
     def running(self) -> bool:
-        """Whether it runs in this process: from the call of :meth:`run`, or the begin of ``with worker:``, until that ends."""
+        """Whether the worker runs in this process: during :meth:`run`, or inside ``with worker:`` until the run ends."""
         return self._runs_in == os.getpid()
 
     @property

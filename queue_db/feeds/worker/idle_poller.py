@@ -1,4 +1,4 @@
-"""The wait of the idle slots of one shared cursor: one of them looks for all."""
+"""The wait of the idle slots of one shared cursor: one slot looks for new messages for all of them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _Span = TypeVar("_Span")
 class IdlePoller:
     """One idle slot waits for notifications of new messages.
 
-    It looks after each notification and from time to time, while the other slots wait for its place. When it has found something,
-    it gives up the place. The next slot looks at once, since there may be more.
+    It looks for a span after each notification and from time to time, while the other slots wait for its place. When it has found a
+    span, it gives up the place. The next slot looks at once, since there may be more messages.
 
-    :param feed: its name.
-    :param longest: seconds between two looks, at most.
-    :param leave: whether to end the wait.
+    :param feed: the name of the feed.
+    :param longest: the most seconds between two looks.
+    :param leave: returns whether the wait must end.
     """
 
     def __init__(self, core: Core, feed: str, longest: float, leave: Callable[[], bool]) -> None:
@@ -30,7 +30,7 @@ class IdlePoller:
 
     def wait(self, look: Callable[[], _Span | None]) -> _Span | None:
         """Wait until ``look`` has found something; None: :meth:`wake` has ended the wait."""
-        # The caller has just looked: if the place is free, it waits first.
+        # The caller has just looked. So if the place is free, it waits before it looks again.
         waited = not self._place.acquire(blocking=False)
         if waited:
             self._place.acquire()
@@ -46,11 +46,11 @@ class IdlePoller:
             self._place.release()
 
     def wake(self) -> None:
-        """End the wait if it has to end now. From any thread."""
+        """End the wait if ``leave`` returns True. Any thread may call this."""
         self._waiting.wake()
 
     def close(self, timeout: float) -> None:
-        """Close the connection that receives notifications, unless the slot that waits there does not leave."""
+        """Close the connection that receives notifications, unless a slot still waits there after ``timeout`` seconds."""
         if self._place.acquire(timeout=timeout):
             self._waiting.close()
             self._place.release()

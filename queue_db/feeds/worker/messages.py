@@ -1,4 +1,4 @@
-"""Messages of a feed as jobs: what handlers get of a span, and what becomes of each message by its outcome."""
+"""Messages of a feed as jobs: the job that a handler gets for a message, and how its outcome settles the message."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 
-# Attempts of a message, with those of the job that it becomes.
+# The most attempts of a message, including the attempts of the job that it becomes.
 _MOST = DEFAULT_MAX_ATTEMPTS
 
 # Outcomes that do not complete a message.
@@ -42,7 +42,7 @@ class LeasedMessage(LeasedJob):
     __slots__ = ()
 
     def __init__(self, message: MessageRow, source: MessageSource) -> None:
-        # Not by way of the class above: a span has hundreds of these, and most of what they have is the same.
+        # LeasedJob.__init__ is not called, to save time: a span has hundreds of messages, and most of their values are the same.
         span, ends, (number, kind, payload, headers, key, _, at) = source.span, source.lease_ends, message
         columns = (number, kind, payload, headers, 0, ends, at, span.version, span.attempts, _MOST, None, at, None, key, None)
         self._row = ClaimedRow._make(columns)
@@ -80,8 +80,8 @@ class MessageSource:
         self.db = db
         self.core = db.core
         self.span = span
-        #: Whether messages are perhaps left although each of them has a result: a handler has settled one itself, perhaps in a
-        #: transaction that was rolled back, or results could not be reported.
+        #: Whether messages may be unsettled although each has a result. A handler may have settled one in a transaction that was
+        #: rolled back, or results could not be reported.
         self.used = False
         #: The end of the lease by the database's clock, microseconds.
         self.lease_ends = 0
@@ -105,7 +105,7 @@ class MessageSource:
         return LeasedMessage(message.row, self)
 
     def failure(self, done: JobResult) -> tuple[str, Failure | None]:
-        """The verb for this outcome, and the job that the message becomes by it; None: it is done."""
+        """The verb for this outcome, and the job that the message becomes; None: it becomes no job."""
         if not isinstance(done.outcome, _NOT_COMPLETED):
             return "complete", None
         done, verb, detail = completer.name_of_verb(done)
@@ -128,15 +128,15 @@ class MessageSource:
     # --- verbs of the jobs --------------------------------------------------------------------------------------------
 
     def complete_many(self, jobs: Sequence[LeasedJob], *, using: Connection | Session | None = None) -> list[Verdict]:
-        """They are done."""
+        """Settle the messages; they do not become jobs."""
         return [self._settle(job, "complete", using=using) for job in jobs]
 
     def cancel_many(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
-        """They are done."""
+        """Settle the messages; they do not become jobs."""
         return [self._settle(job, "cancel") for job in jobs]
 
     def fail_many(self, jobs: Sequence[LeasedJob], error: BaseException | str, *, retry_in: float | None = None) -> list[Verdict]:
-        """They become jobs, with one attempt behind them."""
+        """Turn the messages into jobs with one attempt counted."""
         verdicts = []
         for job in jobs:
             wait = backoff_of(self.core, 1, job) if retry_in is None else arguments.seconds("retry_in", retry_in)
@@ -144,16 +144,16 @@ class MessageSource:
         return verdicts
 
     def snooze_many(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
-        """They become jobs that are due later."""
+        """Turn the messages into jobs that are due later."""
         after = arguments.seconds("seconds", seconds)
         return [self._settle(job, "snooze", Failure(self._messages[job.id], None, after)) for job in jobs]
 
     def release_many(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
-        """They become jobs that are due now."""
+        """Turn the messages into jobs that are due now."""
         return [self._settle(job, "release", Failure(self._messages[job.id], None)) for job in jobs]
 
     def bury_many(self, jobs: Sequence[LeasedJob], error: BaseException | str) -> list[Verdict]:
-        """They become dead jobs."""
+        """Turn the messages into dead jobs."""
         return [self._settle(job, "bury", Failure(self._messages[job.id], error, attempted=True, dead=True)) for job in jobs]
 
     def extend_many(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
@@ -161,7 +161,7 @@ class MessageSource:
         return [self.span.extend(seconds) for _ in jobs]
 
     def progress_of(self, job: LeasedJob, report: ProgressReport) -> Verdict:
-        """Messages have no place for progress: it is not kept."""
+        """Ignore the progress: messages have no column for it."""
         return Verdict.LOST if job.settled else Verdict.APPLIED
 
     @contextmanager

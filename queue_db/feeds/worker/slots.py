@@ -126,7 +126,7 @@ class Slot:
         try:
             work.run()
         finally:
-            # After an unexpected error too: then the heartbeat does not extend the lease any more.
+            # Even after an unexpected error: the heartbeat must not extend the lease any more.
             self.work = None
 
     def _claim(self) -> SpanWork | None:
@@ -146,7 +146,7 @@ class Slot:
         try:
             return shared.claim(self._slots.size, lease=self._slots.lease)
         except FeedError:
-            # A cursor that was removed is not created again: it would begin anew. In a new feed of this name it is.
+            # A cursor that was removed is not created again: it would begin anew. If the feed is a new one, the cursor is created.
             if shared.feed.row(fresh=True).id == shared.feed_id:
                 raise
             self._cursor = None
@@ -165,7 +165,7 @@ class FeedSlots:
         self.db = worker.db
         #: Set when nothing more is claimed and no more handlers are called.
         self.stopping = run.stopping
-        #: Set when reports are not tried again, and wait for no handler's transaction.
+        #: Set when reports are no longer tried again and no longer wait for transactions of handlers.
         self.closing = threading.Event()
         self.quiet = worker.quieted
         self.lease, self.poll, self.size = worker.options.lease, worker.options.poll, worker.options.span
@@ -227,7 +227,7 @@ class FeedSlots:
 
     @property
     def busy(self) -> bool:
-        """Whether a slot still works. One does not if its message was taken from a handler that does not return."""
+        """Whether a slot still works. A slot does not if its message was abandoned and the handler does not return."""
         return any(
             thread.is_alive() and ((work := slot.work) is None or work.abandoned_since is None)
             for slot, thread in zip(self._slots, self._threads, strict=False)
@@ -259,7 +259,7 @@ class FeedSlots:
             lookout.wake()
 
     def end(self) -> None:
-        """Take the spans from the slots that still work."""
+        """End the work on the spans in hand, and settle or release them."""
         self.closing.set()
         self.wake()
         # Each in a thread of its own: one may wait for a lock, or for a database that does not answer.

@@ -35,7 +35,7 @@ REPORT_EVERY = 1.0
 #: Seconds for which a report is tried while the database does not answer.
 REPORT_FOR = 600.0
 
-# A call of a handler: since when, by ``time.monotonic``.
+# A call of a handler: the job, the handler, and when the call began, by ``time.monotonic``.
 _Call = tuple[LeasedJob, HandlerSpec, float]
 
 
@@ -59,12 +59,12 @@ class SpanWork:
         self._lock = threading.Lock()
         self._call: _Call | None = None
         self._reported = 0
-        #: What became of the messages, by number, in their order.
+        #: The results by number of the message, in the order of the messages.
         self.results: dict[int, JobResult] = {}
-        #: Nothing more is called, settled or extended.
+        #: Whether the work has ended: nothing more is called, settled or extended.
         self.over = False
         self.valid_until = valid_until
-        #: Since when the handler runs although its message was taken from it; None: it does not.
+        #: When the message of a handler that still runs was abandoned; None: no message was.
         self.abandoned_since: float | None = None
 
     @property
@@ -93,14 +93,14 @@ class SpanWork:
         self._settle(last=True)
 
     def _handle(self, job: LeasedJob, now: float) -> bool:
-        """Call the handler of a message; False: the span was taken away."""
+        """Call the handler of a message; False: another thread has ended the work on the span."""
         handling = self._spec(job)
         if not isinstance(handling, HandlerSpec):
             self.results.setdefault(job.id, handling)
             return True
         self._call = job, handling, now
         if self.over:
-            return False  # taken away just now, with this call or before it
+            return False  # another thread has just ended the work, with or without this call
         self._slots.run.results.started(job)
         outcome, reason = self._slots.run.execution.call(job, handling), None
         if outcome is not None and outcome is job.misfit:
@@ -115,7 +115,7 @@ class SpanWork:
         return True
 
     def _settle(self, *, last: bool) -> None:
-        """Settle what has ended; ``last``: and complete the span, or release what is left of it."""
+        """Settle the messages whose handlers have ended. With ``last`` also complete the span, or release the rest of it."""
         with self._lock:
             if not self.over:
                 self.over = last
@@ -126,7 +126,7 @@ class SpanWork:
     def extend(self, *, wait: bool = False) -> bool:
         """Extend the lease; False: try again soon.
 
-        :param wait: until the span is settled, if it is now.
+        :param wait: whether to wait while another thread settles or extends the span.
         """
         if not self._lock.acquire(blocking=wait):
             return False
@@ -154,7 +154,7 @@ class SpanWork:
             threading.Thread(target=self._settle, kwargs={"last": True}, name=name, daemon=True).start()
 
     def end(self) -> None:
-        """The run ends: settle what is done and release the rest, also the message whose handler runs."""
+        """Settle the results at the end of the run, and release the rest, including the message whose handler runs."""
         with self._lock:
             if not self.over:
                 self.over = True
@@ -164,7 +164,7 @@ class SpanWork:
                 self._report(last=True)
 
     def _decide(self, call: _Call, outcome: object) -> bool:
-        """Take the message of a call from its handler, with this result; False: it has one."""
+        """Abandon the message of a call, with this outcome; False: the message has a result already."""
         job, handling, began = call
         done = JobResult(job, handling, outcome, time.monotonic() - began)
         if self.results.setdefault(job.id, done) is not done:
@@ -205,14 +205,15 @@ class SpanWork:
     def _report(self, *, last: bool) -> None:
         source, results = self._source, self._unreported()
         released = [results.pop()] if results and isinstance(results[-1].outcome, Released) else []
-        # By the results that were taken here: the slot may put another result meanwhile, which is not reported.
+        # Computed from the results that were taken above: the slot may add a result, which is not reported here.
         left = bool(released) or self._reported < len(source.span.messages)
         for done in results if source.used else ():
             if done.job.settled:
                 self._settled_before(done)
         outcomes = [(done, *source.failure(done)) for done in results if not done.job.settled]
         whole = last and not left and not source.used and bool(results)
-        # If each message has a result and one is left, its attempt counts: released, it would be repeated at once, again and again.
+        # If every message has a result, a message that is left is not released, and its attempt counts. Otherwise it would be
+        # repeated at once, again and again.
         release = last and left
         verdict: Verdict | None = Verdict.APPLIED
         if outcomes or release:
@@ -224,13 +225,13 @@ class SpanWork:
             self._lost([*(done for done, _, _ in outcomes), *(done._replace(outcome=LeaseLost()) for done in released)])
             return
         if verdict is None:
-            source.used = True  # not completed with the others: it comes back when the lease ends
+            source.used = True  # the messages are not settled: they come back when the lease ends
         self._settled(outcomes, verdict)
         for done in released:
             self._was_released(done, verdict)
 
     def _settled_before(self, done: JobResult) -> None:
-        """A message that its handler has settled: if the handler raised then, that was perhaps rolled back."""
+        """Report a message that its handler has settled. If the handler raised afterwards, the settle may have been rolled back."""
         verb, failure = self._source.failure(done)
         if failure is not None and self._try([], [failure]):
             done.job.settled_by = verb
@@ -239,7 +240,7 @@ class SpanWork:
     def _try(self, seqs: Sequence[int] | None, failures: Sequence[Failure], *, release: bool = False) -> Verdict | None:
         """Settle, with retries while the database does not answer; None: it did not, or the outcome is unknown.
 
-        At the end of the run without a wait for a transaction of a handler that has locked the span.
+        At the end of the run it does not wait for a handler's transaction that has locked the span.
         """
         name, closing = self._source.name, self._slots.closing
         retry, until, unknown = Pause(*self._slots.run.retry), time.monotonic() + REPORT_FOR, False
@@ -305,7 +306,7 @@ class SpanWork:
         self._slots.run.results.settled(done._replace(outcome=None), verdict)
 
     def _lost(self, results: Sequence[JobResult]) -> None:
-        """The span is lost with these results."""
+        """Report that the span is lost with these results."""
         count = sum(not isinstance(done.outcome, LeaseLost) for done in results)
         message = "%r: %r is lost: another worker has it; the results of %d messages do not count"
         log.warning(message, self._source.name, self._source, count)
