@@ -484,10 +484,7 @@ class KindStats:
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """Counts of one queue at one moment. One statement counts the live jobs, another one the dead jobs.
-
-    If jobs are counted up to a limit, and a state has more jobs than the limit, the counts come from several statements.
-    """
+    """Counts of one queue at one moment, of live jobs by one statement and of dead jobs by another; with a limit, by several."""
 
     queue: str
     available: int
