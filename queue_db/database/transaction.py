@@ -118,6 +118,7 @@ class OwnTransaction(Transaction):
             if failure is None:
                 try:
                     if self._root is not None:
+                        self._root.commit()  # which refuses what the application has committed or rolled back itself
                         self._root.__exit__(None, None, None)
                     else:
                         if self.begun:

@@ -238,3 +238,19 @@ def test_a_statement_after_a_commit_of_the_application_is_refused_and_the_connec
         with pytest.raises(PermanentStorageError, match="InvalidRequestError"):
             commits()
         assert theirs.counters.discarded == 0
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_a_block_that_the_application_ends_itself_is_an_error(queue: Queue, engine: Engine, end: str) -> None:
+    """What it has rolled back was not committed, and the block must not say so."""
+
+    def ends() -> None:
+        with theirs.queue(queue.name).transaction() as connection:
+            theirs.queue(queue.name).enqueue("a", using=connection)
+            getattr(connection, end)()
+
+    with QueueDB(engine) as theirs:
+        with pytest.raises(PermanentStorageError, match="InvalidRequestError"):
+            ends()
+        assert queue.stats().available == (end == "commit")
+        assert theirs.counters.discarded == 0
