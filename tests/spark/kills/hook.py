@@ -95,35 +95,47 @@ def _act(act, trap, name, when):
             _now.waited = trap
 
 
+def _statement(*_):
+    name = getattr(_now, "name", None)
+    if name is not None:
+        arrive(name, "within")
+
+
 def _wrap_database(module):
     from sqlalchemy import Engine, event
 
-    original = module.Database.commit
+    own = module.OwnTransaction
+    enter, leave = own.__enter__, own.__exit__
 
-    def commit(self, how, work, *rest):
-        name = how.name
-
-        def inside(connection, *given):
-            result = work(connection, *given)
-            arrive(_known(name), "inside")
-            return result
-
-        arrive(name, "before")
-        _now.name = name
+    def begin(self):
+        if not self._runs:
+            arrive(self.run.name, "before")
+        _now.name = self.run.name
         try:
-            result = original(self, how, inside, *rest)
+            return enter(self)
+        except BaseException:
+            _now.name = None
+            raise
+
+    def end(self, kind, error, trace):
+        if error is None:
+            try:
+                arrive(_known(self.run.name), "inside")
+            except BaseException as injected:
+                kind, error, trace = type(injected), injected, injected.__traceback__
+                if not end(self, kind, error, trace):
+                    raise
+                return True
+        try:
+            again = leave(self, kind, error, trace)
         finally:
             _now.name = None
-        arrive(_known(name), "after")
-        return result
+        if self.committed:
+            arrive(_known(self.run.name), "after")
+        return again
 
-    def statement(*_):
-        name = getattr(_now, "name", None)
-        if name is not None:
-            arrive(name, "within")
-
-    module.Database.commit = commit
-    event.listen(Engine, "after_cursor_execute", statement)
+    own.__enter__, own.__exit__ = begin, end
+    event.listen(Engine, "after_cursor_execute", _statement)
 
 
 def _known(name):
@@ -158,7 +170,7 @@ class Finder(importlib.abc.MetaPathFinder):
     """Wraps modules when they are imported, wherever they come from."""
 
     WRAPPERS = {  # noqa: RUF012 - it is never changed
-        "queue_db.database.database": _wrap_database,
+        "queue_db.database.transaction": _wrap_database,
         "queue_db.spark.results": _wrap_results,
         "queue_db.spark.streams.store": _wrap_streams,
     }
