@@ -19,7 +19,7 @@ from queue_db.worker.maintenance import maintenance
 from queue_db.worker.options import Options
 from queue_db.worker.registration import Registration
 
-_OTHERS = ("compare",)
+_OTHERS = ("compare", "processes")
 
 
 @pytest.mark.parametrize("module", ["queue_db", "queue_db.aio", "queue_db.worker"])
@@ -47,6 +47,25 @@ with QueueDB("sqlite:///{tmp_path}/slices.db") as db:
     worker.handles("n")(lambda job: None)
     assert worker.run(until_empty=True).completed == 1
 print("queue_db.feeds.worker.slots" in sys.modules or "queue_db.feeds.worker" in sys.modules)
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1])
+    assert run.stdout.split() == [loaded]
+
+
+@pytest.mark.parametrize(("executor", "loaded"), [("thread", "False"), ("process", "True")])
+def test_only_a_worker_with_handlers_in_processes_imports_these(tmp_path: Path, executor: str, loaded: str) -> None:
+    program = f"""
+import operator, sys
+from queue_db import QueueDB
+from queue_db.worker import Worker
+
+with QueueDB("sqlite:///{tmp_path}/slices.db") as db:
+    db.migrate()
+    db.queue("mail").enqueue("n")
+    worker = Worker(db, "mail")
+    worker.handles("n", executor={executor!r})(operator.truth)
+    assert worker.run(until_empty=True).completed == 1
+print("queue_db.processes.pool" in sys.modules)
 """
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1])
     assert run.stdout.split() == [loaded]

@@ -14,8 +14,8 @@ from queue_db.cli import output
 from queue_db.database.masking import mask, secrets_in
 from queue_db.errors import ArgumentError, QueueDBError
 from queue_db.instrumentation.logging import JSONFormatter
+from queue_db.processes.children import PROCESS_NUMBER
 from queue_db.worker.logs import current
-from queue_db.worker.processes import PROCESS_NUMBER
 
 log = logging.getLogger("queue_db.cli")
 

@@ -11,9 +11,10 @@ from contextlib import contextmanager
 
 from queue_db.cli import statuses
 from queue_db.core import process_name
-from queue_db.worker import Summary, Supervisor, Worker
+from queue_db.processes.children import PARENT_PIPE, PROCESS_NUMBER
+from queue_db.processes.supervisor import Supervisor, SupervisorLink
+from queue_db.worker import Summary, Worker
 from queue_db.worker.logs import described
-from queue_db.worker.processes import PARENT_PIPE, PROCESS_NUMBER, SupervisorLink
 
 log = logging.getLogger("queue_db.worker")
 

@@ -14,8 +14,8 @@ from queue_db.cli.loading import load
 from queue_db.cli.options import CommonOptions
 from queue_db.database.urls import URL_VARIABLE
 from queue_db.errors import ArgumentError
-from queue_db.worker import Program
-from queue_db.worker.processes import PARENT_PIPE
+from queue_db.processes.children import PARENT_PIPE
+from queue_db.processes.program import Program
 
 # Headings in --help.
 _HANDLER = "Handler"

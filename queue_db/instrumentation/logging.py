@@ -14,8 +14,8 @@ import os
 from datetime import UTC, datetime
 from typing import Any
 
+from queue_db.processes.children import PROCESS_NUMBER
 from queue_db.worker.logs import about, current
-from queue_db.worker.processes import PROCESS_NUMBER
 
 # The attributes of every record; the others were passed as ``extra``.
 _USUAL = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}

@@ -1,10 +1,25 @@
 """The worker: claims jobs, calls their handlers, extends the leases, and stops gracefully."""
 
+from typing import TYPE_CHECKING, Any
+
+from queue_db.slices import load
 from queue_db.worker.events import Summary
 from queue_db.worker.handlers import Handler, Stoppable
-from queue_db.worker.process_main import JobSnapshot
-from queue_db.worker.processes import Supervisor
-from queue_db.worker.program import Program
 from queue_db.worker.worker import Worker
 
+if TYPE_CHECKING:
+    from queue_db.processes.main import JobSnapshot
+    from queue_db.processes.program import Program
+    from queue_db.processes.supervisor import Supervisor
+
 __all__ = ["Handler", "JobSnapshot", "Program", "Stoppable", "Summary", "Supervisor", "Worker"]
+
+# Imported when they are first used: the worker does not import what works in other processes.
+_OF_PROCESSES = {"JobSnapshot": "main", "Program": "program", "Supervisor": "supervisor"}
+
+if not TYPE_CHECKING:  # for a type checker, any name would be an attribute of this module
+
+    def __getattr__(name: str) -> Any:
+        if name not in _OF_PROCESSES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return load(f"processes.{_OF_PROCESSES[name]}", name)

@@ -28,7 +28,6 @@ from queue_db.worker.handlers import HandlerSpec
 from queue_db.worker.leases import queue_of
 from queue_db.worker.logs import Activity, about
 from queue_db.worker.options import Options
-from queue_db.worker.process_main import LostResult
 
 log = logging.getLogger("queue_db.worker")
 
@@ -65,6 +64,12 @@ def unknown_kind(error: UnknownKindError, options: Options) -> tuple[Dead | Unkn
 
 class LeaseLost(NamedTuple):
     """The outcome of a job in flight whose lease was lost: there is nothing to settle."""
+
+
+class LostResult(NamedTuple):
+    """Replaces what a handler returned where it cannot be sent from the process of the handler."""
+
+    problem: str
 
 
 PendingJob = object

@@ -15,9 +15,8 @@ from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason, Verdict
 from queue_db.notifications.deaths import Death
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
-from queue_db.worker.completer import JobResult, LeaseLost, Unknown, is_last, reason_of
+from queue_db.worker.completer import JobResult, LeaseLost, LostResult, Unknown, is_last, reason_of
 from queue_db.worker.logs import about
-from queue_db.worker.process_main import LostResult
 
 if TYPE_CHECKING:
     from queue_db.worker.run import Run

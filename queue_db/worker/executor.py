@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any
 from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason
 from queue_db.outcomes import Dead, checked
+from queue_db.slices import load
 from queue_db.worker.completer import JobResult, LeaseLost, PendingJob, is_last
 from queue_db.worker.events import EventType, log_failure
 from queue_db.worker.handlers import Handler, HandlerSpec, Stoppable, timeout_error
 from queue_db.worker.leases import LeaseCheck
 from queue_db.worker.logs import about, current
-from queue_db.worker.process_pool import ProcessPool
 
 if TYPE_CHECKING:
+    from queue_db.processes.pool import ProcessPool
     from queue_db.worker.run import Run
 
 log = logging.getLogger("queue_db.worker")
@@ -195,14 +196,14 @@ class Execution:
         # The deadline of each running function that has a timeout.
         self._deadlines: dict[LeasedJob, tuple[float, HandlerSpec]] = {}
         self._wrapped: dict[HandlerSpec, Handler] = {}
-        self._processes = ProcessPool()
+        self._processes: ProcessPool | None = None
         self._threads: Threads | None = None
         self._loop: Loop | None = None
 
     # --- the thread in Worker.run() and the fetcher's -----------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the threads and the event loop that the handlers need."""
+        """Start the threads, the event loop and the pool of processes that the handlers need."""
         worker = self._worker
         specs = worker.handlers.all()
         if self._at_most_once:
@@ -211,6 +212,8 @@ class Execution:
             self._threads = Threads(worker.options.shares.total, self._call, worker.options.names, worker.options.shares.urgency())
         if any(spec.asynchronous for spec in specs):
             self._loop = Loop(self._await, worker.options.names)
+        if any(spec.apart for spec in specs):
+            self._processes = load("processes.pool", "ProcessPool")()
 
     def begin(self, assignments: Sequence[Assignment]) -> None:
         """Call the handlers of these jobs as soon as slots are free."""
@@ -237,7 +240,8 @@ class Execution:
                 if isinstance(function, Stoppable):
                     function.stop()
         # Before the jobs are released: their next attempts must not begin while these processes run.
-        self._processes.close()
+        if self._processes is not None:
+            self._processes.close()
         return jobs
 
     def close(self) -> None:
@@ -308,7 +312,7 @@ class Execution:
         """The handler with the wrappers around it."""
         made = self._wrapped.get(spec)
         if made is None:
-            function = None if spec.apart is None else partial(self._processes.call, spec)
+            function = partial(self._processes.call, spec) if spec.apart and self._processes is not None else None
             made = spec.wrapped(self._worker.wrappers, function)
             self._wrapped[spec] = made
         return made
@@ -420,7 +424,8 @@ class Execution:
         job.lost.set()
         if self._loop is not None:
             self._loop.cancel(job)
-        self._processes.cancel(job)
+        if self._processes is not None:
+            self._processes.cancel(job)
 
 
 async def within_timeout(spec: HandlerSpec, function: Handler, job: LeasedJob) -> object:

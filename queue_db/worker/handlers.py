@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
 from queue_db import arguments
 from queue_db.backoff import Backoff, checked
 from queue_db.codecs import Schema
 from queue_db.errors import ArgumentError, ConfigurationError, PayloadError, UnknownKindError
 from queue_db.leased_job import LeasedJob
+from queue_db.slices import load
 from queue_db.store.schema import KIND_LENGTH
-from queue_db.worker.process_main import Reference, reference_of
+
+if TYPE_CHECKING:
+    from queue_db.processes.main import Reference
 
 Executor = Literal["thread", "process"]
 """Where functions are called."""
@@ -176,9 +178,8 @@ def _apart(of_kind: str, function: Handler, executor: str, asynchronous: bool) -
         return None
     if asynchronous:
         raise ArgumentError(f"the handler of {of_kind} is async def: it runs on the worker's event loop, not in a process")
-    if not hasattr(os, "killpg"):
-        raise ArgumentError("executor='process' needs a POSIX system")
-    return reference_of(function)
+    reference: Reference = load("processes.main", "reference_of")(function)
+    return reference
 
 
 def timeout_error(spec: HandlerSpec) -> TimeoutError:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from queue import Empty, SimpleQueue
-from typing import Any, Literal, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
 from sqlalchemy import URL
 
@@ -23,12 +23,14 @@ from queue_db.verbs.settle import UNKNOWN_GRACE
 from queue_db.worker.events import Hook, Summary
 from queue_db.worker.handlers import Executor, Handler, Handlers, HandlerSpec, Wrapper, check_runs
 from queue_db.worker.options import Mode, Options, UnknownKinds, WorkerOptions
-from queue_db.worker.process_main import JobSnapshot
 from queue_db.worker.run import Run
 from queue_db.worker.signals import Commands, Quiet, Stop, signals_queued
 
+if TYPE_CHECKING:
+    from queue_db.processes.main import JobSnapshot
+
 _Handler = TypeVar("_Handler", bound=Handler)
-_ProcessHandler = TypeVar("_ProcessHandler", bound=Callable[[JobSnapshot], Any])
+_ProcessHandler = TypeVar("_ProcessHandler", bound="Callable[[JobSnapshot], Any]")
 _Wrapper = TypeVar("_Wrapper", bound=Wrapper)
 
 

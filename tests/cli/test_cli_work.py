@@ -222,7 +222,7 @@ def test_strategy_and_removal(ask, queue):
 
 @SQLITE
 def test_a_timeout_ends_the_program(ask, queue, monkeypatch):
-    monkeypatch.setattr("queue_db.worker.processes.TERMINATE", PATIENCE)
+    monkeypatch.setattr("queue_db.processes.children.TERMINATE", PATIENCE)
     job_id = queue.enqueue("n")
     ask("work", queue.name, "--exec", "sleep 1000", "--timeout", "0.2", "--until-empty")
     assert queue.get(job_id).last_error == "timed out after 0.2 s, killed by SIGTERM"

@@ -14,10 +14,10 @@ import pytest
 
 from queue_db import ArgumentError, JobNotFoundError, State
 from queue_db.backoff import constant
+from queue_db.processes.main import Call
+from queue_db.processes.pool import ProcessPool
 from queue_db.testing import drain
 from queue_db.worker import JobSnapshot, Worker
-from queue_db.worker.process_main import Call
-from queue_db.worker.process_pool import ProcessPool
 from tests.patience import PATIENCE, wait_for
 from tests.worker import in_processes
 from tests.worker.in_processes import Meeting
@@ -227,9 +227,9 @@ def test_at_a_timeout_the_process_has_ended_before_the_job_comes_back(queue, mee
     """One slot: the second attempt begins in it, and the process of the first one is gone by then, and all that it had started."""
     later = 0.0
     clock = types.SimpleNamespace(monotonic=lambda: time.monotonic() + later)
-    monkeypatch.setattr("queue_db.worker.process_pool.time", clock)
+    monkeypatch.setattr("queue_db.processes.pool.time", clock)
     if not stubborn:
-        monkeypatch.setattr("queue_db.worker.process_pool.TERMINATE", PATIENCE)
+        monkeypatch.setattr("queue_db.processes.pool.TERMINATE", PATIENCE)
     worker = apart(queue, in_processes.meets, concurrency=1, handling={"timeout": 3600.0, "backoff": constant(0)})
     job_id = queue.enqueue("n", {"port": meeting.port, "stubborn": stubborn, "starts": True})
     with running(worker):

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from queue_db import ArgumentError, ConfigurationError, State
+from queue_db.processes.children import ChildProcess
 from queue_db.worker import Program
-from queue_db.worker.processes import ChildProcess
 from tests.patience import PATIENCE, wait_for
 from tests.worker.serving import serving
 
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.parametrize("kind", ["sqlite"])
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that has ended may be late with its last words, and one that is told to end with its end."""
-    monkeypatch.setattr("queue_db.worker.program._STDERR_END", PATIENCE)
-    monkeypatch.setattr("queue_db.worker.processes.TERMINATE", PATIENCE)
+    monkeypatch.setattr("queue_db.processes.program._STDERR_END", PATIENCE)
+    monkeypatch.setattr("queue_db.processes.children.TERMINATE", PATIENCE)
 
 
 def shell(command: str, **options: object) -> Program:

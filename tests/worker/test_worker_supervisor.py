@@ -13,9 +13,9 @@ import pytest
 
 from queue_db import State
 from queue_db.core import names_process
+from queue_db.processes.supervisor import Supervisor as Supervising
+from queue_db.processes.supervisor import _Slot, _WorkerProcess
 from queue_db.worker.limits import RateLimiter
-from queue_db.worker.processes import Supervisor as Supervising
-from queue_db.worker.processes import _Slot, _WorkerProcess
 from queue_db.worker.registration import Registration
 from tests.patience import PATIENCE, wait_for
 from tests.worker.in_processes import Meeting
@@ -124,7 +124,7 @@ def test_one_that_fails_loses_to_a_report_that_was_not_read_yet(first, stopped):
     """Whether all are stopped depends on what the others have reported, and not on who is checked first."""
     code = (
         "import os, sys, time\n"
-        "from queue_db.worker.processes import SupervisorLink\n"
+        "from queue_db.processes.supervisor import SupervisorLink\n"
         "link = SupervisorLink.from_environment(os.environ)\n"
         f"link.report_started('one') if {first!r} == 'started' else link.send(b'nothing')\n"
         "time.sleep(1e6)\n"

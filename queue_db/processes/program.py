@@ -17,7 +17,7 @@ from typing import IO, BinaryIO, cast
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.leased_job import LeasedJob
 from queue_db.outcomes import Dead, Outcome, Retry
-from queue_db.worker.processes import ChildProcess
+from queue_db.processes.children import ChildProcess
 
 #: The exit status of sysexits.h for wrong data: no other attempt can succeed.
 EX_DATAERR = 65

@@ -23,10 +23,11 @@ from typing import Any
 from queue_db.errors import HandlerProcessError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import ProgressReport
+from queue_db.processes.children import PROCESS_NUMBER, TERMINATE, PipedProcess
+from queue_db.processes.main import Answer, Call, JobSnapshot, Logged, Raised, Returned
+from queue_db.worker.completer import LostResult
 from queue_db.worker.handlers import HandlerSpec, timeout_error
 from queue_db.worker.logs import about
-from queue_db.worker.process_main import Answer, Call, JobSnapshot, Logged, LostResult, Raised, Returned
-from queue_db.worker.processes import PROCESS_NUMBER, TERMINATE, PipedProcess
 
 log = logging.getLogger("queue_db.worker")
 
@@ -41,7 +42,7 @@ _CHECK = 1.0
 
 _PROGRAM = (
     "import json, sys; start = json.loads(sys.argv.pop()); sys.path[:] = start.pop('path'); "
-    "from queue_db.worker.process_main import main; main(**start)"
+    "from queue_db.processes.main import main; main(**start)"
 )
 
 _END = pickle.dumps(None)

@@ -1,6 +1,6 @@
 """The main program of a handler's process: it receives calls, runs the handlers, and sends back their results.
 
-The parent (:mod:`queue_db.worker.process_pool`) starts it as a fresh interpreter and has the other end of a pipe. Messages have
+The parent (:mod:`queue_db.processes.pool`) starts it as a fresh interpreter and has the other end of a pipe. Messages have
 plain values, so that each can be unpickled; objects of users' classes are pickled inside of them.
 """
 
@@ -15,7 +15,6 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import reduce
 from importlib.util import find_spec
 from queue import SimpleQueue
@@ -26,15 +25,8 @@ from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.leased_job import JobData, LeasedJob
 from queue_db.model import ClaimedRow, ProgressReport
 from queue_db.outcomes import checked
+from queue_db.processes.children import ParentPipe
 from queue_db.store.schema import NOTE_LENGTH
-from queue_db.worker.processes import ParentPipe
-
-
-@dataclass(frozen=True, slots=True)
-class LostResult:
-    """Replaces a result that cannot be sent from the process of its handler."""
-
-    problem: str
 
 
 class Reference(NamedTuple):
@@ -114,8 +106,10 @@ Answer = Begun | ProgressReport | Logged | Returned | Raised
 def reference_of(function: Any) -> Reference:
     """The name by which another process can import this function.
 
-    :raises ArgumentError: there is no such name.
+    :raises ArgumentError: there is no such name, or no way to end processes with all that they have started.
     """
+    if not hasattr(os, "killpg"):
+        raise ArgumentError("executor='process' needs a POSIX system")
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     fix = "define it at the top of a module that can be imported"
     if not (inspect.isfunction(function) or inspect.isbuiltin(function)) or not module or not name:
