@@ -57,8 +57,8 @@ class Task(NamedTuple):
     name: str
     #: Seconds between two runs in one worker, give or take a quarter.
     every: float
-    #: Does a part of the work, which takes seconds at most, and returns whether to run again at once.
-    run: Callable[[], bool]
+    #: Does a part of the work, which takes seconds at most, and returns True to run again at once.
+    run: Callable[[], object]
     #: Whether the first run is at the start of the worker; False: at a time within the first ``every`` seconds.
     at_start: bool = False
 

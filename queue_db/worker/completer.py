@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy.exc import DataError, IntegrityError
 
@@ -28,6 +28,9 @@ from queue_db.worker.handlers import HandlerSpec
 from queue_db.worker.leases import queue_of
 from queue_db.worker.logs import Activity, about
 from queue_db.worker.options import Options
+
+if TYPE_CHECKING:
+    from queue_db.worker.events import Results
 
 log = logging.getLogger("queue_db.worker")
 
@@ -97,29 +100,18 @@ class JobResult(NamedTuple):
 
 Verb = Callable[[Sequence[JobResult]], list[Verdict]]
 
-Settled = Callable[[JobResult, Verdict | None], None]
-"""Called with each result and its verdict. None: the result could not be reported; the job comes back when its lease expires."""
-
 
 class Completer:
     """Settles the jobs whose handlers have ended.
 
+    :param reports: gets each result when it is settled.
     :param retry: the first and the longest pause between tries while the database does not answer, seconds.
     :param outage: logs failures.
-    :param completed: called once with all results of a :func:`complete_plain` if all are completed; default: ``settled`` gets each.
     """
 
-    def __init__(
-        self,
-        settled: Settled,
-        retry: tuple[float, float],
-        outage: Activity | None = None,
-        *,
-        completed: Callable[[Sequence[JobResult]], None] | None = None,
-    ) -> None:
-        self._outage = outage or Activity()
-        self._settled = settled
-        self._completed = completed
+    def __init__(self, reports: Results, retry: tuple[float, float], outage: Activity) -> None:
+        self._outage = outage
+        self._reports = reports
         self._retry = retry
         self._results: SimpleQueue[JobResult | None] = SimpleQueue()
         #: Tokens of the jobs whose results are not reported yet. A thread adds a token before it removes the job from the jobs in
@@ -207,9 +199,9 @@ class Completer:
                 return
 
     def _report_all(self, verb: Verb, results: Sequence[JobResult], verdicts: Sequence[Verdict]) -> None:
-        if verb is complete_plain and self._completed is not None and verdicts.count(Verdict.APPLIED) == len(results):
+        if verb is complete_plain and verdicts.count(Verdict.APPLIED) == len(results):
             try:
-                self._completed(results)
+                self._reports.completed(results)
             finally:
                 for done in results:
                     self.pending.pop(done.pending, None)
@@ -219,7 +211,7 @@ class Completer:
 
     def _report(self, done: JobResult, verdict: Verdict | None) -> None:
         try:
-            self._settled(done, verdict)
+            self._reports.settled(done, verdict)
         finally:
             self.pending.pop(done.pending, None)
 

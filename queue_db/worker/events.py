@@ -107,7 +107,10 @@ class Results:
         self._ended[done.job] = done
 
     def settled(self, done: JobResult, verdict: Verdict | None) -> None:
-        """Count and log the result of a job, and tell the hooks; without a verdict the job could not be settled."""
+        """Count and log the result of a job, and tell the hooks.
+
+        :param verdict: None: the result could not be reported; the job comes back when its lease expires.
+        """
         job = done.job
         self._ended.pop(job, None)
         if job.dead:

@@ -1,35 +1,23 @@
-"""The fetcher: one thread that claims from all queues of a worker, as many jobs as there are free slots.
-
-:class:`Dispatch` takes the claimed jobs in the same thread. It finds the handler of each job and begins it, lets it run alone, or
-settles it without a call.
-"""
+"""The fetcher: one thread that claims from all queues of a worker, as many jobs as there are free slots."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from queue_db.concurrency.pauses import Idle, Pause
-from queue_db.errors import QueueDBError, StorageError, UnknownKindError
-from queue_db.leased_job import LeasedJob, hand_to_worker, row_of
-from queue_db.model import DeathReason
+from queue_db.errors import QueueDBError
 from queue_db.notifications.wakeup import Wakeup
-from queue_db.outcomes import Dead
 from queue_db.store.wakeups import cancelled_in
 from queue_db.verbs.claim import MAX_CLAIM
-from queue_db.worker.completer import unknown_kind
-from queue_db.worker.executor import Assignment
-from queue_db.worker.isolation import PoisonIsolation
-from queue_db.worker.leases import queue_of
 from queue_db.worker.limits import RateLimiter
-from queue_db.worker.logs import about, outages_of
+from queue_db.worker.logs import outages_of
 from queue_db.worker.order import FairOrder, FetchPacing
 
 if TYPE_CHECKING:
-    from queue_db.worker.handlers import HandlerSpec
     from queue_db.worker.run import Run
 
 log = logging.getLogger("queue_db.worker")
@@ -46,9 +34,6 @@ READ_EVERY = 0.05
 
 # The longest wait while all queues with free places are paused or at their limits, seconds.
 _REFUSED = 0.05
-
-# The most kinds without handlers that are logged by name.
-_MOST_KINDS = 1000
 
 
 class Fetcher:
@@ -303,82 +288,3 @@ class Fetcher:
             return dict.fromkeys(limits.queues, free)
         room = {queue: min(free, most + limits.ahead - self._in_flight.in_use(queue)) for queue, most in limits.queues.items()}
         return {queue: places for queue, places in room.items() if places >= self._fewest}
-
-
-class Dispatch:
-    """Takes the jobs that a run claims, in the fetcher's thread."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._options = run.worker.options
-        self._at_most_once = self._options.at_most_once
-        self._lease = round(self._options.lease * 1_000_000)
-        self._specs = run.worker.handlers.by_kind
-        self._in_flight = run.in_flight
-        self._execution = run.execution
-        # With at_most_once there is no row for the progress.
-        self._report = None if self._at_most_once else run.progress.report
-        self._isolation = PoisonIsolation(run)
-        self._unknown: set[str] = set()
-
-    def take(self, queue: str, jobs: Sequence[LeasedJob]) -> None:
-        """Begin these jobs of a queue."""
-        hand_to_worker(jobs, self._lease, self._report)
-        self._in_flight.add(queue, jobs)
-        if self._run.left.is_set():
-            self._run.results.release([job for job in jobs if self._in_flight.remove(job)])
-            return
-        assignments: list[Assignment] = []
-        last: list[LeasedJob] = []
-        for job in jobs:
-            row = row_of(job)
-            spec = self._specs.get(row.kind) or self._specs.get(None)
-            if spec is None:
-                self._settle_unknown(job)
-                continue
-            if spec.max_attempts is not None:
-                job.limit_attempts(spec.max_attempts)
-                if row.attempts > spec.max_attempts:
-                    self._bury(job, spec)
-                    continue
-            assignments.append((job, spec))
-            if 1 < row.attempts >= (spec.max_attempts or row.max_attempts):
-                last.append(job)
-        if last and not self._at_most_once:
-            self._begin_last(assignments, last)
-        elif assignments:
-            self._execution.begin(assignments)
-
-    def _begin_last(self, assignments: Sequence[Assignment], last: Sequence[LeasedJob]) -> None:
-        """Begin these jobs. A job of ``last`` that may have killed a process runs alone."""
-        suspects = self._isolation.suspects(last)
-        self._execution.begin([assignment for assignment in assignments if assignment[0] not in suspects])
-        if suspects:
-            specs = dict(assignments)
-            self._isolation.run(suspects, lambda job: self._execution.begin([(job, specs[job])]), self._drop_suspect)
-
-    def _bury(self, job: LeasedJob, spec: HandlerSpec) -> None:
-        """Bury a job whose attempts exceed the ``max_attempts`` of its handler."""
-        reason = f"no verdict after {spec.max_attempts} attempts: each worker vanished or overran its lease"
-        reason += f"; last error: {job.last_error}" if job.last_error else ""
-        self._execution.finish(job, spec, Dead(reason), reason=DeathReason.EXHAUSTED)
-
-    def _settle_unknown(self, job: LeasedJob) -> None:
-        """Settle a job whose kind has no handler."""
-        error = UnknownKindError(job.kind, self._run.worker.handlers.kinds())
-        outcome, reason = unknown_kind(error, self._options)
-        if reason is None and job.kind not in self._unknown and len(self._unknown) < _MOST_KINDS:
-            self._unknown.add(job.kind)
-            message = "%s; its jobs wait for a worker that has one, and are dead after %g s"
-            log.warning(message, error, self._options.unknown_grace, extra=about(job))
-        self._execution.finish(job, None, outcome, reason=reason)
-
-    def _drop_suspect(self, job: LeasedJob) -> None:
-        """Release a job that waited to run alone and does not begin: its lease is lost, or the worker stops."""
-        if not self._in_flight.remove(job):
-            self._execution.returned(job)
-            return
-        # The release subtracts an attempt, but this attempt has not been counted.
-        with suppress(StorageError):
-            queue_of(job).adjust_attempts([job], by=1)
-        self._run.results.release([job])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -114,8 +113,6 @@ _AHEAD = 0.05
 #: The first and the longest pause before a worker asks again for a larger share, seconds.
 ASK_AGAIN = (0.02, 0.25)
 
-_NUMBERS = itertools.count(1)
-
 _NONE = Controls()
 
 
@@ -160,7 +157,7 @@ class RateLimiter:
         self._lasts = round(_LEASES * lease * 1_000_000)
         self._most = most
         self._in_hand = in_hand
-        self._name = own_name(db, next(_NUMBERS))
+        self._name = own_name(db)
         #: When :meth:`refresh` reads the controls again, by ``time.monotonic``.
         self.refresh_at = 0.0
         #: Whether no queue was paused or limited at the last refresh: then the other methods need not be called.

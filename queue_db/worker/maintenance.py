@@ -159,16 +159,16 @@ def enqueue_scheduled(db: QueueDB, retry: tuple[float, float], outage: Activity)
 def maintenance(db: QueueDB, options: Options, own: Registration) -> list[Task]:
     """The maintenance tasks of a worker with these options, including the tasks of the slices."""
     tasks = [
-        Task("rescuing the jobs of dead processes", RESCUE_EVERY, _whole(own.rescue_dead), at_start=True),
-        Task("pruning expired rows", PRUNE_EVERY, _whole(db.prune)),
-        *(Task("repairing groups", PRUNE_EVERY, _whole(db.queue(name).repair_groups)) for name in options.shares.queues),
+        Task("rescuing the jobs of dead processes", RESCUE_EVERY, own.rescue_dead, at_start=True),
+        Task("pruning expired rows", PRUNE_EVERY, db.prune),
+        *(Task("repairing groups", PRUNE_EVERY, db.queue(name).repair_groups) for name in options.shares.queues),
     ]
     if options.dead_for is not None or options.dead_at_most is not None:
         prune = partial(prune_dead, db, options.shares.queues, options.dead_for, options.dead_at_most)
         tasks.append(Task("deleting dead jobs", PRUNE_EVERY, prune, at_start=True))
     if db.removal.marks:
         # Also at the start, so that a worker that runs for a second each minute sweeps.
-        sweep = _whole(partial(db.sweep, limit=SWEEP_LIMIT))
+        sweep = partial(db.sweep, limit=SWEEP_LIMIT)
         tasks.append(Task("sweeping completed jobs", SWEEP_EVERY, sweep, at_start=True))
     return [*tasks, *slices.tasks(db)]
 
@@ -179,20 +179,10 @@ def logged(task: Task, outage: Activity) -> PeriodicTask:
     def run() -> float:
         more = False
         try:
-            more = task.run()
+            more = task.run() is True
         except Exception as error:  # noqa: BLE001 - the next run finds the same to do
             outage.failed_rarely(task.name, error)
         return AGAIN if more else task.every * random.uniform(0.75, 1.25)
-
-    return run
-
-
-def _whole(call: Callable[[], object]) -> Callable[[], bool]:
-    """A task that never has more to do at once."""
-
-    def run() -> bool:
-        call()
-        return False
 
     return run
 

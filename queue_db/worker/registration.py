@@ -58,13 +58,10 @@ class Status(NamedTuple):
     stuck: int = 0
 
 
-def own_name(db: QueueDB, number: int) -> str:
-    """A name for one worker object, unique over all processes.
-
-    :param number: unique in this process.
-    """
+def own_name(db: QueueDB) -> str:
+    """A new name for one object of a worker, unique over all processes."""
     unique = "" if db.worker == process_name() else f"{process_name().rpartition('-')[2]}."
-    return f"{db.worker[:80]}#{unique}{number}"
+    return f"{db.worker[:80]}#{unique}{next(_NUMBERS)}"
 
 
 class Registration:
@@ -93,7 +90,7 @@ class Registration:
         self._core = db.core
         self._queues = json.dumps(dict(queues))
         self._status = status
-        self._name = own_name(db, next(_NUMBERS))
+        self._name = own_name(db)
         self._left = False
         self._host = host_identity()
 
@@ -182,8 +179,6 @@ def is_alive(worker: str, pid: int) -> bool:
         return worker == process_name()  # otherwise an earlier process had our process id
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:
+        return isinstance(error, PermissionError)
     return True

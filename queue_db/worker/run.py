@@ -19,9 +19,10 @@ from queue_db.errors import QueueDBError
 from queue_db.leased_job import claimed_by
 from queue_db.slices import Slots, slots
 from queue_db.worker.completer import Completer
+from queue_db.worker.dispatch import Dispatch
 from queue_db.worker.events import Results
 from queue_db.worker.executor import Execution
-from queue_db.worker.fetcher import Dispatch, Fetcher
+from queue_db.worker.fetcher import Fetcher
 from queue_db.worker.leases import CHECK_EVERY, WRITE_EVERY, Heartbeat, InFlight, Progress
 from queue_db.worker.logs import Activity, described, outages_of
 from queue_db.worker.maintenance import SCHEDULE_EVERY, PeriodicTask, PeriodicTasks, enqueue_scheduled, logged, maintenance
@@ -83,7 +84,7 @@ class Run:
         self.in_flight = InFlight(options.shares.queues)
         self.progress = Progress(worker.db.core, self.in_flight)
         self.results = Results(self)
-        self.completer = Completer(self.results.settled, RETRY, self.activity(), completed=self.results.completed)
+        self.completer = Completer(self.results, RETRY, self.activity())
         self.fetcher = Fetcher(self)
         self.execution = Execution(self)
         self.dispatch = Dispatch(self)

@@ -6,7 +6,7 @@ import math
 import pytest
 from sqlalchemy import insert, select
 
-from queue_db import ArgumentError, ConfigurationError, Dead, PayloadError, QueueDB, Retry, Snooze, State
+from queue_db import ArgumentError, ConfigurationError, Dead, PayloadError, QueueDB, Retry, Snooze, State, Verdict
 from queue_db.backoff import constant
 from queue_db.model import DeathReason
 from queue_db.store import Transaction, settle
@@ -14,6 +14,7 @@ from queue_db.testing import SettableClock, drain, inline
 from queue_db.worker import Worker
 from queue_db.worker.completer import Completer, JobResult
 from queue_db.worker.events import EventType
+from queue_db.worker.logs import Activity
 from queue_db.worker.run import RETRY
 from tests.patience import PATIENCE
 from tests.worker.serving import serving
@@ -25,10 +26,14 @@ def acknowledged(jobs, outcomes):
     """Report these outcomes together; return the verdicts by job."""
     verdicts = {}
 
-    def settled(done, verdict):
-        verdicts[done.job.id] = verdict
+    class Reports:
+        def settled(self, done, verdict):
+            verdicts[done.job.id] = verdict
 
-    reporting = Completer(settled, RETRY)
+        def completed(self, results):
+            verdicts.update((done.job.id, Verdict.APPLIED) for done in results)
+
+    reporting = Completer(Reports(), RETRY, Activity())
     for job, outcome in zip(jobs, outcomes, strict=True):
         pending = object()
         reporting.pending[pending] = None

@@ -253,8 +253,7 @@ def test_workers_of_one_chosen_name_are_told_apart(open_db, name, monkeypatch):
     rows = []
     for _ in range(2):
         db = open_db(worker="mail")
-        for module in ("registration", "limits"):
-            monkeypatch.setattr(f"queue_db.worker.{module}._NUMBERS", iter([1]))
+        monkeypatch.setattr("queue_db.worker.registration._NUMBERS", iter([1, 2]))
         monkeypatch.setattr("queue_db.core._name", f"host:7-{len(rows):08x}")  # another process
         rows.append((Registration(db, {name: 1}, lambda: ("working", 0, {}))._name, RateLimiter(db, [name], 60.0, int, int)._name))
     assert len({pair[0] for pair in rows}) == len({pair[1] for pair in rows}) == 2
