@@ -87,7 +87,7 @@ def work(
         ended = run(configured, processes, until_empty=until_empty)
     if isinstance(ended, Summary):
         if common.as_json:
-            named: dict[str, Any] = {"queues": list(configured.options.shares.queues)}
+            named: dict[str, Any] = {"queues": list(configured.options.limits)}
             if configured.options.feeds:
                 named["feeds"] = dict(configured.options.feeds)
             output.record(named | asdict(ended))

@@ -64,7 +64,7 @@ def instrument(worker: Worker, registry: CollectorRegistry = REGISTRY, *, depth:
     worker.db.deaths.add(count_death)
     stuck = Gauge("queue_db_stuck", "Slots of handlers that have not returned after a timeout or a lost lease", registry=registry)
     stuck.set_function(lambda: worker.stuck)
-    registry.register(_Database(worker.db, list(worker.options.shares.queues) if depth else []))
+    registry.register(_Database(worker.db, list(worker.options.limits) if depth else []))
 
 
 def collectors(db: QueueDB, queues: Sequence[str] | None, shows: Callable[[str], bool]) -> Iterable[Collector]:

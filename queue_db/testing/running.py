@@ -103,7 +103,7 @@ class _Inline:
 
     def wake(self, queue: str) -> None:
         """Jobs of this queue are enqueued and committed."""
-        self._again = self._again or queue in self._worker.options.shares.queues
+        self._again = self._again or queue in self._worker.options.limits
         if self._running:
             return  # called from a running handler, or while another task waits for one: the jobs run after that
         self._running = True
@@ -117,7 +117,7 @@ class _Inline:
     def join(self, connection: Connection, queue: str) -> None:
         """Jobs of this queue are enqueued in a transaction of the connection's owner."""
         info = connection.connection.record_info
-        if info is not None and queue in self._worker.options.shares.queues:
+        if info is not None and queue in self._worker.options.limits:
             info[_JOINED] = queue
 
     def ended(self, _connection: object, entry: ConnectionPoolEntry) -> None:
@@ -139,7 +139,7 @@ def _drained(worker: Worker, *, raises: bool) -> None:
 
 
 def _next(worker: Worker) -> LeasedJob | None:
-    for name in worker.options.shares.queues:
+    for name in worker.options.limits:
         for job in worker.db.queue(name).claim(1, worker.options.lease):
             return job
     return None

@@ -11,11 +11,11 @@ from contextlib import suppress
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from queue_db.leased_job import LeasedJob
+from queue_db.leased_job import LeasedJob, row_of
 from queue_db.model import DeathReason
 from queue_db.outcomes import Dead, checked
 from queue_db.slices import load
@@ -24,6 +24,7 @@ from queue_db.worker.events import EventType, log_failure
 from queue_db.worker.handlers import Handler, HandlerSpec, Stoppable, timeout_error
 from queue_db.worker.leases import LeaseCheck
 from queue_db.worker.logs import about, current
+from queue_db.worker.options import Options
 
 if TYPE_CHECKING:
     from queue_db.processes.pool import ProcessPool
@@ -38,6 +39,20 @@ Assignment = tuple[LeasedJob, HandlerSpec]
 
 Urgency = Callable[[LeasedJob], tuple[int, int] | int]
 """A sort key: the job with the lowest key begins first."""
+
+
+# Without a function in Python: it is called for each job.
+_PRIORITY: Callable[[LeasedJob], int] = attrgetter("_row.priority")
+
+
+def urgency_of(options: Options) -> Urgency:
+    """By queue and priority; with weights in order of the claims."""
+    if options.weights is not None:
+        return lambda job: 0
+    if len(options.limits) == 1:
+        return _PRIORITY
+    ranks = {queue: rank for rank, queue in enumerate(options.limits)}
+    return lambda job: (ranks[job.queue], row_of(job).priority)
 
 
 class Threads:
@@ -209,7 +224,8 @@ class Execution:
         if self._at_most_once:
             self._start_thread("reports", self._report_in_turn)
         if not all(spec.asynchronous for spec in specs):
-            self._threads = Threads(worker.options.shares.total, self._call, worker.options.names, worker.options.shares.urgency())
+            options = worker.options
+            self._threads = Threads(options.slots, self._call, options.names, urgency_of(options))
         if any(spec.asynchronous for spec in specs):
             self._loop = Loop(self._await, worker.options.names)
         if any(spec.apart for spec in specs):

@@ -43,11 +43,12 @@ class Fetcher:
         db, options = run.worker.db, run.worker.options
         self._db = db
         self._in_run = run
-        self._limits = limits = options.shares
-        self._queues = {name: db.queue(name) for name in limits.queues}
-        self._slots = limits.slots
+        self._limits = limits = options.limits
+        self._queues = {name: db.queue(name) for name in limits}
+        self._ahead = ahead = options.prefetch
+        self._slots = options.slots + ahead
         # The fewest free places for which a claim is worth a statement.
-        self._fewest = max(1, limits.ahead // 2)
+        self._fewest = max(1, ahead // 2)
         self._lease, self._at_most_once = options.lease, options.at_most_once
         self._in_flight = run.in_flight
         self._idle = Idle(options.poll)
@@ -57,8 +58,8 @@ class Fetcher:
         self.wakeup = Wakeup(lambda: db.database.listen(db.notifications.channel), run.retry)
         # Queues whose last claim got all that it asked for: the next claim probably gets jobs too.
         self._promising: set[str] = set()
-        self._order = FairOrder(list(limits.queues), limits.weights)
-        self._rank = {queue: rank for rank, queue in enumerate(limits.queues)}
+        self._order = FairOrder(list(limits), options.weights)
+        self._rank = {queue: rank for rank, queue in enumerate(limits)}
         self._polled_at = self._poll_took = 0.0
         self._claimed_since = 0  # jobs claimed since the last poll
         # While the fetcher waits for a slot: it claims when at most this many slots are in use. Otherwise -1.
@@ -69,9 +70,9 @@ class Fetcher:
         self._read_at = 0.0
         self._limiter = RateLimiter(
             db,
-            limits.queues,
+            limits,
             options.lease,
-            most=lambda queue: min(limits.queues[queue], limits.total) + limits.ahead,
+            most=lambda queue: min(limits[queue], options.slots) + ahead,
             in_hand=run.in_flight.in_use,
         )
 
@@ -199,7 +200,7 @@ class Fetcher:
             if not self._order.strict:
                 self._order.came(queue, most, came)
             won += came
-        if won == left and not self._limits.ahead:
+        if won == left and not self._ahead:
             self._pacing.claimed(time.monotonic() - began, self._slots - left, won)
         if not won and not guarded and not refused:
             # Other workers have claimed all due jobs.
@@ -283,8 +284,7 @@ class Fetcher:
             return {}
         if free < self._fewest:
             return {}
-        limits = self._limits
-        if len(limits.queues) == 1:
-            return dict.fromkeys(limits.queues, free)
-        room = {queue: min(free, most + limits.ahead - self._in_flight.in_use(queue)) for queue, most in limits.queues.items()}
+        if len(self._limits) == 1:
+            return dict.fromkeys(self._limits, free)
+        room = {queue: min(free, most + self._ahead - self._in_flight.in_use(queue)) for queue, most in self._limits.items()}
         return {queue: places for queue, places in room.items() if places >= self._fewest}

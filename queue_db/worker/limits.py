@@ -1,104 +1,18 @@
-"""How many jobs of which queue a worker may have in hand, and how many it may claim from paused and limited queues."""
+"""How many jobs a worker may claim from paused and limited queues."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from operator import attrgetter
 
-from queue_db import arguments
 from queue_db.concurrency.pauses import Pause
 from queue_db.core import ONCE
 from queue_db.db import QueueDB
-from queue_db.errors import ArgumentError
-from queue_db.leased_job import LeasedJob, row_of
 from queue_db.model import Controls
 from queue_db.store import controls
-from queue_db.store.schema import QUEUE_LENGTH
-from queue_db.verbs.claim import MAX_CLAIM
 from queue_db.worker.registration import own_name
-
-#: Jobs in hand at once where neither ``concurrency`` nor the queues set a number.
-CONCURRENCY = 10
-
-#: Slots at most, of each queue and of the worker.
-MOST_SLOTS = 1000
-
-# Without a function in Python: it is called for each job.
-_PRIORITY: Callable[[LeasedJob], int] = attrgetter("_row.priority")
-
-
-@dataclass(frozen=True, slots=True)
-class ConcurrencyLimits:
-    """How many jobs may be in hand at once.
-
-    :param queues: how many jobs of each queue, in the order of the queues.
-    :param total: how many jobs of all queues together.
-    :param ahead: how many more jobs are claimed before slots are free for them.
-    :param weights: the share of each queue while all have jobs; None: strictly in order.
-    """
-
-    queues: Mapping[str, int]
-    total: int
-    ahead: int = 0
-    weights: Mapping[str, int] | None = None
-
-    @property
-    def slots(self) -> int:
-        """The most jobs in hand, including jobs that are claimed ahead."""
-        return self.total + self.ahead
-
-    def urgency(self) -> Callable[[LeasedJob], tuple[int, int] | int]:
-        """A key for the jobs in hand, by queue and priority: the lowest begins first; with weights in order of the claims."""
-        if self.weights is not None:
-            return lambda job: 0
-        if len(self.queues) == 1:
-            return _PRIORITY
-        ranks = {queue: rank for rank, queue in enumerate(self.queues)}
-        return lambda job: (ranks[job.queue], row_of(job).priority)
-
-
-def shares_of(
-    queues: str | Sequence[str] | Mapping[str, int], concurrency: int | None, prefetch: int, weights: Mapping[str, int] | None
-) -> ConcurrencyLimits:
-    """The concurrency limits that these options of a worker describe.
-
-    :raises ArgumentError: a value is outside its allowed range.
-    """
-    if concurrency is not None:
-        arguments.whole("concurrency", concurrency, 1, MOST_SLOTS)
-    arguments.whole("prefetch", prefetch, 0, MAX_CLAIM)
-    if not isinstance(queues, str | Sequence | Mapping):
-        raise ArgumentError(f"queues={queues!r}: must be a queue's name, a list of names, or a mapping from names to numbers")
-    names = [arguments.name("queue", queue, QUEUE_LENGTH) for queue in ([queues] if isinstance(queues, str) else queues)]
-    if isinstance(queues, Mapping):
-        most = {
-            name: arguments.whole(f"queues[{name!r}]", number, 1, MOST_SLOTS)
-            for name, number in zip(names, queues.values(), strict=True)
-        }
-        total = sum(most.values()) if concurrency is None else concurrency
-    else:
-        total = CONCURRENCY if concurrency is None else concurrency
-        most = dict.fromkeys(names, total)
-    if not most:
-        raise ArgumentError("queues is empty: name at least one")
-    if weights is not None:
-        _check_weights(weights, most)
-    return ConcurrencyLimits(most, min(total, MOST_SLOTS), prefetch, weights)
-
-
-def _check_weights(weights: Mapping[str, int], queues: Mapping[str, int]) -> None:
-    if not isinstance(weights, Mapping):
-        raise ArgumentError(f"weights={arguments.shown(weights)}: must be a mapping from queues to numbers")
-    if weights.keys() != queues.keys():
-        raise ArgumentError(
-            f"weights={dict(weights)!r}: must have a weight for each of {', '.join(map(repr, queues))}, and no other"
-        )
-    for queue, weight in weights.items():
-        arguments.whole(f"weights[{queue!r}]", weight, 1)
-
 
 #: Seconds between two reads of the controls of the queues.
 REFRESH = 1.0

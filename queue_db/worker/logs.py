@@ -52,16 +52,16 @@ def described(worker: Worker) -> tuple[str, dict[str, Any]]:
         "version": __version__,
         "worker": worker.db.worker,
         "database": worker.db.url,
-        "queues": dict(options.shares.queues),
+        "queues": dict(options.limits),
         "feeds": dict(options.feeds),
         "kinds": kinds,
-        "slots": options.shares.total,
+        "slots": options.slots,
         "mode": options.mode,
         "lease": options.lease,
         "strategy": worker.db.strategy.name,
     }
     text = (
-        f"{options.names}: {options.shares.total} at once, {options.mode.replace('_', ' ')}, lease {options.lease:g} s, "
+        f"{options.names}: {options.slots} at once, {options.mode.replace('_', ' ')}, lease {options.lease:g} s, "
         f"strategy {worker.db.strategy.name}, kinds {', '.join(kinds)}; "
         f"{worker.db.url}, queue_db {__version__}, pid {os.getpid()}"
     )

@@ -161,10 +161,10 @@ def maintenance(db: QueueDB, options: Options, own: Registration) -> list[Task]:
     tasks = [
         Task("rescuing the jobs of dead processes", RESCUE_EVERY, own.rescue_dead, at_start=True),
         Task("pruning expired rows", PRUNE_EVERY, db.prune),
-        *(Task("repairing groups", PRUNE_EVERY, db.queue(name).repair_groups) for name in options.shares.queues),
+        *(Task("repairing groups", PRUNE_EVERY, db.queue(name).repair_groups) for name in options.limits),
     ]
     if options.dead_for is not None or options.dead_at_most is not None:
-        prune = partial(prune_dead, db, options.shares.queues, options.dead_for, options.dead_at_most)
+        prune = partial(prune_dead, db, options.limits, options.dead_for, options.dead_at_most)
         tasks.append(Task("deleting dead jobs", PRUNE_EVERY, prune, at_start=True))
     if db.removal.marks:
         # Also at the start, so that a worker that runs for a second each minute sweeps.

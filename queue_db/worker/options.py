@@ -9,9 +9,15 @@ from typing import Literal, TypedDict, get_args
 from queue_db import arguments
 from queue_db.errors import ArgumentError
 from queue_db.slices import slots
+from queue_db.store.schema import QUEUE_LENGTH
 from queue_db.verbs.claim import MAX_CLAIM
 from queue_db.verbs.settle import UNKNOWN_GRACE
-from queue_db.worker.limits import ConcurrencyLimits, shares_of
+
+#: Jobs in hand at once where neither ``concurrency`` nor the queues set a number.
+CONCURRENCY = 10
+
+#: Slots at most, of each queue and of the worker.
+MOST_SLOTS = 1000
 
 UnknownKinds = Literal["wait", "dead"]
 """What may become of jobs of a kind without a handler."""
@@ -72,8 +78,10 @@ class Options:
     feeds: Mapping[str, int] = field(default_factory=dict)
     #: Most messages that a slot claims at once.
     span: int = 100
-    #: The limits that follow from ``queues``, ``concurrency``, ``prefetch`` and ``weights``.
-    shares: ConcurrencyLimits = field(init=False)
+    #: How many jobs of each queue may be in hand at once, in the order of the queues.
+    limits: Mapping[str, int] = field(init=False)
+    #: How many jobs of all queues may be in hand at once, without those that are claimed ahead.
+    slots: int = field(init=False)
 
     def __post_init__(self) -> None:
         for name in ("result_ttl", "dead_for"):
@@ -83,12 +91,12 @@ class Options:
             arguments.whole("dead_at_most", self.dead_at_most, 0)
         if self.unknown not in UNKNOWN:
             raise ArgumentError(f"unknown={self.unknown!r}: must be one of {', '.join(UNKNOWN)}")
-        arguments.seconds("unknown_grace", self.unknown_grace)
         if self.mode not in MODES:
             raise ArgumentError(f"mode={arguments.shown(self.mode)}: must be {' or '.join(MODES)}")
-        shares = shares_of(self._queues(), self.concurrency, self.prefetch, self.weights)
-        object.__setattr__(self, "shares", shares)
-        self._check_stuck(shares.slots + sum(self.feeds.values()))
+        limits, total = _limits(self._queues(), self.concurrency, self.prefetch, self.weights)
+        object.__setattr__(self, "limits", limits)
+        object.__setattr__(self, "slots", total)
+        self._check_stuck(total + self.prefetch + sum(self.feeds.values()))
         if self.prefetch and self.at_most_once:
             raise ArgumentError(
                 "prefetch and at_most_once exclude each other: a job claimed ahead would be lost if this process died"
@@ -99,7 +107,7 @@ class Options:
     @property
     def names(self) -> str:
         """The queues and shared cursors, as text."""
-        return ", ".join(map(repr, [*self.shares.queues, *self.feeds]))
+        return ", ".join(map(repr, [*self.limits, *self.feeds]))
 
     @property
     def at_most_once(self) -> bool:
@@ -128,3 +136,43 @@ class Options:
             raise ArgumentError(
                 f"exit_when_stuck={most}: this worker has {slots} slots, so that would never happen: at most {slots}"
             )
+
+
+def _limits(
+    queues: str | Sequence[str] | Mapping[str, int], concurrency: int | None, prefetch: int, weights: Mapping[str, int] | None
+) -> tuple[dict[str, int], int]:
+    """How many jobs of each queue, and of all together, may be in hand at once.
+
+    :raises ArgumentError: a value is outside its allowed range.
+    """
+    if concurrency is not None:
+        arguments.whole("concurrency", concurrency, 1, MOST_SLOTS)
+    arguments.whole("prefetch", prefetch, 0, MAX_CLAIM)
+    if not isinstance(queues, str | Sequence | Mapping):
+        raise ArgumentError(f"queues={queues!r}: must be a queue's name, a list of names, or a mapping from names to numbers")
+    names = [arguments.name("queue", queue, QUEUE_LENGTH) for queue in ([queues] if isinstance(queues, str) else queues)]
+    if isinstance(queues, Mapping):
+        most = {
+            name: arguments.whole(f"queues[{name!r}]", number, 1, MOST_SLOTS)
+            for name, number in zip(names, queues.values(), strict=True)
+        }
+        total = sum(most.values()) if concurrency is None else concurrency
+    else:
+        total = CONCURRENCY if concurrency is None else concurrency
+        most = dict.fromkeys(names, total)
+    if not most:
+        raise ArgumentError("queues is empty: name at least one")
+    if weights is not None:
+        _check_weights(weights, most)
+    return most, min(total, MOST_SLOTS)
+
+
+def _check_weights(weights: Mapping[str, int], queues: Mapping[str, int]) -> None:
+    if not isinstance(weights, Mapping):
+        raise ArgumentError(f"weights={arguments.shown(weights)}: must be a mapping from queues to numbers")
+    if weights.keys() != queues.keys():
+        raise ArgumentError(
+            f"weights={dict(weights)!r}: must have a weight for each of {', '.join(map(repr, queues))}, and no other"
+        )
+    for queue, weight in weights.items():
+        arguments.whole(f"weights[{queue!r}]", weight, 1)

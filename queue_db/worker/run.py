@@ -81,7 +81,7 @@ class Run:
         #: Set when the end does not wait any longer for a claim that is under way.
         self.left = threading.Event()
         self._ended = threading.Event()
-        self.in_flight = InFlight(options.shares.queues)
+        self.in_flight = InFlight(options.limits)
         self.progress = Progress(worker.db.core, self.in_flight)
         self.results = Results(self)
         self.completer = Completer(self.results, RETRY, self.activity())
@@ -90,7 +90,7 @@ class Run:
         self.dispatch = Dispatch(self)
         #: Slots for work other than jobs of queues, such as messages of feeds.
         self.others: list[Slots] = [slots("feeds")(self)] if options.feeds else []
-        served = {**options.shares.queues, **options.feeds}
+        served = {**options.limits, **options.feeds}
         self._registration = Registration(worker.db, served, self._status, self.activity(), RETRY)
         self._beats = PeriodicTasks(self._leases(), self._ended, partial(self.thread, "heartbeat"))
 

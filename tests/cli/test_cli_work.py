@@ -342,7 +342,7 @@ def test_the_worker_of_the_module_is_the_one_that_runs(ask, queue, url, tmp_path
         assert answer.record["completed"] == 1
         assert queue.stats().available == 2
         assert worker.summary.completed == 1
-        assert (worker.options.shares.total, worker.options.poll, worker.options.lease) == (1, 0.1, 20.0)
+        assert (worker.options.slots, worker.options.poll, worker.options.lease) == (1, 0.1, 20.0)
     finally:
         worker.db.close()
 

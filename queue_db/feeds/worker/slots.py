@@ -19,8 +19,8 @@ from queue_db.feeds.worker.messages import MessageSource
 from queue_db.feeds.worker.span_work import SpanWork
 from queue_db.leased_job import claimed_by
 from queue_db.store.schema import CURSOR_LENGTH, FEED_LENGTH
-from queue_db.worker.limits import MOST_SLOTS
 from queue_db.worker.logs import Activity
+from queue_db.worker.options import MOST_SLOTS
 
 if TYPE_CHECKING:
     from queue_db.worker.run import Run
@@ -209,7 +209,7 @@ class FeedSlots:
         :raises ConfigurationError: a cursor is not shared, or its feed cannot have shared cursors.
         """
         open_cursors(worker.db, worker.options.feeds)
-        warn_of_failed(worker.options.feeds, worker.options.shares.queues)
+        warn_of_failed(worker.options.feeds, worker.options.limits)
 
     # --- the run ----------------------------------------------------------------------------------------------------
 

@@ -445,9 +445,9 @@ def test_what_is_refused(db, wrong):
 @SQLITE
 def test_its_queues_are_those_of_the_jobs(db):
     worker = Worker(db, feeds={"orders:mailers": 4, "prices:mailers": 1, "prices:audit": 2})
-    assert list(worker.options.shares.queues) == ["mailers", "audit"]
+    assert list(worker.options.limits) == ["mailers", "audit"]
     assert worker.options.names == "'mailers', 'audit', 'orders:mailers', 'prices:mailers', 'prices:audit'"
-    assert list(worker.changed(queues=["other"]).options.shares.queues) == ["other"]
+    assert list(worker.changed(queues=["other"]).options.limits) == ["other"]
     assert worker.changed(concurrency=2).options.feeds == worker.options.feeds
 
 
