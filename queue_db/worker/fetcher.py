@@ -14,7 +14,7 @@ from queue_db.notifications.wakeup import Wakeup
 from queue_db.store.wakeups import cancelled_in
 from queue_db.verbs.claim import MAX_CLAIM
 from queue_db.worker.limits import RateLimiter
-from queue_db.worker.logs import outages_of
+from queue_db.worker.logs import Activity, outages_of
 from queue_db.worker.order import FairOrder, FetchPacing
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Fetcher:
         self._idle = Idle(options.poll)
         self._longest = options.poll
         self._retry = Pause(*run.retry)
-        self._outage = outages_of(db.url).activity()
+        self._outage = Activity(outages_of(db.url))
         self.wakeup = Wakeup(lambda: db.database.listen(db.notifications.channel), run.retry)
         # Queues whose last claim got all that it asked for: the next claim probably gets jobs too.
         self._promising: set[str] = set()

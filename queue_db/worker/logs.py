@@ -81,56 +81,15 @@ class _Outage:
 
 
 class Outages:
-    """The outages of one database, for all workers of a process.
+    """The outages of one database, for all workers of a process. Each :class:`Activity` adds its failures and removes them.
 
     :param clock: returns the time in seconds; tests replace it.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
-        self._lock = threading.Lock()
-        self._outages: dict[object, _Outage] = {}
-
-    def activity(self) -> Activity:
-        """An activity: one thread that may fail."""
-        return Activity(self)
-
-    def has(self, activity: Activity, error: BaseException) -> bool:
-        """Whether this failure belongs to an outage that is logged already."""
-        return _outage_of(activity, error) in self._outages
-
-    def failed(self, activity: Activity, what: str, error: BaseException, wait: float, extra: dict[str, Any] | None) -> None:
-        """Log a failure, as :meth:`Activity.failed` describes."""
-        now = self.clock()
-        with self._lock:
-            outage = self._outages.setdefault(_outage_of(activity, error), _Outage(now, -math.inf))
-            outage.failing.add(activity)
-            first, again = outage.logged_at < outage.since, now - outage.logged_at >= REPEAT
-            if again:
-                outage.logged_at = now
-        # An error of the database fits in a line; any other is a mistake and needs its traceback.
-        expected = isinstance(error, QueueDBError)
-        level = logging.WARNING if expected else logging.ERROR
-        trace = None if expected else error
-        if first:
-            log.log(level, "%s failed, trying again: %s", what, error, exc_info=trace, extra=extra)
-        elif again:
-            log.log(level, "%s still fails, for %.0f s by now: %s", what, now - outage.since, error, exc_info=trace, extra=extra)
-        else:
-            log.debug("%s failed, trying again in %.1f s: %s", what, wait, error, extra=extra)
-
-    def worked(self, activity: Activity, *, quietly: bool = False) -> None:
-        """Log the end of an outage when no activity fails any more."""
-        now = self.clock()
-        ended: list[float] = []
-        with self._lock:
-            for key, outage in list(self._outages.items()):
-                outage.failing.discard(activity)
-                if not outage.failing:
-                    del self._outages[key]
-                    ended.append(now - outage.since)
-        if ended and not quietly:
-            log.warning("back again after %.0f s", max(ended))
+        self.lock = threading.Lock()
+        self.going_on: dict[object, _Outage] = {}
 
 
 class Activity:
@@ -149,7 +108,23 @@ class Activity:
 
         :param wait: seconds until the next try.
         """
-        self._outages.failed(self, what, error, wait, extra)
+        now = self._outages.clock()
+        with self._outages.lock:
+            outage = self._outages.going_on.setdefault(_outage_of(self, error), _Outage(now, -math.inf))
+            outage.failing.add(self)
+            first, again = outage.logged_at < outage.since, now - outage.logged_at >= REPEAT
+            if again:
+                outage.logged_at = now
+        # An error of the database fits in a line; any other is a mistake and needs its traceback.
+        expected = isinstance(error, QueueDBError)
+        level = logging.WARNING if expected else logging.ERROR
+        trace = None if expected else error
+        if first:
+            log.log(level, "%s failed, trying again: %s", what, error, exc_info=trace, extra=extra)
+        elif again:
+            log.log(level, "%s still fails, for %.0f s by now: %s", what, now - outage.since, error, exc_info=trace, extra=extra)
+        else:
+            log.debug("%s failed, trying again in %.1f s: %s", what, wait, error, extra=extra)
         # Set last: otherwise a success of another thread in between would not end the outage.
         self.fails = True
 
@@ -162,21 +137,35 @@ class Activity:
             log.debug("%s was interrupted by the end of the worker: %s", what, error)
             return
         now, kind = self._outages.clock(), _kind_of(error)
-        level = logging.DEBUG
-        if not self._outages.has(self, error) and now - self._logged_at.get(kind, -math.inf) >= REPEAT:
-            self._logged_at[kind], level = now, logging.WARNING
-        log.log(level, "%s failed: %s", what, error)
+        logged = _outage_of(self, error) in self._outages.going_on or now - self._logged_at.get(kind, -math.inf) < REPEAT
+        if not logged:
+            self._logged_at[kind] = now
+        log.log(logging.DEBUG if logged else logging.WARNING, "%s failed: %s", what, error)
 
     def worked(self) -> None:
         """Note that a statement succeeded. Called after each statement: without an outage it costs nothing."""
         if self.fails:
             self.fails = False
-            self._outages.worked(self)
+            ended = self._leave()
+            if ended:
+                log.warning("back again after %.0f s", max(ended))
 
     def ended(self) -> None:
         """The thread ends. A rare task may still run: the end does not wait for it, and the next worker does it."""
         self._over = True
-        self._outages.worked(self, quietly=True)
+        self._leave()
+
+    def _leave(self) -> list[float]:
+        """Fail no more; return how many seconds the outages lasted in which no other activity fails."""
+        now = self._outages.clock()
+        ended: list[float] = []
+        with self._outages.lock:
+            for key, outage in list(self._outages.going_on.items()):
+                outage.failing.discard(self)
+                if not outage.failing:
+                    del self._outages.going_on[key]
+                    ended.append(now - outage.since)
+        return ended
 
 
 def _outage_of(activity: Activity, error: BaseException) -> object:

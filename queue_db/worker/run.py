@@ -158,7 +158,7 @@ class Run:
 
     def activity(self) -> Activity:
         """The activity of one thread, which logs its failures."""
-        self._activities.append(outages_of(self.worker.db.url).activity())
+        self._activities.append(Activity(outages_of(self.worker.db.url)))
         return self._activities[-1]
 
     def thread(self, name: str, target: Any, *args: Any) -> threading.Thread:

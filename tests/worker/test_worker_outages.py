@@ -47,11 +47,11 @@ def outages(now):
 
 
 def test_all_threads_together_log_an_outage_once_then_every_minute_then_its_end(log, outages, now):
-    claiming, beating = outages.activity(), outages.activity()
+    claiming, beating = Activity(outages), Activity(outages)
     for _ in range(100):
         claiming.failed("claiming", AWAY, 3.0)
         beating.failed("extending", AWAY, 3.0)
-        outages.activity().failed_rarely("sweeping", AWAY)
+        Activity(outages).failed_rarely("sweeping", AWAY)
     assert log.taken() == [("WARNING", "claiming failed, trying again: the server is away")]
     for minute in (1, 2):
         now[0] += REPEAT
@@ -69,7 +69,7 @@ def test_all_threads_together_log_an_outage_once_then_every_minute_then_its_end(
 
 
 def test_a_thread_that_has_ended_does_not_keep_an_outage_going(log, outages):
-    claiming, beating = outages.activity(), outages.activity()
+    claiming, beating = Activity(outages), Activity(outages)
     for activity in (claiming, beating):
         activity.failed("it", AWAY, 3.0)
     beating.ended()
@@ -92,7 +92,7 @@ def test_a_thread_that_has_ended_does_not_keep_an_outage_going(log, outages):
     ],
 )
 def test_an_error_that_says_nothing_about_the_others_hides_none_of_them(log, outages, error):
-    beating, claiming = outages.activity(), outages.activity()
+    beating, claiming = Activity(outages), Activity(outages)
     beating.failed("extending", error, 3.0)
     beating.failed("extending", error, 3.0)
     claiming.failed("claiming", StorageError("gone", server_away=True), 3.0)
@@ -102,7 +102,7 @@ def test_an_error_that_says_nothing_about_the_others_hides_none_of_them(log, out
 
 
 def test_a_permanent_error_is_hidden_neither_by_an_outage_nor_by_another_failure_of_its_thread(log, outages):
-    claiming, sweeping, looking = (outages.activity() for _ in range(3))
+    claiming, sweeping, looking = (Activity(outages) for _ in range(3))
     no_right, busy = PermanentStorageError("no right", sqlstate="42501"), TransientStorageError("a lock timeout", sqlstate="55P03")
     claiming.failed("claiming", AWAY, 3.0)
     for error in (busy, no_right, no_right):
@@ -120,7 +120,7 @@ def test_a_permanent_error_is_hidden_neither_by_an_outage_nor_by_another_failure
 
 
 def test_what_is_done_rarely_is_logged_once_a_minute_while_it_fails_alone(log, outages, now):
-    sweeping = outages.activity()
+    sweeping = Activity(outages)
     for _ in range(3):
         sweeping.failed_rarely("sweeping", AWAY)
     now[0] += REPEAT
@@ -129,22 +129,23 @@ def test_what_is_done_rarely_is_logged_once_a_minute_while_it_fails_alone(log, o
 
 
 def test_a_mistake_keeps_its_traceback(outages, caplog):
-    outages.activity().failed("claiming", RuntimeError("a mistake"), 3.0)
+    Activity(outages).failed("claiming", RuntimeError("a mistake"), 3.0)
     assert caplog.records[0].levelno == logging.ERROR
     assert caplog.records[0].exc_info is not None
     Activity().failed("alone", AWAY, 3.0)
     assert caplog.records[1].exc_info is None
 
 
-def test_a_success_of_another_thread_while_a_failure_is_logged_does_not_hide_it(log, outages, monkeypatch):
+def test_a_success_of_another_thread_while_a_failure_is_logged_does_not_hide_it(log, outages):
     """The slot and the heartbeat share the activity of a span."""
-    shared, failed = outages.activity(), outages.failed
+    shared, clock = Activity(outages), outages.clock
 
-    def after_a_success(*args):
+    def after_a_success():
+        outages.clock = clock
         shared.worked()
-        failed(*args)
+        return clock()
 
-    monkeypatch.setattr(outages, "failed", after_a_success)
+    outages.clock = after_a_success
     shared.failed("settling", AWAY, 3.0)
     shared.worked()
     assert [line for _, line in log.taken()] == ["settling failed, trying again: the server is away", "back again after 0 s"]
