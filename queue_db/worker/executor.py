@@ -438,10 +438,9 @@ class Execution:
     def cancel(self, job: LeasedJob) -> None:
         """End the handler of an abandoned job, as far as that is possible."""
         job.lost.set()
-        if self._loop is not None:
-            self._loop.cancel(job)
-        if self._processes is not None:
-            self._processes.cancel(job)
+        for executor in (self._loop, self._processes):
+            if executor is not None:
+                executor.cancel(job)
 
 
 async def within_timeout(spec: HandlerSpec, function: Handler, job: LeasedJob) -> object:

@@ -42,7 +42,7 @@ class Fetcher:
     def __init__(self, run: Run) -> None:
         db, options = run.worker.db, run.worker.options
         self._db = db
-        self._in_run = run
+        self._run = run
         self._limits = limits = options.limits
         self._queues = {name: db.queue(name) for name in limits}
         self._ahead = ahead = options.prefetch
@@ -79,7 +79,7 @@ class Fetcher:
     def run(self, *, until_empty: bool) -> None:
         """Claim until :meth:`stop` is called; with ``until_empty`` at most until no job is due or in hand."""
         self._until_empty = until_empty
-        self._take = self._in_run.dispatch.take
+        self._take = self._run.dispatch.take
         self._db.notifications.add(self.wakeup.set)
         try:
             while not self._stopping.is_set():
@@ -117,14 +117,15 @@ class Fetcher:
 
         :param seconds: how long the handler ran; None: it was not called.
         """
-        self._pacing.ended(seconds)
+        if not self._ahead:  # otherwise claims are not paced
+            self._pacing.ended(seconds)
         if self._hungry_at >= 0:
             in_use = self._in_flight.slots_in_use()
             if in_use <= self._hungry_at and self._room(self._slots - in_use):
                 self._hungry_at = -1
                 self.wakeup.set()
         if self._stopping.is_set() and not self._in_flight:
-            self._in_run.drained()
+            self._run.drained()
 
     # --- one round --------------------------------------------------------------------------------------------------
 
@@ -160,7 +161,7 @@ class Fetcher:
 
     def _wait_for_limits(self) -> bool:
         """Wait while all queues with free places are paused or at their limits; False: there is nothing more to do."""
-        if self._until_empty and self._in_run.idle and all(map(self._limiter.paused, self._queues)):
+        if self._until_empty and self._run.idle and all(map(self._limiter.paused, self._queues)):
             return False
         self._wait(min(self._longest, _REFUSED, self._limiter.wait()))
         return True
@@ -245,7 +246,7 @@ class Fetcher:
     def _poll_queues(self, room: Mapping[str, int]) -> bool:
         """Read which queues have due jobs, and wait if none has."""
         # Read before the poll: if no job was in hand, no handler of this worker can have enqueued a job since.
-        idle = self._in_run.idle
+        idle = self._run.idle
         began = time.monotonic()
         waits = self._db.next_due(room)
         self._polled_at, self._claimed_since = time.monotonic(), 0
@@ -275,7 +276,7 @@ class Fetcher:
         named = self.wakeup.wait(seconds)
         self._read_at = time.monotonic()
         if cancelled := cancelled_in(named):
-            self._in_run.execution.lease_check.check_cancelled(cancelled)
+            self._run.execution.lease_check.check_cancelled(cancelled)
         self._promising |= named & self._queues.keys()
 
     def _room(self, free: int) -> dict[str, int]:
