@@ -23,7 +23,6 @@ from queue_db.errors import JobDeadError, JobNotFinishedError, JobNotFoundError
 from queue_db.model import Batch, Counters, Finished, Job, JobError, State, Verdict, WorkerInfo, from_micros
 from queue_db.queue import Queue
 from queue_db.removal import Removal, removal_for
-from queue_db.schedules import Schedules
 from queue_db.slices import load, slices
 from queue_db.store import (
     Store,
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from queue_db.monitoring.failures import FailureGroup
     from queue_db.monitoring.metrics import Metrics
     from queue_db.routes import Routes, Topic
+    from queue_db.schedules import Schedules
     from queue_db.service.tokens import Tokens
     from queue_db.spark.streams.registry import Streams
 
@@ -152,7 +152,7 @@ class QueueDB:
         #: Jobs held by Spark streams.
         self.streams: Streams = load("spark.streams.registry", "Streams")(self.core)
         #: Jobs enqueued by cron lines or at intervals.
-        self.schedules = Schedules(self.core)
+        self.schedules: Schedules = load("schedules.registry", "Schedules")(self.core)
         #: The API tokens of the service.
         self.tokens: Tokens = load("service.tokens", "Tokens")(self.core)
         #: The log of what people and programs with tokens changed.

@@ -20,7 +20,6 @@ from queue_db.aio.db import AsyncQueueDB
 from queue_db.aio.dead import AsyncDeadJobs
 from queue_db.aio.leased import AsyncLeasedJob
 from queue_db.aio.queue import AsyncQueue
-from queue_db.aio.schedules import AsyncSchedules
 from queue_db.slices import load
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from queue_db.feeds.aio.message_claims import AsyncMessageClaim
     from queue_db.monitoring.aio import AsyncActions, AsyncMetrics
     from queue_db.routes.aio import AsyncRoutes, AsyncTopic
+    from queue_db.schedules.aio import AsyncSchedules
     from queue_db.service.aio import AsyncTokens
     from queue_db.spark.streams.aio import AsyncStreams
 
@@ -61,6 +61,7 @@ _OF_SLICES = {
     "AsyncMessageClaim": "feeds.aio.message_claims",
     "AsyncMetrics": "monitoring.aio",
     "AsyncRoutes": "routes.aio",
+    "AsyncSchedules": "schedules.aio",
     "AsyncSharedCursor": "feeds.aio.cursors",
     "AsyncSpan": "feeds.aio.cursors",
     "AsyncStreams": "spark.streams.aio",

@@ -13,7 +13,6 @@ from queue_db import backoff
 from queue_db.aio.dead import AsyncDeadJobs
 from queue_db.aio.opening import Opening
 from queue_db.aio.queue import AsyncQueue
-from queue_db.aio.schedules import AsyncSchedules
 from queue_db.codecs import Codec, Schema
 from queue_db.concurrency.greenlets import opened, run
 from queue_db.db import ERRORS_KEPT, MAX_PAYLOAD
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from queue_db.monitoring.aio import AsyncActions, AsyncMetrics
     from queue_db.monitoring.failures import FailureGroup
     from queue_db.routes.aio import AsyncRoutes, AsyncTopic
+    from queue_db.schedules.aio import AsyncSchedules
     from queue_db.service.aio import AsyncTokens
     from queue_db.spark.streams.aio import AsyncStreams
 
@@ -98,7 +98,8 @@ class AsyncQueueDB(Opening):
     @property
     def schedules(self) -> AsyncSchedules:
         """Jobs enqueued by cron lines or at intervals."""
-        return AsyncSchedules(self._db.schedules)
+        twin: AsyncSchedules = load("schedules.aio", "AsyncSchedules")(self._db.schedules)
+        return twin
 
     @property
     def actions(self) -> AsyncActions:

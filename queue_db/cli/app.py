@@ -49,7 +49,7 @@ def queue_db(
 _COMMANDS = (
     *("cli.migrate", "cli.doctor", "cli.maintenance", "cli.actions", "compare.cli", "service.cli", "service.token_commands"),
     *("cli.enqueue", "cli.inspection", "cli.removal", "cli.dead", "cli.failures", "cli.finished"),
-    *("cli.control", "cli.schedules", "feeds.cli.feeds", "feeds.cli.cursors", "feeds.cli.claims", "routes.cli", "spark.cli"),
+    *("cli.control", "schedules.cli", "feeds.cli.feeds", "feeds.cli.cursors", "feeds.cli.claims", "routes.cli", "spark.cli"),
     *("cli.work", "cli.top", "cli.metrics", "cli.alive", "routes.cli:topics"),
 )
 

@@ -1,4 +1,4 @@
-"""Periodic tasks of a worker and the threads that run them: schedules, pruning, repair, the worker's own row."""
+"""Periodic tasks of a worker and the threads that run them: pruning, repair, the worker's own row, tasks of slices."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from queue_db import slices
-from queue_db.concurrency.pauses import Pause
 from queue_db.db import QueueDB
-from queue_db.errors import QueueDBError
-from queue_db.slices import Task
+from queue_db.slices import AGAIN, Task
 from queue_db.worker.logs import Activity
 from queue_db.worker.options import Options
 from queue_db.worker.registration import RESCUE_EVERY, Registration
@@ -32,9 +30,6 @@ PATIENCE = 0.5
 #: Most threads of periodic tasks at a time, each with a connection: the heartbeat needs one too.
 MOST_THREADS = 4
 
-#: Seconds between two ticks of the scheduler: with schedules in the database, and without.
-SCHEDULE_EVERY = (1.0, 5.0)
-
 #: Seconds between two runs of pruning and of the repair of groups.
 PRUNE_EVERY = 60.0
 
@@ -46,9 +41,6 @@ SWEEP_LIMIT = 10_000
 
 #: The most dead jobs of a queue deleted at a time.
 PRUNE_DEAD_LIMIT = 1000
-
-#: Seconds until the next run of a task that has more to do: other tasks run in between.
-AGAIN = 0.1
 
 
 def _run_task(task: PeriodicTask) -> float:
@@ -135,30 +127,10 @@ class PeriodicTasks:
         return None
 
 
-def enqueue_scheduled(db: QueueDB, retry: tuple[float, float], outage: Activity) -> PeriodicTask:
-    """Enqueues the jobs of schedules that are due."""
-    pause = Pause(*retry)
-
-    def tick() -> float:
-        try:
-            enqueued, wait = db.schedules.tick()
-        except Exception as error:  # noqa: BLE001 - logged by the outage, an unexpected one with its traceback
-            seconds = pause.next() if isinstance(error, QueueDBError) else SCHEDULE_EVERY[1]
-            outage.failed("enqueueing the jobs of schedules", error, seconds)
-            return seconds
-        pause.reset()
-        outage.worked()
-        if enqueued:
-            log.debug("enqueued %d jobs of schedules", enqueued)
-        with_schedules, without = SCHEDULE_EVERY
-        return without if wait is None else min(wait, with_schedules)
-
-    return tick
-
-
 def maintenance(db: QueueDB, options: Options, own: Registration) -> list[Task]:
     """The maintenance tasks of a worker with these options, including the tasks of the slices."""
     tasks = [
+        *slices.tasks(db, options),
         Task("rescuing the jobs of dead processes", RESCUE_EVERY, _whole(own.rescue_dead), at_start=True),
         Task("pruning expired rows", PRUNE_EVERY, _whole(db.prune)),
         *(Task("repairing groups", PRUNE_EVERY, _whole(db.queue(name).repair_groups)) for name in options.shares.queues),
@@ -170,34 +142,37 @@ def maintenance(db: QueueDB, options: Options, own: Registration) -> list[Task]:
         # Also at the start, so that a worker that runs for a second each minute sweeps.
         sweep = _whole(partial(db.sweep, limit=SWEEP_LIMIT))
         tasks.append(Task("sweeping completed jobs", SWEEP_EVERY, sweep, at_start=True))
-    return [*tasks, *slices.tasks(db)]
+    return tasks
 
 
 def logged(task: Task, outage: Activity) -> PeriodicTask:
     """Run the task for a worker; what it raises is logged."""
 
     def run() -> float:
-        more = False
+        wait = None
         try:
-            more = task.run()
+            wait = task.run()
+            outage.worked()
         except Exception as error:  # noqa: BLE001 - the next run finds the same to do
-            outage.failed_rarely(task.name, error)
-        return AGAIN if more else task.every * random.uniform(0.75, 1.25)
+            if task.enqueues:
+                outage.failed(task.name, error, task.every)
+            else:
+                outage.failed_rarely(task.name, error)
+        return task.every * random.uniform(0.75, 1.25) if wait is None else wait
 
     return run
 
 
-def _whole(call: Callable[[], object]) -> Callable[[], bool]:
+def _whole(call: Callable[[], object]) -> Callable[[], None]:
     """A task that never has more to do at once."""
 
-    def run() -> bool:
+    def run() -> None:
         call()
-        return False
 
     return run
 
 
-def prune_dead(db: QueueDB, queues: Iterable[str], dead_for: float | None, dead_at_most: int | None) -> bool:
+def prune_dead(db: QueueDB, queues: Iterable[str], dead_for: float | None, dead_at_most: int | None) -> float | None:
     """Delete jobs of these queues that died more than ``dead_for`` seconds ago, and the oldest above ``dead_at_most``."""
     more = False
     for queue in queues:
@@ -208,4 +183,4 @@ def prune_dead(db: QueueDB, queues: Iterable[str], dead_for: float | None, dead_
             more = more or deleted == PRUNE_DEAD_LIMIT
             if deleted:
                 log.info("deleted %d dead jobs of %r", deleted, queue)
-    return more
+    return AGAIN if more else None

@@ -14,11 +14,12 @@ import pytest
 
 from queue_db import ArgumentError, JobNotFoundError
 from queue_db.feeds.store import messages
-from queue_db.slices import Task, tasks
+from queue_db.slices import AGAIN, Task, tasks
 from queue_db.testing import drain
 from queue_db.worker import Worker
 from queue_db.worker.logs import Activity
-from queue_db.worker.maintenance import AGAIN, PRUNE_DEAD_LIMIT, logged, prune_dead
+from queue_db.worker.maintenance import PRUNE_DEAD_LIMIT, logged, prune_dead
+from queue_db.worker.options import Options
 from tests.patience import PATIENCE
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
@@ -215,7 +216,7 @@ def test_a_worker_trims_feeds_a_part_at_a_time(open_db, clock, name, log, orderi
     with db.database.begin() as connection:
         feed.publish_many([("n", number) for number in range(1500)], using=connection)
     clock.advance(61)
-    (trim,) = [task for task in tasks(db) if task.name == "trimming feeds"]
+    (trim,) = [task for task in tasks(db, Options(queues="mail")) if task.name == "trimming feeds"]
     task = logged(trim, Activity())
     waits = []
     while name in {info.name for info in db.feeds.list() if info.messages or info.waiting}:
