@@ -18,7 +18,6 @@ from queue_db.core import Core
 from queue_db.database import migrate
 from queue_db.database.database import Database
 from queue_db.database.transaction import Run
-from queue_db.dead import DeadJobs
 from queue_db.errors import JobDeadError, JobNotFinishedError, JobNotFoundError
 from queue_db.model import Batch, Counters, Finished, Job, JobError, State, Verdict, WorkerInfo, from_micros
 from queue_db.queue import Queue
@@ -45,6 +44,7 @@ from queue_db.verbs.next_due import next_due
 from queue_db.verbs.remove import cancel_job, delete_marked
 
 if TYPE_CHECKING:
+    from queue_db.dead import DeadJobs
     from queue_db.feeds import Feed, Feeds
     from queue_db.monitoring.actions import Actions
     from queue_db.monitoring.failures import FailureGroup
@@ -148,7 +148,7 @@ class QueueDB:
         #: Payload schemas by kind: those given to this object, and those that the handlers of its workers add.
         self.schemas: dict[str, Schema] = self.core.schemas
         #: Dead jobs.
-        self.dead = DeadJobs(self.core)
+        self.dead: DeadJobs = load("dead.dead_jobs", "DeadJobs")(self.core)
         #: Jobs held by Spark streams.
         self.streams: Streams = load("spark.streams.registry", "Streams")(self.core)
         #: Jobs enqueued by cron lines or at intervals.

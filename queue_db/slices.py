@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from queue_db.worker.worker import Worker
 
 #: The names of the slices, in the order in which they are called.
-NAMES = ("schedules", "feeds", "routes", "spark", "monitoring", "service")
+NAMES = ("schedules", "dead", "feeds", "routes", "spark", "monitoring", "service")
 
 
 class Holder(Protocol):
@@ -124,8 +124,8 @@ class Slots(Protocol):
 class Slice:
     """What a slice adds to the queue."""
 
-    #: Makes the tables of the slice, from the name of the table of jobs and the metadata of the store.
-    tables: Callable[[str, MetaData], Any]
+    #: Makes the tables of the slice, from the name of the table of jobs and the metadata of the store; None: it has no tables.
+    tables: Callable[[str, MetaData], Any] | None = None
     #: Finds and counts the jobs that the slice holds; None: it holds no jobs.
     holder: Holder | None = None
     #: Whether the slice has anything that belongs to a queue; None: it never has.

@@ -17,12 +17,12 @@ except ImportError:
     ) from None
 
 from queue_db.aio.db import AsyncQueueDB
-from queue_db.aio.dead import AsyncDeadJobs
 from queue_db.aio.leased import AsyncLeasedJob
 from queue_db.aio.queue import AsyncQueue
 from queue_db.slices import load
 
 if TYPE_CHECKING:
+    from queue_db.dead.aio import AsyncDeadJobs
     from queue_db.feeds.aio.cursors import AsyncCursor, AsyncSharedCursor, AsyncSpan
     from queue_db.feeds.aio.feeds import AsyncFeed, AsyncFeeds
     from queue_db.feeds.aio.message_claims import AsyncMessageClaim
@@ -56,6 +56,7 @@ __all__ = [
 _OF_SLICES = {
     "AsyncActions": "monitoring.aio",
     "AsyncCursor": "feeds.aio.cursors",
+    "AsyncDeadJobs": "dead.aio",
     "AsyncFeed": "feeds.aio.feeds",
     "AsyncFeeds": "feeds.aio.feeds",
     "AsyncMessageClaim": "feeds.aio.message_claims",

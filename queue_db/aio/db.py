@@ -10,7 +10,6 @@ from sqlalchemy import URL
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queue_db import backoff
-from queue_db.aio.dead import AsyncDeadJobs
 from queue_db.aio.opening import Opening
 from queue_db.aio.queue import AsyncQueue
 from queue_db.codecs import Codec, Schema
@@ -23,6 +22,7 @@ from queue_db.store.wakeups import Notifications
 from queue_db.strategies import Strategy
 
 if TYPE_CHECKING:
+    from queue_db.dead.aio import AsyncDeadJobs
     from queue_db.feeds.aio.feeds import AsyncFeed, AsyncFeeds
     from queue_db.monitoring.aio import AsyncActions, AsyncMetrics
     from queue_db.monitoring.failures import FailureGroup
@@ -93,7 +93,8 @@ class AsyncQueueDB(Opening):
     @property
     def dead(self) -> AsyncDeadJobs:
         """Dead jobs."""
-        return AsyncDeadJobs(self._db.dead)
+        twin: AsyncDeadJobs = load("dead.aio", "AsyncDeadJobs")(self._db.dead)
+        return twin
 
     @property
     def schedules(self) -> AsyncSchedules:

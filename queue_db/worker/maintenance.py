@@ -6,12 +6,12 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from queue_db import slices
 from queue_db.db import QueueDB
-from queue_db.slices import AGAIN, Task
+from queue_db.slices import Task
 from queue_db.worker.logs import Activity
 from queue_db.worker.options import Options
 from queue_db.worker.registration import RESCUE_EVERY, Registration
@@ -38,9 +38,6 @@ SWEEP_EVERY = 5.0
 
 #: The most jobs that a sweep deletes.
 SWEEP_LIMIT = 10_000
-
-#: The most dead jobs of a queue deleted at a time.
-PRUNE_DEAD_LIMIT = 1000
 
 
 def _run_task(task: PeriodicTask) -> float:
@@ -135,9 +132,6 @@ def maintenance(db: QueueDB, options: Options, own: Registration) -> list[Task]:
         Task("pruning expired rows", PRUNE_EVERY, _whole(db.prune)),
         *(Task("repairing groups", PRUNE_EVERY, _whole(db.queue(name).repair_groups)) for name in options.shares.queues),
     ]
-    if options.dead_for is not None or options.dead_at_most is not None:
-        prune = partial(prune_dead, db, options.shares.queues, options.dead_for, options.dead_at_most)
-        tasks.append(Task("deleting dead jobs", PRUNE_EVERY, prune, at_start=True))
     if db.removal.marks:
         # Also at the start, so that a worker that runs for a second each minute sweeps.
         sweep = _whole(partial(db.sweep, limit=SWEEP_LIMIT))
@@ -170,17 +164,3 @@ def _whole(call: Callable[[], object]) -> Callable[[], None]:
         call()
 
     return run
-
-
-def prune_dead(db: QueueDB, queues: Iterable[str], dead_for: float | None, dead_at_most: int | None) -> float | None:
-    """Delete jobs of these queues that died more than ``dead_for`` seconds ago, and the oldest above ``dead_at_most``."""
-    more = False
-    for queue in queues:
-        for limit in ({"older_than": dead_for}, {"keep": dead_at_most}):
-            if None in limit.values():
-                continue
-            deleted = db.dead.purge(queue, limit=PRUNE_DEAD_LIMIT, **limit)
-            more = more or deleted == PRUNE_DEAD_LIMIT
-            if deleted:
-                log.info("deleted %d dead jobs of %r", deleted, queue)
-    return AGAIN if more else None

@@ -60,7 +60,7 @@ def test_a_task_that_hangs_delays_neither_schedules_nor_progress_nor_presence(qu
             ticked.set()
         return 0, 0.02
 
-    monkeypatch.setattr("queue_db.worker.maintenance.prune_dead", hung)
+    monkeypatch.setattr("queue_db.dead.registration.prune", hung)
     monkeypatch.setattr(db.schedules, "tick", tick)
     others = open_db()
 

@@ -124,6 +124,6 @@ def _tables(name: str, schema: str | None) -> Tables:
         groups.stripes(name, metadata),
         groups.callbacks(name, metadata),
         groups.windows(name, metadata),
-        {slice_name: one.tables(name, metadata) for slice_name, one in slices().items()},
+        {slice_name: one.tables(name, metadata) for slice_name, one in slices().items() if one.tables is not None},
         f"{name}_schema_version",
     )
