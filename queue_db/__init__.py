@@ -155,7 +155,7 @@ _OF_SLICES = {
 if not TYPE_CHECKING:  # for a type checker, any name would be an attribute of this module
 
     def __getattr__(name: str) -> Any:
-        if name in ("feeds", "routes"):
+        if name in ("dead", "feeds", "routes", "schedules"):
             return import_module(f"queue_db.{name}")
         if name not in _OF_SLICES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

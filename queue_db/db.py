@@ -18,12 +18,10 @@ from queue_db.core import Core
 from queue_db.database import migrate
 from queue_db.database.database import Database
 from queue_db.database.transaction import Run
-from queue_db.dead import DeadJobs
 from queue_db.errors import JobDeadError, JobNotFinishedError, JobNotFoundError
 from queue_db.model import Batch, Counters, Finished, Job, JobError, State, Verdict, WorkerInfo, from_micros
 from queue_db.queue import Queue
 from queue_db.removal import Removal, removal_for
-from queue_db.schedules import Schedules
 from queue_db.slices import load, slices
 from queue_db.store import (
     Store,
@@ -46,11 +44,13 @@ from queue_db.verbs.next_due import next_due
 from queue_db.verbs.remove import cancel_job, delete_marked
 
 if TYPE_CHECKING:
+    from queue_db.dead import DeadJobs
     from queue_db.feeds import Feed, Feeds
     from queue_db.monitoring.actions import Actions
     from queue_db.monitoring.failures import FailureGroup
     from queue_db.monitoring.metrics import Metrics
     from queue_db.routes import Routes, Topic
+    from queue_db.schedules import Schedules
     from queue_db.service.tokens import Tokens
     from queue_db.spark.streams.registry import Streams
 
@@ -148,11 +148,11 @@ class QueueDB:
         #: Payload schemas by kind: those given to this object, and those that the handlers of its workers add.
         self.schemas: dict[str, Schema] = self.core.schemas
         #: Dead jobs.
-        self.dead = DeadJobs(self.core)
+        self.dead: DeadJobs = load("dead.dead_jobs", "DeadJobs")(self.core)
         #: Jobs held by Spark streams.
         self.streams: Streams = load("spark.streams.registry", "Streams")(self.core)
         #: Jobs enqueued by cron lines or at intervals.
-        self.schedules = Schedules(self.core)
+        self.schedules: Schedules = load("schedules.registry", "Schedules")(self.core)
         #: The API tokens of the service.
         self.tokens: Tokens = load("service.tokens", "Tokens")(self.core)
         #: The log of what people and programs with tokens changed.

@@ -57,9 +57,6 @@ PRESENT = (State.AVAILABLE, State.SCHEDULED, State.RUNNING, State.BLOCKED, State
 OnDuplicate = Literal["raise", "skip", "replace", "debounce"]
 """What an enqueue does if a live job already has the unique key."""
 
-CatchUp = Literal["one", "all", "none"]
-"""Which jobs a schedule enqueues for the occurrences at which no worker ran."""
-
 PresentState = Literal["available", "scheduled", "running", "blocked", "dead"]
 
 

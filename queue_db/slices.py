@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
     from queue_db.db import QueueDB
     from queue_db.store.base import Store, Transaction
+    from queue_db.worker.options import Options
     from queue_db.worker.run import Run
     from queue_db.worker.worker import Worker
 
 #: The names of the slices, in the order in which they are called.
-NAMES = ("feeds", "routes", "spark", "monitoring", "service")
+NAMES = ("schedules", "dead", "feeds", "routes", "spark", "monitoring", "service")
 
 
 class Holder(Protocol):
@@ -29,9 +30,6 @@ class Holder(Protocol):
 
     def queues(self, tx: Transaction) -> Iterable[str]:
         """The names of the queues whose jobs the slice holds."""
-
-    def knows(self, tx: Transaction, queue: str) -> bool:
-        """Whether the slice has anything that belongs to this queue."""
 
     def count(self, tx: Transaction, queue: str) -> int:
         """How many jobs of this queue the slice holds."""
@@ -50,17 +48,23 @@ class Holder(Protocol):
         """
 
 
+#: Seconds until the next run of a task that has more to do: other tasks run in between.
+AGAIN = 0.1
+
+
 class Task(NamedTuple):
     """Maintenance that each worker runs from time to time. Exceptions are logged, and the task runs again later."""
 
     #: A description for the log, such as ``trimming feeds``.
     name: str
-    #: Seconds between two runs in one worker, give or take a quarter.
+    #: Seconds between two runs in one worker, give or take a quarter, also after one that failed.
     every: float
-    #: Does a part of the work, which takes seconds at most, and returns True to run again at once.
-    run: Callable[[], object]
+    #: Does a part of the work, which takes seconds at most. It returns the seconds until its next run; None: ``every``.
+    run: Callable[[], float | None]
     #: Whether the first run is at the start of the worker; False: at a time within the first ``every`` seconds.
     at_start: bool = False
+    #: Whether it enqueues jobs that are due. A run until the queues are empty begins with it.
+    enqueues: bool = False
 
 
 class Slots(Protocol):
@@ -120,10 +124,12 @@ class Slots(Protocol):
 class Slice:
     """What a slice adds to the queue."""
 
-    #: Makes the tables of the slice, from the name of the table of jobs and the metadata of the store.
-    tables: Callable[[str, MetaData], Any]
+    #: Makes the tables of the slice, from the name of the table of jobs and the metadata of the store; None: it has no tables.
+    tables: Callable[[str, MetaData], Any] | None = None
     #: Finds and counts the jobs that the slice holds; None: it holds no jobs.
     holder: Holder | None = None
+    #: Whether the slice has anything that belongs to a queue; None: it never has.
+    knows: Callable[[Transaction, str], bool] | None = None
     #: Deletes up to ``limit`` expired rows of the slice. ``QueueDB.prune`` calls it until no such row is left.
     prune: Callable[..., int] | None = None
     #: Releases the leases of a dead worker in the tables of the slice. ``QueueDB.rescue`` calls it.
@@ -132,8 +138,8 @@ class Slice:
     behind: Callable[[Transaction], list[tuple[str, str, int]]] | None = None
     #: Imports the slots that the slice adds to a worker. It is called only for a worker with such slots.
     slots: Callable[[], type[Slots]] | None = None
-    #: Returns the maintenance tasks that each worker runs for the slice.
-    tasks: Callable[[QueueDB], Iterable[Task]] | None = None
+    #: Returns the maintenance tasks that a worker with these options runs for the slice.
+    tasks: Callable[[QueueDB, Options], Iterable[Task]] | None = None
 
 
 @lru_cache(maxsize=1)
@@ -147,9 +153,9 @@ def holders() -> list[Holder]:
     return [part.holder for part in slices().values() if part.holder is not None]
 
 
-def tasks(db: QueueDB) -> list[Task]:
-    """The maintenance tasks of all slices."""
-    return [task for part in slices().values() if part.tasks is not None for task in part.tasks(db)]
+def tasks(db: QueueDB, options: Options) -> list[Task]:
+    """The maintenance tasks of all slices, for a worker with these options."""
+    return [task for part in slices().values() if part.tasks is not None for task in part.tasks(db, options)]
 
 
 def slots(name: str) -> type[Slots]:

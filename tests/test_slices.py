@@ -74,14 +74,24 @@ print("queue_db.processes.pool" in sys.modules)
 def test_the_maintenance_of_slices_is_that_of_a_worker(tmp_path: Path) -> None:
     with queue_db.QueueDB(f"sqlite:///{tmp_path}/slices.db") as db:
         own = Registration(db, {}, lambda: ("working", 0, {}))
-        names = {task.name for task in maintenance(db, Options(queues="mail"), own)}
-        assert {"trimming feeds", "expiring streams", "writing metrics"} == {task.name for task in tasks(db)} <= names
+        options = Options(queues="mail", dead_for=60)
+        names = {task.name for task in maintenance(db, options, own)}
+        of_slices = {task.name for task in tasks(db, options)}
+        expected = (
+            "enqueueing the jobs of schedules",
+            "deleting dead jobs",
+            "trimming feeds",
+            "expiring streams",
+            "writing metrics",
+        )
+        assert {*expected} == of_slices <= names
 
 
 def test_the_packages_of_public_slices_are_attributes() -> None:
-    program = "import queue_db; print(queue_db.feeds.__name__, queue_db.routes.__name__, 'Feed' in dir(queue_db))"
+    packages = ("dead", "feeds", "routes", "schedules")
+    program = f"import queue_db; print(*(getattr(queue_db, name).__name__ for name in {packages}), 'Feed' in dir(queue_db))"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1])
-    assert run.stdout.split() == ["queue_db.feeds", "queue_db.routes", "True"]
+    assert run.stdout.split() == [*(f"queue_db.{name}" for name in packages), "True"]
 
 
 def test_what_is_found_later_is_there() -> None:
@@ -93,8 +103,8 @@ def test_what_is_found_later_is_there() -> None:
 
 def test_the_tables_of_each_slice_stand_beside_the_others() -> None:
     known = tables("shop")
-    assert set(known.slices) == set(slices()) == set(NAMES)
-    for name in ("shop", "shop_feeds", "shop_routes", "shop_held", "shop_metrics", "shop_tokens"):
+    assert set(known.slices) == {name for name, part in slices().items() if part.tables is not None} == {*NAMES} - {"dead"}
+    for name in ("shop", "shop_schedules", "shop_feeds", "shop_routes", "shop_held", "shop_metrics", "shop_tokens"):
         assert name in known.metadata.tables
 
 

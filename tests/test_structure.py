@@ -13,7 +13,10 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "queue_db"
 
 #: What is no part of the kernel.
-BESIDE = {"feeds", "routes", "spark", "service", "compare", "processes", "testing", "cli", "instrumentation", "monitoring", "aio"}
+BESIDE = {
+    *("schedules", "dead", "feeds", "routes", "spark", "service", "monitoring", "compare", "processes"),
+    *("testing", "cli", "instrumentation", "aio"),
+}
 
 LINES, FUNCTION, METHODS, SMALL = 500, 50, 12, 40
 

@@ -48,7 +48,7 @@ _OF_JOBS = ["report_progress_to", "limit_attempts", "limited", "understood", "lo
 _OF_FEEDS = ["row", "forget", "message", "rank_once", "existing", "known", "after_publish"]
 
 #: What the queue does not import.
-SLICES = "feeds|monitoring|routes|service|spark"
+SLICES = "dead|feeds|monitoring|routes|schedules|service|spark"
 
 #: The files in ``queue_db`` as modules, and the classes of each. Those of a slice stand in its package.
 FILES = {
@@ -70,8 +70,8 @@ FILES = {
             without=_OF_JOBS,
         )
     ],
-    "aio.dead": [Twin("DeadJobs", "queue_db.dead")],
-    "aio.schedules": [Twin("Schedules", "queue_db.schedules")],
+    "dead.aio": [Twin("DeadJobs", "queue_db.dead.dead_jobs")],
+    "schedules.aio": [Twin("Schedules", "queue_db.schedules.registry")],
     "monitoring.aio": [Twin("Actions", "queue_db.monitoring.actions"), Twin("Metrics", "queue_db.monitoring.metrics")],
     "spark.streams.aio": [Twin("Streams", "queue_db.spark.streams.registry")],
     "service.aio": [Twin("Tokens", "queue_db.service.tokens")],

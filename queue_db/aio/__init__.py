@@ -17,18 +17,18 @@ except ImportError:
     ) from None
 
 from queue_db.aio.db import AsyncQueueDB
-from queue_db.aio.dead import AsyncDeadJobs
 from queue_db.aio.leased import AsyncLeasedJob
 from queue_db.aio.queue import AsyncQueue
-from queue_db.aio.schedules import AsyncSchedules
 from queue_db.slices import load
 
 if TYPE_CHECKING:
+    from queue_db.dead.aio import AsyncDeadJobs
     from queue_db.feeds.aio.cursors import AsyncCursor, AsyncSharedCursor, AsyncSpan
     from queue_db.feeds.aio.feeds import AsyncFeed, AsyncFeeds
     from queue_db.feeds.aio.message_claims import AsyncMessageClaim
     from queue_db.monitoring.aio import AsyncActions, AsyncMetrics
     from queue_db.routes.aio import AsyncRoutes, AsyncTopic
+    from queue_db.schedules.aio import AsyncSchedules
     from queue_db.service.aio import AsyncTokens
     from queue_db.spark.streams.aio import AsyncStreams
 
@@ -56,11 +56,13 @@ __all__ = [
 _OF_SLICES = {
     "AsyncActions": "monitoring.aio",
     "AsyncCursor": "feeds.aio.cursors",
+    "AsyncDeadJobs": "dead.aio",
     "AsyncFeed": "feeds.aio.feeds",
     "AsyncFeeds": "feeds.aio.feeds",
     "AsyncMessageClaim": "feeds.aio.message_claims",
     "AsyncMetrics": "monitoring.aio",
     "AsyncRoutes": "routes.aio",
+    "AsyncSchedules": "schedules.aio",
     "AsyncSharedCursor": "feeds.aio.cursors",
     "AsyncSpan": "feeds.aio.cursors",
     "AsyncStreams": "spark.streams.aio",

@@ -10,10 +10,8 @@ from sqlalchemy import URL
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queue_db import backoff
-from queue_db.aio.dead import AsyncDeadJobs
 from queue_db.aio.opening import Opening
 from queue_db.aio.queue import AsyncQueue
-from queue_db.aio.schedules import AsyncSchedules
 from queue_db.codecs import Codec, Schema
 from queue_db.concurrency.greenlets import opened, run
 from queue_db.db import ERRORS_KEPT, MAX_PAYLOAD
@@ -24,10 +22,12 @@ from queue_db.store.wakeups import Notifications
 from queue_db.strategies import Strategy
 
 if TYPE_CHECKING:
+    from queue_db.dead.aio import AsyncDeadJobs
     from queue_db.feeds.aio.feeds import AsyncFeed, AsyncFeeds
     from queue_db.monitoring.aio import AsyncActions, AsyncMetrics
     from queue_db.monitoring.failures import FailureGroup
     from queue_db.routes.aio import AsyncRoutes, AsyncTopic
+    from queue_db.schedules.aio import AsyncSchedules
     from queue_db.service.aio import AsyncTokens
     from queue_db.spark.streams.aio import AsyncStreams
 
@@ -93,12 +93,14 @@ class AsyncQueueDB(Opening):
     @property
     def dead(self) -> AsyncDeadJobs:
         """Dead jobs."""
-        return AsyncDeadJobs(self._db.dead)
+        twin: AsyncDeadJobs = load("dead.aio", "AsyncDeadJobs")(self._db.dead)
+        return twin
 
     @property
     def schedules(self) -> AsyncSchedules:
         """Jobs enqueued by cron lines or at intervals."""
-        return AsyncSchedules(self._db.schedules)
+        twin: AsyncSchedules = load("schedules.aio", "AsyncSchedules")(self._db.schedules)
+        return twin
 
     @property
     def actions(self) -> AsyncActions:

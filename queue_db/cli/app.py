@@ -48,8 +48,8 @@ def queue_db(
 #: The commands in the order of the help, by module. Those of a slice stand in its package.
 _COMMANDS = (
     *("cli.migrate", "cli.doctor", "cli.maintenance", "cli.actions", "compare.cli", "service.cli", "service.token_commands"),
-    *("cli.enqueue", "cli.inspection", "cli.removal", "cli.dead", "cli.failures", "cli.finished"),
-    *("cli.control", "cli.schedules", "feeds.cli.feeds", "feeds.cli.cursors", "feeds.cli.claims", "routes.cli", "spark.cli"),
+    *("cli.enqueue", "cli.inspection", "cli.removal", "dead.cli", "cli.failures", "cli.finished"),
+    *("cli.control", "schedules.cli", "feeds.cli.feeds", "feeds.cli.cursors", "feeds.cli.claims", "routes.cli", "spark.cli"),
     *("cli.work", "cli.top", "cli.metrics", "cli.alive", "routes.cli:topics"),
 )
 

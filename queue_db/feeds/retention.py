@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from queue_db.core import ONCE, Core
 from queue_db.database.transaction import Run
@@ -13,7 +14,10 @@ from queue_db.feeds.store.orderings import ORDERINGS
 from queue_db.feeds.store.ranking import RANKED_AT_ONCE
 from queue_db.feeds.store.rows import FeedRow
 from queue_db.model import Capability
-from queue_db.slices import Task
+from queue_db.slices import AGAIN, Task
+
+if TYPE_CHECKING:
+    from queue_db.worker.options import Options
 
 log = logging.getLogger("queue_db.feeds")
 
@@ -65,13 +69,13 @@ def trim_all(core: Core) -> tuple[dict[str, int], bool]:
     return trimmed, more
 
 
-def tasks(db: QueueDB) -> list[Task]:
+def tasks(db: QueueDB, _: Options) -> list[Task]:
     """What a worker does for feeds."""
 
-    def trim() -> bool:
+    def trim() -> float | None:
         trimmed, more = trim_all(db.core)
         for name, gone in trimmed.items():
             logging.getLogger("queue_db.worker").info("trimmed %d messages of feed %r", gone, name)
-        return more
+        return AGAIN if more else None
 
     return [Task("trimming feeds", TRIM_EVERY, trim)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from queue_db.db import QueueDB
 from queue_db.model import Controls, WorkerInfo
 from queue_db.monitoring.store import insights
+from queue_db.slices import load
 from queue_db.store import controls, counts, worker_registry
 from queue_db.verbs.settle import UNKNOWN_GRACE
 
@@ -178,7 +179,7 @@ def _groups(db: QueueDB) -> Iterator[Finding]:
 
 
 def _schedules(db: QueueDB) -> Iterator[Finding]:
-    for row in db.core.read(insights.late_schedules, round(OVERDUE * 1e6)):
+    for row in db.core.read(load("schedules.store", "late"), round(OVERDUE * 1e6)):
         yield Finding(
             f"schedule {row.name!r} is {_span(row.late / 1e6)} late: no worker carries schedules out "
             "(Worker(…, schedules=True), or db.schedules.tick())",

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from queue_db.core import Core
-from queue_db.monitoring.store import insights
-from queue_db.slices import slices
+from queue_db.slices import load, slices
 from queue_db.store import controls, worker_registry
 
 #: Seconds after which an occurrence of a schedule is late.
@@ -56,7 +55,7 @@ def look(core: Core) -> Operations:
             silent += 1
         elif row.state == "working":
             alive.update(json.loads(row.queues).keys())
-    late = core.read(insights.late_schedules, round(LATE * 1e6))
+    late = core.read(load("schedules.store", "late"), round(LATE * 1e6))
     behind = [reader for one in slices().values() if one.behind is not None for reader in core.read(one.behind)]
     return Operations(
         workers=dict(alive),

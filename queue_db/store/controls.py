@@ -12,7 +12,7 @@ from collections.abc import Collection
 from sqlalchemy import delete, func, insert, literal, or_, select, update
 
 from queue_db.model import Controls
-from queue_db.slices import holders
+from queue_db.slices import slices
 from queue_db.store.base import Transaction
 
 _SECOND = 1_000_000
@@ -59,11 +59,11 @@ def change(tx: Transaction, queue: str, values: dict[str, int | None]) -> bool:
 
 
 def used(tx: Transaction, queue: str) -> bool:
-    """Whether the queue has a live or dead job, a finished job that is kept, a schedule, or something of a slice."""
+    """Whether the queue has a live or dead job, a finished job that is kept, or something of a slice."""
     tables = tx.tables
-    rows = (table.c.queue == queue for table in (tables.jobs, tables.dead, tables.finished, tables.schedules))
+    rows = (table.c.queue == queue for table in (tables.jobs, tables.dead, tables.finished))
     has_rows = any(tx.connection.execute(select(literal(1)).where(of_queue).limit(1)).first() for of_queue in rows)
-    return has_rows or any(holder.knows(tx, queue) for holder in holders())
+    return has_rows or any(part.knows(tx, queue) for part in slices().values() if part.knows is not None)
 
 
 def take_share(tx: Transaction, queue: str, worker: str, wanted: int, lasts: int) -> int | None:

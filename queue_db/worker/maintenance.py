@@ -1,4 +1,4 @@
-"""Periodic tasks of a worker and the threads that run them: schedules, pruning, repair, the worker's own row."""
+"""Periodic tasks of a worker and the threads that run them: pruning, repair, the worker's own row, tasks of slices."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from queue_db import slices
-from queue_db.concurrency.pauses import Pause
 from queue_db.db import QueueDB
-from queue_db.errors import QueueDBError
 from queue_db.slices import Task
 from queue_db.worker.logs import Activity
 from queue_db.worker.options import Options
@@ -32,9 +30,6 @@ PATIENCE = 0.5
 #: Most threads of periodic tasks at a time, each with a connection: the heartbeat needs one too.
 MOST_THREADS = 4
 
-#: Seconds between two ticks of the scheduler: with schedules in the database, and without.
-SCHEDULE_EVERY = (1.0, 5.0)
-
 #: Seconds between two runs of pruning and of the repair of groups.
 PRUNE_EVERY = 60.0
 
@@ -43,12 +38,6 @@ SWEEP_EVERY = 5.0
 
 #: The most jobs that a sweep deletes.
 SWEEP_LIMIT = 10_000
-
-#: The most dead jobs of a queue deleted at a time.
-PRUNE_DEAD_LIMIT = 1000
-
-#: Seconds until the next run of a task that has more to do: other tasks run in between.
-AGAIN = 0.1
 
 
 def _run_task(task: PeriodicTask) -> float:
@@ -135,67 +124,43 @@ class PeriodicTasks:
         return None
 
 
-def enqueue_scheduled(db: QueueDB, retry: tuple[float, float], outage: Activity) -> PeriodicTask:
-    """Enqueues the jobs of schedules that are due."""
-    pause = Pause(*retry)
-
-    def tick() -> float:
-        try:
-            enqueued, wait = db.schedules.tick()
-        except Exception as error:  # noqa: BLE001 - logged by the outage, an unexpected one with its traceback
-            seconds = pause.next() if isinstance(error, QueueDBError) else SCHEDULE_EVERY[1]
-            outage.failed("enqueueing the jobs of schedules", error, seconds)
-            return seconds
-        pause.reset()
-        outage.worked()
-        if enqueued:
-            log.debug("enqueued %d jobs of schedules", enqueued)
-        with_schedules, without = SCHEDULE_EVERY
-        return without if wait is None else min(wait, with_schedules)
-
-    return tick
-
-
 def maintenance(db: QueueDB, options: Options, own: Registration) -> list[Task]:
     """The maintenance tasks of a worker with these options, including the tasks of the slices."""
     tasks = [
-        Task("rescuing the jobs of dead processes", RESCUE_EVERY, own.rescue_dead, at_start=True),
-        Task("pruning expired rows", PRUNE_EVERY, db.prune),
-        *(Task("repairing groups", PRUNE_EVERY, db.queue(name).repair_groups) for name in options.limits),
+        *slices.tasks(db, options),
+        Task("rescuing the jobs of dead processes", RESCUE_EVERY, _whole(own.rescue_dead), at_start=True),
+        Task("pruning expired rows", PRUNE_EVERY, _whole(db.prune)),
+        *(Task("repairing groups", PRUNE_EVERY, _whole(db.queue(name).repair_groups)) for name in options.limits),
     ]
-    if options.dead_for is not None or options.dead_at_most is not None:
-        prune = partial(prune_dead, db, options.limits, options.dead_for, options.dead_at_most)
-        tasks.append(Task("deleting dead jobs", PRUNE_EVERY, prune, at_start=True))
     if db.removal.marks:
         # Also at the start, so that a worker that runs for a second each minute sweeps.
         sweep = partial(db.sweep, limit=SWEEP_LIMIT)
         tasks.append(Task("sweeping completed jobs", SWEEP_EVERY, sweep, at_start=True))
-    return [*tasks, *slices.tasks(db)]
+    return tasks
 
 
 def logged(task: Task, outage: Activity) -> PeriodicTask:
     """Run the task for a worker; what it raises is logged."""
 
     def run() -> float:
-        more = False
+        wait = None
         try:
-            more = task.run() is True
+            wait = task.run()
+            outage.worked()
         except Exception as error:  # noqa: BLE001 - the next run finds the same to do
-            outage.failed_rarely(task.name, error)
-        return AGAIN if more else task.every * random.uniform(0.75, 1.25)
+            if task.enqueues:
+                outage.failed(task.name, error, task.every)
+            else:
+                outage.failed_rarely(task.name, error)
+        return task.every * random.uniform(0.75, 1.25) if wait is None else wait
 
     return run
 
 
-def prune_dead(db: QueueDB, queues: Iterable[str], dead_for: float | None, dead_at_most: int | None) -> bool:
-    """Delete jobs of these queues that died more than ``dead_for`` seconds ago, and the oldest above ``dead_at_most``."""
-    more = False
-    for queue in queues:
-        for limit in ({"older_than": dead_for}, {"keep": dead_at_most}):
-            if None in limit.values():
-                continue
-            deleted = db.dead.purge(queue, limit=PRUNE_DEAD_LIMIT, **limit)
-            more = more or deleted == PRUNE_DEAD_LIMIT
-            if deleted:
-                log.info("deleted %d dead jobs of %r", deleted, queue)
-    return more
+def _whole(call: Callable[[], object]) -> Callable[[], None]:
+    """A task that never has more to do at once."""
+
+    def run() -> None:
+        call()
+
+    return run

@@ -25,7 +25,7 @@ from queue_db.worker.executor import Execution
 from queue_db.worker.fetcher import Fetcher
 from queue_db.worker.leases import CHECK_EVERY, WRITE_EVERY, Heartbeat, InFlight, Progress
 from queue_db.worker.logs import Activity, described, outages_of
-from queue_db.worker.maintenance import SCHEDULE_EVERY, PeriodicTask, PeriodicTasks, enqueue_scheduled, logged, maintenance
+from queue_db.worker.maintenance import PeriodicTask, PeriodicTasks, logged, maintenance
 from queue_db.worker.registration import Registration, Status
 from queue_db.worker.signals import Commands, Ended, LogStacks, Quiet, Stop, is_hangup, stacks
 
@@ -92,6 +92,7 @@ class Run:
         self.others: list[Slots] = [slots("feeds")(self)] if options.feeds else []
         served = {**options.limits, **options.feeds}
         self._registration = Registration(worker.db, served, self._status, self.activity(), RETRY)
+        self._maintenance = maintenance(worker.db, options, self._registration)
         self._beats = PeriodicTasks(self._leases(), self._ended, partial(self.thread, "heartbeat"))
 
     @property
@@ -142,17 +143,16 @@ class Run:
 
     def _tasks(self, *, until_empty: bool) -> list[tuple[float, PeriodicTask]]:
         """The tasks of maintenance, in the order of their first runs. The first claim waits until the worker's row is written."""
-        db, options = self.worker.db, self.worker.options
+        options = self.worker.options
         tasks: list[tuple[float, PeriodicTask]] = [(0.0, self._registration.report)]
         if not options.at_most_once:
             tasks.append((WRITE_EVERY, self.progress.write))
         if options.exit_when_stuck is not None:
             tasks.append((0.0, self._check_stuck))
-        if options.schedules:
-            first = SCHEDULE_EVERY[0] if until_empty else 0.0  # the fetcher's thread does the first tick
-            tasks.append((first, enqueue_scheduled(db, RETRY, self.activity())))
-        for task in maintenance(db, options, self._registration):
+        for task in self._maintenance:
             first = 0.0 if task.at_start else task.every * random.random()
+            if task.enqueues and until_empty:
+                first = task.every  # the first run is in the fetcher's thread
             tasks.append((first, logged(task, self.activity())))
         return tasks
 
@@ -304,9 +304,9 @@ class Run:
             self._registration.decided.wait()
             if self.stopping.is_set():
                 return
-            if until_empty and self.worker.options.schedules:
-                # Before the first claim: the jobs of schedules that are due belong to this run.
-                enqueue_scheduled(self.worker.db, RETRY, self.activity())()
+            for task in self._maintenance if until_empty else ():
+                if task.enqueues:  # these jobs belong to this run
+                    logged(task, self.activity())()
             for other in self.others:
                 other.start(until_empty=until_empty)
             with claimed_by(self):

@@ -26,6 +26,7 @@ def tree(tmp_path: Path) -> Path:
         path = Path(f"{twin.module.replace('.', '/')}.py")
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / path, tmp_path / path)
+    shutil.copy(ROOT / "queue_db" / "dead" / "aio.py", tmp_path / "queue_db" / "dead" / "aio.py")
     shutil.copytree(ROOT / "queue_db" / "aio", tmp_path / "queue_db" / "aio", ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path
 
@@ -44,9 +45,9 @@ def change(tree: Path) -> Change:
 
 @pytest.fixture(autouse=True)
 def one_file(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Generates ``dead.py`` alone where a test changes something: that takes a second less for each other file."""
+    """Generates ``dead/aio.py`` alone where a test changes something: that takes a second less for each other file."""
     if "tree" in request.fixturenames:
-        monkeypatch.setattr(asynchronous, "FILES", {"aio.dead": FILES["aio.dead"]})
+        monkeypatch.setattr(asynchronous, "FILES", {"dead.aio": FILES["dead.aio"]})
 
 
 def test_the_files_are_up_to_date() -> None:
@@ -71,13 +72,13 @@ def test_each_generated_class_is_public() -> None:
 
 
 def test_a_changed_signature_is_noticed_and_written(tree: Path, change: Change, capsys: pytest.CaptureFixture[str]) -> None:
-    change("dead.py", "most: int = MOST_COUNTED", "most: int = 5")
+    change("dead/dead_jobs.py", "most: int = MOST_COUNTED", "most: int = 5")
     assert main(["check"], tree) == 1
     assert capsys.readouterr().out == (
-        "queue_db/aio/dead.py is not what its synchronous class says; it is written anew by: make aio\n"
+        "queue_db/dead/aio.py is not what its synchronous class says; it is written anew by: make aio\n"
     )
     assert main(["write"], tree) == 0
-    assert "most: int = 5" in (tree / "queue_db" / "aio" / "dead.py").read_text()
+    assert "most: int = 5" in (tree / "queue_db" / "dead" / "aio.py").read_text()
     assert main(["check"], tree) == 0
 
 
@@ -94,18 +95,18 @@ def test_a_changed_signature_is_noticed_and_written(tree: Path, change: Change, 
     ids=["parameter", "annotation", "return type", "docstring", "docstring of the class", "verb"],
 )
 def test_a_change_is_noticed(tree: Path, change: Change, text: str, other: str, written: str) -> None:
-    change("dead.py", text, other)
+    change("dead/dead_jobs.py", text, other)
     assert [written in fresh for fresh in different(tree).values()] == [True]
 
 
 def test_a_verb_that_is_gone_is_noticed(tree: Path, change: Change) -> None:
-    change("dead.py", "    def count(", "    def _count(")
+    change("dead/dead_jobs.py", "    def count(", "    def _count(")
     assert ["def count(" in fresh for fresh in different(tree).values()] == [False]
 
 
 def test_a_change_by_hand_is_noticed(tree: Path, change: Change) -> None:
-    change("aio/dead.py", "limit: int = 100", "limit: int = 50")
-    assert list(different(tree)) == [tree / "queue_db" / "aio" / "dead.py"]
+    change("dead/aio.py", "limit: int = 100", "limit: int = 50")
+    assert list(different(tree)) == [tree / "queue_db" / "dead" / "aio.py"]
 
 
 @pytest.mark.parametrize(
@@ -120,13 +121,13 @@ def test_a_change_by_hand_is_noticed(tree: Path, change: Change) -> None:
     ids=["parameters", "return type", "no annotation", "coroutine", "second name"],
 )
 def test_what_cannot_be_generated_is_refused(tree: Path, change: Change, other: str, why: str) -> None:
-    change("dead.py", "    def count(", f"{other}    def count(")
+    change("dead/dead_jobs.py", "    def count(", f"{other}    def count(")
     with pytest.raises(TypeError, match=why):
         different(tree)
 
 
 def test_what_a_class_does_not_have_cannot_be_left_out(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asynchronous, "FILES", {"aio.dead": [FILES["aio.dead"][0]._replace(without=["exhume"])]})
+    monkeypatch.setattr(asynchronous, "FILES", {"dead.aio": [FILES["dead.aio"][0]._replace(without=["exhume"])]})
     with pytest.raises(TypeError, match="DeadJobs has no exhume: take it out"):
         different(tree)
 

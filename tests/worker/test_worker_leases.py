@@ -222,7 +222,7 @@ def test_a_locked_schedule_stops_no_heartbeat_and_no_other_schedule(fresh_url, n
         queue.enqueue("slow")
         for schedule in ("a-locked", "b-free"):
             db.schedules.set(schedule, name, schedule, every=3600)
-        schedules = db.store.tables.schedules
+        schedules = db.store.tables.slices["schedules"]
         with queue.transaction() as connection:
             connection.execute(update(schedules).values(next_at=1))
         worker = serving(queue, {"slow": slow, "b-free": lambda job: ticked.set()}, lease=600, concurrency=2)

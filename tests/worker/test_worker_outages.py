@@ -7,8 +7,10 @@ import pytest
 
 from queue_db import PermanentStorageError, QueueDB, StorageError, TransientStorageError
 from queue_db.monitoring.sampling import Sampling
+from queue_db.slices import Task
 from queue_db.worker import Worker
 from queue_db.worker.logs import REPEAT, Activity, Outages
+from queue_db.worker.maintenance import logged
 from queue_db.worker.registration import Registration
 from tests.patience import PATIENCE
 
@@ -126,6 +128,27 @@ def test_what_is_done_rarely_is_logged_once_a_minute_while_it_fails_alone(log, o
     now[0] += REPEAT
     sweeping.failed_rarely("sweeping", AWAY)
     assert log.taken() == [("WARNING", "sweeping failed: the server is away")] * 2
+
+
+@pytest.mark.parametrize(
+    ("enqueues", "lines"),
+    [
+        (True, ["ticking failed, trying again: the server is away", "back again after 0 s"]),
+        (False, ["ticking failed: the server is away"]),
+    ],
+)
+def test_a_task_that_enqueues_jobs_ends_its_outage(log, outages, enqueues, lines):
+    answers = iter([AWAY, 5.0])
+
+    def tick() -> float:
+        if isinstance(answer := next(answers), float):
+            return answer
+        raise answer
+
+    task = logged(Task("ticking", 1.0, tick, enqueues=enqueues), outages.activity())
+    assert 0.75 <= task() <= 1.25
+    assert task() == 5.0
+    assert log.taken() == [("WARNING", line) for line in lines]
 
 
 def test_a_mistake_keeps_its_traceback(outages, caplog):

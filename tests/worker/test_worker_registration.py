@@ -51,18 +51,17 @@ def test_a_task_that_hangs_delays_neither_schedules_nor_progress_nor_presence(qu
     monkeypatch.setattr("queue_db.worker.registration.REPORT_EVERY", 0.02)
     hangs, ticked, go = threading.Event(), threading.Event(), threading.Event()
 
-    def hung(*_: object) -> bool:
+    def hung(*_: object) -> None:
         hangs.set()
         go.wait(4 * PATIENCE)  # longer than all that is waited for below
-        return False
 
-    def tick() -> float:
+    def tick() -> tuple[int, float]:
         if hangs.is_set():
             ticked.set()
-        return 0.02
+        return 0, 0.02
 
-    monkeypatch.setattr("queue_db.worker.maintenance.prune_dead", hung)
-    monkeypatch.setattr("queue_db.worker.run.enqueue_scheduled", lambda *_: tick)
+    monkeypatch.setattr("queue_db.dead.registration.prune", hung)
+    monkeypatch.setattr(db.schedules, "tick", tick)
     others = open_db()
 
     def handler(job):

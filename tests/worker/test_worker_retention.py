@@ -13,12 +13,14 @@ import pydantic
 import pytest
 
 from queue_db import ArgumentError, JobNotFoundError
+from queue_db.dead.registration import PRUNE_LIMIT, prune
 from queue_db.feeds.store import messages
-from queue_db.slices import Task, tasks
+from queue_db.slices import AGAIN, Task, tasks
 from queue_db.testing import drain
 from queue_db.worker import Worker
 from queue_db.worker.logs import Activity
-from queue_db.worker.maintenance import AGAIN, PRUNE_DEAD_LIMIT, logged, prune_dead
+from queue_db.worker.maintenance import logged
+from queue_db.worker.options import Options
 from tests.patience import PATIENCE
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
@@ -78,14 +80,14 @@ def test_those_that_died_at_the_same_moment_go_by_their_ids(timed, clock):
 def test_a_worker_deletes_what_has_been_dead_for_long_and_what_is_too_much(timed, clock, log):
     ids = bury(timed, *"abcdef")
     other = bury(timed.db.queue(f"{timed.name}-other"), "n")
-    prune_dead(timed.db, [timed.name], None, None)
+    prune(timed.db, [timed.name], None, None)
     assert left(timed) == ids
-    prune_dead(timed.db, [timed.name], 5.5, None)
+    prune(timed.db, [timed.name], 5.5, None)
     assert left(timed) == ids[2:]
-    prune_dead(timed.db, [timed.name], None, 3)
+    prune(timed.db, [timed.name], None, 3)
     assert left(timed) == ids[3:]
     clock.advance(10)
-    prune_dead(timed.db, [timed.name], 13.5, 1)
+    prune(timed.db, [timed.name], 13.5, 1)
     assert left(timed) == ids[5:]
     assert left(timed.db.queue(f"{timed.name}-other")) == other, "the queue is not this worker's"
     assert log.has(f"deleted 2 dead jobs of '{timed.name}'")
@@ -93,9 +95,9 @@ def test_a_worker_deletes_what_has_been_dead_for_long_and_what_is_too_much(timed
 
 @SQLITE
 def test_many_dead_jobs_are_deleted_a_part_at_a_time(queue):
-    queue.enqueue_many([("n", None)] * (PRUNE_DEAD_LIMIT + 1))
-    assert all(queue.bury_many(queue.claim(PRUNE_DEAD_LIMIT + 1), "no"))
-    task = logged(Task("deleting", 60.0, lambda: prune_dead(queue.db, [queue.name], None, 0)), Activity())
+    queue.enqueue_many([("n", None)] * (PRUNE_LIMIT + 1))
+    assert all(queue.bury_many(queue.claim(PRUNE_LIMIT + 1), "no"))
+    task = logged(Task("deleting", 60.0, lambda: prune(queue.db, [queue.name], None, 0)), Activity())
     assert task() == AGAIN, "so that leases are extended in between"
     assert len(left(queue)) == 1
     assert task() > AGAIN
@@ -215,7 +217,7 @@ def test_a_worker_trims_feeds_a_part_at_a_time(open_db, clock, name, log, orderi
     with db.database.begin() as connection:
         feed.publish_many([("n", number) for number in range(1500)], using=connection)
     clock.advance(61)
-    (trim,) = [task for task in tasks(db) if task.name == "trimming feeds"]
+    (trim,) = [task for task in tasks(db, Options(queues="mail")) if task.name == "trimming feeds"]
     task = logged(trim, Activity())
     waits = []
     while name in {info.name for info in db.feeds.list() if info.messages or info.waiting}:

@@ -8,9 +8,9 @@ import pytest
 
 from queue_db import ArgumentError, ConfigurationError, QueueDB
 from queue_db.model import to_micros
+from queue_db.schedules import store as stored
+from queue_db.schedules.recurrence import Cron, Interval, rule_of
 from queue_db.store import Transaction
-from queue_db.store import schedules as stored
-from queue_db.verbs.recurrence import Cron, Interval, rule_of
 from queue_db.worker import maintenance
 from tests.patience import PATIENCE
 from tests.worker.serving import serving
@@ -156,7 +156,7 @@ def test_upcoming_occurrences(ours):
 
 
 def test_all_goes_on_where_one_transaction_ended(ours, clock, monkeypatch):
-    monkeypatch.setattr("queue_db.schedules.AT_ONCE", 4)
+    monkeypatch.setattr("queue_db.schedules.registry.AT_ONCE", 4)
     ours.schedules.set("often", "q", "k", every=1, catch_up="all")
     clock.advance(10)
     counts = [ours.schedules.tick() for _ in range(4)]
@@ -251,7 +251,7 @@ def test_workers_enqueue_what_schedules_say(own_url, running):
 def test_a_schedule_that_cannot_be_read_does_not_hold_up_the_others(ours, clock):
     for name in ("a", "b", "c"):
         ours.schedules.set(name, "q", name, every=10)
-    table = ours.store.tables.schedules
+    table = ours.store.tables.slices["schedules"]
     with ours.queue("q").transaction() as connection:
         connection.execute(table.update().where(table.c.name == "b").values(rule="* * *"))
     clock.advance(10)

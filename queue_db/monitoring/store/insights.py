@@ -1,4 +1,4 @@
-"""Finds jobs, schedules and groups that make no progress or break a limit. The queries take no locks."""
+"""Finds jobs and groups that make no progress or break a limit. The queries take no locks."""
 
 from __future__ import annotations
 
@@ -38,15 +38,6 @@ def parked(tx: Transaction, ahead: int, limit: int) -> list[Row[Any]]:
         )
         rows += tx.connection.execute(query)
     return rows
-
-
-def late_schedules(tx: Transaction, micros: int) -> list[Row[Any]]:
-    """``name, late`` of the schedules whose next occurrence passed more than ``micros`` microseconds ago."""
-    schedules = tx.tables.schedules
-    now = tx.now
-    query = select(schedules.c.name, (now - schedules.c.next_at).label("late"))
-    late = query.where(schedules.c.paused == 0, schedules.c.next_at < now - micros).order_by(schedules.c.name)
-    return list(tx.connection.execute(late, tx.time()).all())
 
 
 def crowded(tx: Transaction, limit: int) -> Sequence[Row[Any]]:

@@ -8,8 +8,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import AfterValidator, BaseModel, Field
 
 from queue_db.db import QueueDB
-from queue_db.model import CatchUp
-from queue_db.schedules import Schedule
+from queue_db.schedules import CatchUp, Schedule
 from queue_db.service import shapes
 from queue_db.service.identity import Identity
 from queue_db.service.openapi import problems

@@ -32,13 +32,10 @@ from queue_db.store.schema.columns import (
     NOTE_LENGTH,
     POSTGRESQL_CHURN,
     QUEUE_LENGTH,
-    RULE_LENGTH,
-    SCHEDULE_LENGTH,
     STRIPES,
     TOKEN_LENGTH,
     TOPIC_LENGTH,
     WORKER_LENGTH,
-    ZONE_LENGTH,
 )
 
 __all__ = [
@@ -56,13 +53,10 @@ __all__ = [
     "NOTE_LENGTH",
     "POSTGRESQL_CHURN",
     "QUEUE_LENGTH",
-    "RULE_LENGTH",
-    "SCHEDULE_LENGTH",
     "STRIPES",
     "TOKEN_LENGTH",
     "TOPIC_LENGTH",
     "WORKER_LENGTH",
-    "ZONE_LENGTH",
     "Tables",
     "tables",
 ]
@@ -81,7 +75,6 @@ class Tables:
     queues: Table
     shares: Table
     workers: Table
-    schedules: Table
     errors: Table
     finished: Table
     stripes: Table
@@ -126,12 +119,11 @@ def _tables(name: str, schema: str | None) -> Tables:
         workers.queues(name, metadata),
         workers.shares(name, metadata),
         workers.workers(name, metadata),
-        workers.schedules(name, metadata),
         workers.errors(name, metadata),
         workers.finished(name, metadata),
         groups.stripes(name, metadata),
         groups.callbacks(name, metadata),
         groups.windows(name, metadata),
-        {slice_name: one.tables(name, metadata) for slice_name, one in slices().items()},
+        {slice_name: one.tables(name, metadata) for slice_name, one in slices().items() if one.tables is not None},
         f"{name}_schema_version",
     )

@@ -1,4 +1,4 @@
-"""The tables of workers: controls, shares, the registry, schedules, failed attempts, results."""
+"""The tables of workers: controls, shares, the registry, failed attempts, results."""
 
 from __future__ import annotations
 
@@ -8,15 +8,11 @@ from queue_db.dialects.clock import now_us
 from queue_db.store.schema.columns import (
     BIG_ID,
     CLASS_LENGTH,
-    DEFAULT_MAX_ATTEMPTS,
     KIND_LENGTH,
     LONG_TEXT,
     MYSQL,
     QUEUE_LENGTH,
-    RULE_LENGTH,
-    SCHEDULE_LENGTH,
     WORKER_LENGTH,
-    ZONE_LENGTH,
 )
 
 
@@ -68,32 +64,6 @@ def workers(name: str, metadata: MetaData) -> Table:
         Column("seen_at", BigInteger, nullable=False, server_default=now_us()),
         # The number of slots whose handlers have not returned after a timeout or a lost lease.
         Column("stuck", Integer, nullable=False, server_default=text("0")),
-        **MYSQL,
-    )
-
-
-def schedules(name: str, metadata: MetaData) -> Table:
-    """The schedules of recurring jobs.
-
-    The scheduler that raises ``version`` enqueues the job in the same transaction. So only one scheduler enqueues each occurrence.
-    """
-    return Table(
-        f"{name}_schedules",
-        metadata,
-        Column("name", String(SCHEDULE_LENGTH), primary_key=True),
-        Column("queue", String(QUEUE_LENGTH), nullable=False),
-        Column("kind", String(KIND_LENGTH), nullable=False),
-        Column("payload", LONG_TEXT, nullable=False),
-        Column("headers", LONG_TEXT),
-        Column("priority", Integer, nullable=False, server_default=text("0")),
-        Column("max_attempts", Integer, nullable=False, server_default=text(str(DEFAULT_MAX_ATTEMPTS))),
-        Column("rule", String(RULE_LENGTH), nullable=False),
-        Column("zone", String(ZONE_LENGTH), nullable=False),
-        Column("catch_up", String(10), nullable=False),
-        Column("paused", Integer, nullable=False, server_default=text("0")),
-        Column("next_at", BigInteger, nullable=False),
-        Column("last_at", BigInteger),
-        Column("version", BigInteger, nullable=False, server_default=text("0")),
         **MYSQL,
     )
 

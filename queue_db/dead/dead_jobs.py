@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from queue_db import arguments
 from queue_db.core import Core
-from queue_db.database.transaction import Run
+from queue_db.dead import store
 from queue_db.errors import ArgumentError, DuplicateJobError, JobNotFoundError
 from queue_db.model import Job, State
-from queue_db.store import Transaction, dead
 from queue_db.store.portions import AT_ONCE, portions, repeated
 from queue_db.store.schema import CLASS_LENGTH, KIND_LENGTH, QUEUE_LENGTH
 from queue_db.verbs.find_job import find_job, job_from_row
@@ -46,7 +45,7 @@ class DeadJobs:
         if after is not None and not isinstance(after, Job):
             raise arguments.wrong("after", after, ": must be the last job of the previous page")
         cursor = None if after is None else (arguments.moment("after", after.available_at) or 0, after.id)
-        rows = self._core.read(dead.page, like=like, limit=limit, after=cursor)
+        rows = self._core.read(store.page, like=like, limit=limit, after=cursor)
         return [job_from_row(row, State.DEAD, self._core.codec) for row in rows]
 
     def redrive(
@@ -77,16 +76,14 @@ class DeadJobs:
             self._require_dead(set(wanted), like)
         back: JobIds = []
         left: dict[int, tuple[str, int | None]] = {}
-        promised: set[tuple[str, str]] = set()  # unique keys of the jobs that a dry run would have redriven
+        # Unique keys of the jobs that a dry run would have redriven.
+        promised: set[tuple[str, str]] | None = set() if dry_run else None
+        send = self._core.read if dry_run else self._core.write
         for portion in [None] if wanted is None else portions(sorted(set(wanted))):
             above = -1
             while limit is None or len(back) < limit:
                 batch = AT_ONCE if limit is None else min(AT_ONCE, limit - len(back))
-                if dry_run:
-                    moved = self._core.read(dead.would_return, like=like, ids=portion, above=above, limit=batch, promised=promised)
-                else:
-                    moved = self._core.write(dead.redrive, like=like, ids=portion, above=above, limit=batch)
-                came, stayed = moved
+                came, stayed = send(store.redrive, like=like, ids=portion, above=above, limit=batch, promised=promised)
                 back += came
                 left |= stayed
                 if len(came) + len(stayed) < batch:
@@ -100,13 +97,13 @@ class DeadJobs:
                 raise DuplicateJobError(unique_key=key, existing_id=existing)
         return back
 
-    def _require_dead(self, ids: set[int], like: dead.Like) -> None:
+    def _require_dead(self, ids: set[int], like: store.Like) -> None:
         """Check the ids before anything changes.
 
         :raises JobNotFoundError: one of the ids is not the id of a dead job that ``like`` describes.
         """
         for portion in portions(sorted(ids)):
-            if missing := set(portion) - self._core.read(dead.which, ids=portion, like=like):
+            if missing := set(portion) - self._core.read(store.which, ids=portion, like=like):
                 raise self._not_dead(min(missing))
 
     def _not_dead(self, job_id: int) -> JobNotFoundError:
@@ -146,14 +143,10 @@ class DeadJobs:
             arguments.whole("limit", limit, 0)
         self._core.ready()
         bounded = age is not None or keep is not None
-        upto = (
-            self._core.run(Run("newest_to_purge", write=False), _newest_to_purge, like=like, age=age, keep=keep)
-            if bounded
-            else None
-        )
+        upto = self._core.read(store.newest_to_purge, like=like, age=age, keep=keep) if bounded else None
         if dry_run:
-            return self._core.read(dead.count, like=like, upto=upto, most=limit)
-        return repeated(lambda most: self._core.write(dead.purge, like=like, upto=upto, limit=most), limit)
+            return self._core.read(store.count, like=like, upto=upto, most=limit)
+        return repeated(lambda most: self._core.write(store.purge, like=like, upto=upto, limit=most), limit)
 
     def count(
         self, queue: str | None = None, *, kind: str | None = None, error_class: str | None = None, most: int = MOST_COUNTED
@@ -166,25 +159,15 @@ class DeadJobs:
         """
         like = _like(queue, kind, error_class)
         arguments.whole("most", most, 1, 1_000_000)
-        return self._core.read(dead.count, like=like, upto=None, most=most)
+        return self._core.read(store.count, like=like, upto=None, most=most)
 
 
-def _newest_to_purge(tx: Transaction, *, like: dead.Like, age: int | None, keep: int | None) -> dead.DeadCursor | None:
-    """The time of death and the id of the last job to purge; None: no bound."""
-    bounds: list[dead.DeadCursor] = []
-    if age is not None:
-        bounds.append((tx.read_clock() - age, -1))
-    if keep is not None:
-        bounds.append(dead.purge_cursor(tx, like=like, keep=keep))
-    return min(bounds, default=None)
-
-
-def _like(queue: str | None, kind: str | None, error_class: str | None) -> dead.Like:
+def _like(queue: str | None, kind: str | None, error_class: str | None) -> store.Like:
     if queue is not None:
         arguments.name("queue", queue, QUEUE_LENGTH)
     if kind is not None:
         arguments.name("kind", kind, KIND_LENGTH)
-    return dead.Like(queue, kind, arguments.error_class(error_class, CLASS_LENGTH))
+    return store.Like(queue, kind, arguments.error_class(error_class, CLASS_LENGTH))
 
 
 def _ids(ids: object) -> list[int] | None:

@@ -1,24 +1,33 @@
-"""Schedules of recurring jobs. The scheduler that raises a schedule's version enqueues the occurrence in the same transaction."""
+"""The SQL of schedules. The scheduler that raises a schedule's version enqueues the occurrence in the same transaction."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Row, func, insert, select
+from sqlalchemy import Row, Table, func, insert, literal, select
 
 from queue_db.model import Capability
+from queue_db.schedules.recurrence import Rule
 from queue_db.store import by_key
 from queue_db.store.base import Transaction
 
 
-def put(tx: Transaction, name: str, values: dict[str, Any]) -> bool:
-    """Insert the schedule, or change it if it exists.
+def _table(tx: Transaction) -> Table:
+    found: Table = tx.tables.slices["schedules"]
+    return found
+
+
+def put(tx: Transaction, name: str, rule: Rule, values: dict[str, Any], first: int | None) -> bool:
+    """Insert the schedule, or change it if it exists. A new rule or ``first`` changes the next occurrence.
 
     :return: whether the schedule is new.
     :raises IntegrityError: another transaction has just inserted the schedule: try again.
     """
-    table = tx.tables.schedules
+    table = _table(tx)
     tx.begin()
+    before = by_key.lock(tx, table, {"name": name}, "rule", "zone")
+    if before is None or before != (values["rule"], values["zone"]) or first is not None:
+        values = {**values, "next_at": rule.after(tx.read_clock()) if first is None else first}
     if change(tx, name, values):
         return False
     tx.connection.execute(insert(table).values(name=name, **values))
@@ -27,24 +36,19 @@ def put(tx: Transaction, name: str, values: dict[str, Any]) -> bool:
 
 def every(tx: Transaction) -> list[Row[Any]]:
     """All schedules by name."""
-    table = tx.tables.schedules
+    table = _table(tx)
     return list(tx.connection.execute(select(table).order_by(table.c.name)))
 
 
-def find(tx: Transaction, name: str, *, lock: bool = False) -> Row[Any] | None:
-    """The schedule with this name.
-
-    :param lock: lock its row, so that no other transaction changes it until this one ends.
-    """
-    table = tx.tables.schedules
-    if lock:
-        return by_key.lock(tx, table, {"name": name})
+def find(tx: Transaction, name: str) -> Row[Any] | None:
+    """The schedule with this name."""
+    table = _table(tx)
     return tx.connection.execute(select(table).where(table.c.name == name)).first()
 
 
 def due(tx: Transaction) -> tuple[int, list[Row[Any]], int | None]:
     """The current time, the schedules that are due, and the time of the next other occurrence. Paused schedules are left out."""
-    table = tx.tables.schedules
+    table = _table(tx)
     now = tx.read_clock()
     query = select(table).where(table.c.paused == 0, table.c.next_at <= now).order_by(table.c.next_at, table.c.name)
     rows = list(tx.connection.execute(query))
@@ -57,7 +61,7 @@ def advance(tx: Transaction, name: str, version: int, *, last_at: int | None, ne
 
     :return: False: another transaction has moved it on or changed it, or has locked its row.
     """
-    table = tx.tables.schedules
+    table = _table(tx)
     tx.begin()
     if Capability.SKIP_LOCKED in tx.store.capabilities:
         # Skip a locked row: the transaction that has locked it may hang, and other schedules must not wait for it.
@@ -73,10 +77,25 @@ def advance(tx: Transaction, name: str, version: int, *, last_at: int | None, ne
 
 def change(tx: Transaction, name: str, values: dict[str, Any]) -> bool:
     """Change some columns of a schedule; False: there is no schedule with this name."""
-    table = tx.tables.schedules
+    table = _table(tx)
     return by_key.change(tx, table, {"name": name}, {"version": table.c.version + 1, **values})
 
 
 def remove(tx: Transaction, name: str) -> bool:
     """Delete the schedule with this name; False: there is none."""
-    return by_key.delete(tx, tx.tables.schedules, {"name": name})
+    return by_key.delete(tx, _table(tx), {"name": name})
+
+
+def knows(tx: Transaction, queue: str) -> bool:
+    """Whether a schedule enqueues jobs into this queue."""
+    table = _table(tx)
+    return tx.connection.execute(select(literal(1)).where(table.c.queue == queue).limit(1)).first() is not None
+
+
+def late(tx: Transaction, micros: int) -> list[Row[Any]]:
+    """``name, late`` of the schedules whose next occurrence passed more than ``micros`` microseconds ago."""
+    table = _table(tx)
+    now = tx.now
+    query = select(table.c.name, (now - table.c.next_at).label("late"))
+    passed = query.where(table.c.paused == 0, table.c.next_at < now - micros).order_by(table.c.name)
+    return list(tx.connection.execute(passed, tx.time()).all())

@@ -1,4 +1,4 @@
-# Generated from queue_db/dead.py. Do not change it: `make aio` writes it anew.
+# Generated from queue_db/dead/dead_jobs.py. Do not change it: `make aio` writes it anew.
 """DeadJobs for asyncio."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from queue_db.aio.bases import Twin
 from queue_db.concurrency.greenlets import run
-from queue_db.dead import MOST_COUNTED, DeadJobs, JobIds
+from queue_db.dead.dead_jobs import MOST_COUNTED, DeadJobs, JobIds
 from queue_db.model import Job
 
 

@@ -1,4 +1,4 @@
-# Generated from queue_db/schedules.py. Do not change it: `make aio` writes it anew.
+# Generated from queue_db/schedules/registry.py. Do not change it: `make aio` writes it anew.
 """Schedules for asyncio."""
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from typing import Any
 
 from queue_db.aio.bases import Twin
 from queue_db.concurrency.greenlets import run
-from queue_db.model import CatchUp
-from queue_db.schedules import Schedule, Schedules
+from queue_db.schedules.registry import CatchUp, Schedule, Schedules
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 
 

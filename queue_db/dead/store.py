@@ -90,67 +90,45 @@ def which(tx: Transaction, *, ids: Sequence[int], like: Like) -> set[int]:
 
 
 def redrive(
-    tx: Transaction,
-    *,
-    like: Like,
-    ids: Sequence[int] | None,
-    above: int,
-    limit: int,
+    tx: Transaction, *, like: Like, ids: Sequence[int] | None, above: int, limit: int, promised: set[_Key] | None = None
 ) -> tuple[list[int], dict[int, tuple[str, int | None]]]:
     """Move up to ``limit`` dead jobs with ids above ``above`` back to their queues.
 
     The jobs keep their ids, are due now, and have no attempts.
 
+    :param promised: of a dry run, which changes nothing: the unique keys of the jobs that its earlier calls have returned. This
+        call adds the keys of the jobs that it returns.
     :return: the ids of the moved jobs, and the jobs that stay dead because another job has their unique key: id → the key, and
         the id of the live job. That id is None if this call moves another dead job with the same key.
     """
     dead = tx.tables.dead
-    query = select(dead).where(*_matching(tx.store, like, ids), dead.c.id > above).order_by(dead.c.id).limit(limit)
-    locked = tx.connection.execute(tx.dialect.lock_rows(query, skip=False)).all()
-    if not locked:
-        return [], {}
-    now = tx.read_clock()
-    returning, staying = _without_live_keys(tx, locked)
-    rows = [
-        {name: getattr(row, name) for name in _SAME} | {"version": min(row.version + 1, MOST_VERSION), "available_at": now}
-        for row in returning
-    ]
-    if rows:
-        _block_behind_others(tx, rows)
-        try:
-            tx.connection.execute(insert(tx.tables.jobs), rows)
-        except IntegrityError as error:
-            raise TransientStorageError("a unique key was enqueued meanwhile", statement_name="dead.redrive") from error
-        tx.connection.execute(delete(dead).where(dead.c.id.in_([row["id"] for row in rows])))
-    return [row["id"] for row in rows], staying
-
-
-def would_return(
-    tx: Transaction,
-    *,
-    like: Like,
-    ids: Sequence[int] | None,
-    above: int,
-    limit: int,
-    promised: set[_Key],
-) -> tuple[list[int], dict[int, tuple[str, int | None]]]:
-    """The result that :func:`redrive` would return, without a change.
-
-    :param promised: the unique keys of the jobs that earlier calls of the same run have returned. This call adds the keys of the
-        jobs that it returns.
-    """
-    dead = tx.tables.dead
-    query: Select[Any] = select(dead.c.id, dead.c.queue, dead.c.unique_key).where(
-        *_matching(tx.store, like, ids), dead.c.id > above
-    )
-    rows: Sequence[Row[Any]] = tx.connection.execute(query.order_by(dead.c.id).limit(limit)).all()
-    returning, staying = _without_live_keys(tx, rows, promised)
-    promised.update((row.queue, row.unique_key) for row in returning if row.unique_key is not None)
+    columns = (*dead.c,) if promised is None else (dead.c.id, dead.c.queue, dead.c.unique_key)
+    query: Select[Any] = select(*columns).where(*_matching(tx.store, like, ids), dead.c.id > above).order_by(dead.c.id).limit(limit)
+    rows: Sequence[Row[Any]] = tx.connection.execute(tx.dialect.lock_rows(query, skip=False) if promised is None else query).all()
+    returning, staying = _without_live_keys(tx, rows, promised or ())
+    if promised is not None:
+        promised.update((row.queue, row.unique_key) for row in returning if row.unique_key is not None)
+    elif returning:
+        _move(tx, returning)
     return [row.id for row in returning], staying
 
 
+def _move(tx: Transaction, dead_jobs: Sequence[Row[Any]]) -> None:
+    dead, now = tx.tables.dead, tx.read_clock()
+    rows = [
+        {name: getattr(row, name) for name in _SAME} | {"version": min(row.version + 1, MOST_VERSION), "available_at": now}
+        for row in dead_jobs
+    ]
+    _block_behind_others(tx, rows)
+    try:
+        tx.connection.execute(insert(tx.tables.jobs), rows)
+    except IntegrityError as error:
+        raise TransientStorageError("a unique key was enqueued meanwhile", statement_name="dead.redrive") from error
+    tx.connection.execute(delete(dead).where(dead.c.id.in_([row.id for row in dead_jobs])))
+
+
 def _without_live_keys(
-    tx: Transaction, rows: Sequence[Row[Any]], promised: Iterable[_Key] = ()
+    tx: Transaction, rows: Sequence[Row[Any]], promised: Iterable[_Key]
 ) -> tuple[list[Row[Any]], dict[int, tuple[str, int | None]]]:
     """The jobs among ``rows`` whose unique keys are free, and those whose keys are taken: id → the key, and the id of its job."""
     keyed = [(row.queue, row.unique_key) for row in rows if row.unique_key is not None]
@@ -183,12 +161,21 @@ def _block_behind_others(tx: Transaction, rows: Sequence[dict[str, Any]]) -> Non
             row["available_at"] = BLOCKED
 
 
-def purge_cursor(tx: Transaction, *, like: Like, keep: int) -> DeadCursor:
-    """The position of the last job to delete if the ``keep`` latest dead jobs stay; a position before all jobs if all stay."""
+def newest_to_purge(tx: Transaction, *, like: Like, age: int | None, keep: int | None) -> DeadCursor | None:
+    """The position of the last job to delete, before all jobs if all stay; None: no bound.
+
+    :param age: only jobs that have been dead for this many microseconds.
+    :param keep: the number of latest dead jobs that stay.
+    """
     dead = tx.tables.dead
-    query = select(dead.c.died_at, dead.c.id).where(*_matching(tx.store, like))
-    row = tx.connection.execute(query.order_by(dead.c.died_at.desc(), dead.c.id.desc()).offset(keep).limit(1)).first()
-    return _BEFORE_ALL if row is None else (row.died_at, row.id)
+    bounds: list[DeadCursor] = []
+    if age is not None:
+        bounds.append((tx.read_clock() - age, -1))
+    if keep is not None:
+        query = select(dead.c.died_at, dead.c.id).where(*_matching(tx.store, like))
+        row = tx.connection.execute(query.order_by(dead.c.died_at.desc(), dead.c.id.desc()).offset(keep).limit(1)).first()
+        bounds.append(_BEFORE_ALL if row is None else (row.died_at, row.id))
+    return min(bounds, default=None)
 
 
 def purge(tx: Transaction, *, like: Like, upto: DeadCursor | None, limit: int) -> int:

@@ -6,22 +6,25 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from queue_db import arguments
 from queue_db.codecs import decoded_or_text
 from queue_db.core import Core
 from queue_db.database.transaction import Run
 from queue_db.errors import ArgumentError, ConfigurationError
-from queue_db.model import CatchUp, NewJob, from_micros, to_micros
+from queue_db.model import NewJob, from_micros, to_micros
+from queue_db.schedules import store
+from queue_db.schedules.recurrence import Cron, Interval, Rule, rule_of, zone_of
+from queue_db.schedules.tables import NAME_LENGTH, RULE_LENGTH
 from queue_db.store import Transaction, batches, enqueue
-from queue_db.store import schedules as stored
 from queue_db.store.enqueue import OnDuplicate
-from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, QUEUE_LENGTH, RULE_LENGTH, SCHEDULE_LENGTH
+from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, QUEUE_LENGTH
 from queue_db.verbs import new_jobs
-from queue_db.verbs.recurrence import Cron, Interval, Rule, rule_of, zone_of
 
-#: What happens to occurrences that passed while no worker ran.
+CatchUp = Literal["one", "all", "none"]
+"""Which jobs a schedule enqueues for the occurrences at which no worker ran."""
+
 CATCH_UP: tuple[CatchUp, ...] = get_args(CatchUp)
 
 #: With ``catch_up="none"`` an occurrence that is more than this many seconds late is skipped.
@@ -97,7 +100,7 @@ class Schedules:
         :raises PayloadError: the payload cannot be stored; nothing was changed.
         """
         core = self._core
-        arguments.name("name", name, SCHEDULE_LENGTH)
+        arguments.name("name", name, NAME_LENGTH)
         arguments.name("queue", queue, QUEUE_LENGTH)
         if catch_up not in CATCH_UP:
             raise arguments.wrong("catch_up", catch_up, ": must be one, all or none")
@@ -107,7 +110,7 @@ class Schedules:
         job = builder.job(kind, payload, priority=priority, max_attempts=max_attempts, headers=headers)
         first = arguments.moment("first_at", first_at)
         values = batches.columns_of(job) | {"rule": str(rule), "zone": zone, "catch_up": catch_up}
-        return core.put_as(Run("set"), _set, name, rule, values, first)
+        return core.put(store.put, name, rule, values, first)
 
     def list(self) -> list[Schedule]:
         """All schedules by name."""
@@ -126,7 +129,7 @@ class Schedules:
                 priority=row.priority,
                 max_attempts=row.max_attempts,
             )
-            for row in self._core.read(stored.every)
+            for row in self._core.read(store.every)
         ]
 
     def pause(self, name: str) -> None:
@@ -150,7 +153,7 @@ class Schedules:
 
         :raises ArgumentError: there is no such schedule.
         """
-        arguments.name("name", name, SCHEDULE_LENGTH)
+        arguments.name("name", name, NAME_LENGTH)
         ran = self._core.run(Run("run_now"), _run_now, name)
         if ran is None:
             raise ArgumentError(f"there is no schedule {name!r}")
@@ -158,8 +161,8 @@ class Schedules:
 
     def remove(self, name: str) -> bool:
         """Delete the schedule; False if there is none."""
-        arguments.name("name", name, SCHEDULE_LENGTH)
-        return self._core.write(stored.remove, name)
+        arguments.name("name", name, NAME_LENGTH)
+        return self._core.write(store.remove, name)
 
     def tick(self) -> tuple[int, float | None]:
         """Enqueue the due occurrences. Return the number of jobs, and the seconds until the next occurrence; None: there is none.
@@ -168,7 +171,7 @@ class Schedules:
 
         :raises ConfigurationError: this process cannot parse a rule; the occurrences of all other schedules were enqueued.
         """
-        now, rows, later = self._core.read(stored.due)
+        now, rows, later = self._core.read(store.due)
         enqueued = 0
         upcoming = [] if later is None else [later]
         unreadable: ConfigurationError | None = None
@@ -185,23 +188,15 @@ class Schedules:
         return enqueued, max(0.0, (min(upcoming) - now) / 1_000_000) if upcoming else None
 
     def _change(self, name: str, values: dict[str, Any]) -> None:
-        arguments.name("name", name, SCHEDULE_LENGTH)
-        if not self._core.write(stored.change, name, values):
+        arguments.name("name", name, NAME_LENGTH)
+        if not self._core.write(store.change, name, values):
             raise ArgumentError(f"there is no schedule {name!r}")
-
-
-def _set(tx: Transaction, name: str, rule: Rule, values: dict[str, Any], first: int | None) -> bool:
-    tx.begin()
-    before = stored.find(tx, name, lock=True)
-    if before is None or (before.rule, before.zone) != (values["rule"], values["zone"]) or first is not None:
-        values = {**values, "next_at": rule.after(tx.read_clock()) if first is None else first}
-    return stored.put(tx, name, values)
 
 
 def _tick(tx: Transaction, row: Any, occurrences: Sequence[int], next_at: int) -> int:
     """Advance a schedule and enqueue the jobs of its occurrences, unless another process was first; return the number of jobs."""
     last = occurrences[-1] if occurrences else None
-    if not stored.advance(tx, row.name, row.version, last_at=last, next_at=next_at):
+    if not store.advance(tx, row.name, row.version, last_at=last, next_at=next_at):
         return 0
     if occurrences:
         enqueue.insert_jobs(tx, [_job(row, occurrence) for occurrence in occurrences], OnDuplicate.RAISE)
@@ -212,7 +207,7 @@ def _tick(tx: Transaction, row: Any, occurrences: Sequence[int], next_at: int) -
 def _run_now(tx: Transaction, name: str) -> int | None:
     """Enqueue the job of a schedule and return its id; None: there is no such schedule."""
     tx.begin()
-    row = stored.find(tx, name)
+    row = store.find(tx, name)
     if row is None:
         return None
     (job_id,) = enqueue.insert_jobs(tx, [_job(row, tx.read_clock())], OnDuplicate.RAISE)

@@ -1,0 +1,5 @@
+"""Schedules: jobs that are enqueued by cron lines or at intervals."""
+
+from queue_db.schedules.registry import CatchUp, Schedule, Schedules
+
+__all__ = ["CatchUp", "Schedule", "Schedules"]
