@@ -33,10 +33,6 @@ WIDE_CLASSES = {
     "queue.Queue",
     # Seams, and what implements them.
     "dialects.base.Dialect",
-    "dialects.mysql_server.MySQLServer",
-    "dialects.postgresql_server.PostgreSQLServer",
-    "dialects.server.Server",
-    "dialects.sqlite_server.SQLiteServer",
     # Others.
     "core.Core",
     "database.database.Database",

@@ -213,7 +213,7 @@ def run(database: Database, tables: Tables, connection: Connection | None, revis
         if revision == "head" and _made_by_another(database, tables):
             return
         cause = error.__cause__
-        if isinstance(cause, DBAPIError) and database.dialect.fault(cause) is Fault.LOCK_TIMEOUT:
+        if isinstance(cause, DBAPIError) and database.dialect.errors.fault(cause) is Fault.LOCK_TIMEOUT:
             raise TransientStorageError(
                 f"{error}: an open transaction of another session uses the tables; end it, then run the migration again",
                 sqlstate=error.sqlstate,
@@ -223,7 +223,7 @@ def run(database: Database, tables: Tables, connection: Connection | None, revis
 
 
 def _in_full(connection: Connection, dialect: Dialect, tables: Tables, revision: str) -> None:
-    with dialect.long_statements(connection):
+    with dialect.server.long_statements(connection):
         _to(connection, tables, revision)
 
 

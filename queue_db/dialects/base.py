@@ -31,7 +31,8 @@ from sqlalchemy.exc import IntegrityError
 from queue_db.dialects import claim_sql, raw_cursor, statements
 from queue_db.dialects.claim_sql import ID, LOOKED_AT, VERSION, ClaimText, Lock, as_claimed, assigned, candidates_in, result_of
 from queue_db.dialects.clock import now_us
-from queue_db.dialects.server import Server
+from queue_db.dialects.error_codes import ErrorCodes
+from queue_db.dialects.server import Drivers, Product, Server
 from queue_db.dialects.statements import ONE_NEW, Columns, Pairs, copied
 from queue_db.dialects.transactions import Sender
 from queue_db.errors import ConfigurationError, TransientStorageError
@@ -60,16 +61,42 @@ Member = tuple[int, int, int, int]
 _ARMS = (1, 8, 64)
 
 
-class Dialect(Server):
+class Dialect:
     """How a database claims, settles and enqueues jobs. Each member has a default that works on most databases.
 
-    :class:`~queue_db.dialects.server.Server` describes servers and connections. A :class:`Companion` has what one package needs.
+    A :class:`Companion` has what one package needs.
     """
 
     def __init_subclass__(cls, **kw: Any) -> None:
         super().__init_subclass__(**kw)
         for name in cls.names:
             _REGISTRY[name] = cls
+
+    def __init__(self) -> None:
+        #: How the database is opened, and its connections.
+        self.server = self.server_type(self)
+
+    #: The SQLAlchemy dialect names that the class is for.
+    names: ClassVar[tuple[str, ...]] = ()
+    #: The name of the database in messages.
+    title: ClassVar[str] = "SQL database"
+    #: The oldest supported ``server_version_info``.
+    minimum: ClassVar[tuple[int, ...]] = ()
+    #: What the database can do. See :meth:`product` for one that depends on the server.
+    capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.CONCURRENT_WRITERS})
+    drivers: ClassVar[Drivers] = Drivers()
+    errors: ClassVar[ErrorCodes] = ErrorCodes()
+    server_type: ClassVar[type[Server]] = Server
+    #: Whether the library's own connections are in autocommit mode, so that a single statement takes one round trip.
+    autocommits: ClassVar[bool] = False
+    #: Whether a server runs the statements, so that this process can do other work during a statement.
+    served: ClassVar[bool] = True
+    #: The statement that begins a transaction with changes.
+    begins_writing: ClassVar[str] = "BEGIN"
+    #: The statement that begins each transaction, with its values, if every statement needs a transaction. Otherwise None.
+    begins_each: tuple[str, tuple[str, ...]] | None = None
+    #: Whether kept statements go directly to the driver's cursor. It is set when the database is opened.
+    uses_raw_cursor: bool = False
 
     #: Whether the statement of the fast path can delete the jobs that it claims, and delete completed jobs before the claim.
     deletes_on_claim: ClassVar[bool] = False
@@ -82,6 +109,20 @@ class Dialect(Server):
     changes_in_with: ClassVar[bool] = False
     #: Whether a commit can notify other connections: see :meth:`notify` and :meth:`listen`.
     notifies: ClassVar[bool] = False
+
+    def product(self, sql: SQLAlchemyDialect) -> Product:
+        """The kind of server to which SQLAlchemy has connected."""
+        return Product(self.title, self.minimum, self.capabilities)
+
+    def known_alive(self, tx: Sender) -> bool:
+        """Whether this connection of the library is probably not broken, as far as this process can know without a round trip.
+
+        If so, an insert may be sent without a transaction. If the connection breaks during such an insert, its effect is unknown.
+        In a transaction, an insert that failed before the COMMIT can be repeated.
+
+        Default: False, unknown.
+        """
+        return False
 
     # --- statements that are built once and kept --------------------------------------------------------------------
 
@@ -125,7 +166,7 @@ class Dialect(Server):
 
     def lock_clause(self, sql: SQLAlchemyDialect, *, skip: bool) -> str:
         """The clause at the end of a SELECT that locks its rows, as text. Default: an empty text without ``ROW_LOCKS``."""
-        if Capability.ROW_LOCKS not in self.capabilities(sql):
+        if Capability.ROW_LOCKS not in self.product(sql).capabilities:
             return ""
         return " FOR UPDATE SKIP LOCKED" if skip else " FOR UPDATE"
 

@@ -25,15 +25,19 @@ from sqlalchemy import (
     select,
     text,
 )
+from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.ext.compiler import compiles
 
 from queue_db.dialects import raw_cursor, statements
 from queue_db.dialects.base import Dialect, Member, Rows, Statement
 from queue_db.dialects.clock import column_text, instant, length, now_us
-from queue_db.dialects.mysql_server import MySQLServer, is_mariadb
+from queue_db.dialects.error_codes import ErrorCodes
+from queue_db.dialects.mysql_server import ERRORS, MySQLServer, is_mariadb
+from queue_db.dialects.server import Drivers, Product, Server
 from queue_db.dialects.statements import Columns, JobsText, Pairs, kept
 from queue_db.dialects.transactions import Sender, savepoint
 from queue_db.errors import TransientStorageError
+from queue_db.model import Capability
 
 
 @compiles(now_us, "mysql", "mariadb")
@@ -55,12 +59,34 @@ def _instant(element: instant, compiler: Any, **kw: Any) -> str:
     return f"TIMESTAMPADD(MICROSECOND, {micros}, TIMESTAMP'1970-01-01 00:00:00')"
 
 
-class MySQL(MySQLServer, Dialect):
+class MySQL(Dialect):
     """Neither server has UPDATE … RETURNING. MariaDB has DELETE … RETURNING."""
+
+    names: ClassVar[tuple[str, ...]] = ("mysql", "mariadb")
+    title: ClassVar[str] = "MySQL"
+    minimum: ClassVar[tuple[int, ...]] = (8, 0, 13)
+    capabilities: ClassVar[frozenset[Capability]] = frozenset(
+        {Capability.SKIP_LOCKED, Capability.ROW_LOCKS, Capability.CONCURRENT_WRITERS}
+    )
+    drivers: ClassVar[Drivers] = Drivers(
+        "pymysql",
+        "mysql",
+        "aiomysql",
+        "async-mysql",
+        dict.fromkeys(("ssl_disabled", "read_timeout", "write_timeout")),
+    )
+    errors: ClassVar[ErrorCodes] = ERRORS
+    server_type: ClassVar[type[Server]] = MySQLServer
+    autocommits: ClassVar[bool] = True
 
     returns_new_id: ClassVar[bool] = False  # MariaDB could; without RETURNING, both servers get the same statement
     # InnoDB stores rows in the order of the primary key. A range scan or a full scan by this key reads and locks them in id order.
     updates_in_order: ClassVar[bool] = True
+
+    def product(self, sql: SQLAlchemyDialect) -> Product:
+        if is_mariadb(sql):
+            return Product("MariaDB", (10, 6), self.capabilities | {Capability.DELETE_RETURNING})
+        return super().product(sql)
 
     by_id_hint: ClassVar[str] = " FORCE INDEX (PRIMARY)"
 

@@ -35,11 +35,13 @@ from queue_db.dialects.base import Member, ReturningDialect, Rows
 from queue_db.dialects.claim_sql import DUE, ID, PRIORITY, VERSION, ClaimText, result_of
 from queue_db.dialects.clock import instant, now_us, now_us_after_waiting
 from queue_db.dialects.copy_stream import COLUMNS, Lines, check_loaded, copy_in
-from queue_db.dialects.postgresql_server import PostgreSQLServer
+from queue_db.dialects.error_codes import ErrorCodes
+from queue_db.dialects.postgresql_server import ERRORS, PostgreSQLServer
 from queue_db.dialects.postgresql_sql import HEAD, TRIED
+from queue_db.dialects.server import Drivers, Server
 from queue_db.dialects.statements import ONE_NEW, copied
 from queue_db.dialects.transactions import Sender
-from queue_db.model import ClaimResult, Completion, Fault, NewJob, Notice
+from queue_db.model import Capability, ClaimResult, Completion, Fault, NewJob, Notice
 
 
 @compiles(now_us, "postgresql")
@@ -60,9 +62,27 @@ def _now_after_waiting(element: now_us_after_waiting, compiler: Any, **kw: Any) 
     return "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)"
 
 
-class PostgreSQL(PostgreSQLServer, ReturningDialect):
+class PostgreSQL(ReturningDialect):
     """Claims and changes take one statement: UPDATE … RETURNING in a WITH clause, and arrays for many rows."""
 
+    names: ClassVar[tuple[str, ...]] = ("postgresql",)
+    title: ClassVar[str] = "PostgreSQL"
+    minimum: ClassVar[tuple[int, ...]] = (13,)
+    capabilities: ClassVar[frozenset[Capability]] = frozenset(Capability)
+    drivers: ClassVar[Drivers] = Drivers(
+        "psycopg2",
+        "postgresql",
+        "asyncpg",
+        "async-postgresql",
+        {
+            "sslmode": "ssl",
+            **dict.fromkeys(("connect_timeout", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count")),
+            **dict.fromkeys(("tcp_user_timeout", "application_name")),
+        },
+    )
+    errors: ClassVar[ErrorCodes] = ERRORS
+    server_type: ClassVar[type[Server]] = PostgreSQLServer
+    autocommits: ClassVar[bool] = True
     notifies: ClassVar[bool] = True
     deletes_on_claim: ClassVar[bool] = True
     skip_locked_pays: ClassVar[range] = range(8, 32)
@@ -72,6 +92,11 @@ class PostgreSQL(PostgreSQLServer, ReturningDialect):
     matching = staticmethod(shapes.matching)
     lists: ClassVar[Mapping[str, Any]] = shapes.LISTS
     wanted = staticmethod(shapes.wanted)
+
+    def known_alive(self, tx: Sender) -> bool:
+        # Only for the library's own connections with psycopg2. A caller's connection may have any driver, and has a transaction.
+        # asyncpg reads from its socket all the time. Poolers need a transaction anyway.
+        return tx.sends_raw and raw_cursor.lively(tx.connection)
 
     def execute_claim(
         self,
@@ -124,7 +149,7 @@ class PostgreSQL(PostgreSQLServer, ReturningDialect):
 
         :raises DBAPIError: ``error`` is no lock timeout, or it has rolled back a transaction.
         """
-        if self.fault(error) is not Fault.LOCK_TIMEOUT:
+        if self.errors.fault(error) is not Fault.LOCK_TIMEOUT:
             raise error
         self._full_until = time.monotonic() + _FULL_SECONDS
         if tx.begun or not tx.autocommits:

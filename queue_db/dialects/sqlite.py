@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import (
     Executable,
@@ -18,10 +18,12 @@ from queue_db.dialects import statements, transactions
 from queue_db.dialects.base import ReturningDialect, Rows, Values
 from queue_db.dialects.claim_sql import ClaimText, read_new_priorities, result_of, update_existing
 from queue_db.dialects.clock import instant, now_us
-from queue_db.dialects.sqlite_server import SQLiteServer, run_beside
+from queue_db.dialects.error_codes import ErrorCodes
+from queue_db.dialects.server import Drivers, Server
+from queue_db.dialects.sqlite_server import ERRORS, SQLiteServer, run_beside
 from queue_db.dialects.statements import Columns, JobsText, Pairs, kept
 from queue_db.dialects.transactions import Sender
-from queue_db.model import ClaimResult, Completion
+from queue_db.model import Capability, ClaimResult, Completion
 
 
 @compiles(now_us, "sqlite")
@@ -36,8 +38,21 @@ def _instant(element: instant, compiler: Any, **kw: Any) -> str:
     return f"strftime('%Y-%m-%d %H:%M:%f', {micros} / 1000000.0, 'unixepoch')"
 
 
-class SQLite(SQLiteServer, ReturningDialect):
+class SQLite(ReturningDialect):
     """A file that one writer holds at a time."""
+
+    names: ClassVar[tuple[str, ...]] = ("sqlite",)
+    title: ClassVar[str] = "SQLite"
+    minimum: ClassVar[tuple[int, ...]] = (3, 35)
+    capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.DELETE_RETURNING, Capability.UPDATE_RETURNING})
+    drivers: ClassVar[Drivers] = Drivers(asynchronous="aiosqlite", async_extra="async-sqlite")
+    errors: ClassVar[ErrorCodes] = ERRORS
+    server_type: ClassVar[type[Server]] = SQLiteServer
+    autocommits: ClassVar[bool] = True
+    served: ClassVar[bool] = False
+    # The driver begins its transaction before the first change and then upgrades a read lock. If two claims do this, one fails at
+    # once with SQLITE_BUSY. With BEGIN IMMEDIATE a transaction takes the write lock first, so the second claim waits for the first.
+    begins_writing: ClassVar[str] = "BEGIN IMMEDIATE"
 
     def lock_rows(self, rows: Select[Any], *, skip: bool, pinned: bool = False) -> Select[Any]:
         return rows  # the writer has locked the whole database

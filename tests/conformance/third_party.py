@@ -14,6 +14,7 @@ from sqlalchemy.ext.compiler import compiles
 
 from queue_db.dialects import Dialect
 from queue_db.dialects.clock import now_us
+from queue_db.dialects.error_codes import ErrorCodes
 from queue_db.model import Capability, ClaimRequest, ClaimResult
 from queue_db.store import Transaction, lease
 
@@ -61,16 +62,17 @@ def _now(element: now_us, compiler: Any, **kw: Any) -> str:
     return "(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)"
 
 
+def _code(error: Any) -> str | None:
+    code = getattr(error.orig, "sqlite_errorcode", None)
+    return None if code is None else str(code & 0xFF)
+
+
 class Acme(Dialect):
     """The name and the error codes; the rest are the portable defaults."""
 
     names = ("acme",)
     title = "Acme"
-    transient = frozenset({str(sqlite3.SQLITE_BUSY)})
-
-    def code(self, error: Any) -> str | None:
-        code = getattr(error.orig, "sqlite_errorcode", None)
-        return None if code is None else str(code & 0xFF)
+    errors = ErrorCodes(code=_code, transient=frozenset({str(sqlite3.SQLITE_BUSY)}))
 
 
 class Lottery:

@@ -224,7 +224,7 @@ def remove(tx: Transaction, name: str) -> bool:
 
 def _empty(tx: Transaction, feed: int, tables: Sequence[Table]) -> None:
     """Delete all rows of a feed, which may be millions."""
-    with tx.dialect.long_statements(tx.connection):
+    with tx.dialect.server.long_statements(tx.connection):
         for table in tables:
             tx.connection.execute(delete(table).where(table.c.feed == feed))
 

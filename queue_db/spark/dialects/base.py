@@ -58,7 +58,7 @@ class SparkDialect(Companion):
 
         :param local_infile: the server may request the rows of a file that this process loads.
         """
-        return self.dialect.engine_options(url)
+        return self.dialect.server.engine_options(url)
 
     def limit_waits(self, engine: Engine) -> None:
         """Limit the waits of a short task in each transaction, where :meth:`short_lived_options` do not. Default: they do."""

@@ -46,7 +46,7 @@ class MySQLForSpark(SparkDialect):
     def short_lived_options(self, url: URL, *, local_infile: bool = False) -> dict[str, Any]:
         # A publication of millions of jobs is one statement, and a second publication of the same load waits for it.
         longer = {"read_timeout": mysql.LONG, "write_timeout": mysql.LONG, "init_command": mysql.lock_waits(60)}
-        arguments = self.dialect.engine_options(url)["connect_args"] | {"program_name": "queue_db spark"}
+        arguments = self.dialect.server.engine_options(url)["connect_args"] | {"program_name": "queue_db spark"}
         arguments |= {name: value for name, value in longer.items() if name not in url.query}
         return {"connect_args": arguments | ({"local_infile": True} if local_infile else {})}
 
