@@ -31,8 +31,6 @@ WIDE_CLASSES = {
     "db.QueueDB",
     "leased_job.LeasedJob",
     "queue.Queue",
-    # Seams, and what implements them.
-    "dialects.base.Dialect",
     # Others.
     "core.Core",
     "database.database.Database",

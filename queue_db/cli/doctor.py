@@ -18,6 +18,7 @@ from queue_db.cli.diagnosis import Diagnosis, OpenTransaction
 from queue_db.cli.options import CommonOptions
 from queue_db.database import migrate as migrations
 from queue_db.db import QueueDB
+from queue_db.dialects.clock import clock_query
 from queue_db.errors import PermanentStorageError, SchemaOutOfDateError, StorageError
 from queue_db.model import Capability
 from queue_db.monitoring.insights import Finding, findings
@@ -171,7 +172,7 @@ def _clock(connection: Connection, db: QueueDB) -> _Clock:
     readings = []
     for _ in range(_CLOCK_READINGS):
         wall, began = time.time(), time.monotonic()
-        server_time = connection.execute(db.store.dialect.clock_query()).scalar_one() / 1_000_000
+        server_time = connection.execute(clock_query()).scalar_one() / 1_000_000
         round_trip = time.monotonic() - began
         readings.append(_Clock(server_time - (wall + round_trip / 2), round_trip))
     return min(readings, key=lambda reading: reading.round_trip)

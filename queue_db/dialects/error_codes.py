@@ -51,10 +51,6 @@ class ErrorCodes:
         code = self.code(error) if isinstance(error, DBAPIError) else None
         return self.faults.get(code or "", Fault.OTHER)
 
-    def refuses_changes(self, error: SQLAlchemyError) -> bool:
-        """Whether the server or file of this connection refuses all changes."""
-        return isinstance(error, DBAPIError) and self.code(error) in self.read_only
-
     def translate(self, error: DBAPIError, statement_name: str) -> StorageError:
         """The library's exception for an exception of the driver."""
         code, away = self.code(error), error.connection_invalidated

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from sqlalchemy import URL, Connection, Engine, event, func, select
@@ -14,9 +13,6 @@ from sqlalchemy.exc import DBAPIError
 from queue_db.dialects.error_codes import ErrorCodes
 from queue_db.dialects.server import GONE_AFTER, Server, limit_waits
 from queue_db.model import Fault
-
-# Network timeout in seconds while statements that take minutes run.
-LONG = 1800
 
 # Errors of COMMIT and of statements whose message contains the error number of the storage engine.
 _NUMBERED = frozenset({1180, 1030})
@@ -88,18 +84,6 @@ class MySQLServer(Server):
         }
         unknown = _LACKING.get(url.get_driver_name(), ())
         return {"connect_args": {name: value for name, value in waits.items() if name not in url.query and name not in unknown}}
-
-    @contextmanager
-    def long_statements(self, connection: Connection) -> Iterator[None]:
-        driver: Any = connection.connection.driver_connection
-        limits = {name: getattr(driver, name) for name in ("_read_timeout", "_write_timeout") if getattr(driver, name, None)}
-        for name, seconds in limits.items():
-            setattr(driver, name, max(seconds, LONG))
-        try:
-            yield
-        finally:
-            for name, seconds in limits.items():
-                setattr(driver, name, seconds)
 
     def database_of(self, connection: Connection) -> str | None:
         found: str | None = connection.execute(select(func.database())).scalar_one()

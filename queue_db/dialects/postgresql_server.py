@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import URL, Connection, Engine, event, func, select
 from sqlalchemy.exc import DBAPIError
 
-from queue_db.dialects import pgbouncer, server_probe
+from queue_db.dialects import pgbouncer, raw_cursor, server_probe
 from queue_db.dialects.error_codes import ErrorCodes
 from queue_db.dialects.listening import AsyncpgListener, PostgreSQLListener
 from queue_db.dialects.server import GONE_AFTER, Server, limit_waits
+from queue_db.dialects.transactions import Sender
 from queue_db.model import Fault
 
 if TYPE_CHECKING:
@@ -111,6 +112,11 @@ class PostgreSQLServer(Server):
 
     def database_of(self, connection: Connection) -> str | None:
         return str(connection.execute(select(func.current_database())).scalar_one())
+
+    def known_alive(self, tx: Sender) -> bool:
+        # Only for the library's own connections with psycopg2. A caller's connection may have any driver, and has a transaction.
+        # asyncpg reads from its socket all the time. Poolers need a transaction anyway.
+        return tx.sends_raw and raw_cursor.lively(tx.connection)
 
     def listen(self, engine: Engine, channel: str) -> PostgreSQLListener | None:
         # Through a pooler no notification arrives.

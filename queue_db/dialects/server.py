@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sqlalchemy import URL, Connection, Engine
 
 from queue_db.dialects.listening import Listener, LoopListener
+from queue_db.dialects.transactions import Sender
 from queue_db.model import Capability
 
 if TYPE_CHECKING:
@@ -97,10 +98,6 @@ class Server:
         """The database of the connection: a file, or the name of a database on the server. Default: None, it is unknown."""
         return None
 
-    def long_statements(self, connection: Connection) -> AbstractContextManager[None]:
-        """Raise the limit on network waits for a block whose statements take minutes. Default: there is no limit."""
-        return nullcontext()
-
     def begin_changes(self, connection: Connection) -> None:
         """Prepare a transaction that SQLAlchemy or a caller has begun for several changes. Default: no effect."""
 
@@ -120,6 +117,16 @@ class Server:
         """
         return True
 
+    def known_alive(self, tx: Sender) -> bool:
+        """Whether this connection of the library is probably not broken, as far as this process can know without a round trip.
+
+        If so, an insert may be sent without a transaction. If the connection breaks during such an insert, its effect is unknown.
+        In a transaction, an insert that failed before the COMMIT can be repeated.
+
+        Default: False, unknown.
+        """
+        return False
+
     def recover(self, driver: Any) -> bool:
         """End an interrupted statement or transaction on a connection on which no reply can be outstanding.
 
@@ -127,6 +134,23 @@ class Server:
         """
         return False
 
+
+@contextmanager
+def long_statements(connection: Connection) -> Iterator[None]:
+    """Raise the driver's limits on network waits for a block whose statements take minutes. PyMySQL has such limits."""
+    driver: Any = connection.connection.driver_connection
+    limits = {name: getattr(driver, name) for name in ("_read_timeout", "_write_timeout") if getattr(driver, name, None)}
+    for name, seconds in limits.items():
+        setattr(driver, name, max(seconds, LONG))
+    try:
+        yield
+    finally:
+        for name, seconds in limits.items():
+            setattr(driver, name, seconds)
+
+
+#: Network timeout in seconds while statements that take minutes run.
+LONG = 1800
 
 #: Seconds after which a connection that does not answer counts as broken. It is less than a third of the default lease, so that a
 #: completion whose reply is lost can be looked up before the lease ends. It is more than the longest wait for a lock.

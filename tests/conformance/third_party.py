@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sqlite3
 from typing import Any
 
 from alembic.ddl.impl import DefaultImpl
@@ -62,17 +61,15 @@ def _now(element: now_us, compiler: Any, **kw: Any) -> str:
     return "(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)"
 
 
-def _code(error: Any) -> str | None:
-    code = getattr(error.orig, "sqlite_errorcode", None)
-    return None if code is None else str(code & 0xFF)
-
-
 class Acme(Dialect):
     """The name and the error codes; the rest are the portable defaults."""
 
     names = ("acme",)
     title = "Acme"
-    errors = ErrorCodes(code=_code, transient=frozenset({str(sqlite3.SQLITE_BUSY)}))
+    errors = ErrorCodes(
+        code=lambda error: getattr(error.orig, "sqlite_errorname", None),
+        transient=frozenset({"SQLITE_BUSY", "SQLITE_BUSY_SNAPSHOT"}),
+    )
 
 
 class Lottery:

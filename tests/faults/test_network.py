@@ -131,7 +131,7 @@ def test_a_migration_may_take_longer_than_other_statements(kind: str, url: str, 
             connection.execute(text(f"SELECT SLEEP({seconds})"))
 
         def sleep_for_long(connection: Connection) -> None:
-            with database.dialect.server.long_statements(connection):
+            with server.long_statements(connection):
                 sleep(connection, 1.5)
 
         database.run(sleep_for_long, name="sleep", attempts=1)
