@@ -140,6 +140,11 @@ class QueueDB:
         except BaseException:
             self.database.close()
             raise
+        self._queues: KeyedCache[Queue] = KeyedCache(lambda name: Queue(self.core, name, self))
+        self._swept_everywhere = False
+        self._show_parts()
+
+    def _show_parts(self) -> None:
         self.strategy, self.removal, self.codec = self.core.strategy, self.core.removal, self.core.codec
         #: Wakes the workers of this process, and notifies other processes.
         self.notifications: Notifications = self.core.notifications
@@ -163,8 +168,6 @@ class QueueDB:
         self.feeds: Feeds = load("feeds.registry", "Feeds")(self.core)
         #: The routes of the database.
         self.routes: Routes = load("routes.registry", "Routes")(self.core, self.feed)
-        self._queues: KeyedCache[Queue] = KeyedCache(lambda name: Queue(self.core, name, self))
-        self._swept_everywhere = False
 
     # --- the database -----------------------------------------------------------------------------------------------
 

@@ -21,8 +21,6 @@ LONG_FILES = {"queue"}
 
 LONG_FUNCTIONS = {
     "database.database.Database.__init__",
-    "db.QueueDB.__init__",
-    "queue.Queue.enqueue",  # two signatures and a docstring
     "verbs.enqueue.Enqueue.many",
 }
 
