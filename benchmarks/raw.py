@@ -126,7 +126,7 @@ class _Loop:
             try:
                 return work()
             except self.errors as error:
-                fault = self.db.database.dialect.fault(DBAPIError("", None, error))
+                fault = self.db.database.dialect.errors.fault(DBAPIError("", None, error))
                 context.notes.faults[fault] += 1
                 self.cursor.execute("ROLLBACK")
                 if attempt == _ATTEMPTS - 1:

@@ -268,13 +268,15 @@ class Core:
         :raises ConfigurationError: it leads to another file, or to a database of another name.
         """
         dialect, ours = self.database.dialect, self.database.engine
-        if dialect.alike(connection.engine.url, ours.url):
+        # A host can have several names, so URLs to one database may differ in all but its name. A file can have several names too.
+        names = (connection.engine.url.database, ours.url.database)
+        if dialect.served and (None in names or names[0] == names[1]):
             return
-        if dialect.schemas_are_databases and self.store.tables.jobs.schema is not None:
+        if dialect.server.schemas_are_databases and self.store.tables.jobs.schema is not None:
             return
-        there = dialect.database_of(connection)
+        there = dialect.server.database_of(connection)
         with ours.connect() as own:
-            here = dialect.database_of(own)
+            here = dialect.server.database_of(own)
         if there != here:
             remedy = "use a connection to the same database, or a QueueDB for that one"
             raise ConfigurationError(f"using= is a connection to {there}, but this queue is in {here}: {remedy}")

@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, ForwardRef, Self
 
 from sqlalchemy import URL, Connection, Engine
 
@@ -53,6 +53,11 @@ if TYPE_CHECKING:
     from queue_db.schedules import Schedules
     from queue_db.service.tokens import Tokens
     from queue_db.spark.streams.registry import Streams
+else:
+    # For typing.get_type_hints, which looks them up when they are asked for: the queue imports no slice.
+    import queue_db  # noqa: F401 - the names below are looked up in it
+
+    Feed, Topic, FailureGroup = (ForwardRef(f"queue_db.{name}") for name in ("Feed", "Topic", "FailureGroup"))
 
 #: Largest encoded payload, bytes. A job is a message: keep a file elsewhere and enqueue its name.
 MAX_PAYLOAD = 4 * 1024 * 1024
@@ -140,6 +145,11 @@ class QueueDB:
         except BaseException:
             self.database.close()
             raise
+        self._queues: KeyedCache[Queue] = KeyedCache(lambda name: Queue(self.core, name, self))
+        self._swept_everywhere = False
+        self._show_parts()
+
+    def _show_parts(self) -> None:
         self.strategy, self.removal, self.codec = self.core.strategy, self.core.removal, self.core.codec
         #: Wakes the workers of this process, and notifies other processes.
         self.notifications: Notifications = self.core.notifications
@@ -163,8 +173,6 @@ class QueueDB:
         self.feeds: Feeds = load("feeds.registry", "Feeds")(self.core)
         #: The routes of the database.
         self.routes: Routes = load("routes.registry", "Routes")(self.core, self.feed)
-        self._queues: KeyedCache[Queue] = KeyedCache(lambda name: Queue(self.core, name, self))
-        self._swept_everywhere = False
 
     # --- the database -----------------------------------------------------------------------------------------------
 

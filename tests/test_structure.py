@@ -24,8 +24,6 @@ LONG_FILES = {"queue"}
 
 LONG_FUNCTIONS = {
     "database.database.Database.__init__",
-    "db.QueueDB.__init__",
-    "queue.Queue.enqueue",  # two signatures and a docstring
     "verbs.enqueue.Enqueue.many",
 }
 
@@ -34,12 +32,6 @@ WIDE_CLASSES = {
     "db.QueueDB",
     "leased_job.LeasedJob",
     "queue.Queue",
-    # Seams, and what implements them.
-    "dialects.base.Dialect",
-    "dialects.mysql_server.MySQLServer",
-    "dialects.postgresql_server.PostgreSQLServer",
-    "dialects.server.Server",
-    "dialects.sqlite_server.SQLiteServer",
     # Others.
     "core.Core",
     "database.database.Database",

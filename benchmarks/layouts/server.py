@@ -16,6 +16,7 @@ from queue_db import QueueDB
 from queue_db.compare.dialects import Laboratory
 from queue_db.compare.engines import autocommitting
 from queue_db.compare.machine import server_clock
+from queue_db.dialects.clock import clock_query
 
 #: The queue of all jobs.
 QUEUE = "race"
@@ -127,7 +128,7 @@ def refill(db: QueueDB, layout: Layout, size: int, payload: str, *, ago: int = 3
 def insert(db: QueueDB, layout: Layout, size: int, payload: str, *, ago: int) -> None:
     """Insert ``size`` jobs."""
     with db.database.engine.connect() as connection:
-        first = connection.execute(db.database.dialect.clock_query()).scalar_one() - ago * 1_000_000
+        first = connection.execute(clock_query()).scalar_one() - ago * 1_000_000
     for start in range(0, size, CHUNK):
         made = text(numbers(db.database.engine.dialect.name, min(CHUNK, size - start))).columns(column("n")).subquery("made")
         with db.database.engine.begin() as connection:

@@ -60,7 +60,7 @@ class Kombu(Peer):
                 try:
                     message = queue.get()
                 except DBAPIError as error:
-                    context.notes.faults[dialect.fault(error)] += 1
+                    context.notes.faults[dialect.errors.fault(error)] += 1
                     channel.session.rollback()
                     continue
                 if message is None:

@@ -74,8 +74,6 @@ class AsyncQueue(QueueTwin):
     ) -> int | None:
         """Add a job and return its id. With ``on_duplicate="skip"`` return None if a live job has the key.
 
-        Calls of several threads may share an insert; each has its own outcome.
-
         :param delay: seconds until it is due.
         :param run_at: when it is due (aware datetime); if ``delay`` is also given, the later time counts.
         :param priority: lower number first; ties by due time, then id.

@@ -14,10 +14,11 @@ from sqlalchemy import Connection
 from queue_db import __version__
 from queue_db.cli import output, panels, rights, statuses
 from queue_db.cli.commands import command
+from queue_db.cli.diagnosis import Diagnosis, OpenTransaction
 from queue_db.cli.options import CommonOptions
 from queue_db.database import migrate as migrations
 from queue_db.db import QueueDB
-from queue_db.dialects.server import OpenTransaction
+from queue_db.dialects.clock import clock_query
 from queue_db.errors import PermanentStorageError, SchemaOutOfDateError, StorageError
 from queue_db.model import Capability
 from queue_db.monitoring.insights import Finding, findings
@@ -77,9 +78,9 @@ def doctor(
 
 def _examine(db: QueueDB, *, strict: bool = False) -> dict[str, Any]:
     database, dialect, tables = db.database, db.store.dialect, db.store.tables
-    sql = database.engine.dialect
+    sql, diagnosis = database.engine.dialect, Diagnosis.of(dialect)
     isolation, facts, clock = database.run(
-        lambda connection: (connection.get_isolation_level(), dialect.facts(connection, tables.jobs), _clock(connection, db)),
+        lambda connection: (connection.get_isolation_level(), diagnosis.facts(connection, tables.jobs), _clock(connection, db)),
         name="doctor",
         write=False,
     )
@@ -102,7 +103,7 @@ def _examine(db: QueueDB, *, strict: bool = False) -> dict[str, Any]:
     stuck = [one.sentence for one in found if one.stuck]
     slow = [one.sentence for one in found if not one.stuck]
     long_open, hidden = database.run(
-        lambda connection: (dialect.open_transactions(connection, LONG_OPEN), dialect.hidden_transactions(connection)),
+        lambda connection: (diagnosis.open_transactions(connection, LONG_OPEN), diagnosis.hidden_transactions(connection)),
         name="doctor",
         write=False,
     )
@@ -123,7 +124,7 @@ def _examine(db: QueueDB, *, strict: bool = False) -> dict[str, Any]:
         "sqlalchemy": sqlalchemy.__version__,
         "driver": f"{sql.driver} {getattr(sql.dbapi, '__version__', '(part of Python)')}",
         "server": database.server,
-        "minimum": ".".join(map(str, dialect.minimum_for(sql))),
+        "minimum": ".".join(map(str, dialect.product(sql).minimum)),
         "capabilities": sorted(capability.value for capability in database.capabilities),
         "strategies": {name: _lacking(db, strategy_for(name).needs) for name in known_strategies()},
         "removals": {name: _lacking(db, removal_for(name).needs) for name in known_removals()},
@@ -171,7 +172,7 @@ def _clock(connection: Connection, db: QueueDB) -> _Clock:
     readings = []
     for _ in range(_CLOCK_READINGS):
         wall, began = time.time(), time.monotonic()
-        server_time = connection.execute(db.store.dialect.clock_query()).scalar_one() / 1_000_000
+        server_time = connection.execute(clock_query()).scalar_one() / 1_000_000
         round_trip = time.monotonic() - began
         readings.append(_Clock(server_time - (wall + round_trip / 2), round_trip))
     return min(readings, key=lambda reading: reading.round_trip)

@@ -10,8 +10,7 @@ from queue_db.cli import output, panels, statuses
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions, YesOption
 from queue_db.database import migrate as migrations
-from queue_db.database.urls import parse_url
-from queue_db.dialects import dialect_for
+from queue_db.database.urls import missing_file, parse_url
 from queue_db.errors import ArgumentError, SchemaOutOfDateError
 from queue_db.store.schema import tables
 
@@ -83,7 +82,7 @@ def _migrate(common: CommonOptions, revision: str, *, yes: bool) -> None:
 def _sql(common: CommonOptions, start: str | None, revision: str) -> str:
     """Return the statements from ``start``, by default from the revision of the tables."""
     parsed = parse_url(common.required_url())
-    if start is None and dialect_for(parsed.get_backend_name()).missing(parsed):
+    if start is None and missing_file(parsed):
         start = "base"
     if start is not None:
         dialect = parsed.get_dialect()()

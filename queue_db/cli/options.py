@@ -14,9 +14,8 @@ import typer
 from queue_db.cli import output
 from queue_db.cli.lasting import started
 from queue_db.database.migrate import repair
-from queue_db.database.urls import URL_VARIABLE, parse_url
+from queue_db.database.urls import URL_VARIABLE, missing_file, parse_url
 from queue_db.db import QueueDB
-from queue_db.dialects import dialect_for
 from queue_db.errors import ArgumentError, ConfigurationError, SchemaOutOfDateError
 from queue_db.store.schema import HEAD
 
@@ -76,9 +75,9 @@ class CommonOptions:
         """
         url = self.required_url()
         parsed = None if create else parse_url(url)
-        if parsed is not None and (missing := dialect_for(parsed.get_backend_name()).missing(parsed)):
+        if parsed is not None and (file := missing_file(parsed)):
             raise SchemaOutOfDateError(
-                f"{missing} does not exist: is --url right? To create it: {repair(parsed, self.table, self.schema)}",
+                f"the file {file} does not exist: is --url right? To create it: {repair(parsed, self.table, self.schema)}",
                 found=None,
                 required=HEAD,
             )

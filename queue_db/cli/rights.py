@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Column, Connection, MetaData, String, Table, delete, false, insert, inspect, select, update
 from sqlalchemy.exc import DBAPIError
 
+from queue_db.cli.diagnosis import Diagnosis
 from queue_db.db import QueueDB
 from queue_db.errors import StorageError
 
@@ -30,16 +31,17 @@ def missing(db: QueueDB) -> list[str]:
         # A refused statement ends its transaction, so each runs in its own.
         refusals = dict(_refusals(db, statements))
     dialect = db.store.dialect
+    diagnosis = Diagnosis.of(dialect)
     for error in refusals.values():
-        if dialect.refuses_changes(error.sqlstate):
-            return [f"the database refuses to change anything: {_reason(error)}; {dialect.when_read_only}"]
-    user = db.database.run(dialect.grantee, name="rights", write=False)
+        if error.sqlstate in dialect.errors.read_only:
+            return [f"the database refuses to change anything: {_reason(error)}; {diagnosis.when_read_only}"]
+    user = db.database.run(diagnosis.grantee, name="rights", write=False)
     found = []
     for table in dict.fromkeys(table for table, _ in refusals):
         verbs = {verb: error for (other, verb), error in refusals.items() if other is table}
         names, reason = ", ".join(verbs), _reason(next(iter(verbs.values())))
         found.append(f"no right to {names} on {table.fullname} ({reason}): GRANT {names} ON {table.fullname} TO {user}")
-    sequences = db.database.run(partial(dialect.closed_sequences, tables=_tables(db)), name="rights", write=False)
+    sequences = db.database.run(partial(diagnosis.closed_sequences, tables=_tables(db)), name="rights", write=False)
     return found + [f"no right to use the sequence {one}: GRANT USAGE ON SEQUENCE {one} TO {user}" for one in sequences]
 
 
@@ -47,11 +49,11 @@ def closed_schema(db: QueueDB) -> list[str]:
     """Return a sentence with the GRANT if the user has no right to use the schema of the tables: then they seem to be missing."""
 
     def ask(connection: Connection) -> list[str]:
-        dialect = db.store.dialect
-        closed = dialect.closed_schema(connection, db.store.tables.jobs)
+        diagnosis = Diagnosis.of(db.store.dialect)
+        closed = diagnosis.closed_schema(connection, db.store.tables.jobs)
         if closed is None:
             return []
-        return [f"no right to use the schema {closed}: GRANT USAGE ON SCHEMA {closed} TO {dialect.grantee(connection)}"]
+        return [f"no right to use the schema {closed}: GRANT USAGE ON SCHEMA {closed} TO {diagnosis.grantee(connection)}"]
 
     return db.database.run(ask, name="rights", write=False)
 

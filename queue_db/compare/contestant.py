@@ -140,7 +140,7 @@ class WorkerContext:
 
         def fault(context: ExceptionContext) -> None:
             if context.sqlalchemy_exception is not None:
-                self.notes.faults[dialect.fault(context.sqlalchemy_exception)] += 1
+                self.notes.faults[dialect.errors.fault(context.sqlalchemy_exception)] += 1
 
         event.listen(engine, "before_cursor_execute", statement)
         event.listen(engine, "handle_error", fault)

@@ -18,7 +18,7 @@ def autocommitting(url: str) -> Iterator[Engine]:
     A contestant sends the BEGIN of a transaction itself, like the framework that it represents.
     """
     parsed = parse_url(make_url(url))
-    options = dialect_for(parsed.get_backend_name()).engine_options(parsed)
+    options = dialect_for(parsed.get_backend_name()).server.engine_options(parsed)
     options["isolation_level"] = "AUTOCOMMIT"
     engine = create_engine(parsed, poolclass=NullPool, hide_parameters=True, **options)
     try:

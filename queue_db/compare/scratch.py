@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from queue_db.cli.diagnosis import Diagnosis
 from queue_db.compare.contestant import Target
 from queue_db.compare.dialects import Laboratory
 from queue_db.compare.engines import autocommitting
@@ -67,4 +68,4 @@ def _reason(error: BaseException) -> str:
 def _facts(database: Database) -> dict[str, str]:
     # No table exists yet; the facts about one follow from the migration.
     with database.engine.connect() as connection:
-        return database.dialect.facts(connection, tables("jobs", None).jobs)
+        return Diagnosis.of(database.dialect).facts(connection, tables("jobs", None).jobs)

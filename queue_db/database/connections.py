@@ -96,7 +96,7 @@ class Connections:
         """
         connection, usable = pooled.connection, pooled.proxied.dbapi_connection is not None
         if usable and (in_doubt or self._alone):
-            at_rest = not in_doubt and raw_cursor.TRANSACTION not in pooled.info and self._dialect.is_idle(pooled.driver)
+            at_rest = not in_doubt and raw_cursor.TRANSACTION not in pooled.info and self._dialect.server.is_idle(pooled.driver)
             if not at_rest and not self._recovered(pooled.driver, pooled.info):
                 connection.invalidate()
                 _close(connection)
@@ -115,7 +115,7 @@ class Connections:
 
     def _recovered(self, driver: Any, info: MutableMapping[Any, Any]) -> bool:
         """Make a connection in doubt idle. If that fails, count and log that it will be closed."""
-        if self._dialect.recover(driver):
+        if self._dialect.server.recover(driver):
             transactions.forget(info)
             return True
         self._count()
@@ -131,7 +131,7 @@ class Connections:
             record is None
             or driver is None
             or not state.asyncio_safe
-            or (raw_cursor.TRANSACTION not in record.info and self._dialect.is_idle(driver))
+            or (raw_cursor.TRANSACTION not in record.info and self._dialect.server.is_idle(driver))
         ):
             return
         if not self._recovered(driver, record.info):

@@ -35,6 +35,7 @@ from queue_db.database.masking import mask, masked, secrets_in
 from queue_db.database.transaction import ATTEMPTS, OwnTransaction, Run
 from queue_db.database.urls import parse_url, wrong_sort
 from queue_db.dialects import Dialect, Listener, LoopListener, dialect_for, transactions
+from queue_db.dialects.raw_cursor import PARAMSTYLES
 from queue_db.errors import (
     ConfigurationError,
     PermanentStorageError,
@@ -107,11 +108,7 @@ class Database:
         else:
             url = parse_url(target, asynchronous=self.asynchronous)
             self.dialect = dialect_for(url.get_backend_name())
-            options = self.dialect.pool_options(url, pool_size, max_overflow) | self.dialect.engine_options(url)
-            if self.dialect.autocommits:
-                options |= {"isolation_level": "AUTOCOMMIT", "skip_autocommit_rollback": True}
-            # Payloads are the users' data and must not appear in tracebacks or logs.
-            engine = self._made(url, hide_parameters=True, **options)
+            engine = self._made(url, {"pool_size": pool_size, "max_overflow": max_overflow})
         #: Whether each statement outside a transaction commits by itself on the connections of this database.
         self.autocommits = self.made_here and self.dialect.autocommits
         self.url = masked(engine.url)
@@ -120,7 +117,8 @@ class Database:
         reset_after_fork(self)
         try:
             with self._errors("connect"):
-                self.engine = self.dialect.prepare(engine, made_here=self.made_here)
+                self.dialect.uses_raw_cursor = engine.dialect.paramstyle in PARAMSTYLES
+                self.engine = self.dialect.server.prepare(engine, made_here=self.made_here)
                 keep = self._keeps(pool_size)
                 self.connections = Connections(self.engine, self.dialect, keep, self._discarded, made_here=self.made_here)
                 with self.connections.one() as connection:
@@ -131,11 +129,10 @@ class Database:
             cut = isinstance(error.__cause__, DBAPIError) and error.__cause__.connection_invalidated
             if error.sqlstate is None and not cut:
                 # The driver does not say whether the password is wrong or the server is starting.
-                down = isinstance(error.__cause__, OperationalError) and self.dialect.is_down(engine)
+                down = isinstance(error.__cause__, OperationalError) and self.dialect.server.is_down(engine)
                 kind = TransientStorageError if down else PermanentStorageError
-            reason = self.dialect.obstacle(engine.url) or error
             raise kind(
-                f"cannot open {self.url}: {reason}",
+                f"cannot open {self.url}: {self._missing_folder(engine) or error}",
                 sqlstate=error.sqlstate,
                 statement_name="connect",
                 server_away=kind is TransientStorageError,
@@ -163,11 +160,23 @@ class Database:
         #: discard a connection, and count that, while this thread holds the lock.
         self.counting = threading.RLock()
 
+    def _missing_folder(self, engine: Engine) -> str | None:
+        file = self.dialect.server.file(engine.url)
+        if file is None or file.parent.is_dir():
+            return None
+        return f"there is no folder {file.parent}: create it, or correct the URL"
+
     def _discarded(self) -> None:
         with self.counting:
             self.counters.discarded += 1
 
-    def _made(self, url: URL, **options: Any) -> Engine:
+    def _made(self, url: URL, pool: dict[str, int]) -> Engine:
+        # Payloads are the users' data and must not appear in tracebacks or logs.
+        options = self.dialect.server.engine_options(url) | {"hide_parameters": True}
+        if "poolclass" not in options:
+            options |= pool
+        if self.dialect.autocommits:
+            options |= {"isolation_level": "AUTOCOMMIT", "skip_autocommit_rollback": True}
         try:
             engine = self._engine(url, **options)
             engine.dialect.create_connect_args(url)
@@ -194,10 +203,10 @@ class Database:
     def _meet(self, connection: Connection) -> None:
         """Read the server's version and capabilities from the first connection; refuse a server that is too old."""
         sql = connection.dialect
-        self.capabilities: frozenset[Capability] = self.dialect.capabilities(sql)
-        self.server = self.dialect.server(sql)
-        self.dialect.uses_raw_cursor = self.dialect.takes_raw_cursor(sql)
-        version, minimum = tuple(sql.server_version_info or ()), self.dialect.minimum_for(sql)
+        product, version = self.dialect.product(sql), tuple(sql.server_version_info or ())
+        self.capabilities: frozenset[Capability] = product.capabilities
+        self.server = f"{product.title} {'.'.join(map(str, version[:3]))}"
+        minimum = product.minimum
         if version and version[: len(minimum)] < minimum:
             raise UnsupportedError(
                 f"{self.server} is too old: {'.'.join(map(str, minimum))} or later is needed",
@@ -262,7 +271,10 @@ class Database:
     def drop_if_read_only(self, connection: Connection, error: BaseException) -> None:
         """Close all connections if the server is read-only: after a failover the address may lead to another server."""
         cause = error.__cause__ if isinstance(error, StorageError) else error
-        if isinstance(cause, SQLAlchemyError) and self.dialect.is_read_only(cause) and not connection.invalidated:
+        if not isinstance(cause, DBAPIError) or self.dialect.errors.code(cause) not in self.dialect.errors.read_only:
+            return
+        # Closing the connection would lose a database in memory.
+        if not connection.invalidated and not self.dialect.server.in_memory:
             connection.invalidate(cause)
             connection.engine.dispose()
 
@@ -279,7 +291,7 @@ class Database:
         self.check_open()
         self.connections.forget_parents()
         with self._errors("listen"):
-            return self.dialect.listen(self.engine, channel)
+            return self.dialect.server.listen(self.engine, channel)
 
     def listen_on_loop(self, broken: Callable[[], None]) -> LoopListener | None:
         """A listener for the tasks of an event loop; call this in a greenlet.
@@ -289,7 +301,7 @@ class Database:
         self.check_open()
         self.connections.forget_parents()
         with self._errors("listen"):
-            return self.dialect.listen_on_loop(self.engine, broken)
+            return self.dialect.server.listen_on_loop(self.engine, broken)
 
     @contextmanager
     def joined(self, using: Connection | Session, name: str) -> Iterator[Connection]:
@@ -304,7 +316,7 @@ class Database:
                 yield connection
         except StorageError as error:
             cause = error.__cause__
-            if isinstance(cause, SQLAlchemyError) and self.dialect.fault(cause) is Fault.SERIALIZATION:
+            if isinstance(cause, SQLAlchemyError) and self.dialect.errors.fault(cause) is Fault.SERIALIZATION:
                 error.add_note(_OLD_SNAPSHOT)
             raise
 
@@ -319,14 +331,14 @@ class Database:
             _refuse_schema_map(connection.get_execution_options(), "the connection of using=")
             # The library's own connections also autocommit, but begin a transaction when a verb needs one.
             own = transactions.own(connection)
-            if own is None and self.dialect.commits_each_statement(connection):
+            if own is None and self.dialect.server.commits_each_statement(connection):
                 raise ConfigurationError(
                     "using= is a connection in AUTOCOMMIT mode: each statement commits alone, so nothing could be rolled back. "
                     'Use a connection with a transaction, from an engine without isolation_level="AUTOCOMMIT": '
                     "with engine.begin() as connection"
                 )
             if own is None:
-                self.dialect.begin_changes(connection)
+                self.dialect.server.begin_changes(connection)
             else:
                 own.begin()
             return connection
@@ -344,11 +356,14 @@ class Database:
         self, error: SQLAlchemyError, name: str, remedies: Mapping[type[SQLAlchemyError], str] = _REMEDIES
     ) -> StorageError:
         """Count an exception of SQLAlchemy, and return the library's exception for it."""
-        counter = COUNTED[self.dialect.fault(error)]
+        counter = COUNTED[self.dialect.errors.fault(error)]
         with self.counting:
             setattr(self.counters, counter, getattr(self.counters, counter) + 1)
         if isinstance(error, DBAPIError):
-            translated = self.dialect.translate(error, name)
+            translated = self.dialect.errors.translate(error, name)
+            if translated.sqlstate in self.dialect.errors.other_session:
+                # The transaction runs again. From then on, no statement is prepared.
+                self.dialect.uses_raw_cursor = False
             translated.statement_name = _running(error) or name
             return translated
         if isinstance(error, PoolTimeoutError):

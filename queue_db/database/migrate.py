@@ -25,7 +25,7 @@ from queue_db.arguments import shown
 from queue_db.database.database import Database
 from queue_db.database.masking import MASK, masked
 from queue_db.database.urls import URL_VARIABLE, parse_url
-from queue_db.dialects import Dialect
+from queue_db.dialects.server import long_statements
 from queue_db.errors import ConfigurationError, SchemaOutOfDateError, StorageError, TransientStorageError
 from queue_db.model import Fault
 from queue_db.store.schema import HEAD, Tables
@@ -208,12 +208,12 @@ def run(database: Database, tables: Tables, connection: Connection | None, revis
         _to(connection, tables, revision)
         return
     try:
-        database.run(_in_full, database.dialect, tables, revision, name="migrate", attempts=1)
+        database.run(_in_full, tables, revision, name="migrate", attempts=1)
     except StorageError as error:
         if revision == "head" and _made_by_another(database, tables):
             return
         cause = error.__cause__
-        if isinstance(cause, DBAPIError) and database.dialect.fault(cause) is Fault.LOCK_TIMEOUT:
+        if isinstance(cause, DBAPIError) and database.dialect.errors.fault(cause) is Fault.LOCK_TIMEOUT:
             raise TransientStorageError(
                 f"{error}: an open transaction of another session uses the tables; end it, then run the migration again",
                 sqlstate=error.sqlstate,
@@ -222,8 +222,8 @@ def run(database: Database, tables: Tables, connection: Connection | None, revis
         raise
 
 
-def _in_full(connection: Connection, dialect: Dialect, tables: Tables, revision: str) -> None:
-    with dialect.long_statements(connection):
+def _in_full(connection: Connection, tables: Tables, revision: str) -> None:
+    with long_statements(connection):
         _to(connection, tables, revision)
 
 

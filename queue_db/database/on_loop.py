@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queue_db.concurrency.greenlets import run, within
 from queue_db.database.asynchronous import AsyncDatabase
 from queue_db.database.database import Database
+from queue_db.database.urls import for_asyncio
 from queue_db.errors import ConfigurationError
 
 _INSTEAD = (
@@ -64,8 +65,10 @@ class _Opening:
         original = self._original
         if not original.made_here:
             raise ConfigurationError(f"this QueueDB has an engine of yours, whose settings asyncio cannot take over: {_INSTEAD}")
+        if original.dialect.server.in_memory:
+            raise ConfigurationError(f"this database is in memory, where only its one connection sees it: use a file: {_INSTEAD}")
         try:
-            opened = await run(AsyncDatabase, original.dialect.for_asyncio(original.engine.url))
+            opened = await run(AsyncDatabase, for_asyncio(original.engine.url, original.dialect.drivers))
         except ConfigurationError as error:
             raise ConfigurationError(f"{error}: {_INSTEAD}") from error
         opened.counters, opened.counting = original.counters, original.counting

@@ -212,7 +212,7 @@ class OwnTransaction(Transaction):
     def _may_run_again(self, problem: TransientStorageError) -> bool:
         if problem.outcome_unknown and not self.run.repeatable:
             return False
-        if self._runs >= self.run.attempts or problem.sqlstate in self.dialect.expired:
+        if self._runs >= self.run.attempts or problem.sqlstate in self.dialect.errors.expired:
             return False
         now = time.monotonic()
         if self._runs == 1:

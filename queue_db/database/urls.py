@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError as SQLAlchemyArgumentError
 from sqlalchemy.exc import NoSuchModuleError
 
 from queue_db.database.masking import has_stray_at, masked
 from queue_db.dialects import registered
+from queue_db.dialects.server import Drivers
 from queue_db.errors import ConfigurationError
 
 #: The environment variable in which the command line finds the database.
@@ -40,10 +43,12 @@ def parse_url(url: str | URL, *, asynchronous: bool = False) -> URL:
     if family not in known:
         raise ConfigurationError(
             f"unknown database scheme {parsed.drivername!r}; use one of: "
-            + ", ".join(_with_driver(name, kind.driver(asynchronous=asynchronous)) for name, kind in sorted(known.items()))
+            + ", ".join(
+                _with_driver(name, kind.drivers.named(asynchronous=asynchronous)[0]) for name, kind in sorted(known.items())
+            )
         )
-    kind = known[family]
-    ours = _with_driver(family, kind.driver(asynchronous=asynchronous))
+    driver, extra = known[family].drivers.named(asynchronous=asynchronous)
+    ours = _with_driver(family, driver)
     if "+" not in parsed.drivername:
         parsed = parsed.set(drivername=ours)
     try:
@@ -54,10 +59,25 @@ def parse_url(url: str | URL, *, asynchronous: bool = False) -> URL:
     except NoSuchModuleError:
         raise ConfigurationError(f"unknown driver in {parsed.drivername!r}; use {ours}") from None
     except ImportError:
-        extra = kind.async_extra if asynchronous else kind.extra
         wish = _remedy(extra) if parsed.drivername == ours else f"install it, or use {ours}://…"
         raise ConfigurationError(f"the driver of {parsed.drivername!r} is not installed: {wish}") from None
     return parsed
+
+
+def missing_file(url: URL) -> Path | None:
+    """The file of the database, if it does not exist and a connection would create it."""
+    file = registered()[url.get_backend_name()]().server.file(url)
+    return file if file is not None and file.parent.is_dir() and not file.exists() else None
+
+
+def for_asyncio(url: URL, drivers: Drivers) -> URL:
+    """The URL of the same database with the driver for asyncio."""
+    known = drivers.async_options
+    query = {known.get(name, name): value for name, value in url.query.items()}
+    return url.set(
+        drivername=f"{url.get_backend_name()}+{drivers.asynchronous}",
+        query={name: value for name, value in query.items() if name is not None},
+    )
 
 
 def _remedy(extra: str | None) -> str:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, FromClause, Row, Select, delete, exists, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
+from queue_db.dialects.inserts import live_keys
 from queue_db.errors import TransientStorageError
 from queue_db.model import MOST_VERSION, group_of
 from queue_db.store import groups
@@ -132,7 +133,7 @@ def _without_live_keys(
 ) -> tuple[list[Row[Any]], dict[int, tuple[str, int | None]]]:
     """The jobs among ``rows`` whose unique keys are free, and those whose keys are taken: id → the key, and the id of its job."""
     keyed = [(row.queue, row.unique_key) for row in rows if row.unique_key is not None]
-    live = tx.dialect.live_keys(tx, tx.tables.jobs, keyed)
+    live = live_keys(tx, tx.tables.jobs, keyed)
     # The id is None if the key belongs to a dead job that is moved in this run.
     owners: dict[_Key | None, int | None] = {**dict.fromkeys(promised), **{key: job_id for key, (job_id, _) in live.items()}}
     free: list[Row[Any]] = []

@@ -6,64 +6,42 @@ whose row count of an UPDATE is the number of matched rows. They need more state
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
     Delete,
     Executable,
-    Integer,
     Select,
     Table,
-    TextClause,
     Update,
     bindparam,
-    insert,
-    literal,
-    select,
-    union_all,
 )
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
-from sqlalchemy.exc import IntegrityError
 
 from queue_db.dialects import claim_sql, raw_cursor, statements
 from queue_db.dialects.claim_sql import ID, LOOKED_AT, VERSION, ClaimText, Lock, as_claimed, assigned, candidates_in, result_of
-from queue_db.dialects.clock import now_us
-from queue_db.dialects.server import Server
-from queue_db.dialects.statements import ONE_NEW, Columns, Pairs, copied
+from queue_db.dialects.error_codes import ErrorCodes
+from queue_db.dialects.groups import Groups
+from queue_db.dialects.inserts import Inserts
+from queue_db.dialects.server import Drivers, Product, Server
+from queue_db.dialects.statements import Columns, Pairs
 from queue_db.dialects.transactions import Sender
-from queue_db.errors import ConfigurationError, TransientStorageError
-from queue_db.model import Capability, ClaimResult, Completion, NewJob, Notice
+from queue_db.errors import ConfigurationError
+from queue_db.model import Capability, ClaimResult, Completion
 
 _REGISTRY: dict[str, type[Dialect]] = {}
-
-Rows = Sequence[NewJob]
-"""New jobs. The database's time and their fields ``after`` and ``not_before`` give their due time."""
 
 Values = Mapping[str, Any]
 
 Statement = TypeVar("Statement", Select[Any], Update, Delete)
 
-# The number of times that an insert is tried when other transactions insert one of its unique keys first.
-_RACES = 8
 
-# All rows go in one statement: of two statements, the second could fail after the first has inserted its rows.
-_ONE_PAGE = {"insertmanyvalues_page_size": 100_000}
-
-
-#: A job of a group: the index of the group in the given list of keys, and the job's id, version and ``available_at``.
-Member = tuple[int, int, int, int]
-
-# The possible numbers of groups in one query. There is one kept statement for each number.
-_ARMS = (1, 8, 64)
-
-
-class Dialect(Server):
+class Dialect:
     """How a database claims, settles and enqueues jobs. Each member has a default that works on most databases.
 
-    :class:`~queue_db.dialects.server.Server` describes servers and connections. A :class:`Companion` has what one package needs.
+    A :class:`Companion` has what one package needs.
     """
 
     def __init_subclass__(cls, **kw: Any) -> None:
@@ -71,17 +49,47 @@ class Dialect(Server):
         for name in cls.names:
             _REGISTRY[name] = cls
 
+    def __init__(self) -> None:
+        #: How the database is opened, and its connections.
+        self.server = self.server_type(self)
+
+    #: The SQLAlchemy dialect names that the class is for.
+    names: ClassVar[tuple[str, ...]] = ()
+    #: The name of the database in messages.
+    title: ClassVar[str] = "SQL database"
+    #: The oldest supported ``server_version_info``.
+    minimum: ClassVar[tuple[int, ...]] = ()
+    #: What the database can do. See :meth:`product` for one that depends on the server.
+    capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.CONCURRENT_WRITERS})
+    drivers: ClassVar[Drivers] = Drivers()
+    errors: ClassVar[ErrorCodes] = ErrorCodes()
+    inserts: ClassVar[Inserts] = Inserts()
+    groups: ClassVar[Groups] = Groups()
+    server_type: ClassVar[type[Server]] = Server
+    #: Whether the library's own connections are in autocommit mode, so that a single statement takes one round trip.
+    autocommits: ClassVar[bool] = False
+    #: Whether a server runs the statements, so that this process can do other work during a statement.
+    served: ClassVar[bool] = True
+    #: The statement that begins a transaction with changes.
+    begins_writing: ClassVar[str] = "BEGIN"
+    #: The statement that begins each transaction, with its values, if every statement needs a transaction. Otherwise None.
+    begins_each: tuple[str, tuple[str, ...]] | None = None
+    #: Whether kept statements go directly to the driver's cursor. It is set when the database is opened.
+    uses_raw_cursor: bool = False
+
     #: Whether the statement of the fast path can delete the jobs that it claims, and delete completed jobs before the claim.
     deletes_on_claim: ClassVar[bool] = False
     #: The values of a claim's ``limit`` for which SKIP LOCKED is worthwhile: at about these values it was measured to be at least
     #: 1.1 × as fast as windows (docs/explanation.md).
     skip_locked_pays: ClassVar[range] = range(0)
-    #: Whether INSERT can return the id of a row. Otherwise the id is the driver's ``lastrowid``.
-    returns_new_id: ClassVar[bool] = True
     #: Whether a WITH clause can contain statements that change rows.
     changes_in_with: ClassVar[bool] = False
     #: Whether a commit can notify other connections: see :meth:`notify` and :meth:`listen`.
     notifies: ClassVar[bool] = False
+
+    def product(self, sql: SQLAlchemyDialect) -> Product:
+        """The kind of server to which SQLAlchemy has connected."""
+        return Product(self.title, self.minimum, self.capabilities)
 
     # --- statements that are built once and kept --------------------------------------------------------------------
 
@@ -97,12 +105,6 @@ class Dialect(Server):
     def notify(self, tx: Sender, channel: str, text: str) -> None:
         """Notify the listeners of ``channel`` with ``text`` when this transaction commits. Default: no effect."""
 
-    # --- the clock --------------------------------------------------------------------------------------------------
-
-    def clock_query(self) -> Select[Any]:
-        """Select the database's time, in microseconds."""
-        return select(now_us())
-
     # --- rows -------------------------------------------------------------------------------------------------------
 
     def lock_rows(self, rows: Select[Any], *, skip: bool, pinned: bool = False) -> Select[Any]:
@@ -113,22 +115,6 @@ class Dialect(Server):
         """
         return rows.with_for_update(skip_locked=skip, key_share=pinned)
 
-    def pin_rows(self, keys: Select[Any]) -> Select[Any]:
-        """Read the latest rows and keep other transactions from deleting them until this one ends.
-
-        Any number of transactions can pin a row at the same time.
-
-        :param keys: a query that selects only columns of one index and finds the rows by this index. InnoDB then locks the index
-            entry and not the row, so other transactions can still update the row. PostgreSQL has a lock mode for that.
-        """
-        return keys.with_for_update(read=True, key_share=True)
-
-    def lock_clause(self, sql: SQLAlchemyDialect, *, skip: bool) -> str:
-        """The clause at the end of a SELECT that locks its rows, as text. Default: an empty text without ``ROW_LOCKS``."""
-        if Capability.ROW_LOCKS not in self.capabilities(sql):
-            return ""
-        return " FOR UPDATE SKIP LOCKED" if skip else " FOR UPDATE"
-
     #: The hint of :meth:`by_id` for a statement that is a text. It follows the name of the table.
     by_id_hint: ClassVar[str] = ""
 
@@ -138,13 +124,13 @@ class Dialect(Server):
     wanted = staticmethod(statements.wanted)
     lists: ClassVar[Mapping[str, Any]] = statements.LISTS
 
-    def match(self, pairs: Pairs) -> TextClause:
-        """The condition ``matching`` with these pairs, for a statement of SQLAlchemy on the table of jobs alone."""
-        return statements.condition(self.matching(one=len(pairs) == 1), self.wanted(pairs), **self.lists)
-
     def by_id(self, statement: Statement, jobs: Table) -> Statement:
         """Return the statement with a hint to use the primary key. Default: no hint, because the planner uses it anyway."""
         return statement
+
+    def one_of(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+        """The condition that ``column`` is in the list parameter ``name``, for a statement that is built once and kept."""
+        return column.in_(bindparam(name, expanding=True))
 
     def execute_claim(
         self,
@@ -243,149 +229,6 @@ class Dialect(Server):
     def by_claim(self, rows: Select[Any], jobs: Table) -> Select[Any]:
         """Return the query with a hint to read the claim index, if the planner might choose another index. Default: no hint."""
         return rows
-
-    # --- new rows ---------------------------------------------------------------------------------------------------
-
-    def insert_new(self, tx: Sender, jobs: Table, rows: Rows, now: int | None, notice: Notice | None = None) -> list[int | None]:
-        """Insert ``rows`` and return their ids in the same order. The id is None if a live job already has the row's unique key.
-
-        The unique keys within ``rows`` must differ from each other.
-
-        :param now: microseconds; None: the database's clock.
-        :param notice: a notification to send in the same statement; only if :attr:`notifies`.
-        """
-        keys = [(row.queue, row.unique_key) for row in rows if row.unique_key is not None]
-        for race in range(_RACES):
-            # After a lost race, a caller's old snapshot does not show the other transaction's row. A locking read does.
-            taken = self.live_keys(tx, jobs, keys, current=race > 0) if keys else None
-            fresh = [row for row in rows if row.key not in taken] if taken else rows
-            try:
-                if len(fresh) != 1:
-                    ids: Iterable[int] = self.bulk_load(tx, jobs, fresh, now) if fresh else ()
-                else:
-                    names, row = (ONE_NEW, fresh[0]) if now is None else ((*ONE_NEW, "now"), (*fresh[0], now))
-                    texts = statements.on(self, jobs, tx.connection.dialect, settable=now is not None)
-                    single = texts.made(statements.insert_one, columns=copied(fresh), returns=self.returns_new_id)
-                    if self.returns_new_id:
-                        ids = [job_id for (job_id,) in tx.fetch(single, dict(zip(names, row, strict=True)))]
-                    else:
-                        _, last = tx.execute_many(single, names, [row])
-                        ids = (last,)
-            except IntegrityError:
-                # Another transaction inserted one of the keys between the read and the insert. The failed insert had no effect.
-                continue
-            if not taken:
-                return list(ids)
-            inserted = iter(ids)
-            return [None if row.key in taken else next(inserted) for row in rows]
-        raise TransientStorageError("other transactions inserted the same unique keys repeatedly", statement_name="insert_new")
-
-    def live_keys(
-        self, tx: Sender, jobs: Table, keys: Collection[tuple[str, str]], *, current: bool = False
-    ) -> dict[tuple[str, str] | None, tuple[int, int]]:
-        """``(queue, unique_key)`` → ``(id, version)`` of the live jobs that have one of ``keys``."""
-        if not keys:
-            return {}
-        query = select(jobs.c.queue, jobs.c.unique_key, jobs.c.id, jobs.c.version).where(
-            jobs.c.queue.in_({queue for queue, _ in keys}), jobs.c.unique_key.in_([key for _, key in keys])
-        )
-        rows = tx.connection.execute(self.lock_rows(query, skip=False) if current else query)
-        return {(row.queue, row.unique_key): (row.id, row.version) for row in rows}
-
-    def bulk_load(self, tx: Sender, jobs: Table, rows: Rows, now: int | None) -> list[int]:
-        """Insert several ``rows``, in one statement if the database can, and return their ids in the same order."""
-        columns, values = self.dated(tx, rows, now)
-        full = [dict(zip(columns, row, strict=True)) for row in values]
-        statement = insert(jobs).returning(jobs.c.id, sort_by_parameter_order=True)
-        return list(tx.connection.execute(statement, full, execution_options=_ONE_PAGE).scalars())
-
-    def dated(self, tx: Sender, rows: Rows, now: int | None) -> tuple[Columns, list[tuple[Any, ...]]]:
-        """Return the columns to insert, with due time and creation time, and the values of each row.
-
-        The clock is read first, because drivers and SQLAlchemy join rows into one statement only if no value is an expression.
-        """
-        clock: int = now if now is not None else tx.connection.execute(self.clock_query()).scalar_one()
-        columns = copied(rows)
-        width = len(columns)
-        values = [(*row[:width], max(clock + row.after, row.not_before), clock) for row in rows]
-        return (*columns, "available_at", "created_at"), values
-
-    def load(self, tx: Sender, jobs: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]) -> int:
-        """Insert rows of these columns with the driver's ``executemany``; return its ``lastrowid``."""
-        texts = statements.on(self, jobs, tx.connection.dialect)
-        _, last = tx.execute_many(texts.made(statements.insert_into, columns=columns), [f"new_{name}" for name in columns], rows)
-        return last
-
-    #: The most jobs in one call of :meth:`load_new`.
-    loaded_at_once: ClassVar[int] = 1000
-    #: The most jobs in one call of :meth:`load_new` if all of them are in memory. 0: the same as :attr:`loaded_at_once`.
-    loaded_from_memory: ClassVar[int] = 0
-
-    def load_new(
-        self, tx: Sender, jobs: Table, chunks: Iterable[Rows], number: int, now: int | None, *, ids: bool
-    ) -> tuple[int, Sequence[int]] | None:
-        """Insert many new jobs without keys, groups and callbacks in a transaction that has begun.
-
-        Default: None, because the database has no way that is faster than ``insert_new``. Then ``chunks`` is unread.
-
-        :param chunks: the jobs. Each chunk is read while the database loads the chunks before it.
-        :param number: the most jobs that ``chunks`` may have.
-        :param now: microseconds; None: the database's clock.
-        :param ids: whether to return the ids.
-        :return: the number of jobs, and their ids in the order of the jobs.
-        :raises Exception: reading ``chunks`` raised it.
-        """
-        return None
-
-    # --- groups -----------------------------------------------------------------------------------------------------
-
-    #: Whether an UPDATE with :meth:`by_id` locks its rows in the order of their ids.
-    updates_in_order: ClassVar[bool] = False
-
-    def one_of(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
-        """The condition that ``column`` is in the list parameter ``name``, for a statement that is built once and kept."""
-        return column.in_(bindparam(name, expanding=True))
-
-    def first_in_groups(self, tx: Sender, jobs: Table, queue: str, keys: Sequence[str], most: int, *, locks: bool) -> list[Member]:
-        """The ``most`` jobs with the lowest ids of each of these groups of ``queue``. The result has any order.
-
-        :param keys: the keys of the groups.
-        :param locks: read the latest rows and lock them.
-        """
-        members: list[Member] = []
-        for start in range(0, len(keys), _ARMS[-1]):
-            part = keys[start : start + _ARMS[-1]]
-            arms = next(size for size in _ARMS if size >= len(part))
-            values = {"of_queue": queue, "most": most}
-            # Unused arms repeat the last key. Their rows are skipped below.
-            values |= {f"key_{place}": part[min(place, len(part) - 1)] for place in range(arms)}
-            rows = tx.fetch(_first_members(self, jobs, arms, locks=locks), values)
-            members += [(start + place, *member) for place, *member in rows if place < len(part)]
-        return members
-
-    def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
-        """Select the ``rows`` of the group ``key`` with ids above ``above``, in id order, so that the planner uses the index."""
-        return rows.where(jobs.c.group_key == key, jobs.c.id > above).order_by(jobs.c.id)
-
-
-@lru_cache(maxsize=64)
-def _first_members(dialect: Dialect, jobs: Table, arms: int, *, locks: bool) -> Any:
-    """The first jobs of ``arms`` groups: a UNION ALL with one query for each group."""
-    queries = []
-    for place in range(arms):
-        query = (
-            select(literal(place, Integer).label("place"), jobs.c.id, jobs.c.version, jobs.c.available_at)
-            .where(
-                jobs.c.queue == bindparam("of_queue", type_=jobs.c.queue.type),
-                jobs.c.group_key == bindparam(f"key_{place}", type_=jobs.c.group_key.type),
-            )
-            .order_by(jobs.c.id)
-            .limit(bindparam("most", type_=Integer))
-        )
-        # In subqueries, because not every database allows a LIMIT or a lock in an arm of a UNION.
-        arm = dialect.lock_rows(query, skip=False) if locks else query
-        queries.append(select(arm.subquery(f"group_{place}")))
-    return queries[0] if arms == 1 else union_all(*queries)
 
 
 class ReturningDialect(Dialect):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, String, bindparam, case
+from sqlalchemy import BigInteger, ColumnElement, Select, String, bindparam, case, select
 from sqlalchemy.exc import CompileError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import GenericFunction
@@ -52,6 +52,11 @@ def _unknown(element: now_us, compiler: Any, **kw: Any) -> str:
     raise CompileError(
         f'the dialect {compiler.dialect.name!r} does not say how to write now_us: add @compiles(now_us, "{compiler.dialect.name}")'
     )
+
+
+def clock_query() -> Select[Any]:
+    """Select the database's time, in microseconds."""
+    return select(now_us())
 
 
 def moment(settable: bool, *, after_waiting: bool = False) -> ColumnElement[int]:

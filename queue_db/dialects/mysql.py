@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from contextlib import nullcontext
-from functools import lru_cache
-from itertools import chain
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from sqlalchemy import (
-    ColumnElement,
-    Executable,
-    Integer,
     Select,
-    String,
     Table,
-    Text,
     Update,
-    bindparam,
-    column,
-    func,
-    literal_column,
-    select,
-    text,
 )
+from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.ext.compiler import compiles
 
-from queue_db.dialects import raw_cursor, statements
-from queue_db.dialects.base import Dialect, Member, Rows, Statement
+from queue_db.dialects import statements
+from queue_db.dialects.base import Dialect, Statement
 from queue_db.dialects.clock import column_text, instant, length, now_us
-from queue_db.dialects.mysql_server import MySQLServer, is_mariadb
-from queue_db.dialects.statements import Columns, JobsText, Pairs, kept
-from queue_db.dialects.transactions import Sender, savepoint
-from queue_db.errors import TransientStorageError
+from queue_db.dialects.error_codes import ErrorCodes
+from queue_db.dialects.groups import Groups
+from queue_db.dialects.inserts import Inserts
+from queue_db.dialects.mysql_groups import MySQLGroups
+from queue_db.dialects.mysql_inserts import MySQLInserts
+from queue_db.dialects.mysql_server import ERRORS, MySQLServer, is_mariadb
+from queue_db.dialects.server import Drivers, Product, Server
+from queue_db.dialects.statements import Pairs
+from queue_db.dialects.transactions import Sender
+from queue_db.model import Capability
 
 
 @compiles(now_us, "mysql", "mariadb")
@@ -55,12 +46,32 @@ def _instant(element: instant, compiler: Any, **kw: Any) -> str:
     return f"TIMESTAMPADD(MICROSECOND, {micros}, TIMESTAMP'1970-01-01 00:00:00')"
 
 
-class MySQL(MySQLServer, Dialect):
+class MySQL(Dialect):
     """Neither server has UPDATE … RETURNING. MariaDB has DELETE … RETURNING."""
 
-    returns_new_id: ClassVar[bool] = False  # MariaDB could; without RETURNING, both servers get the same statement
-    # InnoDB stores rows in the order of the primary key. A range scan or a full scan by this key reads and locks them in id order.
-    updates_in_order: ClassVar[bool] = True
+    names: ClassVar[tuple[str, ...]] = ("mysql", "mariadb")
+    title: ClassVar[str] = "MySQL"
+    minimum: ClassVar[tuple[int, ...]] = (8, 0, 13)
+    capabilities: ClassVar[frozenset[Capability]] = frozenset(
+        {Capability.SKIP_LOCKED, Capability.ROW_LOCKS, Capability.CONCURRENT_WRITERS}
+    )
+    drivers: ClassVar[Drivers] = Drivers(
+        "pymysql",
+        "mysql",
+        "aiomysql",
+        "async-mysql",
+        dict.fromkeys(("ssl_disabled", "read_timeout", "write_timeout")),
+    )
+    errors: ClassVar[ErrorCodes] = ERRORS
+    inserts: ClassVar[Inserts] = MySQLInserts()
+    groups: ClassVar[Groups] = MySQLGroups()
+    server_type: ClassVar[type[Server]] = MySQLServer
+    autocommits: ClassVar[bool] = True
+
+    def product(self, sql: SQLAlchemyDialect) -> Product:
+        if is_mariadb(sql):
+            return Product("MariaDB", (10, 6), self.capabilities | {Capability.DELETE_RETURNING})
+        return super().product(sql)
 
     by_id_hint: ClassVar[str] = " FORCE INDEX (PRIMARY)"
 
@@ -92,128 +103,8 @@ class MySQL(MySQLServer, Dialect):
         # With few keyed jobs the planner prefers the index of the unique keys. It would lock the whole queue and then sort it.
         return rows.with_hint(jobs, f"FORCE INDEX ({jobs.name}_claim)")
 
-    def first_in_groups(self, tx: Sender, jobs: Table, queue: str, keys: Sequence[str], most: int, *, locks: bool) -> list[Member]:
-        sql = tx.connection.dialect
-        ordered = (sql.server_version_info or ()) >= (_ORDERED_MARIADB if is_mariadb(sql) else _ORDERED_MYSQL)
-        if most > 1 or locks or len(keys) == 1 or not ordered:
-            return super().first_in_groups(tx, jobs, queue, keys, most, locks=locks)
-        # One query for all groups: the server needs five times as long to parse and plan one query for each group.
-        values = {"of_queue": queue, "keys": json.dumps(list(keys), ensure_ascii=False)}
-        rows = tx.fetch(_first_of_each(jobs, f"FORCE INDEX ({jobs.name}_group)"), values)
-        return [(place, job_id, version, due) for place, job_id, version, due in rows]
-
-    def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
-        # The hint is for a queue with few keyed jobs, as in by_claim.
-        return super().by_group(rows, jobs, key, above).with_hint(jobs, f"FORCE INDEX ({jobs.name}_group)")
-
-    def bulk_load(self, tx: Sender, jobs: Table, rows: Rows, now: int | None) -> list[int]:
-        ids: list[int] = []
-        columns, values = self.dated(tx, rows, now)
-        parts = _parts(values)
-        insert_part = self._insert_returning if is_mariadb(tx.connection.dialect) else self._insert_and_read
-        # If a part fails because another transaction has inserted one of its keys, the savepoint also undoes the parts before it.
-        with savepoint(tx.connection) if len(parts) > 1 else nullcontext():
-            for part in parts:
-                ids += insert_part(tx, jobs, columns, part)
-        return ids
-
-    def _insert_returning(self, tx: Sender, jobs: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]) -> list[int]:
-        """Insert ``rows`` in one statement and return their ids in the same order."""
-        if len(rows) == 1:
-            return [self.load(tx, jobs, columns, rows)]
-        sql = tx.connection.dialect
-        one = raw_cursor.written(statements.on(self, jobs, sql).made(statements.insert_into, columns=columns, returns=True), sql)
-        into, _, row = one.text.removesuffix(_RETURNING).partition(" VALUES ")
-        statement = f"{into} VALUES {', '.join([row] * len(rows))}{_RETURNING}"
-        return [job_id for (job_id,) in tx.fetch(statement, tuple(chain.from_iterable(rows)))]
-
-    def _insert_and_read(self, tx: Sender, jobs: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]) -> list[int]:
-        """Insert ``rows`` in one statement, and calculate their ids from the first id and the last one.
-
-        The driver knows the first id. The step between ids is the same within one statement, but a cluster can change this setting
-        in open sessions. So the last id is read: the highest one among the jobs with the same creation time. It is reliable if the
-        number of these jobs is the number of ``rows``.
-        """
-        first, number = self.load(tx, jobs, columns, rows), len(rows)
-        if number == 1:
-            return [first]
-        texts, now = statements.on(self, jobs, tx.connection.dialect), rows[0][-1]
-        ((there, last),) = tx.fetch(texts.made(_inserted), {"of_id": first, "now": now})
-        step, uneven = divmod((last or 0) - first, number - 1)
-        if there != number or uneven:
-            # Another transaction has inserted jobs in the same microsecond, so the last id is unknown. Read the step instead.
-            step = int(tx.connection.execute(text("SELECT @@auto_increment_increment")).scalar_one())
-        ids = range(first, first + step * number, step)
-        if there != number:
-            same = tx.fetch(texts.made(_among), {"of_ids": list(ids), "now": now})
-            if len(same) < number:
-                raise TransientStorageError(
-                    "the new jobs have other ids than the server has announced", statement_name="insert_new"
-                )
-        return list(ids)
-
 
 FORCE = "FORCE INDEX (PRIMARY)"
 
-# The first tested versions that read only the first row of a dependent subquery, in the order of its index. MariaDB 10.11 reads and
-# sorts all rows of the group.
-_ORDERED_MARIADB = (11, 8)
-_ORDERED_MYSQL = (8, 4)
-
 # The first version of MariaDB that takes hints in a DELETE from one table. Only this form of DELETE can return rows.
 _HINTS_IN_DELETE = (11, 8)
-
-
-# ruff: noqa: S608 - the texts are made of constants and of table names that SQLAlchemy has quoted; values are bound.
-
-# PyMySQL joins rows into one statement of at most 1,024,000 bytes. Escaping, which may double a text, comes before this limit.
-_STATEMENT_BYTES = 1_000_000
-
-
-def _parts(rows: Sequence[tuple[Any, ...]]) -> list[list[tuple[Any, ...]]]:
-    """Divide ``rows`` into parts that the driver sends as one statement each."""
-    parts: list[list[tuple[Any, ...]]] = [[]]
-    room = _STATEMENT_BYTES
-    for row in rows:
-        # A character has at most four bytes. Escaping may double them.
-        size = 200 + 2 * sum([len(value) * (1 if value.isascii() else 4) for value in row if type(value) is str])
-        if size > room and parts[-1]:
-            parts.append([])
-            room = _STATEMENT_BYTES
-        parts[-1].append(row)
-        room -= size
-    return parts
-
-
-_RETURNING = " RETURNING id"
-
-
-def _inserted(jobs: JobsText) -> Executable:
-    """The number of jobs with an id from ``of_id`` on that were created at the time ``now``, and their highest id."""
-    rows = f"FROM {jobs.by_id} WHERE id >= :of_id AND created_at = :now"
-    return kept(f"SELECT count(*) AS inserted, max(id) AS last_inserted {rows}", "inserted", "last_inserted")
-
-
-def _among(jobs: JobsText) -> Executable:
-    """Those ids of ``of_ids`` whose jobs were created at the time ``now``."""
-    return jobs.kept(f"SELECT id FROM {jobs.by_id} WHERE id IN :of_ids AND created_at = :now", "id")
-
-
-@lru_cache(maxsize=64)
-def _first_of_each(jobs: Table, hint: str) -> Any:
-    """Read the first job of each group. The parameter ``keys`` is a JSON array of group keys; ``place`` is the group's index in it.
-
-    :param hint: a hint to use the index of groups.
-    """
-    group, keys = cast("String", jobs.c.group_key.type), bindparam("keys", type_=Text())
-    # Without CHARACTER SET, the column has the database's character set. Characters that it lacks would become question marks.
-    columns = f"nth FOR ORDINALITY, name VARCHAR({group.length}) CHARACTER SET utf8mb4 PATH '$'"
-    array: ColumnElement[Any] = literal_column(f"'$[*]' COLUMNS ({columns})")
-    given = func.json_table(keys, array).table_valued(column("nth", Integer()), column("name", group), name="given")
-    member = jobs.alias("member")
-    mine = (member.c.queue == bindparam("of_queue"), member.c.group_key == column_text(given.c.name, type_=group))
-    # Order by all columns of the index; otherwise MySQL would read the whole group and sort it.
-    first = select(member.c.id).where(*mine).order_by(member.c.queue, member.c.group_key, member.c.id).limit(1)
-    found = select((given.c.nth - 1).label("place"), first.with_hint(member, hint).scalar_subquery().label("id")).subquery("found")
-    rows = select(found.c.place, jobs.c.id, jobs.c.version, jobs.c.available_at).prefix_with("STRAIGHT_JOIN")
-    return rows.join_from(found, jobs, jobs.c.id == found.c.id)

@@ -16,7 +16,7 @@ from queue_db.dialects import server_probe
 from queue_db.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from queue_db.dialects.server import Server
+    from queue_db.dialects.base import Dialect
 
 #: A setting that the server ignores. If a session lacks it, the options did not reach the server.
 MARK = "queue_db.session"
@@ -50,9 +50,9 @@ def settings_in(options: str) -> dict[str, str]:
 
 
 class PoolerDetection:
-    """Detects at the first connection whether an engine connects through such a pooler, and sets ``begins_each`` of the dialect."""
+    """Detects at the first connection whether an engine connects through such a pooler, and tells the dialect."""
 
-    def __init__(self, dialect: Server) -> None:
+    def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         #: Whether the engine connects through such a pooler; None: not known yet.
         self.pooled: bool | None = None
@@ -92,6 +92,7 @@ class PoolerDetection:
         own = "".join(f"; SET LOCAL {name} = {value}" for name, value in _SETTINGS.items() if name not in given)
         theirs = f"; SELECT {', '.join(['set_config(%s, %s, true)'] * len(given))}" if given else ""
         self._dialect.begins_each = _BEGINS + theirs + own, tuple(part for setting in given.items() for part in setting)
+        self._dialect.uses_raw_cursor = False
         self.pooled = True
 
 

@@ -3,43 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from sqlalchemy import (
     ARRAY,
     ColumnElement,
-    Connection,
-    Integer,
     Select,
     Table,
-    Text,
     any_,
     bindparam,
-    case,
-    cast,
-    func,
-    literal_column,
-    select,
     tuple_,
 )
-from sqlalchemy.dialects.postgresql import REGCLASS
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
 from queue_db.dialects import postgresql_sql as shapes
-from queue_db.dialects import prepared, raw_cursor, statements
-from queue_db.dialects.base import Member, ReturningDialect, Rows
+from queue_db.dialects import prepared
+from queue_db.dialects.base import ReturningDialect
 from queue_db.dialects.claim_sql import DUE, ID, PRIORITY, VERSION, ClaimText, result_of
 from queue_db.dialects.clock import instant, now_us, now_us_after_waiting
-from queue_db.dialects.copy_stream import COLUMNS, Lines, check_loaded, copy_in
-from queue_db.dialects.postgresql_server import PostgreSQLServer
+from queue_db.dialects.error_codes import ErrorCodes
+from queue_db.dialects.groups import Groups, Member
+from queue_db.dialects.inserts import Inserts
+from queue_db.dialects.postgresql_inserts import PostgreSQLInserts
+from queue_db.dialects.postgresql_server import ERRORS, PostgreSQLServer
 from queue_db.dialects.postgresql_sql import HEAD, TRIED
-from queue_db.dialects.statements import ONE_NEW, copied
+from queue_db.dialects.server import Drivers, Server
 from queue_db.dialects.transactions import Sender
-from queue_db.model import ClaimResult, Completion, Fault, NewJob, Notice
+from queue_db.model import Capability, ClaimResult, Completion, Fault, Notice
 
 
 @compiles(now_us, "postgresql")
@@ -60,9 +52,46 @@ def _now_after_waiting(element: now_us_after_waiting, compiler: Any, **kw: Any) 
     return "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)"
 
 
-class PostgreSQL(PostgreSQLServer, ReturningDialect):
+class PostgreSQLGroups(Groups):
+    """One statement for all groups."""
+
+    def first_in_groups(self, tx: Sender, jobs: Table, queue: str, keys: Sequence[str], most: int, *, locks: bool) -> list[Member]:
+        values = {"of_queue": queue, "keys": list(keys), "most": most}
+        rows = tx.fetch(shapes.first_in_groups(jobs, locks=locks), values)
+        return [(place, job_id, version, due) for place, job_id, version, due in rows]
+
+    def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
+        # With an equality on the key of a large group, the planner might read the primary key from its beginning for the order.
+        # The condition on the id follows from the other conditions. With it, PostgreSQL 13 expects one row, so it does not read and
+        # sort all rows of the group.
+        place = tuple_(jobs.c.group_key, jobs.c.id)
+        within = (place > tuple_(key, above), jobs.c.group_key <= key, jobs.c.id > above)
+        return rows.where(*within).order_by(jobs.c.group_key, jobs.c.id)
+
+
+class PostgreSQL(ReturningDialect):
     """Claims and changes take one statement: UPDATE … RETURNING in a WITH clause, and arrays for many rows."""
 
+    names: ClassVar[tuple[str, ...]] = ("postgresql",)
+    title: ClassVar[str] = "PostgreSQL"
+    minimum: ClassVar[tuple[int, ...]] = (13,)
+    capabilities: ClassVar[frozenset[Capability]] = frozenset(Capability)
+    drivers: ClassVar[Drivers] = Drivers(
+        "psycopg2",
+        "postgresql",
+        "asyncpg",
+        "async-postgresql",
+        {
+            "sslmode": "ssl",
+            **dict.fromkeys(("connect_timeout", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count")),
+            **dict.fromkeys(("tcp_user_timeout", "application_name")),
+        },
+    )
+    errors: ClassVar[ErrorCodes] = ERRORS
+    inserts: ClassVar[Inserts] = PostgreSQLInserts()
+    groups: ClassVar[Groups] = PostgreSQLGroups()
+    server_type: ClassVar[type[Server]] = PostgreSQLServer
+    autocommits: ClassVar[bool] = True
     notifies: ClassVar[bool] = True
     deletes_on_claim: ClassVar[bool] = True
     skip_locked_pays: ClassVar[range] = range(8, 32)
@@ -124,7 +153,7 @@ class PostgreSQL(PostgreSQLServer, ReturningDialect):
 
         :raises DBAPIError: ``error`` is no lock timeout, or it has rolled back a transaction.
         """
-        if self.fault(error) is not Fault.LOCK_TIMEOUT:
+        if self.errors.fault(error) is not Fault.LOCK_TIMEOUT:
             raise error
         self._full_until = time.monotonic() + _FULL_SECONDS
         if tx.begun or not tx.autocommits:
@@ -133,74 +162,10 @@ class PostgreSQL(PostgreSQLServer, ReturningDialect):
     def one_of(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
         return column == any_(bindparam(name, type_=ARRAY(column.type)))
 
-    def first_in_groups(self, tx: Sender, jobs: Table, queue: str, keys: Sequence[str], most: int, *, locks: bool) -> list[Member]:
-        values = {"of_queue": queue, "keys": list(keys), "most": most}
-        rows = tx.fetch(shapes.first_in_groups(jobs, locks=locks), values)
-        return [(place, job_id, version, due) for place, job_id, version, due in rows]
-
-    def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
-        # With an equality on the key of a large group, the planner might read the primary key from its beginning for the order.
-        # The condition on the id follows from the other conditions. With it, PostgreSQL 13 expects one row, so it does not read and
-        # sort all rows of the group.
-        place = tuple_(jobs.c.group_key, jobs.c.id)
-        within = (place > tuple_(key, above), jobs.c.group_key <= key, jobs.c.id > above)
-        return rows.where(*within).order_by(jobs.c.group_key, jobs.c.id)
-
     render = staticmethod(prepared.render)
 
     def notify(self, tx: Sender, channel: str, text: str) -> None:
         tx.fetch(shapes.NOTIFICATION, Notice(channel, text)._asdict())
-
-    def insert_new(self, tx: Sender, jobs: Table, rows: Rows, now: int | None, notice: Notice | None = None) -> list[int | None]:
-        names = copied(rows)
-        values: dict[str, Any] = {} if notice is None else notice._asdict()
-        texts = statements.on(self, jobs, tx.connection.dialect, settable=now is not None)
-        if len(rows) == 1 and rows[0].unique_key is None and now is None:
-            values.update(zip(ONE_NEW, rows[0], strict=True))
-            one = texts.made(shapes.insert_one, columns=names, notifies=notice is not None)
-            return [row[0] for row in tx.fetch(one, values)]
-        keyed = any(row.unique_key is not None for row in rows)
-        columns = dict(zip(NewJob._fields, zip(*rows, strict=True), strict=True))
-        given = {name: columns[name] for name in (*names, "after", "not_before")}
-        same = frozenset([name for name, all_ in given.items() if name != "payload" and all_.count(all_[0]) == len(all_)])
-        values |= {f"new_{name}": given[name][0] for name in same}
-        values |= {f"all_{name}": list(all_) for name, all_ in given.items() if name not in same}
-        if now is not None:
-            values["now"] = now
-        many = texts.made(shapes.insert_many, columns=names, same=same, keyed=keyed, notifies=notice is not None)
-        inserted = tx.fetch(many, values)
-        # The sequence gives ids in the order of ``rows``. The statement skips no row without a key.
-        if not keyed:
-            return sorted([row[0] for row in inserted])
-        keyless = iter(sorted([job_id for job_id, _, key in inserted if key is None]))
-        by_key = {(queue, key): job_id for job_id, queue, key in inserted if key is not None}
-        return [next(keyless) if row.unique_key is None else by_key.get((row.queue, row.unique_key)) for row in rows]
-
-    # --- many new jobs ----------------------------------------------------------------------------------------------
-
-    loaded_at_once: ClassVar[int] = 10_000
-    loaded_from_memory: ClassVar[int] = 100_000
-
-    def load_new(
-        self, tx: Sender, jobs: Table, chunks: Iterable[Rows], number: int, now: int | None, *, ids: bool
-    ) -> tuple[int, Sequence[int]] | None:
-        # COPY returns no ids, so they are taken from the sequence first. An engine with listeners uses INSERT, which they can see.
-        if tx.connection.dialect.driver != "psycopg2" or raw_cursor.observed(tx.connection):
-            return None
-        name = tx.connection.dialect.identifier_preparer.format_table(jobs)
-        values = {"name": name, "rows": number if ids else 0}
-        ((first, last, scattered, clock, secured),) = tx.fetch(_ids_and_clock(jobs), values)
-        if secured or (ids and first is None):
-            return None  # the table has row-level security, with which COPY fails, or no sequence of its own
-        reserved = () if not ids else range(first, last + 1) if scattered is None else sorted(scattered)
-        lines = Lines(chunks, reserved, clock if now is None else now)
-        columns = (*COLUMNS, "id") if ids else COLUMNS
-        with closing(lines):
-            while not lines.ended:
-                before = lines.jobs
-                loaded = _copy_lines(tx.connection, jobs, columns, lines)
-                check_loaded(loaded, lines.jobs - before, jobs)
-        return lines.jobs, reserved[: lines.jobs]
 
 
 # Seconds for which claims use the full statement after a lock timeout.
@@ -214,31 +179,3 @@ def _fast_path_result(parameters: Mapping[str, Any], rows: Sequence[Sequence[Any
     # The first row of a slice is not the first due job of the queue, so there is no min_due.
     min_due = {} if "start" in parameters else {rows[0][PRIORITY]: rows[0][DUE] if one else rows[0][HEAD]}
     return result_of(parameters, rows, tried, min_due=min_due, complete=len(rows) == parameters["limit"])
-
-
-def _copy_lines(connection: Connection, jobs: Table, columns: Iterable[str], lines: Lines) -> int:
-    try:
-        return copy_in(connection, jobs, columns, lines)
-    except DBAPIError:
-        if lines.error is None:
-            raise
-    # It is raised outside the except block, so that it keeps its own cause and context.
-    error, lines.error = lines.error, None
-    raise error
-
-
-@lru_cache(maxsize=64)
-def _ids_and_clock(jobs: Table) -> Select[Any]:
-    """Take ids for ``rows`` jobs in the table ``name``; read the database's time and whether the table has row-level security.
-
-    The result has the first id and the last one. It has all ids only if they are not consecutive.
-    """
-    sequence = select(
-        cast(func.pg_get_serial_sequence(bindparam("name", type_=Text()), literal_column("'id'")), REGCLASS)
-    ).scalar_subquery()
-    places = func.generate_series(literal_column("1"), bindparam("rows", type_=Integer)).table_valued(name="places")
-    taken = select(func.nextval(sequence).label("id")).select_from(places).subquery("taken")
-    first, last = func.min(taken.c.id), func.max(taken.c.id)
-    scattered = case((last - first >= func.count(), func.array_agg(taken.c.id))).label("scattered")
-    secured = func.row_security_active(bindparam("name", type_=Text())).label("secured")
-    return select(first.label("first"), last.label("last"), scattered, now_us().label("now"), secured)

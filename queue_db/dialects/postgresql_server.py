@@ -1,23 +1,22 @@
-"""PostgreSQL servers: connections, error codes, and diagnosis."""
+"""PostgreSQL servers: connections and error codes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import URL, Connection, Engine, Table, event, func, select, text
-from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
+from sqlalchemy import URL, Connection, Engine, event, func, select
 from sqlalchemy.exc import DBAPIError
 
 from queue_db.dialects import pgbouncer, raw_cursor, server_probe
+from queue_db.dialects.error_codes import ErrorCodes
 from queue_db.dialects.listening import AsyncpgListener, PostgreSQLListener
-from queue_db.dialects.server import GONE_AFTER, MOST, OpenTransaction, Server, limit_waits
+from queue_db.dialects.server import GONE_AFTER, Server, limit_waits
 from queue_db.dialects.transactions import Sender
-from queue_db.errors import StorageError
-from queue_db.model import Capability, Fault
+from queue_db.model import Fault
 
-# Error codes of a prepared statement that does not exist, or exists already.
-_NOT_MY_SESSION = frozenset({"26000", "42P05"})
+if TYPE_CHECKING:
+    from queue_db.dialects.base import Dialect
 
 # asyncpg prepares all statements and keeps them with the connection. Each execution gets its own plan, because a generic plan that
 # was made for an empty table would stay.
@@ -36,69 +35,35 @@ _ASYNCPG: dict[str, Any] = {
 # TRANSACTION_STATUS_IDLE of psycopg2. While a reply is outstanding, the status is another number.
 _IDLE = 0
 
-# A transaction that has written nothing and keeps no snapshot delays nothing. For a user without the right to see transactions of
-# other users, their times are NULL.
-_OPEN = text(
-    "SELECT pid, usename AS name, state, EXTRACT(EPOCH FROM clock_timestamp() - xact_start) AS age FROM pg_stat_activity "
-    "WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid() "
-    "AND (backend_xid IS NOT NULL OR backend_xmin IS NOT NULL) "
-    "AND xact_start <= clock_timestamp() - :age * INTERVAL '1 second' ORDER BY xact_start LIMIT :most"
-)
+_READ_ONLY = frozenset({"25006"})
 
-# A user without a right to the schema can still read the catalog. If no schema is given, this looks for the table in the schemas of
-# the search path.
-_CLOSED = text(
-    "SELECT quote_ident(n.nspname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
-    "WHERE c.relname = :name AND NOT has_schema_privilege(n.oid, 'USAGE') "
-    "AND (n.nspname = :schema OR CAST(:schema AS text) IS NULL AND n.nspname = ANY "
-    "(string_to_array(translate(replace(current_setting('search_path'), '$user', current_user), '\" ', ''), ',')) "
-    "AND NOT EXISTS (SELECT FROM pg_class v WHERE v.relname = :name AND pg_table_is_visible(v.oid)))"
+
+def _code(error: DBAPIError) -> str | None:
+    return getattr(error.orig, "pgcode", None) or getattr(error.orig, "sqlstate", None)
+
+
+ERRORS = ErrorCodes(
+    code=_code,
+    # Serialization failure, deadlock, lock not available, too many connections, shutting down, cannot connect now. The others are
+    # all codes of a connection that failed.
+    transient=_READ_ONLY
+    | {"40001", "40P01", "55P03", "53300", "57P01", "57P02", "57P03"}
+    | {"08000", "08001", "08003", "08004", "08006", "08007", "08P01"},
+    read_only=_READ_ONLY,
+    full=frozenset({"53100"}),
+    # statement_timeout has ended the statement, or an administrator has cancelled it.
+    expired=frozenset({"57014"}),
+    other_session=frozenset({"26000", "42P05"}),
+    faults={"40P01": Fault.DEADLOCK, "40001": Fault.SERIALIZATION, "55P03": Fault.LOCK_TIMEOUT},
 )
 
 
 class PostgreSQLServer(Server):
-    """Makes engines at READ COMMITTED that notice a broken network within seconds; checks rights on schemas and sequences."""
+    """Makes engines at READ COMMITTED that notice a broken network within seconds."""
 
-    names: ClassVar[tuple[str, ...]] = ("postgresql",)
-    title: ClassVar[str] = "PostgreSQL"
-    default_driver: ClassVar[str | None] = "psycopg2"
-    extra: ClassVar[str] = "postgresql"
-    async_driver: ClassVar[str | None] = "asyncpg"
-    async_extra: ClassVar[str] = "async-postgresql"
-    autocommits: ClassVar[bool] = True
-    minimum: ClassVar[tuple[int, ...]] = (13,)
-    # Serialization failure, deadlock, lock not available, too many connections, shutting down, cannot connect now.
-    # Also the errors of a statement that was prepared in another session.
-    transient: ClassVar[frozenset[str]] = (
-        frozenset({"40001", "40P01", "55P03", "53300", "57P01", "57P02", "57P03"}) | _NOT_MY_SESSION
-    )
-
-    read_only: ClassVar[frozenset[str]] = frozenset({"25006"})
-    full: ClassVar[frozenset[str]] = frozenset({"53100"})
-    # statement_timeout has ended the statement, or an administrator has cancelled it.
-    expired: ClassVar[frozenset[str]] = frozenset({"57014"})
-
-    faults: ClassVar[Mapping[str, Fault]] = {
-        "40P01": Fault.DEADLOCK,
-        "40001": Fault.SERIALIZATION,
-        "55P03": Fault.LOCK_TIMEOUT,
-    }
-
-    async_options: ClassVar[Mapping[str, str | None]] = {
-        "sslmode": "ssl",
-        **dict.fromkeys(("connect_timeout", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count")),
-        **dict.fromkeys(("tcp_user_timeout", "application_name")),
-    }
-
-    _prepares = False
-
-    def __init__(self) -> None:
-        self._pooler = pgbouncer.PoolerDetection(self)
-
-    def capabilities(self, sql: SQLAlchemyDialect) -> frozenset[Capability]:
-        return frozenset(Capability)
-
-    # --- opening ----------------------------------------------------------------------------------------------------
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__(dialect)
+        self._pooler = pgbouncer.PoolerDetection(dialect)
 
     def engine_options(self, url: URL) -> dict[str, Any]:
         # Without these options, a query hung for 25 s and more after its network was cut. With them, the limit is 15 s.
@@ -127,7 +92,8 @@ class PostgreSQLServer(Server):
         return {"connect_args": {name: value for name, value in waits.items() if name == "options" or name not in url.query}}
 
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
-        self._prepares = made_here and engine.dialect.driver == "psycopg2"
+        if not made_here or engine.dialect.driver != "psycopg2":
+            self.dialect.uses_raw_cursor = False
         if not made_here:
             return engine.execution_options(isolation_level="READ COMMITTED")
         if engine.dialect.driver == "psycopg2":
@@ -147,9 +113,6 @@ class PostgreSQLServer(Server):
     def database_of(self, connection: Connection) -> str | None:
         return str(connection.execute(select(func.current_database())).scalar_one())
 
-    def takes_raw_cursor(self, sql: SQLAlchemyDialect) -> bool:
-        return self._prepares and sql.driver == "psycopg2" and not self._pooler.pooled
-
     def known_alive(self, tx: Sender) -> bool:
         # Only for the library's own connections with psycopg2. A caller's connection may have any driver, and has a transaction.
         # asyncpg reads from its socket all the time. Poolers need a transaction anyway.
@@ -164,73 +127,6 @@ class PostgreSQLServer(Server):
         receives = engine.dialect.driver == "asyncpg" and not self._pooler.pooled
         return AsyncpgListener(engine, broken) if receives else None
 
-    # --- errors -----------------------------------------------------------------------------------------------------
-
-    def code(self, error: DBAPIError) -> str | None:
-        return getattr(error.orig, "pgcode", None) or getattr(error.orig, "sqlstate", None)
-
     def is_down(self, engine: Engine) -> bool:
         _, options = engine.dialect.create_connect_args(engine.url)
         return server_probe.none_accepts(server_probe.targets(options), options)
-
-    def translate(self, error: DBAPIError, statement_name: str) -> StorageError:
-        # Behind a pooler that gives each transaction another session, prepared statements are missing. The transaction runs again.
-        # From then on, no statement is prepared.
-        if self.code(error) in _NOT_MY_SESSION:
-            self._prepares = self.uses_raw_cursor = False
-        return super().translate(error, statement_name)
-
-    def is_transient(self, code: str) -> bool:
-        return super().is_transient(code) or code.startswith("08")
-
-    def is_away(self, code: str) -> bool:
-        return super().is_away(code) and code not in _NOT_MY_SESSION
-
-    # --- diagnosis --------------------------------------------------------------------------------------------------
-
-    when_read_only: ClassVar[str] = (
-        "connect to the primary (with several hosts in the URL: target_session_attrs=read-write), or switch "
-        "default_transaction_read_only off"
-    )
-
-    def facts(self, connection: Connection, jobs: Table) -> dict[str, str]:
-        # current_setting has a unit; the column ``setting`` counts shared_buffers in pages.
-        settings = text(
-            "SELECT name, current_setting(name) AS setting FROM pg_settings WHERE name IN ('autovacuum', 'fsync', "
-            "'full_page_writes', 'max_connections', 'shared_buffers', 'synchronous_commit', 'transaction_isolation')"
-        )
-        facts = {row.name: row.setting for row in connection.execute(settings)}
-        # A table that was created without the migration has none of these options.
-        options = text(
-            "SELECT unnest(c.reloptions) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
-            "WHERE c.relname = :name AND (n.nspname = :schema OR CAST(:schema AS text) IS NULL AND pg_table_is_visible(c.oid))"
-        )
-        for option in connection.execute(options, {"name": jobs.name, "schema": jobs.schema}).scalars():
-            name, _, value = option.partition("=")
-            if name in ("fillfactor", "autovacuum_vacuum_threshold"):
-                facts[f"{name} of {jobs.name}"] = f"{value} %" if name == "fillfactor" else f"{value} rows"
-        return dict(sorted(facts.items()))
-
-    def grantee(self, connection: Connection) -> str:
-        return str(connection.execute(text("SELECT quote_ident(current_user)")).scalar_one())
-
-    def closed_schema(self, connection: Connection, jobs: Table) -> str | None:
-        return connection.execute(_CLOSED, {"name": jobs.name, "schema": jobs.schema}).scalars().first()
-
-    def closed_sequences(self, connection: Connection, tables: Sequence[Table]) -> list[str]:
-        quoted = connection.dialect.identifier_preparer.format_table
-        named = [
-            {"place": quoted(one), "id": one.autoincrement_column.name} for one in tables if one.autoincrement_column is not None
-        ]
-        query = text("SELECT pg_get_serial_sequence(:place, :id)")
-        found = [connection.execute(query, one).scalar_one() for one in named]
-        allowed = text("SELECT has_sequence_privilege(:sequence, 'USAGE')")
-        return [one for one in found if one is not None and not connection.execute(allowed, {"sequence": one}).scalar_one()]
-
-    def open_transactions(self, connection: Connection, age: float) -> list[OpenTransaction]:
-        rows = connection.execute(_OPEN, {"age": age, "most": MOST})
-        return [OpenTransaction(row.state, row.name, float(row.age), f"SELECT pg_terminate_backend({row.pid})") for row in rows]
-
-    def hidden_transactions(self, connection: Connection) -> str | None:
-        sees_all = connection.execute(text("SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')")).scalar_one()
-        return None if sees_all else f"GRANT pg_read_all_stats TO {self.grantee(connection)}"

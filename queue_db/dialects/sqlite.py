@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import (
     Executable,
-    Select,
     Table,
     func,
     select,
@@ -15,13 +14,16 @@ from sqlalchemy import (
 from sqlalchemy.ext.compiler import compiles
 
 from queue_db.dialects import statements, transactions
-from queue_db.dialects.base import ReturningDialect, Rows, Values
+from queue_db.dialects.base import ReturningDialect, Values
 from queue_db.dialects.claim_sql import ClaimText, read_new_priorities, result_of, update_existing
 from queue_db.dialects.clock import instant, now_us
-from queue_db.dialects.sqlite_server import SQLiteServer, run_beside
+from queue_db.dialects.error_codes import ErrorCodes
+from queue_db.dialects.inserts import Inserts, Rows, dated, load
+from queue_db.dialects.server import Drivers, Server
+from queue_db.dialects.sqlite_server import ERRORS, SQLiteServer, run_beside
 from queue_db.dialects.statements import Columns, JobsText, Pairs, kept
 from queue_db.dialects.transactions import Sender
-from queue_db.model import ClaimResult, Completion
+from queue_db.model import Capability, ClaimResult, Completion
 
 
 @compiles(now_us, "sqlite")
@@ -36,14 +38,32 @@ def _instant(element: instant, compiler: Any, **kw: Any) -> str:
     return f"strftime('%Y-%m-%d %H:%M:%f', {micros} / 1000000.0, 'unixepoch')"
 
 
-class SQLite(SQLiteServer, ReturningDialect):
+class SQLiteInserts(Inserts):
+    """Many rows of one writer have consecutive ids."""
+
+    def bulk_load(self, tx: Sender, jobs: Table, rows: Rows, now: int | None) -> list[int]:
+        load(tx, jobs, *dated(tx, rows, now))
+        # There is only one writer, so the ids are consecutive.
+        last = tx.connection.execute(select(func.last_insert_rowid())).scalar_one()
+        return list(range(last - len(rows) + 1, last + 1))
+
+
+class SQLite(ReturningDialect):
     """A file that one writer holds at a time."""
 
-    def lock_rows(self, rows: Select[Any], *, skip: bool, pinned: bool = False) -> Select[Any]:
-        return rows  # the writer has locked the whole database
-
-    def pin_rows(self, keys: Select[Any]) -> Select[Any]:
-        return keys
+    names: ClassVar[tuple[str, ...]] = ("sqlite",)
+    title: ClassVar[str] = "SQLite"
+    minimum: ClassVar[tuple[int, ...]] = (3, 35)
+    capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.DELETE_RETURNING, Capability.UPDATE_RETURNING})
+    drivers: ClassVar[Drivers] = Drivers(asynchronous="aiosqlite", async_extra="async-sqlite")
+    errors: ClassVar[ErrorCodes] = ERRORS
+    inserts: ClassVar[Inserts] = SQLiteInserts()
+    server_type: ClassVar[type[Server]] = SQLiteServer
+    autocommits: ClassVar[bool] = True
+    served: ClassVar[bool] = False
+    # The driver begins its transaction before the first change and then upgrades a read lock. If two claims do this, one fails at
+    # once with SQLITE_BUSY. With BEGIN IMMEDIATE a transaction takes the write lock first, so the second claim waits for the first.
+    begins_writing: ClassVar[str] = "BEGIN IMMEDIATE"
 
     def hold(self, tx: Sender, jobs: Table, pairs: Pairs, *, skip: bool = False) -> Pairs:
         # There are no row locks, so the order does not matter.
@@ -107,12 +127,6 @@ class SQLite(SQLiteServer, ReturningDialect):
             new_priorities = sorted(priority for (priority,) in tx.fetch(claim.made(read_new_priorities), parameters))
         # SQLite removes deleted index entries at once. So claims can always start at the beginning and need no min_due.
         return result_of(parameters, rows, len(rows), new_priorities=new_priorities)
-
-    def bulk_load(self, tx: Sender, jobs: Table, rows: Rows, now: int | None) -> list[int]:
-        self.load(tx, jobs, *self.dated(tx, rows, now))
-        # There is only one writer, so the ids are consecutive.
-        last = tx.connection.execute(select(func.last_insert_rowid())).scalar_one()
-        return list(range(last - len(rows) + 1, last + 1))
 
 
 # ruff: noqa: S608 - the texts are made of constants and of table names that SQLAlchemy has quoted; values are bound.

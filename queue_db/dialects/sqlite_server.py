@@ -4,60 +4,48 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 from weakref import ref
 
-from sqlalchemy import URL, Connection, Engine, Table, event
-from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
-from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
-from sqlalchemy.pool import AsyncAdaptedQueuePool
+from sqlalchemy import URL, Connection, Engine, event
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.pool import AsyncAdaptedQueuePool, SingletonThreadPool
 
+from queue_db.dialects.error_codes import ErrorCodes
 from queue_db.dialects.server import Server
-from queue_db.errors import ArgumentError, ConfigurationError
-from queue_db.model import Capability, Fault
+from queue_db.errors import ArgumentError
+from queue_db.model import Fault
 
 # The options of the driver in a URL. With uri=true, SQLite itself takes other options.
 _OPTIONS = frozenset({"cached_statements", "check_same_thread", "detect_types", "isolation_level", "timeout", "uri"})
+
+# The names of a database in memory.
+IN_MEMORY = (None, "", ":memory:")
 
 #: The number of cursors in the list of a connection from which on references to freed cursors are removed.
 _CURSORS = 16
 
 
+def _code(error: DBAPIError) -> str | None:
+    code = getattr(error.orig, "sqlite_errorcode", None)
+    return None if code is None else str(code & 0xFF)
+
+
+ERRORS = ErrorCodes(
+    code=_code,
+    transient=frozenset({str(sqlite3.SQLITE_BUSY), str(sqlite3.SQLITE_LOCKED)}),
+    # A read-only file does not become writable by itself within seconds, so the error is permanent.
+    read_only=frozenset({str(sqlite3.SQLITE_READONLY)}),
+    full=frozenset({str(sqlite3.SQLITE_FULL)}),
+    faults={str(sqlite3.SQLITE_BUSY): Fault.LOCK_TIMEOUT, str(sqlite3.SQLITE_LOCKED): Fault.LOCK_TIMEOUT},
+)
+
+
 class SQLiteServer(Server):
-    """A file that one writer holds at a time."""
+    """A file that one writer holds at a time, or a database in memory."""
 
-    names: ClassVar[tuple[str, ...]] = ("sqlite",)
-    title: ClassVar[str] = "SQLite"
-    async_driver: ClassVar[str | None] = "aiosqlite"
-    async_extra: ClassVar[str] = "async-sqlite"
-    autocommits: ClassVar[bool] = True
-    served: ClassVar[bool] = False
     schemas_are_databases: ClassVar[bool] = True
-    # The driver begins its transaction before the first change and then upgrades a read lock. If two claims do this, one fails at
-    # once with SQLITE_BUSY. With BEGIN IMMEDIATE a transaction takes the write lock first, so the second claim waits for the first.
-    begins_writing: ClassVar[str] = "BEGIN IMMEDIATE"
-    minimum: ClassVar[tuple[int, ...]] = (3, 35)
-    transient: ClassVar[frozenset[str]] = frozenset({str(sqlite3.SQLITE_BUSY), str(sqlite3.SQLITE_LOCKED)})
-
-    faults: ClassVar[Mapping[str, Fault]] = {
-        str(sqlite3.SQLITE_BUSY): Fault.LOCK_TIMEOUT,
-        str(sqlite3.SQLITE_LOCKED): Fault.LOCK_TIMEOUT,
-    }
-
-    full: ClassVar[frozenset[str]] = frozenset({str(sqlite3.SQLITE_FULL)})
-
-    when_read_only: ClassVar[str] = "let this user write to the file and to its folder, and leave out mode=ro in the URL"
-
-    _in_memory = False
-
-    def capabilities(self, sql: SQLAlchemyDialect) -> frozenset[Capability]:
-        return frozenset({Capability.DELETE_RETURNING, Capability.UPDATE_RETURNING})
-
-    def facts(self, connection: Connection, jobs: Table) -> dict[str, str]:
-        units = {"journal_mode": "", "synchronous": "", "busy_timeout": " ms", "page_size": " bytes"}
-        return {name: f"{connection.exec_driver_sql(f'PRAGMA {name}').scalar()}{unit}" for name, unit in units.items()}
 
     def engine_options(self, url: URL) -> dict[str, Any]:
         # SQLAlchemy would ignore an unknown option with a warning that is easy to miss.
@@ -67,53 +55,18 @@ class SQLiteServer(Server):
             )
         # Seconds to wait for other writers.
         waits: dict[str, Any] = {} if "timeout" in url.query else {"timeout": 30.0}
-        return {"connect_args": waits | {"factory": _Finishing}}
+        options: dict[str, Any] = {"connect_args": waits | {"factory": _Finishing}}
+        if url.database in IN_MEMORY:
+            # The database belongs to one connection. For threads, SQLAlchemy's pool has one connection each. For asyncio, the pool
+            # has one connection, which the tasks use in turn.
+            one = {"poolclass": AsyncAdaptedQueuePool, "pool_size": 1, "max_overflow": 0}
+            options |= one if url.get_dialect().is_async else {"poolclass": SingletonThreadPool}
+        return options
 
-    def pool_options(self, url: URL, size: int, overflow: int) -> dict[str, Any]:
-        if url.database not in (None, "", ":memory:"):
-            return super().pool_options(url, size, overflow)
-        # A database in memory belongs to one connection. For threads, SQLAlchemy chooses a pool with one connection each. For
-        # asyncio, the pool has one connection, which the tasks use in turn.
-        return {"poolclass": AsyncAdaptedQueuePool, **super().pool_options(url, 1, 0)} if url.get_dialect().is_async else {}
-
-    def missing(self, url: URL) -> str | None:
-        if url.database in (None, "", ":memory:") or url.database.startswith("file:"):
+    def file(self, url: URL) -> Path | None:
+        if url.database in IN_MEMORY or url.database.startswith("file:"):
             return None
-        file = Path(url.database)
-        # SQLite does not create the file if its folder does not exist.
-        return f"the file {file}" if file.parent.is_dir() and not file.exists() else None
-
-    def obstacle(self, url: URL) -> str | None:
-        if url.database in (None, "", ":memory:") or url.database.startswith("file:"):
-            return None
-        folder = Path(url.database).parent
-        return None if folder.is_dir() else f"there is no folder {folder}: create it, or correct the URL"
-
-    def is_new(self, url: URL) -> bool:
-        if self.missing(url):
-            return True
-        file = Path(url.database or "")
-        return file.is_file() and file.stat().st_size == 0
-
-    def from_anywhere(self, url: URL) -> URL:
-        if url.database in (None, "", ":memory:") or url.database.startswith("file:"):
-            return url
-        return url.set(database=str(Path(url.database).absolute()))
-
-    def database_of(self, connection: Connection) -> str | None:
-        return self._file_of(connection) or "a database in memory"
-
-    def _file_of(self, connection: Connection) -> str | None:
-        files = {name: file for _, name, file in connection.exec_driver_sql("PRAGMA database_list")}
-        return os.path.realpath(files["main"]) if files["main"] else None
-
-    def alike(self, theirs: URL, ours: URL) -> bool:
-        return False  # a file can have several names; asking the connection for its file costs no round trip
-
-    def for_asyncio(self, url: URL) -> URL:
-        if url.database in (None, "", ":memory:"):
-            raise ConfigurationError("this database is in memory, where only its one connection sees it: use a file")
-        return super().for_asyncio(url)
+        return Path(url.database)
 
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
         if made_here:
@@ -124,14 +77,21 @@ class SQLiteServer(Server):
         with engine.connect() as connection:
             # With WAL, readers do not wait for the writer. The file keeps this mode. It has no effect on a database in memory.
             run_beside(connection, "PRAGMA journal_mode = WAL")
-            self._in_memory = self._file_of(connection) is None
+            self.in_memory = self._file_of(connection) is None
         return engine
+
+    def database_of(self, connection: Connection) -> str | None:
+        return self._file_of(connection) or "a database in memory"
+
+    def _file_of(self, connection: Connection) -> str | None:
+        files = {name: file for _, name, file in connection.exec_driver_sql("PRAGMA database_list")}
+        return os.path.realpath(files["main"]) if files["main"] else None
 
     def begin_changes(self, connection: Connection) -> None:
         # A caller's transaction also takes the write lock first. This also protects a savepoint: before the first change there
         # would be no transaction around it, so the release of the savepoint would commit.
         if not _in_transaction(connection):
-            run_beside(connection, self.begins_writing)
+            run_beside(connection, self.dialect.begins_writing)
 
     def is_idle(self, driver: Any) -> bool:
         # A change with unread rows holds the lock until its statement ends. Without BEGIN, ``in_transaction`` does not show it.
@@ -142,7 +102,7 @@ class SQLiteServer(Server):
         # memory.
         if isinstance(driver, _Finishing):
             driver.finish()
-        elif not (isinstance(driver, sqlite3.Connection) and self._in_memory):
+        elif not (isinstance(driver, sqlite3.Connection) and self.in_memory):
             return False
         if driver.in_transaction:
             driver.execute("ROLLBACK").close()
@@ -160,18 +120,6 @@ class SQLiteServer(Server):
             return False
         transaction.rollback()
         return True
-
-    def code(self, error: DBAPIError) -> str | None:
-        code = getattr(error.orig, "sqlite_errorcode", None)
-        return None if code is None else str(code & 0xFF)
-
-    def refuses_changes(self, code: str | None) -> bool:
-        # A read-only file does not become writable by itself within seconds, so the error is permanent.
-        return code == str(sqlite3.SQLITE_READONLY)
-
-    def is_read_only(self, error: SQLAlchemyError) -> bool:
-        # A connection that found the file read-only stays so and must be closed. Closing it would lose a database in memory.
-        return not self._in_memory and super().is_read_only(error)
 
 
 class _Finishing(sqlite3.Connection):

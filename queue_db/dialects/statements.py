@@ -32,7 +32,7 @@ from sqlalchemy.types import TupleType
 
 from queue_db.dialects.clock import now_us
 from queue_db.dialects.prepared import NEVER
-from queue_db.model import MOST_VERSION, NewJob
+from queue_db.model import MOST_VERSION, Capability, NewJob
 
 if TYPE_CHECKING:
     from queue_db.dialects.base import Dialect
@@ -74,9 +74,12 @@ def kept(sql: str, *returns: str, **lists: Any) -> Executable:
     )
 
 
-def condition(sql: str, values: Mapping[str, Any], **lists: Any) -> TextClause:
-    """A condition with bound ``values``, for a statement of SQLAlchemy on one table."""
-    return text(sql).bindparams(*(_parameter(name, lists) for name in values)).bindparams(**values)
+def match(dialect: Dialect, pairs: Pairs) -> TextClause:
+    """The condition ``dialect.matching`` with these pairs, for a statement of SQLAlchemy on the table of jobs alone."""
+    values, lists = dialect.wanted(pairs), dialect.lists
+    return (
+        text(dialect.matching(one=len(pairs) == 1)).bindparams(*(_parameter(name, lists) for name in values)).bindparams(**values)
+    )
 
 
 def _parameter(name: str, lists: Mapping[str, Any]) -> BindParameter[Any]:
@@ -115,8 +118,10 @@ class JobsText:
         return sql.replace(str(text("%").compile(dialect=self._sql)), "%").replace(":", "\\:")
 
     def locked(self, *, skip: bool) -> str:
-        """The clause at the end of a SELECT that locks its rows."""
-        return self._dialect.lock_clause(self._sql, skip=skip)
+        """The clause at the end of a SELECT that locks its rows. It is empty without ``ROW_LOCKS``."""
+        if Capability.ROW_LOCKS not in self._dialect.product(self._sql).capabilities:
+            return ""
+        return " FOR UPDATE SKIP LOCKED" if skip else " FOR UPDATE"
 
 
 @lru_cache(maxsize=64)

@@ -125,7 +125,7 @@ class Sender:
         if self.begun:
             return
         if not self.autocommits:
-            self.dialect.begin_changes(self.connection)
+            self.dialect.server.begin_changes(self.connection)
         elif self._block is not None:
             self._block.begin()
         else:

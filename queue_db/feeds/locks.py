@@ -27,7 +27,7 @@ def explained(verb: Callable[Concatenate[Feed, _P], _T]) -> Callable[Concatenate
             return verb(feed, *args, **named)
         except TransientStorageError as error:
             cause = error.__cause__
-            if isinstance(cause, SQLAlchemyError) and feed.core.database.dialect.fault(cause) is Fault.LOCK_TIMEOUT:
+            if isinstance(cause, SQLAlchemyError) and feed.core.database.dialect.errors.fault(cause) is Fault.LOCK_TIMEOUT:
                 note = (
                     f"another transaction has locked feed {feed.name!r}: it deletes or purges the feed, or has published to it "
                     "(ordering counter) and is still open"

@@ -104,7 +104,7 @@ class Feeds:
         :raises FeedError: the feed exists and has another ordering, or has no claims, or has them.
         """
         arguments.name("feed", name, FEED_LENGTH)
-        if ordering is not None and ordering not in ORDERINGS:
+        if ordering is not None and ordering not in list(ORDERINGS):
             raise arguments.wrong("ordering", ordering, f": must be {' or '.join(sorted(ORDERINGS))}")
         values = _retention(keep_for, keep_rows, keep_unread)
         limits = _limits(name, max_attempts, delay, expires_in)

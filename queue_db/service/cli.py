@@ -24,7 +24,7 @@ from queue_db.cli.logs import log_to_stderr
 from queue_db.cli.options import CommonOptions
 from queue_db.cli.recording import record
 from queue_db.cli.work_options import LogOptions
-from queue_db.database.urls import parse_url
+from queue_db.database.urls import missing_file, parse_url
 from queue_db.db import QueueDB
 from queue_db.dialects import dialect_for
 from queue_db.errors import ArgumentError, ConfigurationError
@@ -234,7 +234,8 @@ def serve(
     hosts, rate, depths = address.hosts(), limits.rate(), limits.depths()
     root, trusted = proxies.prefix(proxy.root_path), proxies.trusted(proxy.forwarded_allow_ips)
     url = parse_url(common.required_url())
-    new = dialect_for(url.get_backend_name()).is_new(url)
+    file = dialect_for(url.get_backend_name()).server.file(url)
+    new = missing_file(url) is not None or (file is not None and file.is_file() and file.stat().st_size == 0)
     if new and read_only:
         raise ConfigurationError(f"{url.database} does not exist or is empty, and --read-only creates nothing: check --url")
     with log_to_stderr(common.url, log.log_format, verbose=log.verbose), _open(common) as db:

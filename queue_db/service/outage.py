@@ -46,7 +46,7 @@ def takes_changes(db: QueueDB) -> bool:
     except PermanentStorageError:
         return False
     except StorageError as error:
-        if db.database.dialect.refuses_changes(error.sqlstate):
+        if error.sqlstate in db.database.dialect.errors.read_only:
             return False
         raise
     return True
@@ -95,7 +95,7 @@ class Outage:
         """Something failed; if this is because the database is away or takes no changes, watch it until that is over."""
         if not isinstance(error, StorageError):
             return
-        if self._db.database.dialect.refuses_changes(error.sqlstate):
+        if error.sqlstate in self._db.database.dialect.errors.read_only:
             if self._changes:
                 self._enter(_State.READ_ONLY, str(error))
         elif error.server_away:

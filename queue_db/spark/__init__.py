@@ -24,11 +24,14 @@ if TYPE_CHECKING:
     from queue_db.spark.jdbc import jdbc_options
     from queue_db.spark.results import read_results
     from queue_db.spark.source import QueueDataSource
+    from queue_db.spark.streams.registry import Stream, Streams
 
-# Imported when they are first used: these need pyspark.
+# Imported when they are first used: all but the streams need pyspark.
 _MODULES = {
     "Drained": "draining",
     "QueueDataSource": "source",
+    "Stream": "streams.registry",
+    "Streams": "streams.registry",
     "complete_on_commit": "commit_listener",
     "dead_letter": "dead_lettering",
     "drain": "draining",
@@ -42,6 +45,8 @@ _MODULES = {
 __all__ = [
     "Drained",
     "QueueDataSource",
+    "Stream",
+    "Streams",
     "complete_on_commit",
     "dead_letter",
     "drain",

@@ -79,7 +79,9 @@ def target_of(url: str | URL, table: str = "jobs", schema: str | None = None, *,
     """
     parsed = parse_url(url)
     # Tasks run in another folder than the driver: relative paths become absolute here.
-    return Target(dialect_for(parsed.get_backend_name()).from_anywhere(parsed), table, schema, local_infile)
+    if file := dialect_for(parsed.get_backend_name()).server.file(parsed):
+        parsed = parsed.set(database=str(file.absolute()))
+    return Target(parsed, table, schema, local_infile)
 
 
 def resolve_url(url: str) -> str:

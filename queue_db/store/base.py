@@ -11,7 +11,7 @@ from sqlalchemy.util import LRUCache
 
 from queue_db.dialects import Dialect
 from queue_db.dialects.claim_sql import ClaimText, Shape
-from queue_db.dialects.clock import moment
+from queue_db.dialects.clock import clock_query, moment
 from queue_db.dialects.transactions import Sender
 from queue_db.model import MOST_ATTEMPTS, MOST_VERSION, Capability, Notice
 from queue_db.store.schema import Tables
@@ -89,7 +89,7 @@ class Transaction(Sender):
     def read_clock(self) -> int:
         """Read the store's clock, or the database's clock if the store has none: microseconds since 1970."""
         clock = self.store.clock
-        return clock() if clock else int(self.connection.execute(self.dialect.clock_query()).scalar_one())
+        return clock() if clock else int(self.connection.execute(clock_query()).scalar_one())
 
     # --- after the commit -------------------------------------------------------------------------------------------
 

@@ -13,6 +13,8 @@ from sqlalchemy import case, or_, select, update
 
 from queue_db import arguments
 from queue_db.dialects.clock import due_time
+from queue_db.dialects.inserts import live_keys
+from queue_db.dialects.statements import match
 from queue_db.errors import ArgumentError, DuplicateJobError, TransientStorageError
 from queue_db.model import Group, NewJob
 from queue_db.store import groups, unique_key_ttl
@@ -59,7 +61,7 @@ def holder(tx: Transaction, queue: str, key: str, *, current: bool = False) -> i
 
     :param current: if no live job is found, look again for a job that is newer than the transaction's snapshot.
     """
-    find = partial(tx.dialect.live_keys, tx, tx.tables.jobs, [(queue, key)])
+    find = partial(live_keys, tx, tx.tables.jobs, [(queue, key)])
     live = find() or (find(current=True) if current else {})
     return live[queue, key][0] if live else unique_key_ttl.holders(tx, queue, [key]).get(key)
 
@@ -97,13 +99,13 @@ def insert_jobs(
         if not (job.after or job.not_before):
             due = True
     # A transaction can be repeated until its COMMIT. One plain job needs no transaction if its connection is known to be alive.
-    if queue is not None and not (plain and len(jobs) == 1 and tx.dialect.known_alive(tx)):
+    if queue is not None and not (plain and len(jobs) == 1 and tx.dialect.server.known_alive(tx)):
         tx.begin()
     if plain:
         # No job can be skipped, so the INSERT statement itself sends the notification.
         notice = tx.notice(queue) if queue is not None and due else None
         clock = tx.store.clock
-        return tx.dialect.insert_new(tx, tx.tables.jobs, jobs, None if clock is None else clock(), notice)
+        return tx.dialect.inserts.insert_new(tx, tx.tables.jobs, jobs, None if clock is None else clock(), notice)
     places = _one_of_each_key(jobs, on_duplicate)
     windowed = any(job.unique_for for job in jobs)
     ids = (_insert_windowed if windowed else _insert_grouped)(tx, jobs, places, on_duplicate, more=more)
@@ -160,7 +162,7 @@ def _load_plain(
         most = sum(map(len, chunks))
     if most < _LOADED:
         return insert_chunks(tx, chunks, on_duplicate, ids=ids, more=more)
-    loaded = tx.dialect.load_new(tx, tx.tables.jobs, chunks, most, tx.time().get("now"), ids=ids)
+    loaded = tx.dialect.inserts.load_new(tx, tx.tables.jobs, chunks, most, tx.time().get("now"), ids=ids)
     return insert_chunks(tx, chunks, on_duplicate, ids=ids, more=more) if loaded is None else Added(*loaded)
 
 
@@ -244,7 +246,7 @@ def _insert(
     ids: list[int | None] = [None] * len(jobs)
     for race in range(_RACES):
         placed = rows if limits is None else groups.block(tx, rows, limits)
-        inserted = tx.dialect.insert_new(tx, table, placed, now)
+        inserted = tx.dialect.inserts.insert_new(tx, table, placed, now)
         if len(inserted) == len(jobs) and None not in inserted:
             return inserted, True
         for position, job_id in zip(places, inserted, strict=True):
@@ -253,10 +255,10 @@ def _insert(
         if not duplicates or on_duplicate is OnDuplicate.SKIP:
             return ids, not (duplicates or race)
         keys = [row.key for _, row in duplicates if row.key is not None]
-        live = tx.dialect.live_keys(tx, table, keys, current=race > 0)
+        live = live_keys(tx, table, keys, current=race > 0)
         if on_duplicate is OnDuplicate.RAISE:
             # The live job may be newer than the transaction's snapshot.
-            existing = live.get(keys[0]) or tx.dialect.live_keys(tx, table, keys[:1], current=True).get(keys[0])
+            existing = live.get(keys[0]) or live_keys(tx, table, keys[:1], current=True).get(keys[0])
             refused = duplicates[0][0]
             raise DuplicateJobError(unique_key=keys[0][1], existing_id=existing[0] if existing else None, position=refused)
         missed = []
@@ -302,7 +304,7 @@ def _replace(tx: Transaction, live: tuple[int, int], row: NewJob, on_duplicate: 
     fresh = {name: getattr(row, name) for name in ("kind", "payload", "headers", "priority", "max_attempts")}
     statement = (
         update(jobs)
-        .where(tx.dialect.match([live]), same_group, *unheld)
+        .where(match(tx.dialect, [live]), same_group, *unheld)
         # The new content is a new job: its attempts start at 0, and a worker that runs the old job loses the lease.
         .values(
             version=next_version(jobs),
@@ -323,10 +325,10 @@ def _replace(tx: Transaction, live: tuple[int, int], row: NewJob, on_duplicate: 
         return True
     if unheld:
         # A running job continues without its key. Its state does not change, so neither does its version.
-        keyless = update(jobs).where(tx.dialect.match([live]), same_group, ~unheld[0]).values(unique_key=None)
+        keyless = update(jobs).where(match(tx.dialect, [live]), same_group, ~unheld[0]).values(unique_key=None)
         if tx.connection.execute(keyless, tx.time()).rowcount == 1:
             return False
-    there = tx.connection.execute(select(jobs.c.group_key).where(tx.dialect.match([live]))).first()
+    there = tx.connection.execute(select(jobs.c.group_key).where(match(tx.dialect, [live]))).first()
     if there is not None and there.group_key != row.group_key:
         there_is = f"the live job {live[0]} with unique_key {row.unique_key!r} is of group {there.group_key!r}"
         raise arguments.wrong("group", row.group_key, f": {there_is}, and a job that replaces it must be too")

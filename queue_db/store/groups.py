@@ -51,7 +51,7 @@ def lock(tx: Transaction, groups: Collection[Group], *, every: bool = False) -> 
     numbers = range(STRIPES) if every else sorted({zlib.crc32("\0".join(group).encode()) % STRIPES for group in groups})
     mine = {"numbers": list(numbers)}
     # Lock the stripes in the order of their ids, so that no two transactions wait for each other. Not every UPDATE does that.
-    first = len(numbers) > 1 and Capability.ROW_LOCKS in tx.store.capabilities and not dialect.updates_in_order
+    first = len(numbers) > 1 and Capability.ROW_LOCKS in tx.store.capabilities and not dialect.groups.updates_in_order
     if first and not dialect.changes_in_with:
         tx.fetch(_held(dialect, stripes), mine)
     tx.execute(_raised(dialect, stripes, held=first and dialect.changes_in_with), mine)
@@ -196,7 +196,7 @@ def _first(tx: Transaction, groups: Collection[Group], limits: Mapping[str, int]
     members_of: dict[Group, list[GroupMember]] = {}
     for queue, group_keys in keys.items():
         jobs, most = tx.tables.jobs, limits[queue]
-        for place, *member in tx.dialect.first_in_groups(tx, jobs, queue, group_keys, most, locks=locks):
+        for place, *member in tx.dialect.groups.first_in_groups(tx, jobs, queue, group_keys, most, locks=locks):
             members_of.setdefault(Group(queue, group_keys[place]), []).append(GroupMember(*member))
     for members in members_of.values():
         members.sort()

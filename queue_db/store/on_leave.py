@@ -38,7 +38,7 @@ def finish(tx: Transaction, links: Mapping[int, JobLinks], leave: Leave, *, ever
     if counted := [(link.batch, departure) for link, departure in left if link.batch is not None]:
         due = batches.count_down(tx, counted)
         if due:
-            tx.dialect.insert_new(tx, tx.tables.jobs, due, tx.time().get("now"))
+            tx.dialect.inserts.insert_new(tx, tx.tables.jobs, due, tx.time().get("now"))
             tx.wake(*(job.queue for job in due))
 
 

@@ -169,10 +169,10 @@ class Enqueue:
 
         database, dialect = self.core.database, self.core.store.dialect
         blocks: Blocks | None
-        if number is not None and number > CHUNK and dialect.loaded_from_memory:
-            blocks = from_memory(watched, number, dialect.loaded_from_memory)
+        if number is not None and number > CHUNK and dialect.inserts.loaded_from_memory:
+            blocks = from_memory(watched, number, dialect.inserts.loaded_from_memory)
         else:
-            blocks = from_iterator(watched(), dialect.loaded_at_once)
+            blocks = from_iterator(watched(), dialect.inserts.loaded_at_once)
         if blocks is None:
             return Added(0, [])
 

@@ -9,6 +9,7 @@ from sqlalchemy import Double, String, update
 
 from queue_db.core import Core
 from queue_db.database.transaction import Run
+from queue_db.dialects.statements import match
 from queue_db.leased_job import LeasedJob
 from queue_db.model import ProgressReport
 from queue_db.store import Transaction, settle
@@ -48,5 +49,5 @@ def write_progress(tx: Transaction, reports: Mapping[tuple[int, int], ProgressRe
         "progress": each(jobs.c.id, {pair[0]: reports[pair].fraction for pair in pairs}, Double()),
         "progress_note": each(jobs.c.id, {pair[0]: reports[pair].note for pair in pairs}, String(NOTE_LENGTH)),
     }
-    statement = tx.dialect.by_id(update(jobs).where(tx.dialect.match(pairs)).values(values), jobs)
+    statement = tx.dialect.by_id(update(jobs).where(match(tx.dialect, pairs)).values(values), jobs)
     return tx.connection.execute(statement).rowcount

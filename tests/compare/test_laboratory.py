@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import NullPool, create_engine, make_url
 
 from queue_db import ArgumentError, ConfigurationError, QueueDB
+from queue_db.cli.diagnosis import Diagnosis
 from queue_db.compare.article import ARTICLE, Article
 from queue_db.compare.contestant import Target, WorkerContext
 from queue_db.compare.dialects import Laboratory
@@ -381,7 +382,9 @@ class Inspecting(Article):
         dialect = session.dialect
         # PostgreSQL's per-table settings are the product's; an article's row has a table of its own.
         _FACTS[dialect.names[0] if dialect.names[0] == "sqlite" else session.connection.dialect.name] = {
-            name: value for name, value in dialect.facts(session.connection, session.jobs).items() if " of jobs" not in name
+            name: value
+            for name, value in Diagnosis.of(dialect).facts(session.connection, session.jobs).items()
+            if " of jobs" not in name
         }
         super()._once(session, claim, remove)
 

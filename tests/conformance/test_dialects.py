@@ -35,8 +35,7 @@ def test_every_dialect_is_in_each_list(place: str) -> None:
 def test_the_extras_that_an_error_recommends_are_there(name: str) -> None:
     root = Path(__file__).parents[2]
     extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    dialect = OURS[name]
-    given = ((dialect.default_driver, dialect.extra), (dialect.async_driver, dialect.async_extra))
+    given = [OURS[name].drivers.named(asynchronous=asynchronous) for asynchronous in (False, True)]
     named = {extra for driver, extra in given if driver is not None}
     assert named <= extras.keys(), "write it into pyproject.toml, then run: make lock"
     (everything,) = extras["all"]

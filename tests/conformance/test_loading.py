@@ -22,7 +22,7 @@ from sqlalchemy import event, make_url
 from queue_db import PayloadError, PermanentStorageError, Queue, QueueDB
 from queue_db.codecs import JSONCodec
 from queue_db.dialects import copy_stream, raw_cursor
-from queue_db.dialects.postgresql import PostgreSQL
+from queue_db.dialects.postgresql_inserts import PostgreSQLInserts
 from queue_db.model import NewJob
 from queue_db.store import enqueue
 from queue_db.testing import SettableClock
@@ -192,7 +192,7 @@ def test_a_list_is_one_load_or_several_if_it_is_large(
     monkeypatch.setattr(copy_stream, "_AT_ONCE", 1)
     queue.enqueue_many(jobs, ids=ids)
     assert [rows for rows in loads[1:] if rows] == [1000, 1000, 500]
-    monkeypatch.setattr(PostgreSQL, "loaded_from_memory", 2000)
+    monkeypatch.setattr(PostgreSQLInserts, "loaded_from_memory", 2000)
     queue.enqueue_many(jobs, ids=ids)
     assert [rows for rows in loads[1:] if rows] == [1000, 1000, 500] * 2
     assert Counter(job.payload for job in queue.pop(10_000)) == Counter(range(2500)) + Counter(range(2500)) + Counter(range(2500))

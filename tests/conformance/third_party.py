@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sqlite3
 from typing import Any
 
 from alembic.ddl.impl import DefaultImpl
@@ -14,6 +13,7 @@ from sqlalchemy.ext.compiler import compiles
 
 from queue_db.dialects import Dialect
 from queue_db.dialects.clock import now_us
+from queue_db.dialects.error_codes import ErrorCodes
 from queue_db.model import Capability, ClaimRequest, ClaimResult
 from queue_db.store import Transaction, lease
 
@@ -66,11 +66,10 @@ class Acme(Dialect):
 
     names = ("acme",)
     title = "Acme"
-    transient = frozenset({str(sqlite3.SQLITE_BUSY)})
-
-    def code(self, error: Any) -> str | None:
-        code = getattr(error.orig, "sqlite_errorcode", None)
-        return None if code is None else str(code & 0xFF)
+    errors = ErrorCodes(
+        code=lambda error: getattr(error.orig, "sqlite_errorname", None),
+        transient=frozenset({"SQLITE_BUSY", "SQLITE_BUSY_SNAPSHOT"}),
+    )
 
 
 class Lottery:

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from queue_db import Queue, QueueDB, State, StorageError
+from queue_db.dialects.clock import clock_query
 from tests.patience import PATIENCE
 from tests.servers import Server, provide
 
@@ -146,7 +147,7 @@ def test_a_process_killed_inside_its_transaction_leaves_the_job_leased(tmp_path:
         assert db.queue("crash").get(job_id).state is State.RUNNING
         with db.database.engine.connect() as connection:
             assert connection.execute(text("PRAGMA integrity_check")).scalar() == "ok"
-            now = connection.execute(db.store.dialect.clock_query()).scalar_one()
+            now = connection.execute(clock_query()).scalar_one()
     with QueueDB(url, clock=lambda: now + 61_000_000) as later:
         (job,) = later.queue("crash").claim()
         assert job.id == job_id

@@ -18,7 +18,7 @@ def capability_table() -> list[str]:
     """One row for each database, one column for each capability."""
     rows = ["| | " + " | ".join(capability.value for capability in Capability) + " |", "|---" * (len(Capability) + 1) + "|"]
     for name, title in TITLES.items():
-        has = registered()[name]().capabilities(SimpleNamespace(is_mariadb=name == "mariadb"))  # type: ignore[arg-type]
+        has = registered()[name]().product(SimpleNamespace(is_mariadb=name == "mariadb")).capabilities  # type: ignore[arg-type]
         rows.append(f"| {title} | " + " | ".join("yes" if capability in has else "–" for capability in Capability) + " |")
     return rows
 

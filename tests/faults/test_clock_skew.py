@@ -14,6 +14,7 @@ import pytest
 
 import queue_db
 from queue_db import QueueDB, State
+from queue_db.dialects.clock import clock_query
 from queue_db.model import from_micros
 
 WORKER = """
@@ -91,7 +92,7 @@ def test_the_librarys_code_asks_no_clock_but_the_databases() -> None:
 
 def clock(db: QueueDB) -> datetime:
     with db.database.engine.connect() as connection:
-        return from_micros(connection.execute(db.store.dialect.clock_query()).scalar_one())
+        return from_micros(connection.execute(clock_query()).scalar_one())
 
 
 def seconds(moment: str, since: datetime) -> float:

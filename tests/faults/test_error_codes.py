@@ -14,7 +14,7 @@ from queue_db.dialects import dialect_for
 from queue_db.dialects.transactions import savepoint
 from queue_db.model import Fault
 
-MYSQL = dialect_for("mysql")
+MYSQL = dialect_for("mysql").errors
 
 
 def error_of(number: int, text: str) -> OperationalError:
@@ -35,7 +35,7 @@ def test_a_conflict_with_another_node_is_run_again(number: int, words: str) -> N
     assert isinstance(translated, TransientStorageError)
     assert MYSQL.fault(error) is Fault.SERIALIZATION
     assert not translated.server_away
-    assert not MYSQL.is_read_only(error)
+    assert MYSQL.code(error) not in MYSQL.read_only
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_node_without_its_cluster_is_away_and_its_connections_are_dropped(numb
     translated = MYSQL.translate(error, "enqueue")
     assert isinstance(translated, TransientStorageError)
     assert translated.server_away
-    assert MYSQL.is_read_only(error)
+    assert MYSQL.code(error) in MYSQL.read_only
 
 
 def test_a_full_disk_at_commit_stays_permanent() -> None:

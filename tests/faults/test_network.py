@@ -92,7 +92,7 @@ def test_a_silent_network_is_noticed(kind: str, url: str, far: Queue, proxy: Pro
 
 
 def test_a_dead_network_is_noticed_within_a_third_of_the_default_lease(kind: str, url: str, db: QueueDB) -> None:
-    waits = db.database.dialect.engine_options(make_url(url))["connect_args"]
+    waits = db.database.dialect.server.engine_options(make_url(url))["connect_args"]
     limit = waits["tcp_user_timeout"] / 1000 if kind == "postgresql" else max(waits["read_timeout"], waits["write_timeout"])
     assert 10 < limit < 60 / 3  # longer than a wait for a lock
 
@@ -131,7 +131,7 @@ def test_a_migration_may_take_longer_than_other_statements(kind: str, url: str, 
             connection.execute(text(f"SELECT SLEEP({seconds})"))
 
         def sleep_for_long(connection: Connection) -> None:
-            with database.dialect.long_statements(connection):
+            with server.long_statements(connection):
                 sleep(connection, 1.5)
 
         database.run(sleep_for_long, name="sleep", attempts=1)

@@ -14,7 +14,7 @@ from hypothesis import Phase, given, settings
 from sqlalchemy import delete, text
 
 from queue_db import Queue, QueueDB
-from queue_db.dialects import Dialect, claim_sql, mysql, statements
+from queue_db.dialects import Dialect, claim_sql, inserts, mysql_inserts, statements
 from queue_db.dialects.claim_sql import ClaimText
 from queue_db.dialects.postgresql import PostgreSQL
 from queue_db.model import ClaimResult
@@ -265,12 +265,12 @@ class TestWithIdsTakenForConsecutive:
             db.migrate()
         check("whole")
 
-        def consecutive(self: Any, connection: Any, jobs: Any, columns: Any, rows: Any) -> list[int]:
-            first = self.load(connection, jobs, columns, rows)
+        def consecutive(_: Any, tx: Any, jobs: Any, columns: Any, rows: Any) -> list[int]:
+            first = inserts.load(tx, jobs, columns, rows)
             return list(range(first, first + len(rows)))
 
         for insert in ("_insert_returning", "_insert_and_read"):
-            monkeypatch.setattr(mysql.MySQL, insert, consecutive)
+            monkeypatch.setattr(mysql_inserts.MySQLInserts, insert, consecutive)
         with pytest.raises(AssertionError):
             check("broken")
 

@@ -4,6 +4,7 @@ from sqlalchemy import text
 
 from queue_db import QueueDB
 from queue_db.dialects.clock import now_us
+from queue_db.dialects.server import long_statements
 
 #: Jobs of a full table: a plan that reads more where more waits touches thousands of rows more.
 MANY = 200_000
@@ -36,7 +37,7 @@ def fill(db: QueueDB, queue: str, count: int, *, due_in: int, priority: str = "0
     clock = now_us().compile(dialect=engine.dialect)
     due = f"{clock} + ({due_in * 1_000_000}) + n"
     # On a busy machine one of them, or the commit, takes longer than the limit on network waits.
-    with engine.connect() as connection, db.database.dialect.long_statements(connection), connection.begin():
+    with engine.connect() as connection, long_statements(connection), connection.begin():
         for first in range(0, count, CHUNK):
             made = f"SELECT n + {first} AS n FROM ({numbers(engine.dialect.name, min(CHUNK, count - first))}) made"
             connection.execute(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from sqlalchemy import text
 
 from queue_db import LeasedJob, Queue, QueueDB
+from queue_db.dialects.server import long_statements
 from queue_db.store.low_water_marks import BEGINNING, LONGEST_RESCAN_INTERVAL, MOST_RANGES, REMEMBERED
 from queue_db.verbs.next_due import next_due
 from tests.marks import begin_anew
@@ -24,7 +25,8 @@ GAIN = {"postgresql": 1_000, "mysql": 5, "mariadb": 5}
 def test_an_open_snapshot_does_not_slow_claims_down(kind: str, make_table: Callable[[], Crowd]) -> None:
     crowd = make_table()
     with crowd.open() as db, crowd.open() as other, other.database.engine.connect() as opened:
-        long = db.database.dialect.long_statements  # a busy machine reads or deletes all of them for longer than connections wait
+        # A busy machine reads or deletes all of them for longer than connections wait.
+        long = long_statements
         queue = db.queue("churned")
         marks = begin_anew(queue.core, queue.name, lambda: 0.0)  # only the first claim is a rescan
         fill(db, queue.name, 1_000, due_in=-7200)

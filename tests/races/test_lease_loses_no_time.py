@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import Connection, create_engine, text
 
 from queue_db import QueueDB
+from queue_db.dialects.clock import clock_query
 from queue_db.store import low_water_marks
 from tests.faults.test_contention import WAITING
 from tests.marks import begin_anew
@@ -52,7 +53,7 @@ def locked(db: QueueDB) -> Iterator[Callable[[Callable[[], Any]], tuple[Any, int
 
 
 def now(db: QueueDB, connection: Connection) -> int:
-    return int(connection.execute(db.store.dialect.clock_query()).scalar_one())
+    return int(connection.execute(clock_query()).scalar_one())
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-from queue_db.dialects import Dialect
+from queue_db.dialects.server import Server
 from queue_db.errors import TransientStorageError
 from queue_db.feeds.store import claims, messages, ranking, span_claims, spans
 from queue_db.feeds.store.message_jobs import MessageJob
@@ -608,9 +608,9 @@ def _job(number: int = 0, **more: Any) -> NewJob:
 
 def _insert(jobs: Sequence[NewJob], on_duplicate: OnDuplicate = OnDuplicate.RAISE, *, notifies: bool = False) -> Run:
     def run(tx: Transaction) -> None:
-        alive = type(tx.dialect).known_alive is not Dialect.known_alive
+        alive = type(tx.dialect.server).known_alive is not Server.known_alive
         notified = mock.patch.object(tx.store.notifications, "due", return_value=notifies)
-        with mock.patch.object(tx.dialect, "known_alive", return_value=alive), notified:
+        with mock.patch.object(tx.dialect.server, "known_alive", return_value=alive), notified:
             insert_jobs(tx, jobs, on_duplicate, "default")
 
     return run

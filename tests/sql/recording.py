@@ -335,14 +335,11 @@ def place(name: str) -> Place:
     sql.default_isolation_level = "READ COMMITTED"
     dialect = dialect_for(sql.name)
     dialect.uses_raw_cursor = True
-    if name == "postgresql":
-        pooling: Any = dialect
-        pooling._prepares, pooling._pooler.pooled = True, False
     ours = tables()
     store = Store(
         ours,
         dialect,
-        dialect.capabilities(sql),
+        dialect.product(sql).capabilities,
         # By a clock on which each is due.
         notifications=Notifications(dialect, ours, clock=count().__next__),
     )

@@ -100,7 +100,7 @@ def test_a_notification_of_an_insert_that_failed_is_sent_with_the_next(
 ) -> None:
     db = open_db()
     queue = db.queue(name)
-    real, attempts = type(db.database.dialect).insert_new, []
+    real, attempts = type(db.database.dialect.inserts).insert_new, []
 
     def insert_new(*arguments: object) -> object:
         attempts.append(arguments[-1])
@@ -108,7 +108,7 @@ def test_a_notification_of_an_insert_that_failed_is_sent_with_the_next(
             raise TransientStorageError("a deadlock")
         return real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(type(db.database.dialect), "insert_new", insert_new)
+    monkeypatch.setattr(type(db.database.dialect.inserts), "insert_new", insert_new)
     assert queue.enqueue("k")
     assert len(attempts) == 2
     assert received() == {name}

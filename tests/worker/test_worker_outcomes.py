@@ -8,6 +8,7 @@ from sqlalchemy import insert, select
 
 from queue_db import ArgumentError, ConfigurationError, Dead, PayloadError, QueueDB, Retry, Snooze, State, Verdict
 from queue_db.backoff import constant
+from queue_db.dialects.statements import match
 from queue_db.model import DeathReason
 from queue_db.store import Transaction, settle
 from queue_db.testing import SettableClock, drain, inline
@@ -342,7 +343,7 @@ class Archive:
         self.tries += 1
         tx.begin()
         jobs = tx.tables.jobs
-        kinds = tx.connection.execute(select(jobs.c.kind).where(tx.dialect.match(pairs))).scalars().all()
+        kinds = tx.connection.execute(select(jobs.c.kind).where(match(tx.dialect, pairs))).scalars().all()
         if "refused" in kinds:
             tx.connection.execute(insert(jobs).values(queue=None, kind="note", payload="secret"))
         return settle.delete(tx, pairs)

@@ -21,7 +21,7 @@ from sqlalchemy import (
     update,
 )
 
-from queue_db.dialects import Dialect
+from queue_db.dialects.server import long_statements
 from queue_db.errors import TransientStorageError
 from queue_db.feeds.tables import feed_tables
 from queue_db.store import by_key
@@ -91,13 +91,23 @@ def _latest(tx: Transaction, name: str) -> FeedRow | None:
     """The row of a feed as it is now, also in an old snapshot."""
     feeds = feed_tables(tx.tables).feeds
     query = select(*(feeds.c[column] for column in FeedRow._fields)).where(feeds.c.name == name)
-    row = tx.connection.execute(tx.dialect.pin_rows(query)).first()
+    row = tx.connection.execute(_pinned(query)).first()
     return None if row is None else FeedRow(*row)
 
 
+def _pinned(rows: Select[Any]) -> Select[Any]:
+    """Read the latest rows and keep other transactions from deleting them until this one ends.
+
+    Any number of transactions can pin a row at the same time. If the query has only columns of one index, and finds the rows by
+    this index, InnoDB locks the index entry and not the row, so other transactions can still update the row. PostgreSQL has a lock
+    mode for that.
+    """
+    return rows.with_for_update(read=True, key_share=True)
+
+
 @lru_cache(maxsize=64)
-def _pin(feeds: Table, dialect: Dialect) -> Select[Any]:
-    return dialect.pin_rows(select(feeds.c.id).where(feeds.c.name == bindparam("name")))
+def _pin(feeds: Table) -> Select[Any]:
+    return _pinned(select(feeds.c.id).where(feeds.c.name == bindparam("name")))
 
 
 def pin(tx: Transaction, feed: FeedRow) -> None:
@@ -105,7 +115,7 @@ def pin(tx: Transaction, feed: FeedRow) -> None:
 
     :raises LookupError: the feed was deleted.
     """
-    found = tx.fetch(_pin(feed_tables(tx.tables).feeds, tx.dialect), {"name": feed.name})
+    found = tx.fetch(_pin(feed_tables(tx.tables).feeds), {"name": feed.name})
     if [tuple(row) for row in found] != [(feed.id,)]:
         raise LookupError(feed.id)
 
@@ -224,7 +234,7 @@ def remove(tx: Transaction, name: str) -> bool:
 
 def _empty(tx: Transaction, feed: int, tables: Sequence[Table]) -> None:
     """Delete all rows of a feed, which may be millions."""
-    with tx.dialect.long_statements(tx.connection):
+    with long_statements(tx.connection):
         for table in tables:
             tx.connection.execute(delete(table).where(table.c.feed == feed))
 

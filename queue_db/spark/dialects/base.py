@@ -10,7 +10,7 @@ from sqlalchemy import URL, ColumnElement, Engine, Select, Table, and_, delete, 
 
 from queue_db.dialects.base import Companion
 from queue_db.dialects.copy_stream import Value
-from queue_db.dialects.statements import has_dependents
+from queue_db.dialects.statements import has_dependents, match
 from queue_db.dialects.transactions import Sender
 from queue_db.errors import UnsupportedError
 from queue_db.spark.staging.chunks import Unpacked
@@ -58,7 +58,7 @@ class SparkDialect(Companion):
 
         :param local_infile: the server may request the rows of a file that this process loads.
         """
-        return self.dialect.engine_options(url)
+        return self.dialect.server.engine_options(url)
 
     def limit_waits(self, engine: Engine) -> None:
         """Limit the waits of a short task in each transaction, where :meth:`short_lived_options` do not. Default: they do."""
@@ -95,7 +95,7 @@ class SparkDialect(Companion):
         for start in range(0, len(named), _PAIRS):
             pairs = [(job_id, version) for job_id, version in named[start : start + _PAIRS]]
             # In their order: MySQL reads the new value of a column that was assigned before.
-            mark = update(jobs).where(self.dialect.match(pairs)).ordered_values(*reserved.items())
+            mark = update(jobs).where(match(self.dialect, pairs)).ordered_values(*reserved.items())
             tx.connection.execute(self.dialect.by_id(mark, jobs), parameters)
 
     def delete_held(self, tx: Sender, jobs: Table, held: Table, which: ColumnElement[bool]) -> None:

@@ -24,6 +24,7 @@ from sqlalchemy import (
 )
 
 from queue_db.dialects import mysql_server as mysql
+from queue_db.dialects import server
 from queue_db.dialects.copy_stream import Value, written
 from queue_db.dialects.transactions import Sender
 from queue_db.errors import PermanentStorageError
@@ -45,8 +46,8 @@ class MySQLForSpark(SparkDialect):
 
     def short_lived_options(self, url: URL, *, local_infile: bool = False) -> dict[str, Any]:
         # A publication of millions of jobs is one statement, and a second publication of the same load waits for it.
-        longer = {"read_timeout": mysql.LONG, "write_timeout": mysql.LONG, "init_command": mysql.lock_waits(60)}
-        arguments = self.dialect.engine_options(url)["connect_args"] | {"program_name": "queue_db spark"}
+        longer = {"read_timeout": server.LONG, "write_timeout": server.LONG, "init_command": mysql.lock_waits(60)}
+        arguments = self.dialect.server.engine_options(url)["connect_args"] | {"program_name": "queue_db spark"}
         arguments |= {name: value for name, value in longer.items() if name not in url.query}
         return {"connect_args": arguments | ({"local_infile": True} if local_infile else {})}
 

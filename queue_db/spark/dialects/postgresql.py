@@ -65,7 +65,7 @@ class PostgreSQLForSpark(SparkDialect):
 
     def short_lived_options(self, url: URL, *, local_infile: bool = False) -> dict[str, Any]:
         # Poolers refuse settings at the start of a session, or hand them on to the wrong client.
-        arguments = self.dialect.engine_options(url)["connect_args"]
+        arguments = self.dialect.server.engine_options(url)["connect_args"]
         arguments.pop("options")
         return {"connect_args": arguments | ({} if "application_name" in url.query else {"application_name": "queue_db spark"})}
 

@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import insert
 
 from queue_db.db import MAX_PAYLOAD, QueueDB
+from queue_db.dialects.clock import clock_query
 from queue_db.errors import ArgumentError, PayloadError
 from queue_db.model import State, from_micros
 from queue_db.queue import Queue
@@ -154,7 +155,7 @@ class TestEnqueue:
 
         def asked() -> datetime:
             with db.database.engine.connect() as connection:
-                return from_micros(connection.execute(db.store.dialect.clock_query()).scalar_one())
+                return from_micros(connection.execute(clock_query()).scalar_one())
 
         before = asked()
         (first, second) = (queue.enqueue("mail"), queue.enqueue_many([("mail", 1), ("mail", 2)])[1])

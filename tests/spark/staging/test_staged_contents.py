@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from queue_db import QueueDB
+from queue_db.dialects.clock import clock_query
 from queue_db.spark.dialects import SparkDialect
 from queue_db.spark.staging import chunks
 from queue_db.spark.staging import store as staging
@@ -163,7 +164,7 @@ def test_times(open_db: Callable[..., QueueDB], name: str, way: str, fields: tup
 def test_by_the_databases_clock_jobs_are_due_when_they_are_published(db: QueueDB, name: str, way: str) -> None:
     keyed = {"unique_key": ["a"]} if way == WAYS[1] else {}
     before = stage(db, {"payload": ["1"], **keyed})
-    now = db.database.run(lambda connection: connection.execute(db.store.dialect.clock_query()).scalar_one(), name="clock")
+    now = db.database.run(lambda connection: connection.execute(clock_query()).scalar_one(), name="clock")
     assert publish(db, load(name, name, fields=tuple(keyed)), before) == Published(1, 0)
     (row,) = jobs_of(db, name)
     assert now <= row.available_at == row.created_at

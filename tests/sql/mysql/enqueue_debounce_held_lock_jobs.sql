@@ -2,7 +2,7 @@
 --   key
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert >
---   dialects.base.Dialect.live_keys
+--   dialects.inserts.live_keys
 SELECT jobs.queue, jobs.unique_key, jobs.id, jobs.version
 FROM jobs
 WHERE jobs.queue IN (:queue_1)

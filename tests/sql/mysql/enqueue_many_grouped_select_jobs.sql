@@ -3,7 +3,7 @@
 -- Also: admit_many_select_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert > store.groups.block >
---   store.groups.waiting > store.groups._first > dialects.mysql.MySQL.first_in_groups
+--   store.groups.waiting > store.groups._first > dialects.mysql_groups.MySQLGroups.first_in_groups
 -- Always: nth_1 = 1, param_1 = 1
 SELECT
 STRAIGHT_JOIN found.place, jobs.id, jobs.version, jobs.available_at

@@ -2,8 +2,8 @@
 -- enqueue_many_insert_jobs: Queue.enqueue_many
 -- Also: enqueue_shared_insert_jobs, enqueue_many_delayed_insert_jobs, enqueue_many_loaded_insert_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.enqueue.insert_jobs > dialects.base.Dialect.insert_new > dialects.mysql.MySQL.bulk_load >
---   dialects.mysql.MySQL._insert_and_read
+-- Sent by: store.enqueue.insert_jobs > dialects.inserts.Inserts.insert_new >
+--   dialects.mysql_inserts.MySQLInserts.bulk_load > dialects.mysql_inserts.MySQLInserts._insert_and_read
 INSERT INTO jobs(queue, kind, payload, headers, priority, max_attempts, unique_key, available_at, created_at)
 VALUES (:new_queue, :new_kind, :new_payload, :new_headers, :new_priority, :new_max_attempts, :new_unique_key,
     :new_available_at, :new_created_at);

@@ -1,7 +1,7 @@
 -- enqueue_grouped_insert_jobs: Queue.enqueue with a group
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert >
---   dialects.postgresql.PostgreSQL.insert_new
+--   dialects.postgresql_inserts.PostgreSQLInserts.insert_new
 INSERT INTO jobs(queue, kind, payload, headers, priority, max_attempts, unique_key, group_key, callback_id,
     available_at, created_at)
 VALUES (:new_queue, :new_kind, :new_payload, :new_headers, :new_priority, :new_max_attempts, :new_unique_key,

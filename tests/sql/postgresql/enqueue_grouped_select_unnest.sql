@@ -3,7 +3,7 @@
 --   admit_select_unnest, admit_many_select_unnest
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert > store.groups.block >
---   store.groups.waiting > store.groups._first > dialects.postgresql.PostgreSQL.first_in_groups
+--   store.groups.waiting > store.groups._first > dialects.postgresql.PostgreSQLGroups.first_in_groups
 -- Prepared once for each connection.
 SELECT given.place - 1 AS place, member.id, member.version, member.available_at
 FROM unnest(:keys::TEXT[]) WITH ORDINALITY AS given(key, place)

@@ -1,6 +1,6 @@
 -- enqueue_many: Queue.enqueue_many
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.enqueue.insert_jobs > dialects.postgresql.PostgreSQL.insert_new
+-- Sent by: store.enqueue.insert_jobs > dialects.postgresql_inserts.PostgreSQLInserts.insert_new
 -- Prepared once for each connection.
 INSERT INTO jobs(queue, kind, payload, headers, priority, max_attempts, unique_key, available_at, created_at)
 SELECT :new_queue::VARCHAR, :new_kind::VARCHAR, given.payload, :new_headers::VARCHAR, :new_priority::INTEGER,

@@ -1,7 +1,7 @@
 -- enqueue_many_blocked_insert_jobs: Queue.enqueue_many, a job of a group that has to wait and one without a group
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert >
---   dialects.postgresql.PostgreSQL.insert_new
+--   dialects.postgresql_inserts.PostgreSQLInserts.insert_new
 -- Prepared once for each connection.
 INSERT INTO jobs(queue, kind, payload, headers, priority, max_attempts, unique_key, group_key, callback_id,
     available_at, created_at)

@@ -1,7 +1,7 @@
 -- enqueue_many_delayed: Queue.enqueue_many, jobs with delays and other options; on PostgreSQL what is the same in all
 --   of them is no array
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.enqueue.insert_jobs > dialects.postgresql.PostgreSQL.insert_new
+-- Sent by: store.enqueue.insert_jobs > dialects.postgresql_inserts.PostgreSQLInserts.insert_new
 -- Prepared once for each connection.
 INSERT INTO jobs(queue, kind, payload, headers, priority, max_attempts, unique_key, available_at, created_at)
 SELECT :new_queue::VARCHAR, :new_kind::VARCHAR, given.payload, :new_headers::VARCHAR, :new_priority::INTEGER,

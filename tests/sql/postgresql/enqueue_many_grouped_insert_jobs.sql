@@ -1,7 +1,7 @@
 -- enqueue_many_grouped_insert_jobs: Queue.enqueue_many with groups, delayed: the due times of jobs that wait are kept
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert >
---   dialects.postgresql.PostgreSQL.insert_new
+--   dialects.postgresql_inserts.PostgreSQLInserts.insert_new
 -- Prepared once for each connection.
 INSERT INTO jobs(queue, kind, payload, headers, priority, max_attempts, unique_key, group_key, callback_id,
     available_at, created_at)

@@ -1,6 +1,7 @@
 -- enqueue_many_loaded_select_statement_timestamp: Queue.enqueue_many, 100 plain jobs or more
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.enqueue.load_jobs > store.enqueue._load_plain > dialects.postgresql.PostgreSQL.load_new
+-- Sent by: store.enqueue.load_jobs > store.enqueue._load_plain >
+--   dialects.postgresql_inserts.PostgreSQLInserts.load_new
 -- Prepared once for each connection.
 SELECT min(taken.id) AS first, max(taken.id) AS last,
     CASE WHEN (max(taken.id) - min(taken.id) >= count(*)) THEN array_agg(taken.id) END AS scattered,

@@ -3,7 +3,7 @@
 --   enqueue_debounce_held_select_jobs, enqueue_unique_for_select_jobs, enqueue_unique_for_again_select_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert >
---   dialects.base.Dialect.insert_new > dialects.base.Dialect.live_keys
+--   dialects.inserts.Inserts.insert_new > dialects.inserts.live_keys
 SELECT jobs.queue, jobs.unique_key, jobs.id, jobs.version
 FROM jobs
 WHERE jobs.queue IN (:queue_1)

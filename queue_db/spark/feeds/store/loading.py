@@ -12,8 +12,8 @@ from itertools import groupby
 from typing import Any, ClassVar
 
 from queue_db.errors import FeedError
+from queue_db.feeds.settings import ordering_of
 from queue_db.feeds.store.messages import NewMessage, timed
-from queue_db.feeds.store.orderings import ORDERINGS
 from queue_db.feeds.store.rows import FeedRow
 from queue_db.spark.staging import store as staging
 from queue_db.store.base import Transaction
@@ -77,7 +77,7 @@ def append(tx: Transaction, load: MessageLoad, columns: Mapping[str, Sequence[An
     given["kind"] = [load.kind if kind is None else kind for kind in given["kind"]]
     new = [NewMessage(*row) for row in zip(*given.values(), strict=True)]
     try:
-        ORDERINGS[load.feed.ordering].append(tx, load.feed, timed(load.feed, new))
+        ordering_of(load.feed).append(tx, load.feed, timed(load.feed, new))
     except LookupError:
         raise FeedError(f"feed {load.feed.name!r} was deleted: nothing was published, run the load again") from None
     return count

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Text, and_, case, delete, func, insert, select, update
 
-from queue_db.dialects.statements import Pairs
+from queue_db.dialects.statements import Pairs, match
 from queue_db.model import DeathReason
 from queue_db.notifications.deaths import Death, UnleasedJob
 from queue_db.spark.streams.store.held import keyed_pairs
@@ -94,7 +94,7 @@ def mark_dead(tx: Transaction, stream: int, reasons: Mapping[tuple[int, int], st
         some = [*dict(sorted(left)).items()][:AT_ONCE]
         left -= set(some)
         # By batch, for no index has the version; a stream has few batches.
-        mine = and_(held.c.stream == stream, held.c.batch.in_(batches), tx.dialect.match(some))
+        mine = and_(held.c.stream == stream, held.c.batch.in_(batches), match(tx.dialect, some))
         reason = each(held.c.id, {pair[0]: reasons[pair] for pair in some}, Text())
         found += tx.connection.execute(update(held).where(mine).values(dead_reason=reason)).rowcount
     return found

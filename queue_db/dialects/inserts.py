@@ -1,0 +1,125 @@
+"""How a database inserts new jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, ClassVar
+
+from sqlalchemy import Table, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from queue_db.dialects import statements
+from queue_db.dialects.clock import clock_query
+from queue_db.dialects.statements import ONE_NEW, Columns, copied
+from queue_db.dialects.transactions import Sender
+from queue_db.errors import TransientStorageError
+from queue_db.model import NewJob, Notice
+
+Rows = Sequence[NewJob]
+"""New jobs. The database's time and their fields ``after`` and ``not_before`` give their due time."""
+
+# The number of times that an insert is tried when other transactions insert one of its unique keys first.
+_RACES = 8
+
+# All rows go in one statement: of two statements, the second could fail after the first has inserted its rows.
+_ONE_PAGE = {"insertmanyvalues_page_size": 100_000}
+
+
+class Inserts:
+    """Each member has a default that works on most databases."""
+
+    #: Whether INSERT can return the id of a row. Otherwise the id is the driver's ``lastrowid``.
+    returns_new_id: ClassVar[bool] = True
+    #: The most jobs in one call of :meth:`load_new`.
+    loaded_at_once: ClassVar[int] = 1000
+    #: The most jobs in one call of :meth:`load_new` if all of them are in memory. 0: the same as :attr:`loaded_at_once`.
+    loaded_from_memory: ClassVar[int] = 0
+
+    def insert_new(self, tx: Sender, jobs: Table, rows: Rows, now: int | None, notice: Notice | None = None) -> list[int | None]:
+        """Insert ``rows`` and return their ids in the same order. The id is None if a live job already has the row's unique key.
+
+        The unique keys within ``rows`` must differ from each other.
+
+        :param now: microseconds; None: the database's clock.
+        :param notice: a notification to send in the same statement; only if :attr:`notifies`.
+        """
+        keys = [(row.queue, row.unique_key) for row in rows if row.unique_key is not None]
+        for race in range(_RACES):
+            # After a lost race, a caller's old snapshot does not show the other transaction's row. A locking read does.
+            taken = live_keys(tx, jobs, keys, current=race > 0) if keys else None
+            fresh = [row for row in rows if row.key not in taken] if taken else rows
+            try:
+                if len(fresh) != 1:
+                    ids: Iterable[int] = self.bulk_load(tx, jobs, fresh, now) if fresh else ()
+                else:
+                    names, row = (ONE_NEW, fresh[0]) if now is None else ((*ONE_NEW, "now"), (*fresh[0], now))
+                    texts = statements.on(tx.dialect, jobs, tx.connection.dialect, settable=now is not None)
+                    single = texts.made(statements.insert_one, columns=copied(fresh), returns=self.returns_new_id)
+                    if self.returns_new_id:
+                        ids = [job_id for (job_id,) in tx.fetch(single, dict(zip(names, row, strict=True)))]
+                    else:
+                        _, last = tx.execute_many(single, names, [row])
+                        ids = (last,)
+            except IntegrityError:
+                # Another transaction inserted one of the keys between the read and the insert. The failed insert had no effect.
+                continue
+            if not taken:
+                return list(ids)
+            inserted = iter(ids)
+            return [None if row.key in taken else next(inserted) for row in rows]
+        raise TransientStorageError("other transactions inserted the same unique keys repeatedly", statement_name="insert_new")
+
+    def bulk_load(self, tx: Sender, jobs: Table, rows: Rows, now: int | None) -> list[int]:
+        """Insert several ``rows``, in one statement if the database can, and return their ids in the same order."""
+        columns, values = dated(tx, rows, now)
+        full = [dict(zip(columns, row, strict=True)) for row in values]
+        statement = insert(jobs).returning(jobs.c.id, sort_by_parameter_order=True)
+        return list(tx.connection.execute(statement, full, execution_options=_ONE_PAGE).scalars())
+
+    def load_new(
+        self, tx: Sender, jobs: Table, chunks: Iterable[Rows], number: int, now: int | None, *, ids: bool
+    ) -> tuple[int, Sequence[int]] | None:
+        """Insert many new jobs without keys, groups and callbacks in a transaction that has begun.
+
+        Default: None, because the database has no way that is faster than ``insert_new``. Then ``chunks`` is unread.
+
+        :param chunks: the jobs. Each chunk is read while the database loads the chunks before it.
+        :param number: the most jobs that ``chunks`` may have.
+        :param now: microseconds; None: the database's clock.
+        :param ids: whether to return the ids.
+        :return: the number of jobs, and their ids in the order of the jobs.
+        :raises Exception: reading ``chunks`` raised it.
+        """
+        return None
+
+
+def live_keys(
+    tx: Sender, jobs: Table, keys: Collection[tuple[str, str]], *, current: bool = False
+) -> dict[tuple[str, str] | None, tuple[int, int]]:
+    """``(queue, unique_key)`` → ``(id, version)`` of the live jobs that have one of ``keys``."""
+    if not keys:
+        return {}
+    query = select(jobs.c.queue, jobs.c.unique_key, jobs.c.id, jobs.c.version).where(
+        jobs.c.queue.in_({queue for queue, _ in keys}), jobs.c.unique_key.in_([key for _, key in keys])
+    )
+    rows = tx.connection.execute(tx.dialect.lock_rows(query, skip=False) if current else query)
+    return {(row.queue, row.unique_key): (row.id, row.version) for row in rows}
+
+
+def dated(tx: Sender, rows: Rows, now: int | None) -> tuple[Columns, list[tuple[Any, ...]]]:
+    """Return the columns to insert, with due time and creation time, and the values of each row.
+
+    The clock is read first, because drivers and SQLAlchemy join rows into one statement only if no value is an expression.
+    """
+    clock: int = now if now is not None else tx.connection.execute(clock_query()).scalar_one()
+    columns = copied(rows)
+    width = len(columns)
+    values = [(*row[:width], max(clock + row.after, row.not_before), clock) for row in rows]
+    return (*columns, "available_at", "created_at"), values
+
+
+def load(tx: Sender, jobs: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]) -> int:
+    """Insert rows of these columns with the driver's ``executemany``; return its ``lastrowid``."""
+    texts = statements.on(tx.dialect, jobs, tx.connection.dialect)
+    _, last = tx.execute_many(texts.made(statements.insert_into, columns=columns), [f"new_{name}" for name in columns], rows)
+    return last
