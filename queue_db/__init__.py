@@ -41,22 +41,7 @@ from queue_db.errors import (
     UnsupportedError,
 )
 from queue_db.leased_job import LeasedJob
-from queue_db.model import (
-    Batch,
-    Capability,
-    Controls,
-    Counters,
-    DeathReason,
-    Finished,
-    Job,
-    JobError,
-    JobPage,
-    KindStats,
-    QueueStats,
-    State,
-    Verdict,
-    WorkerInfo,
-)
+from queue_db.model import Batch, Capability, Controls, Counters, DeathReason, Job, State, Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.queue import Queue
 from queue_db.slices import load
@@ -64,7 +49,17 @@ from queue_db.strategies import Adaptive, Optimistic, Pessimistic, SkipLocked, S
 
 if TYPE_CHECKING:
     from queue_db.feeds import Cursor, Feed, Message, MessageClaim, SharedCursor, Span
-    from queue_db.monitoring import Action, FailureGroup, QueueMetrics
+    from queue_db.monitoring import (
+        Action,
+        FailureGroup,
+        Finished,
+        JobError,
+        JobPage,
+        KindStats,
+        QueueMetrics,
+        QueueStats,
+        WorkerInfo,
+    )
     from queue_db.routes import Topic
 
 __version__ = "0.1.0"
@@ -147,7 +142,8 @@ __all__ = [
 # Imported when they are first used: the queue does not import its slices.
 _OF_SLICES = {
     **dict.fromkeys(("Cursor", "Feed", "Message", "MessageClaim", "SharedCursor", "Span"), "feeds"),
-    **dict.fromkeys(("Action", "FailureGroup", "QueueMetrics"), "monitoring"),
+    **dict.fromkeys(("Action", "FailureGroup", "Finished", "JobError", "JobPage"), "monitoring"),
+    **dict.fromkeys(("KindStats", "QueueMetrics", "QueueStats", "WorkerInfo"), "monitoring"),
     "Topic": "routes",
 }
 

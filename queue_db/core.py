@@ -7,7 +7,7 @@ import secrets
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakSet
 
@@ -26,6 +26,7 @@ from queue_db.errors import ConfigurationError, PermanentStorageError, StorageEr
 from queue_db.notifications.deaths import Death, Deaths
 from queue_db.notifications.loop import LoopListening
 from queue_db.removal import Removal
+from queue_db.slices import load
 from queue_db.store import LowWaterMarks, Store, Transaction
 from queue_db.store.schema import Tables
 from queue_db.store.wakeups import Notifications
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from queue_db.database.on_loop import LoopDatabases
+    from queue_db.monitoring.inspection import Inspection
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -120,6 +122,12 @@ class Core:
     def worker(self) -> str:
         """The name that claimed jobs show."""
         return self._worker or _name
+
+    @cached_property
+    def inspection(self) -> Inspection:
+        """The verbs that only read."""
+        made: Inspection = load("monitoring.inspection", "Inspection")(self)
+        return made
 
     def headers(self) -> Mapping[str, Any] | None:
         """The headers that :attr:`header_provider` adds to jobs enqueued now."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import random
-import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, ForwardRef, Self
@@ -12,14 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, ForwardRef, Self
 from sqlalchemy import URL, Connection, Engine
 
 from queue_db import arguments, backoff, codecs
-from queue_db.codecs import Codec, JSONCodec, Schema, decoded_or_text
+from queue_db.codecs import Codec, JSONCodec, Schema
 from queue_db.concurrency.keyed_cache import KeyedCache
 from queue_db.core import Core
 from queue_db.database import migrate
 from queue_db.database.database import Database
 from queue_db.database.transaction import Run
-from queue_db.errors import JobDeadError, JobNotFinishedError, JobNotFoundError
-from queue_db.model import Batch, Counters, Finished, Job, JobError, State, Verdict, WorkerInfo, from_micros
+from queue_db.model import Batch, Counters, Job, State, Verdict, from_micros
 from queue_db.queue import Queue
 from queue_db.removal import Removal, removal_for
 from queue_db.slices import load, slices
@@ -28,15 +24,12 @@ from queue_db.store import (
     Transaction,
     batches,
     controls,
-    counts,
     history,
-    insights,
     settle,
     unique_key_ttl,
-    worker_registry,
 )
 from queue_db.store.portions import repeated
-from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH, WORKER_LENGTH, tables
+from queue_db.store.schema import QUEUE_LENGTH, WORKER_LENGTH, tables
 from queue_db.store.wakeups import Notifications
 from queue_db.strategies import Strategy, strategy_for
 from queue_db.verbs.find_job import find_job
@@ -49,6 +42,7 @@ if TYPE_CHECKING:
     from queue_db.monitoring.actions import Actions
     from queue_db.monitoring.failures import FailureGroup
     from queue_db.monitoring.metrics import Metrics
+    from queue_db.monitoring.model import Finished, JobError, WorkerInfo
     from queue_db.routes import Routes, Topic
     from queue_db.schedules import Schedules
     from queue_db.service.tokens import Tokens
@@ -67,10 +61,6 @@ ERRORS_KEPT = 30 * 86_400.0
 
 #: Largest ``pool_size``.
 MOST_CONNECTIONS = 1000
-
-# Seconds between two reads while waiting for a result: the first pause and the longest.
-_FIRST_WAIT = 0.005
-_LONGEST_WAIT = 0.25
 
 # Without a name: the transaction gets the name of the store function that it runs.
 _PRUNE = Run()
@@ -272,7 +262,7 @@ class QueueDB:
 
     def queues(self) -> list[str]:
         """Names of the queues that have live or dead jobs."""
-        return self.core.read(counts.queues)
+        return self.core.inspection.queues()
 
     def next_due(self, queues: Iterable[str]) -> dict[str, float | None]:
         """Seconds until the next job of each queue is due: 0 or less if one is due, None for an empty queue.
@@ -297,8 +287,7 @@ class QueueDB:
         One statement reads it: a job that is being completed is either RUNNING or COMPLETED. UNKNOWN: nothing is left of the job.
         It was completed without a retained result, cancelled or purged, or it never existed.
         """
-        arguments.whole("job_id", job_id, 0, 2**63 - 1)
-        return self.core.read(insights.state, job_id)
+        return self.core.inspection.state(job_id)
 
     def cancel(self, job_id: int, *, version: int | None = None) -> Verdict:
         """:meth:`Queue.cancel` for a job of any queue."""
@@ -316,30 +305,11 @@ class QueueDB:
 
     def workers(self) -> list[WorkerInfo]:
         """The registered workers with a heartbeat within the last hour, by name."""
-        return [
-            WorkerInfo(
-                name=row.name,
-                host=row.host.partition("/")[0],
-                pid=row.pid,
-                queues=json.loads(row.queues),
-                state=row.state,
-                in_hand=row.in_hand,
-                stuck=row.stuck,
-                counters=json.loads(row.counters),
-                started_at=from_micros(row.started_at),
-                seen_at=from_micros(row.seen_at),
-                silent=max(0.0, (row.now - row.seen_at) / 1_000_000),
-            )
-            for row in self.core.read(worker_registry.all_workers)
-        ]
+        return self.core.inspection.workers()
 
     def errors(self, job_id: int) -> list[JobError]:
         """The latest failed attempts of a job, at most ten, oldest first; also of a job that has left its queue."""
-        arguments.whole("job_id", job_id, 0, 2**63 - 1)
-        return [
-            JobError(row.attempt, from_micros(row.failed_at), row.worker, row.error_class, row.message, row.trace, row.version)
-            for row in self.core.read(history.errors_of, job_id)
-        ]
+        return self.core.inspection.errors(job_id)
 
     def failures(
         self, queue: str | None = None, *, kind: str | None = None, error_class: str | None = None, limit: int = 50
@@ -351,8 +321,7 @@ class QueueDB:
 
         :param error_class: only attempts with this error class; empty: only attempts for which a handler gave a reason.
         """
-        found: list[FailureGroup] = load("monitoring.failures", "grouped")(self.core, queue, kind, error_class, limit)
-        return found
+        return self.core.inspection.failures(queue, kind, error_class, limit)
 
     def finished(self, job_id: int) -> Finished:
         """The retained result of a completed job, until it expires.
@@ -361,44 +330,13 @@ class QueueDB:
         :raises JobDeadError: the job is dead.
         :raises JobNotFoundError: its result was not retained or has expired, or it was cancelled or purged, or never existed.
         """
-        arguments.whole("job_id", job_id, 0, 2**63 - 1)
-        row = self.core.read(history.finished, job_id)
-        if row is None:
-            state = self.state(job_id)
-            if state is State.COMPLETED:  # completed after the first read
-                row = self.core.read(history.finished, job_id)
-            if row is None:
-                raise _not_finished(job_id, state)
-        return self._finished(row)
+        return self.core.inspection.finished(job_id)
 
     def finished_jobs(
         self, queue: str | None = None, *, kind: str | None = None, limit: int = 100, after: Finished | None = None
     ) -> list[Finished]:
         """The retained results of completed jobs, by id. ``after``: the last result of the previous page."""
-        if queue is not None:
-            arguments.name("queue", queue, QUEUE_LENGTH)
-        if kind is not None:
-            arguments.name("kind", kind, KIND_LENGTH)
-        arguments.whole("limit", limit, 1)
-        if after is not None and not isinstance(after, Finished):
-            raise arguments.wrong("after", after, ": must be the last one of the previous page")
-        above = -1 if after is None else after.id
-        page = self.core.read(history.finished_page, queue=queue, kind=kind, above=above, limit=limit)
-        return [self._finished(row) for row in page]
-
-    def _finished(self, row: Any) -> Finished:
-        return Finished(
-            id=row.id,
-            queue=row.queue,
-            kind=row.kind,
-            payload=None if row.payload is None else decoded_or_text(self.codec, row.payload),
-            result=None if row.result is None else decoded_or_text(self.codec, row.result),
-            attempts=row.attempts,
-            worker=row.worker,
-            created_at=from_micros(row.created_at),
-            finished_at=from_micros(row.finished_at),
-            expires_at=from_micros(row.expires_at),
-        )
+        return self.core.inspection.finished_jobs(queue, kind, limit, after)
 
     def wait(self, job_id: int, timeout: float) -> Finished:
         """Wait until a job is completed and return its result. Its handler must retain results: ``handles(…, result_ttl=seconds)``.
@@ -408,19 +346,7 @@ class QueueDB:
         :raises JobNotFoundError: its result was not retained or has expired, or it was cancelled or purged, or never existed.
         :raises TimeoutError: the job is not completed after ``timeout`` seconds.
         """
-        until = time.monotonic() + arguments.seconds("timeout", timeout) / 1_000_000
-        pause = _FIRST_WAIT
-        while True:
-            state = self.state(job_id)
-            if state is State.COMPLETED:
-                return self.finished(job_id)
-            if state in (State.DEAD, State.UNKNOWN):
-                raise _not_finished(job_id, state)
-            left = until - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(f"job {job_id} is still {state.value} after {timeout:g} s")
-            self.database.pause(min(left, pause * random.uniform(0.5, 1.0)))
-            pause = min(2 * pause, _LONGEST_WAIT)
+        return self.core.inspection.wait(job_id, timeout)
 
     def batch(self, batch_id: int) -> Batch | None:
         """Progress of a batch of :meth:`Queue.enqueue_batch`; None: all its jobs have left and the callback job was enqueued."""
@@ -464,17 +390,6 @@ class QueueDB:
         )
         self._swept_everywhere = self._swept_everywhere or limit is None or swept < limit
         return swept
-
-
-def _not_finished(job_id: int, state: State) -> JobNotFoundError:
-    """Why a job in this state has no result."""
-    if state is State.DEAD:
-        return JobDeadError(job_id)
-    if state not in (State.COMPLETED, State.UNKNOWN):
-        return JobNotFinishedError(job_id, state.value)
-    kept = "it was completed, and its result was not retained (handles(…, result_ttl=seconds)) or has expired"
-    gone = f"nothing is left of job {job_id}: {kept}; or it was cancelled or purged, or never existed"
-    return JobNotFoundError(job_id, "the finished jobs", message=gone)
 
 
 def _batch(row: Any) -> Batch:

@@ -23,17 +23,15 @@ from queue_db.model import (
     Controls,
     DeathReason,
     Job,
-    JobPage,
     NewJob,
     OnDuplicate,
     PresentState,
     ProgressReport,
-    QueueStats,
     State,
     StoredResult,
     Verdict,
 )
-from queue_db.store import Transaction, controls, counts, insights, unique_key_ttl
+from queue_db.store import Transaction, controls, unique_key_ttl
 from queue_db.store.portions import portions
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, QUEUE_LENGTH, WORKER_LENGTH
 from queue_db.verbs import new_jobs
@@ -42,9 +40,8 @@ from queue_db.verbs.claim_round import ClaimedBatch
 from queue_db.verbs.control import change_controls, pause_queue, repair_groups
 from queue_db.verbs.enqueue import Enqueue
 from queue_db.verbs.fenced_change import FencedChange, Kept
-from queue_db.verbs.find_job import find_job, job_from_row, popped
+from queue_db.verbs.find_job import find_job, popped
 from queue_db.verbs.find_leased import find_leased, given_lease
-from queue_db.verbs.list_jobs import list_jobs
 from queue_db.verbs.progress import report_progress
 from queue_db.verbs.remove import cancel_job, purge_queue
 from queue_db.verbs.reschedule import reschedule_job
@@ -70,6 +67,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy.ext.asyncio import AsyncConnection
     from sqlalchemy.orm import Session
+
+    from queue_db.monitoring.model import JobPage, QueueStats
 
 # Wakes the workers that wait for jobs, after a release.
 _WAKE = Run("wake")
@@ -516,9 +515,7 @@ class Queue:
 
     def peek(self, limit: int = 10) -> list[Job]:
         """The due jobs, in claim order, without claiming them."""
-        arguments.whole("limit", limit, 1, MAX_CLAIM)
-        rows = self.core.read(insights.due_jobs, self.name, limit)
-        return [job_from_row(row, State.AVAILABLE, self.core.codec) for row in rows]
+        return self.core.inspection.peek(self.name, limit)
 
     def jobs(
         self,
@@ -542,7 +539,7 @@ class Queue:
         :param limit: most jobs of the page, 1 to 1,000.
         :raises ArgumentError: there is no such state, or ``after`` is from a page of another state or group.
         """
-        return list_jobs(self.core, self.name, state, kind=kind, group=group, after=after, limit=limit)
+        return self.core.inspection.page(self.name, state, kind=kind, group=group, after=after, limit=limit)
 
     def stats(self, *, most: int | None = None) -> QueueStats:
         """Counts by state and kind, and the age of the oldest due job. Reads the whole queue.
@@ -550,7 +547,7 @@ class Queue:
         :param most: count at most this many jobs of each state, which takes milliseconds, however many jobs there are. ``capped``
             names the states that may have more jobs. In a queue with more than 32 priorities only the first 32 are counted.
         """
-        return self.core.read(counts.stats, self.name, None if most is None else arguments.whole("most", most, 1))
+        return self.core.inspection.stats(self.name, most)
 
     def reschedule(
         self,

@@ -388,7 +388,8 @@ def without_slices(text: str) -> str:
     types = "".join(f"    from queue_db.{module} import {name}\n" for module, name in imports)
     before, line, after = text.partition("from __future__ import annotations\n")
     first = after.index("\n\n\nclass ")
-    found = f"from typing import TYPE_CHECKING\nfrom queue_db.slices import load\n{after[:first]}\n\nif TYPE_CHECKING:\n{types}"
+    load = "from queue_db.slices import load\n" if "= load(" in after else ""
+    found = f"from typing import TYPE_CHECKING\n{load}{after[:first]}\n\nif TYPE_CHECKING:\n{types}"
     return before + line + "\n" + found + after[first:]
 
 

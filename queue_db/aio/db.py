@@ -15,7 +15,7 @@ from queue_db.aio.queue import AsyncQueue
 from queue_db.codecs import Codec, Schema
 from queue_db.concurrency.greenlets import opened, run
 from queue_db.db import ERRORS_KEPT, MAX_PAYLOAD
-from queue_db.model import Batch, Counters, Finished, Job, JobError, State, Verdict, WorkerInfo
+from queue_db.model import Batch, Counters, Job, State, Verdict
 from queue_db.removal import Removal
 from queue_db.slices import load
 from queue_db.store.wakeups import Notifications
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from queue_db.feeds.aio.feeds import AsyncFeed, AsyncFeeds
     from queue_db.monitoring.aio import AsyncActions, AsyncMetrics
     from queue_db.monitoring.failures import FailureGroup
+    from queue_db.monitoring.model import Finished, JobError, WorkerInfo
     from queue_db.routes.aio import AsyncRoutes, AsyncTopic
     from queue_db.schedules.aio import AsyncSchedules
     from queue_db.service.aio import AsyncTokens

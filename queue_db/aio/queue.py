@@ -6,15 +6,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from queue_db.aio.bases import QueueTwin, settled
 from queue_db.aio.leased import AsyncLeasedJob
 from queue_db.concurrency.greenlets import joined, run, within
-from queue_db.model import Controls, DeathReason, Job, JobPage, OnDuplicate, PresentState, QueueStats, State, StoredResult, Verdict
+from queue_db.model import Controls, DeathReason, Job, OnDuplicate, PresentState, State, StoredResult, Verdict
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
+
+if TYPE_CHECKING:
+    from queue_db.monitoring.model import JobPage, QueueStats
 
 
 class AsyncQueue(QueueTwin):

@@ -9,7 +9,7 @@ import typer
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions, KindOption, LimitOption, QueueOption
-from queue_db.model import Finished
+from queue_db.monitoring.model import Finished
 
 app = typer.Typer(
     name="finished",

@@ -13,7 +13,8 @@ from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions, LimitOption, QueueArgument, QueueOption
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
-from queue_db.model import Job, QueueStats
+from queue_db.model import Job
+from queue_db.monitoring.model import QueueStats
 from queue_db.queue import Queue
 
 IdArgument = Annotated[int, typer.Argument(min=0, metavar="ID", help="Id of the job.")]

@@ -20,8 +20,9 @@ from queue_db.cli.commands import command
 from queue_db.cli.inspection import queues
 from queue_db.cli.options import CommonOptions
 from queue_db.db import QueueDB
-from queue_db.model import Controls, QueueStats, WorkerInfo
+from queue_db.model import Controls
 from queue_db.monitoring.insights import SILENT, controlled
+from queue_db.monitoring.model import QueueStats, WorkerInfo
 from queue_db.monitoring.sampling import MOST
 
 app = typer.Typer(rich_help_panel=panels.WORKERS)

@@ -39,7 +39,7 @@ def prune(db: QueueDB, queues: Iterable[str], dead_for: float | None, dead_at_mo
 def _tasks(db: QueueDB, options: Options) -> list[Task]:
     if options.dead_for is None and options.dead_at_most is None:
         return []
-    run = partial(prune, db, options.shares.queues, options.dead_for, options.dead_at_most)
+    run = partial(prune, db, options.limits, options.dead_for, options.dead_at_most)
     return [Task("deleting dead jobs", _EVERY, run, at_start=True)]
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from queue_db.db import QueueDB
-from queue_db.model import Controls, WorkerInfo
-from queue_db.monitoring.store import insights
+from queue_db.model import Controls
+from queue_db.monitoring.model import WorkerInfo
+from queue_db.monitoring.store import counts, insights
 from queue_db.slices import load
-from queue_db.store import controls, counts, worker_registry
+from queue_db.store import controls, worker_registry
 from queue_db.verbs.settle import UNKNOWN_GRACE
 
 #: Seconds for which a due job or a due occurrence of a schedule may wait before it is overdue.

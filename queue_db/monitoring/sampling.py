@@ -23,11 +23,11 @@ from sqlalchemy.exc import IntegrityError
 
 from queue_db.core import ONCE, Core
 from queue_db.errors import QueueDBError, StorageError, TransientStorageError
-from queue_db.model import QueueStats
 from queue_db.monitoring import operations
+from queue_db.monitoring.model import QueueStats
 from queue_db.monitoring.operations import Operations
-from queue_db.monitoring.store import metrics, samples
-from queue_db.store import Transaction, counts
+from queue_db.monitoring.store import counts, metrics, samples
+from queue_db.store import Transaction
 
 log = logging.getLogger("queue_db.monitoring.sampling")
 

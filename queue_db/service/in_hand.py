@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from itertools import islice
 
 from queue_db.db import QueueDB
-from queue_db.model import Job, WorkerInfo
+from queue_db.model import Job
+from queue_db.monitoring.model import WorkerInfo
 from queue_db.service.identity import Identity
 
 #: Queues whose running jobs are looked at.

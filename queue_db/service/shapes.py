@@ -13,7 +13,8 @@ from fastapi import Path, Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from queue_db.model import Finished, Job, PresentState
+from queue_db.model import Job, PresentState
+from queue_db.monitoring.model import Finished
 from queue_db.service.times import Time
 from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH, WORKER_LENGTH
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Row, delete, func, insert, select, tuple_
+from sqlalchemy import delete, func, insert, select, tuple_
 
 from queue_db.store.base import Transaction
 from queue_db.store.portions import delete_before, portions
@@ -34,12 +34,6 @@ def record_errors(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
             tx.connection.execute(delete(errors).where(tuple_(errors.c.job_id, errors.c.version).in_(portion)))
 
 
-def errors_of(tx: Transaction, job_id: int) -> list[Row[Any]]:
-    """The failed attempts of a job, oldest first."""
-    errors = tx.tables.errors
-    return list(tx.connection.execute(select(errors).where(errors.c.job_id == job_id).order_by(errors.c.version)))
-
-
 def last_failed(tx: Transaction, ids: Sequence[int]) -> dict[int, int]:
     """The number of the last failed attempt of each of these jobs, by id; jobs that never failed are missing."""
     errors = tx.tables.errors
@@ -55,24 +49,6 @@ def record_finished(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
     for row, given in zip(dated, rows, strict=True):
         row |= {"finished_at": now, "expires_at": now + given["lasts"]}
     tx.connection.execute(insert(finished), dated)
-
-
-def finished(tx: Transaction, job_id: int) -> Row[Any] | None:
-    """The row of a finished job, unless it has expired."""
-    table = tx.tables.finished
-    query = select(table).where(table.c.id == job_id, table.c.expires_at > tx.now)
-    return tx.connection.execute(query, tx.time()).first()
-
-
-def finished_page(tx: Transaction, *, queue: str | None, kind: str | None, above: int, limit: int) -> list[Row[Any]]:
-    """The rows of finished jobs with ids above ``above`` that have not expired, by id."""
-    table = tx.tables.finished
-    query = select(table).where(table.c.id > above, table.c.expires_at > tx.now)
-    if queue is not None:
-        query = query.where(table.c.queue == queue)
-    if kind is not None:
-        query = query.where(table.c.kind == kind)
-    return list(tx.connection.execute(query.order_by(table.c.id).limit(limit), tx.time()))
 
 
 def prune_errors(tx: Transaction, age: int, limit: int) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.errors import ArgumentError
-from queue_db.store import controls, counts, groups
+from queue_db.store import controls, groups
 from queue_db.store.portions import portions
 
 #: Seconds within which workers obey the controls of a queue.
@@ -49,8 +49,8 @@ def pause_queue(core: Core, queue: str, wait: float | None) -> bool:
 
 def _runs(core: Core, queue: str) -> bool:
     """Whether a job of ``queue`` runs. Reads the first jobs by due time, and all jobs only if the first ones do not decide it."""
-    stats = core.read(counts.stats, queue, _LOOKED_AT)
-    return bool(stats.running or ("running" in stats.capped and core.read(counts.stats, queue).running))
+    stats = core.inspection.stats(queue, _LOOKED_AT)
+    return bool(stats.running or ("running" in stats.capped and core.inspection.stats(queue).running))
 
 
 def change_controls(core: Core, queue: str, changes: Mapping[str, float | None]) -> None:

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import IntEnum
+from operator import attrgetter
 from typing import Any
+
+from sqlalchemy import ColumnElement, Integer, Row, Select, Table, literal, null, select, union_all
 
 from queue_db import arguments
 from queue_db.codecs import Codec, decoded_or_text
 from queue_db.core import Core
+from queue_db.database.transaction import Run
+from queue_db.dialects.clock import moment
 from queue_db.errors import JobDeadError, JobNotFoundError
 from queue_db.leased_job import decode_headers
 from queue_db.model import MOST_VERSION, ClaimedRow, Job, State, Verdict, from_micros
-from queue_db.store import insights
+from queue_db.slices import holders
+from queue_db.store import Store, Transaction
+from queue_db.store.schema import BLOCKED
+
+_GET = Run("get", write=False)
 
 # Most tries to change a job that another transaction changes between the read and the write.
 _CHANGE_ATTEMPTS = 5
+
+# The columns that are read of a job, from whichever table has its row.
+_SHOWN = (
+    *("id", "queue", "kind", "payload", "headers", "priority", "available_at", "died_at", "version", "attempts", "max_attempts"),
+    *("unique_key", "claim_token", "worker", "created_at", "last_error", "group_key", "progress", "progress_note", "callback_id"),
+)
 
 
 def find_job(core: Core, job_id: int, queue: str | None = None) -> Job:
@@ -24,7 +40,7 @@ def find_job(core: Core, job_id: int, queue: str | None = None) -> Job:
     :raises JobNotFoundError: there is no such job, live or dead.
     """
     arguments.whole("job_id", job_id, 0, 2**63 - 1)
-    found = core.read(insights.find, queue=queue, job_id=job_id)
+    found = core.run(_GET, _find, queue, job_id)
     if found is None:
         raise JobNotFoundError(job_id, "any queue" if queue is None else f"queue {queue!r}")
     row, state = found
@@ -101,3 +117,68 @@ def popped(rows: Iterable[ClaimedRow], codec: Codec, *, queue: str, worker: str)
         return getattr(row, name) if made is None else made(row, codec)
 
     return Job.late(rows, read)
+
+
+# --- where the row of a job is ------------------------------------------------------------------------------------------
+
+
+class Place(IntEnum):
+    """The tables that may have a row of a job. A held job with a unique key has a row in LIVE and a row in HELD."""
+
+    LIVE = 0
+    DEAD = 1
+    HELD = 2
+    FINISHED = 3
+
+
+def _find(tx: Transaction, queue: str | None, job_id: int) -> tuple[Row[Any], State] | None:
+    return first_place(tx, places(tx.store, queue, job_id, _SHOWN))
+
+
+def first_place(tx: Transaction, queries: Iterable[Select[Any]]) -> tuple[Row[Any], State] | None:
+    """The row of a job in the first of its places, and its state.
+
+    One statement reads all tables at one moment, so it also finds a job that is being moved from one table to another.
+    """
+    rows = tx.connection.execute(union_all(*queries), tx.time()).all()
+    if not rows:
+        return None
+    row = min(rows, key=attrgetter("place"))
+    match row.place:
+        case Place.LIVE:
+            return row, state_of(row.available_at, row.claim_token, row.read_at)
+        case Place.DEAD:
+            return row, State.DEAD
+        case Place.HELD:
+            return row, State.RUNNING
+    return row, State.COMPLETED
+
+
+def places(store: Store, queue: str | None, job_id: int, names: Sequence[str]) -> list[Select[Any]]:
+    """The queries for the columns ``names`` of a job in the tables of live, dead and held jobs."""
+
+    def of(place: Place, table: Table) -> Select[Any]:
+        found = selected(place, store, {column.name: column for column in table.c}, names).where(table.c.id == job_id)
+        return found if queue is None else found.where(table.c.queue == queue)
+
+    def held(columns: Mapping[str, ColumnElement[Any]]) -> Select[Any]:
+        return selected(Place.HELD, store, columns, names)
+
+    jobs, dead = store.tables.jobs, store.tables.dead
+    live = of(Place.LIVE, jobs).where(jobs.c.delete_mark == 0)
+    return [live, of(Place.DEAD, dead), *(holder.job(store, queue, job_id, held) for holder in holders())]
+
+
+def selected(place: Place, store: Store, columns: Mapping[str, ColumnElement[Any]], names: Sequence[str]) -> Select[Any]:
+    """A SELECT of the columns ``names`` from one of the tables; NULL for a name that is not in ``columns``."""
+    shown = [columns[name].label(name) if name in columns else null().label(name) for name in names]
+    return select(literal(int(place), Integer).label("place"), moment(store.clock is not None).label("read_at"), *shown)
+
+
+def state_of(available_at: int, claim_token: str | None, now: int) -> State:
+    """The state of a live job at ``now`` (microseconds)."""
+    if available_at <= now:
+        return State.AVAILABLE
+    if available_at == BLOCKED:
+        return State.BLOCKED
+    return State.SCHEDULED if claim_token is None else State.RUNNING

@@ -11,7 +11,7 @@ from sqlalchemy import text
 from queue_db import QueueDB
 from queue_db.cli import top
 from queue_db.cli.top import Rates
-from queue_db.model import WorkerInfo
+from queue_db.monitoring.model import WorkerInfo
 from queue_db.store import Transaction, worker_registry
 from queue_db.testing import SettableClock
 from queue_db.worker import Worker

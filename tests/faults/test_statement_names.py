@@ -13,6 +13,7 @@ from sqlalchemy import event, text
 from sqlalchemy.exc import ProgrammingError
 
 from queue_db import Queue, QueueDB, StorageError, store, verbs
+from queue_db.monitoring import store as monitoring
 
 #: Packages of slices with a store of their own.
 OF_SLICES = ("dead", "feeds", "schedules", "spark.streams")
@@ -20,14 +21,15 @@ OF_SLICES = ("dead", "feeds", "schedules", "spark.streams")
 
 def functions_with_statements() -> set[str]:
     """Those of stores, with their room; those of verbs, alone."""
-    modules = {module.name: f"{store.__name__}.{module.name}" for module in pkgutil.iter_modules(store.__path__)}
-    modules |= {package.rpartition(".")[2]: f"queue_db.{package}.store" for package in OF_SLICES}
+    modules = [(module.name, f"{store.__name__}.{module.name}") for module in pkgutil.iter_modules(store.__path__)]
+    modules += [("monitoring", f"{monitoring.__name__}.{module.name}") for module in pkgutil.iter_modules(monitoring.__path__)]
+    modules += [(package.rpartition(".")[2], f"queue_db.{package}.store") for package in OF_SLICES]
     found = {
         name.strip("_")
         for module in pkgutil.iter_modules(verbs.__path__)
         for name, _ in inspect.getmembers(import_module(f"{verbs.__name__}.{module.name}"), inspect.isfunction)
     }
-    for of, place in modules.items():
+    for of, place in modules:
         module = import_module(place)
         found |= {f"{of}.{name}" for name, _ in inspect.getmembers(module, inspect.isfunction)}
         for name, one in inspect.getmembers(module, inspect.isclass):
@@ -102,4 +104,4 @@ def test_without_a_statement_it_is_the_function_that_was_to_run(tmp_path: Path) 
             with pytest.raises(StorageError) as refused:
                 VERBS[verb](queue)
             named[verb] = refused.value.statement_name
-    assert named == {"claim": "claim", "enqueue": "enqueue", "peek": "insights.due_jobs", "pause": "controls.change"}
+    assert named == {"claim": "claim", "enqueue": "enqueue", "peek": "monitoring.due_jobs", "pause": "controls.change"}

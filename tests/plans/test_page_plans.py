@@ -9,8 +9,8 @@ from sqlalchemy import text
 
 from queue_db import JobPage, QueueDB
 from queue_db.dialects.clock import now_us
+from queue_db.monitoring.listing import SCANNED
 from queue_db.store.schema import BLOCKED
-from queue_db.verbs.list_jobs import SCANNED
 from tests.plans import planner
 from tests.plans.filling import numbers
 from tests.plans.harness import Crowd

@@ -9,7 +9,8 @@ from prometheus_client import CollectorRegistry
 from queue_db import QueueDB, TransientStorageError
 from queue_db.instrumentation import prometheus
 from queue_db.monitoring.sampling import LONGEST_LEASE, REST, SHORTEST_LEASE, Sampling
-from queue_db.store import Transaction, counts
+from queue_db.monitoring.store import counts
+from queue_db.store import Transaction
 from queue_db.testing import SettableClock, counted_statements
 from tests.patience import PATIENCE
 from tests.worker.serving import serving

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
 from queue_db.errors import JobNotFoundError
-from queue_db.model import Finished
+from queue_db.monitoring.model import Finished
 from queue_db.service.openapi import problems
 from queue_db.service.paging import json_bytes, number, opened, paged, sealed
 from queue_db.service.requests import Db, Reader, of

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 
-from queue_db.model import Finished
+from queue_db.monitoring.model import Finished
 from queue_db.service.api.finished import last_of_page
 from queue_db.service.pages import words
 from queue_db.service.pages.board import board

@@ -7,7 +7,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, JobNotFoundError
-from queue_db.model import Finished, Job, State
+from queue_db.model import Job, State
+from queue_db.monitoring.model import Finished
 from queue_db.service import everywhere
 from queue_db.service.identity import Identity
 from queue_db.service.pages.board import board

@@ -7,7 +7,8 @@ from typing import Annotated, cast
 from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 
-from queue_db.model import Job, JobPage, PresentState
+from queue_db.model import Job, PresentState
+from queue_db.monitoring.model import JobPage
 from queue_db.queue import Queue
 from queue_db.service.pages import words
 from queue_db.service.pages.board import board

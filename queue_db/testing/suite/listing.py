@@ -8,9 +8,9 @@ import pytest
 
 from queue_db.errors import ArgumentError
 from queue_db.model import PRESENT, Job, PresentState, State
+from queue_db.monitoring.listing import PRIORITIES, SCANNED
 from queue_db.queue import Queue
 from queue_db.testing.clock import SettableClock
-from queue_db.verbs.list_jobs import PRIORITIES, SCANNED
 
 __all__ = ["TestJobs"]
 

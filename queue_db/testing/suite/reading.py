@@ -6,7 +6,8 @@ import pytest
 from sqlalchemy import func, select
 
 from queue_db.errors import ArgumentError, JobDeadError, JobNotFinishedError, JobNotFoundError
-from queue_db.model import KindStats, QueueStats, State, StoredResult, Verdict
+from queue_db.model import State, StoredResult, Verdict
+from queue_db.monitoring.model import KindStats, QueueStats
 from queue_db.queue import Queue
 from queue_db.testing.clock import SettableClock
 from queue_db.testing.suite.fixtures import OpenDB

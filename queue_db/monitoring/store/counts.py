@@ -23,7 +23,7 @@ from sqlalchemy import (
     true,
 )
 
-from queue_db.model import KindStats, QueueStats
+from queue_db.monitoring.model import KindStats, QueueStats
 from queue_db.slices import holders
 from queue_db.store.base import Transaction
 from queue_db.store.schema import BLOCKED, MARKED, NEVER

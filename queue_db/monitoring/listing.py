@@ -17,11 +17,11 @@ from sqlalchemy import ColumnElement, Row, Select, select
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.database.transaction import Run
-from queue_db.model import PRESENT, JobPage, State
+from queue_db.model import PRESENT, State
+from queue_db.monitoring.model import JobPage
 from queue_db.store import Transaction
-from queue_db.store.insights import state_of
 from queue_db.store.schema import BLOCKED, KEY_LENGTH, KIND_LENGTH, NEVER
-from queue_db.verbs.find_job import job_from_row
+from queue_db.verbs.find_job import job_from_row, state_of
 
 #: Most jobs on one page.
 LONGEST_PAGE = 1000
