@@ -122,6 +122,7 @@ class OwnTransaction(Transaction):
                         if self.begun:
                             self.commit()
                         self.leave()
+                    self.committed = True
                     in_doubt = self.interrupted
                 except BaseException as raised:  # noqa: BLE001 - raised below
                     failure = raised
@@ -141,7 +142,6 @@ class OwnTransaction(Transaction):
             with database.counting:
                 counters.statements += self.sent
         if failure is None:
-            self.committed = True
             return False
         return self._again(failure, committing=error is None)
 
@@ -197,7 +197,7 @@ class OwnTransaction(Transaction):
         :param committing: the COMMIT failed. Otherwise the block raised ``failure``, and ``with`` raises it again.
         """
         run, problem = self.run, failure
-        if isinstance(failure, TransientStorageError) and run.write and self._maybe_done(committing=committing):
+        if isinstance(failure, StorageError) and run.write and self._maybe_done(committing=committing):
             problem = _unknown(failure, run.name, "a signal handler's error came in the middle of it")
         if isinstance(failure, SQLAlchemyError):
             problem = self._database.translated(failure, run.name)
