@@ -102,6 +102,26 @@ def test_an_enqueue_loses_to_an_error_of_a_signal_handler_and_is_not_made_twice(
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "sqlite"], scope="session")
+@pytest.mark.parametrize("by", ["the driver's cursor", "SQLAlchemy"])
+def test_a_pop_loses_to_an_error_of_a_signal_handler_and_takes_no_second_job(
+    queue: Queue, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pop is one statement that commits by itself; some drivers get it from SQLAlchemy, such as asyncpg."""
+    queue.enqueue_many([("k", None)] * 600)
+    if by == "SQLAlchemy":
+        monkeypatch.setattr(queue.db.database.dialect, "uses_raw_cursor", False)
+    for _ in range(3):
+        queue.pop()
+    taken = {}
+    for place in places_of(queue.pop):
+        before = made(queue)["k"]
+        interrupted(queue.pop, place, TransientOfAnotherError)
+        taken[str(place)] = before - made(queue)["k"]
+    assert len(taken) > 30
+    assert {place: number for place, number in taken.items() if number > 1} == {}
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "sqlite"], scope="session")
 @pytest.mark.parametrize("error", ERRORS)
 def test_a_shared_insert_loses_to_an_error_of_a_signal_handler_and_is_not_made_twice(
     queue: Queue, error: type[QueueDBError]
