@@ -129,13 +129,12 @@ class OwnTransaction(Transaction):
             if failure is not None and pooled is not None:
                 in_doubt = self._undone(failure)
         finally:
-            try:
-                if pooled is not None:
-                    self._pooled = self._root = None
+            if pooled is not None:
+                self._pooled = self._root = None
+                try:
                     self._database.connections.put_back(pooled, in_doubt=in_doubt)
-            finally:
-                if failure is not None:
-                    self.rolled_back()
+                except StorageError as raised:  # of a signal handler
+                    raise self._late(raised)  # noqa: B904 - its cause is set
         database = self._database
         if self.run.lazy and pooled is not None:
             counters = database.counters
@@ -172,6 +171,7 @@ class OwnTransaction(Transaction):
 
     def _undone(self, error: BaseException) -> bool:
         """Roll back the transaction that ended with ``error``. Return whether the connection is in doubt."""
+        self.rolled_back()
         root = self._root
         if self._mark is None and root is None:
             return True
@@ -218,6 +218,14 @@ class OwnTransaction(Transaction):
         if committing:
             raise failure
         return False
+
+    def _late(self, error: StorageError) -> StorageError:
+        """The exception to raise for ``error``, which came while the connection was given back."""
+        if not (self.committed and self.run.write):
+            return error
+        late = _unknown(error, self.run.name, "a signal handler's error came after its COMMIT")
+        late.__cause__ = error
+        return late
 
     def _maybe_done(self, *, committing: bool) -> bool:
         """Whether a change may have been committed although the block ended with an error that is not the server's reply.
