@@ -264,6 +264,8 @@ class Database:
         tx = OwnTransaction(self, None, Run(name, write, attempts=1))
         try:
             with tx:
+                if self.autocommits:
+                    tx.lend()
                 yield tx.connection
         finally:
             tx.give_back()

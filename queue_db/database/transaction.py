@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from sqlalchemy import RootTransaction
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, InvalidRequestError, SQLAlchemyError
 
 from queue_db.dialects.transactions import PooledConnection, Sender, interrupted
 from queue_db.errors import StorageError, TransientStorageError
@@ -102,8 +102,7 @@ class OwnTransaction(Transaction):
                         self.begin()
                 else:
                     Sender.__init__(self, pooled.connection, self.dialect)
-                    self._root = pooled.connection.begin()
-                    self._root.__enter__()  # so SQLAlchemy refuses statements after a commit() within the block
+                    self.lend()
                     if run.write:
                         self.begin()
             except BaseException as error:
@@ -118,34 +117,51 @@ class OwnTransaction(Transaction):
             if failure is None:
                 try:
                     if self._root is not None:
-                        self._root.commit()  # which refuses what the application has committed or rolled back itself
-                        self._root.__exit__(None, None, None)
+                        self._commit_lent(self._root)
                     else:
                         if self.begun:
                             self.commit()
                         self.leave()
+                    self.committed = True
                     in_doubt = self.interrupted
                 except BaseException as raised:  # noqa: BLE001 - raised below
                     failure = raised
             if failure is not None and pooled is not None:
                 in_doubt = self._undone(failure)
         finally:
-            try:
-                if pooled is not None:
-                    self._pooled = self._root = None
+            if pooled is not None:
+                self._pooled = self._root = None
+                try:
                     self._database.connections.put_back(pooled, in_doubt=in_doubt)
-            finally:
-                if failure is not None:
-                    self.rolled_back()
+                except StorageError as raised:  # of a signal handler
+                    raise self._late(raised)  # noqa: B904 - its cause is set
         database = self._database
         if self.run.lazy and pooled is not None:
             counters = database.counters
             with database.counting:
                 counters.statements += self.sent
         if failure is None:
-            self.committed = True
             return False
         return self._again(failure, committing=error is None)
+
+    def lend(self) -> None:
+        """Let the block use the connection.
+
+        If the block commits or rolls back, SQLAlchemy refuses its later statements, and the end of the block is an error.
+        """
+        self._root = self.connection.begin()  # sends nothing where each statement commits by itself
+        self._root.__enter__()
+
+    def _commit_lent(self, root: RootTransaction) -> None:
+        if not root.is_active:
+            raise InvalidRequestError("the block has committed or rolled back its transaction itself")
+        if self._mark is None:
+            root.commit()
+        else:
+            self.commit()
+            self.leave()
+        root.close()
+        root.__exit__(None, None, None)
 
     def give_back(self) -> None:
         """Give the connection back if ``__exit__`` has not: an interrupt may have come before its first line."""
@@ -155,20 +171,22 @@ class OwnTransaction(Transaction):
 
     def _undone(self, error: BaseException) -> bool:
         """Roll back the transaction that ended with ``error``. Return whether the connection is in doubt."""
-        if self._mark is None and self._root is None:
+        self.rolled_back()
+        root = self._root
+        if self._mark is None and root is None:
             return True
         connection = self.connection
         in_doubt = interrupted(connection, error)
-        if self._root is not None:
-            try:
-                self._root.__exit__(type(error), error, error.__traceback__)
-            except SQLAlchemyError:
-                return True
-        elif in_doubt or self.interrupted:
-            return True  # no ROLLBACK is sent: the connection will be closed, and then the server rolls back
-        else:
+        if self._mark is not None:
+            if in_doubt or self.interrupted:
+                return True  # no ROLLBACK is sent: the connection will be closed, and then the server rolls back
             self.rollback()
             self.leave()
+        if root is not None:
+            try:
+                root.__exit__(type(error), error, error.__traceback__)
+            except SQLAlchemyError:
+                return True
         if isinstance(error, SQLAlchemyError | StorageError):
             self._database.drop_if_read_only(connection, error)
         return in_doubt
@@ -179,7 +197,7 @@ class OwnTransaction(Transaction):
         :param committing: the COMMIT failed. Otherwise the block raised ``failure``, and ``with`` raises it again.
         """
         run, problem = self.run, failure
-        if isinstance(failure, TransientStorageError) and run.write and self._maybe_done(committing=committing):
+        if isinstance(failure, StorageError) and run.write and self._maybe_done(committing=committing):
             problem = _unknown(failure, run.name, "a signal handler's error came in the middle of it")
         if isinstance(failure, SQLAlchemyError):
             problem = self._database.translated(failure, run.name)
@@ -200,6 +218,14 @@ class OwnTransaction(Transaction):
         if committing:
             raise failure
         return False
+
+    def _late(self, error: StorageError) -> StorageError:
+        """The exception to raise for ``error``, which came while the connection was given back."""
+        if not (self.committed and self.run.write):
+            return error
+        late = _unknown(error, self.run.name, "a signal handler's error came after its COMMIT")
+        late.__cause__ = error
+        return late
 
     def _maybe_done(self, *, committing: bool) -> bool:
         """Whether a change may have been committed although the block ended with an error that is not the server's reply.

@@ -103,7 +103,7 @@ class Sender:
         self.asked = False
         #: Whether a statement has been interrupted, so that its effect is unknown.
         self.interrupted = False
-        #: The number of statements that were sent as text, including BEGIN and COMMIT.
+        #: The number of statements that were sent by :meth:`fetch` and :meth:`execute`, including BEGIN and COMMIT.
         self.sent = 0
         #: The transaction around this one, if a thread has only one connection.
         self._outer = self.info.get(TRANSACTION)
@@ -168,13 +168,13 @@ class Sender:
         :param values: the values by name for a kept statement, or a tuple for a text.
         :raises DBAPIError: as SQLAlchemy would.
         """
+        self.sent += 1
         if isinstance(statement, str):
             text, arguments = statement, values
         elif self.uses_raw_cursor:
             text, arguments = self.dialect.render(self, statement, values)
         else:
             return self.connection.execute(statement, values).all()
-        self.sent += 1
         if self.observed or not self.autocommits:
             return self.connection.exec_driver_sql(text, arguments or None).all()
         cursor: Any = None
@@ -190,13 +190,13 @@ class Sender:
 
     def execute(self, statement: Executable | str, values: Any) -> int:
         """Execute a statement that returns no rows, as :meth:`fetch` does; return the number of rows that it matched."""
+        self.sent += 1
         if isinstance(statement, str):
             text, arguments = statement, values
         elif self.uses_raw_cursor:
             text, arguments = self.dialect.render(self, statement, values)
         else:
             return self.connection.execute(statement, values).rowcount
-        self.sent += 1
         if self.observed or not self.autocommits:
             return self.connection.exec_driver_sql(text, arguments or None).rowcount
         cursor: Any = None
@@ -215,13 +215,13 @@ class Sender:
 
         :param names: the parameters whose values are in each row, in this order.
         """
+        self.sent += 1
         if not self.uses_raw_cursor:
             named = [dict(zip(names, row, strict=True)) for row in rows]
             result = self.connection.execute(statement, named)
             return result.rowcount, result.lastrowid or 0
         parts = raw_cursor.written(statement, self.connection.dialect)
         text, arguments = parts.text, [*map(itemgetter(*map(names.index, parts.order)), rows)]
-        self.sent += 1
         if self.observed:
             result = self.connection.exec_driver_sql(text, arguments)
             return result.rowcount, result.lastrowid or 0

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from sqlalchemy import Connection
 
 from queue_db.concurrency.batching import Batcher
 from queue_db.core import Core
-from queue_db.database.transaction import Run
+from queue_db.database.transaction import OwnTransaction, Run
 from queue_db.dialects.transactions import savepoint
-from queue_db.errors import DuplicateJobError, QueueDBError, StorageError
+from queue_db.errors import DuplicateJobError, QueueDBError, StorageError, TransientStorageError
 from queue_db.model import NewJob
 from queue_db.store import Transaction, batches, enqueue
 from queue_db.store.enqueue import Added, OnDuplicate
@@ -110,12 +110,11 @@ class Enqueue:
         # Each caller wakes the workers itself: that may wait for another caller, and its errors are not errors of the insert.
         if len(jobs) == 1:
             return self.core.commit(_ALONE, enqueue.insert_jobs, jobs, OnDuplicate.RAISE, self.queue)[0]
-        inserted = False
+        inserted: list[OwnTransaction] = []
 
         def insert(tx: Transaction) -> list[int | None]:
-            nonlocal inserted
             ids = enqueue.insert_jobs(tx, jobs, OnDuplicate.RAISE, self.queue)
-            inserted = True
+            inserted.append(cast("OwnTransaction", tx))
             return ids
 
         try:
@@ -125,14 +124,16 @@ class Enqueue:
                 raise
             # Interrupted before the COMMIT: the other callers insert their jobs alone.
             return [_Interrupted(error), *[_Alone.ALONE] * (len(jobs) - 1)]
-        except QueueDBError as error:
+        except Exception as error:
             if isinstance(error, StorageError) and error.outcome_unknown:
                 raise
-            return [_Alone.ALONE] * len(jobs)
-        except Exception:  # raised by a listener on the engine
-            if inserted:
-                raise
-            return [_Alone.ALONE] * len(jobs)
+            if not inserted or (isinstance(error, StorageError) and not inserted[0].committed):
+                return [_Alone.ALONE] * len(jobs)
+            if isinstance(error, QueueDBError):
+                raise TransientStorageError(
+                    f"{error}: a signal handler raised this, so it is unknown whether the enqueue took effect", outcome_unknown=True
+                ) from error
+            raise
 
     def _alone(self, job: NewJob, on_duplicate: OnDuplicate, using: Connection | Session | None = None) -> int | None:
         def insert(tx: Transaction) -> list[int | None]:

@@ -204,6 +204,7 @@ class Execution:
         # One thread makes these reports. So a listener that waits delays neither the thread in Worker.run() nor coroutines.
         self._reports: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._start_thread = run.thread
+        self._reporting: threading.Thread | None = None
         self._hooks = worker.hooks
         self._result_ttl = worker.options.result_ttl
         self._slot_freed = run.fetcher.freed
@@ -222,7 +223,7 @@ class Execution:
         worker = self._worker
         specs = worker.handlers.all()
         if self._at_most_once:
-            self._start_thread("reports", self._report_in_turn)
+            self._reporting = self._start_thread("reports", self._report_in_turn)
         if not all(spec.asynchronous for spec in specs):
             options = worker.options
             self._threads = Threads(options.slots, self._call, options.names, urgency_of(options))
@@ -245,8 +246,14 @@ class Execution:
         """Remove the jobs that wait for a slot from the jobs in flight, and return them."""
         return [] if self._threads is None else [job for job in self._threads.unstarted() if self._in_flight.remove(job)]
 
-    def stop(self) -> list[LeasedJob]:
-        """Abandon the jobs in flight, and stop the handlers that can be stopped; return the jobs."""
+    def stop(self, longest: float) -> list[LeasedJob]:
+        """Abandon the jobs in flight, and stop the handlers that can be stopped; return the jobs.
+
+        :param longest: seconds to wait for the reports of handlers that have ended.
+        """
+        if self._reporting is not None:
+            self._reports.put(None)
+            self._reporting.join(longest)
         jobs = [job for job in self._in_flight.jobs() if self._in_flight.abandon(job)]
         if jobs:
             for job in jobs:
@@ -265,7 +272,6 @@ class Execution:
         for executor in (self._threads, self._loop):
             if executor is not None:
                 executor.close()
-        self._reports.put(None)
 
     # --- handlers' threads ------------------------------------------------------------------------------------------
 
@@ -286,7 +292,7 @@ class Execution:
             outcome = error
         if spec.timeout is not None:
             self._deadlines.pop(job, None)
-        self.finish(job, spec, outcome, began)
+        self.finish(job, spec, outcome, None if began is None else time.monotonic() - began)
 
     async def _await(self, job: LeasedJob, spec: HandlerSpec) -> None:
         outcome: object
@@ -303,10 +309,11 @@ class Execution:
             outcome = await within_timeout(spec, self._wrapped_handler(spec), job)
         except BaseException as error:  # noqa: BLE001 - also CancelledError, after the job was abandoned
             outcome = error
-        if self._at_most_once and outcome is not None:
-            self._reports.put(partial(self.finish, job, spec, outcome, began))
+        seconds = None if began is None else time.monotonic() - began  # without the wait for other reports
+        if self._at_most_once and outcome is not None and job in self._in_flight:
+            self._reports.put(partial(self.finish, job, spec, outcome, seconds))
         else:
-            self.finish(job, spec, outcome, began)
+            self.finish(job, spec, outcome, seconds)
 
     def call(self, job: LeasedJob, spec: HandlerSpec) -> object:
         """Call a handler and wait for it; return its outcome, or what it raised. Slots for feeds call it for their messages."""
@@ -340,15 +347,15 @@ class Execution:
         job: LeasedJob,
         spec: HandlerSpec | None,
         outcome: object,
-        began: float | None = None,
+        seconds: float | None = None,
         reason: DeathReason | None = None,
     ) -> None:
         """Report the outcome of a job, unless the job was abandoned before.
 
-        :param began: when the handler was called, by ``time.monotonic``; None: it was not called.
+        :param seconds: how long the handler ran; None: it was not called.
         :param reason: why the job is dead; None: it is not dead, or its handler decided that.
         """
-        seconds = job.ran = None if began is None else time.monotonic() - began
+        job.ran = seconds
         if outcome is not None and outcome is job.misfit:
             outcome, reason = Dead(f"parked: {outcome}"), DeathReason.PAYLOAD
         pending: PendingJob = object()
@@ -365,7 +372,7 @@ class Execution:
         else:
             self._pending.pop(pending, None)
             self._in_flight.returned(job)
-            if began is not None:
+            if seconds is not None:
                 message = "%r: the handler ended after its job was abandoned; the result does not count"
                 log.warning(message, job, extra=about(job, seconds=seconds))
         self._slot_freed(seconds)

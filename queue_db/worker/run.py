@@ -260,7 +260,7 @@ class Run:
             release.join(_CLAIM)
         for other in self.others:
             other.end()
-        jobs = self.execution.stop()
+        jobs = self.execution.stop(_RESULTS)
         if jobs:
             self.results.release(jobs)
         self.execution.close()

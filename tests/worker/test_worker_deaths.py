@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+import time
 from collections import Counter
 
 import pytest
@@ -15,6 +16,7 @@ from queue_db.model import DeathReason
 from queue_db.testing import drain
 from queue_db.worker import Worker
 from queue_db.worker.events import EventType
+from queue_db.worker.executor import Execution
 from tests.patience import HOURS, PATIENCE, wait_for
 from tests.worker.serving import serving
 
@@ -477,8 +479,9 @@ def test_at_most_once_a_failure_is_reported_before_its_slot_is_free(queue, db):
     assert {name for _, name in told} == {name for name, _ in seen}
 
 
-def test_at_most_once_a_listener_that_waits_holds_up_no_stop(queue, db):
+def test_at_most_once_a_listener_that_waits_holds_up_no_stop(queue, db, monkeypatch):
     """A timeout is found by the thread that obeys stops, which calls no listener."""
+    monkeypatch.setattr("queue_db.worker.run._RESULTS", 0.0)  # only the end of the run waits for reports
     told, go_on = threading.Event(), threading.Event()
 
     def listener(death):
@@ -528,3 +531,49 @@ def test_at_most_once_a_listener_that_waits_holds_up_no_coroutine(queue, db):
     queue.enqueue_many([("fails", None), ("other", None)])
     worker.run(until_empty=True)
     assert seen == [True]
+
+
+@SQLITE
+def test_at_most_once_a_stop_waits_for_the_reports_of_coroutines_that_have_ended(queue, db, monkeypatch):
+    """Otherwise a coroutine that has raised is reported as stopped, or nobody hears of it."""
+    waits, go_on = threading.Event(), threading.Event()
+    times, events = {}, {}
+
+    def listener(death):
+        waits.set()
+        go_on.wait(PATIENCE)
+
+    def ended():
+        times["ended"] = time.monotonic()
+        worker.stop()
+
+    def on(event):
+        if event.type == EventType.STARTED:
+            times.setdefault(event.job.kind, time.monotonic())
+        else:
+            events[event.job.kind] = (event.type, str(event.outcome), event.seconds)
+
+    stop = Execution.stop
+    monkeypatch.setattr(Execution, "stop", lambda *arguments: (go_on.set(), stop(*arguments))[1])
+    worker = Worker(db, queue.name, mode="at_most_once", concurrency=2, grace=0.0)
+    worker.on(on)
+    db.deaths.add(listener)
+
+    @worker.handles("first")
+    async def first(job):
+        raise ValueError("the first")
+
+    @worker.handles("second")
+    async def second(job):
+        while not waits.is_set():  # noqa: ASYNC110 - a thread sets it
+            await asyncio.sleep(0.001)
+        asyncio.get_running_loop().call_soon(ended)  # after the end of this coroutine
+        raise ValueError("the second")
+
+    queue.enqueue_many([("first", None), ("second", None)])
+    worker.run()
+    assert {kind: event[:2] for kind, event in events.items()} == {
+        "first": (EventType.DEAD, "the first"),
+        "second": (EventType.DEAD, "the second"),
+    }
+    assert events["second"][2] <= times["ended"] - times["second"], "it includes the wait for the report of the first"
