@@ -63,7 +63,7 @@ class Task(NamedTuple):
     run: Callable[[], float | None]
     #: Whether the first run is at the start of the worker; False: at a time within the first ``every`` seconds.
     at_start: bool = False
-    #: Whether it enqueues jobs that are due. A run until the queues are empty begins with it.
+    #: Whether it enqueues jobs that are due. A run until the queues are empty begins with it, and its failures are outages.
     enqueues: bool = False
 
 

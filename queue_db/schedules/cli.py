@@ -11,11 +11,8 @@ from queue_db.cli import output, panels
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions
 from queue_db.cli.recording import record
-from queue_db.db import QueueDB
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.")]
-
-_MISSING = "not found"
 
 app = typer.Typer(
     name="schedules",
@@ -56,39 +53,27 @@ def list_schedules(*, common: CommonOptions) -> None:
 @command(app, "pause", "queue-db schedules pause nightly")
 def pause(name: NameArgument, *, common: CommonOptions) -> None:
     """Enqueue no more jobs of a schedule until it is resumed."""
-    with common.open() as db:
-        known = _is_known(db, name)
-        if known:
-            db.schedules.pause(name)
-            record(db, "pause", f"schedule {name}")
-    _print(name, "paused" if known else _MISSING, common)
+    _change("pause", name, "paused", common)
 
 
 @command(app, "resume", "queue-db schedules resume nightly")
 def resume(name: NameArgument, *, common: CommonOptions) -> None:
     """Resume a paused schedule; its catch_up setting decides which missed jobs are enqueued."""
-    with common.open() as db:
-        known = _is_known(db, name)
-        if known:
-            db.schedules.resume(name)
-            record(db, "resume", f"schedule {name}")
-    _print(name, "resumed" if known else _MISSING, common)
+    _change("resume", name, "resumed", common)
 
 
 @command(app, "remove", "queue-db schedules remove nightly")
 def remove(name: NameArgument, *, common: CommonOptions) -> None:
     """Delete a schedule; jobs that it has enqueued stay."""
+    _change("remove", name, "removed", common)
+
+
+def _change(verb: str, name: str, state: str, common: CommonOptions) -> None:
     with common.open() as db:
-        removed = db.schedules.remove(name)
-        if removed:
-            record(db, "remove", f"schedule {name}")
-    _print(name, "removed" if removed else _MISSING, common)
-
-
-def _is_known(db: QueueDB, name: str) -> bool:
-    return name in [one.name for one in db.schedules.list()]
-
-
-def _print(name: str, state: str, common: CommonOptions) -> None:
+        known = name in [one.name for one in db.schedules.list()]
+        if known:
+            getattr(db.schedules, verb)(name)
+            record(db, verb, f"schedule {name}")
+    state = state if known else "not found"
     common.print({"schedule": name, "state": state}, f"{name}: {state}")
-    output.found(state != _MISSING)
+    output.found(known)

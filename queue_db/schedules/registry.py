@@ -33,6 +33,8 @@ MISSED_AFTER = 60.0
 #: With ``catch_up="all"``: most occurrences enqueued in one transaction; the next tick enqueues more.
 AT_ONCE = 1000
 
+_AS_STORED = ("name", "queue", "kind", "rule", "zone", "catch_up", "priority", "max_attempts")
+
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
@@ -114,23 +116,7 @@ class Schedules:
 
     def list(self) -> list[Schedule]:
         """All schedules by name."""
-        return [
-            Schedule(
-                name=row.name,
-                queue=row.queue,
-                kind=row.kind,
-                payload=decoded_or_text(self._core.codec, row.payload),
-                rule=row.rule,
-                zone=row.zone,
-                catch_up=row.catch_up,
-                paused=bool(row.paused),
-                next_at=from_micros(row.next_at),
-                last_at=None if row.last_at is None else from_micros(row.last_at),
-                priority=row.priority,
-                max_attempts=row.max_attempts,
-            )
-            for row in self._core.read(store.every)
-        ]
+        return [self._schedule(row) for row in self._core.read(store.every)]
 
     def pause(self, name: str) -> None:
         """Stop the schedule from enqueuing jobs until :meth:`resume`.
@@ -186,6 +172,15 @@ class Schedules:
         if unreadable is not None:
             raise unreadable
         return enqueued, max(0.0, (min(upcoming) - now) / 1_000_000) if upcoming else None
+
+    def _schedule(self, row: Any) -> Schedule:
+        return Schedule(
+            **{name: getattr(row, name) for name in _AS_STORED},
+            payload=decoded_or_text(self._core.codec, row.payload),
+            paused=bool(row.paused),
+            next_at=from_micros(row.next_at),
+            last_at=None if row.last_at is None else from_micros(row.last_at),
+        )
 
     def _change(self, name: str, values: dict[str, Any]) -> None:
         arguments.name("name", name, NAME_LENGTH)

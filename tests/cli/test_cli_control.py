@@ -52,6 +52,13 @@ def test_a_queue_without_jobs_is_a_warning(ask, queue):
     assert ask("pause", queue.name).err == ""
 
 
+def test_a_queue_with_nothing_but_a_schedule_is_known(ask, db, queue, name):
+    db.schedules.set(name, queue.name, "n", every=3600)
+    assert ask("pause", queue.name).err == ""
+    db.schedules.remove(name)
+    assert "has no jobs and no workers" in ask("pause", queue.name).err
+
+
 @SQLITE
 def test_to_pause_and_wait(ask, queue):
     queue.enqueue("n")

@@ -108,11 +108,13 @@ class TestDead:
         assert dead.redrive([*old, taken], dry_run=True) == [old[0]]
         assert dead.redrive([*old, taken], limit=0, dry_run=True) == []
         assert dead.redrive(queue=name, dry_run=True) == [old[0], *ids]
+        _bury(queue, ["mail"], clock, unique_key="one")  # its batch is the second
+        assert dead.redrive(queue=name, dry_run=True) == [old[0], *ids]
         with pytest.raises(DuplicateJobError):
             dead.redrive(taken, dry_run=True)
         with pytest.raises(JobNotFoundError):
             dead.redrive([old[0], 2**40], dry_run=True)
-        assert queue.stats().dead == 603
+        assert queue.stats().dead == 604
         assert dead.redrive(queue=name) == [old[0], *ids]
         assert dead.purge(name, older_than=1800) == 2
 
