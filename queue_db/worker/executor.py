@@ -212,14 +212,15 @@ class Execution:
         # The deadline of each running function that has a timeout.
         self._deadlines: dict[LeasedJob, tuple[float, HandlerSpec]] = {}
         self._wrapped: dict[HandlerSpec, Handler] = {}
-        self._processes: ProcessPool | None = None
+        self._wrapping = threading.Lock()
+        self._processes: ProcessPool | None = None  # made for the first handler that needs it
         self._threads: Threads | None = None
         self._loop: Loop | None = None
 
     # --- the thread in Worker.run() and the fetcher's -----------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the threads, the event loop and the pool of processes that the handlers need."""
+        """Start the threads and the event loop that the handlers need."""
         worker = self._worker
         specs = worker.handlers.all()
         if self._at_most_once:
@@ -229,8 +230,6 @@ class Execution:
             self._threads = Threads(options.slots, self._call, options.names, urgency_of(options))
         if any(spec.asynchronous for spec in specs):
             self._loop = Loop(self._await, worker.options.names)
-        if any(spec.apart for spec in specs):
-            self._processes = load("processes.pool", "ProcessPool")()
 
     def begin(self, assignments: Sequence[Assignment]) -> None:
         """Call the handlers of these jobs as soon as slots are free."""
@@ -333,12 +332,14 @@ class Execution:
 
     def _wrapped_handler(self, spec: HandlerSpec) -> Handler:
         """The handler with the wrappers around it."""
-        made = self._wrapped.get(spec)
-        if made is None:
-            function = partial(self._processes.call, spec) if spec.apart and self._processes is not None else None
-            made = spec.wrapped(self._worker.wrappers, function)
-            self._wrapped[spec] = made
-        return made
+        with self._wrapping:
+            if spec not in self._wrapped:
+                function = None
+                if spec.apart is not None:
+                    self._processes = self._processes or load("processes.pool", "ProcessPool")()
+                    function = partial(self._processes.call, spec)
+                self._wrapped[spec] = spec.wrapped(self._worker.wrappers, function)
+            return self._wrapped[spec]
 
     # --- the end of a job, in any thread ------------------------------------------------------------------------------
 

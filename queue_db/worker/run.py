@@ -115,7 +115,8 @@ class Run:
         worker = self.worker
         if until_empty:
             self._why = "no job is due"
-        self._log_start()
+        text, fields = described(worker)
+        log.info("working on %s", text, extra=fields)
         worker.db.deaths.add(self.results.died)
         self.execution.start()
         self._reporting = self.thread("completer", self.completer.run)
@@ -136,10 +137,6 @@ class Run:
             *(other.beat for other in self.others),
         ]
         return [(CHECK_EVERY, self.execution.lease_check.check), *((lease / 3, beat) for beat in beats)]
-
-    def _log_start(self) -> None:
-        text, fields = described(self.worker)
-        log.info("working on %s", text, extra=fields)
 
     def _tasks(self, *, until_empty: bool) -> list[tuple[float, PeriodicTask]]:
         """The tasks of maintenance, in the order of their first runs. The first claim waits until the worker's row is written."""

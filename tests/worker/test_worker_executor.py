@@ -65,6 +65,17 @@ def test_it_has_not_the_number_of_the_worker(queue, monkeypatch):
 
 
 @SQLITE
+def test_a_handler_that_comes_while_the_worker_runs_has_its_process_too(queue, running):
+    worker = Worker(queue.db, queue.name, result_ttl=100)
+    worker.handles("before")(lambda job: None)
+    with running(worker):
+        queue.db.wait(queue.enqueue("before"), PATIENCE)
+        apart(queue, in_processes.tells_of_its_job, "late", worker)
+        told = queue.db.wait(queue.enqueue("late"), PATIENCE).result
+    assert told["kind"] == "late"
+
+
+@SQLITE
 def test_there_are_never_more_processes_than_jobs_at_once(queue, meeting, running):
     worker = apart(queue, in_processes.meets, concurrency=2)
     queue.enqueue_many([("n", {"port": meeting.port})] * 6)
