@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Integer, Row, and_, cast, func, select
 
-from queue_db.spark.dialects.base import stays
+from queue_db.spark.dialects.base import keeps_row
 from queue_db.spark.tables import spark_tables
 from queue_db.store.base import Transaction
 
@@ -26,7 +26,7 @@ def cut(tx: Transaction, stream: int, batch: int, partitions: int) -> tuple[list
     held = spark_tables(tx.tables).held
     mine = and_(held.c.stream == stream, held.c.batch == batch)
     low, high = tx.connection.execute(select(func.min(held.c.id), func.max(held.c.id)).where(mine)).one()
-    keyed = cast(stays(held), Integer).label("keyed")
+    keyed = cast(keeps_row(held), Integer).label("keyed")
     width = max(1, -(-(high - low + 1) // (partitions * _FINENESS)))
     counted = _counted(
         tx.connection,
