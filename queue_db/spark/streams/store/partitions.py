@@ -18,7 +18,7 @@ _WORTH = 1000
 _FINENESS = 16
 
 
-def cut(tx: Transaction, stream: int, batch: int, partitions: int) -> tuple[list[tuple[int, int, int]], int, int]:
+def batch_ranges(tx: Transaction, stream: int, batch: int, partitions: int) -> tuple[list[tuple[int, int, int]], int, int]:
     """Cut a batch into ranges of ids with about as many jobs each.
 
     Returns the ranges, the number of jobs with a row in the jobs table too, and the creation time of the oldest.
