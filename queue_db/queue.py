@@ -1,8 +1,4 @@
-"""One queue: enqueue, claim, settle, inspect, and the controls of the queue as a whole.
-
-Each transaction begins in :class:`~queue_db.core.Core`. The SQL is in ``store/``. Its functions take a Connection, so the same
-verbs also run on an asynchronous engine.
-"""
+"""One queue: enqueue, claim, settle."""
 
 from __future__ import annotations
 
@@ -15,36 +11,30 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from sqlalchemy import Connection
 
 from queue_db import arguments
+from queue_db.administration import QueueAdministration
 from queue_db.core import Core
 from queue_db.database.transaction import ATTEMPTS, Run
 from queue_db.errors import ArgumentError, LeaseLostError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import (
-    Controls,
     DeathReason,
     Job,
-    NewJob,
     OnDuplicate,
-    PresentState,
     ProgressReport,
-    State,
     StoredResult,
     Verdict,
 )
-from queue_db.store import Transaction, controls, unique_key_ttl
+from queue_db.store import Transaction, unique_key_ttl
 from queue_db.store.portions import portions
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, QUEUE_LENGTH, WORKER_LENGTH
 from queue_db.verbs import new_jobs
 from queue_db.verbs.claim import MAX_CLAIM, ClaimLoop
 from queue_db.verbs.claim_round import ClaimedBatch
-from queue_db.verbs.control import change_controls, pause_queue, repair_groups
 from queue_db.verbs.enqueue import Enqueue
 from queue_db.verbs.fenced_change import FencedChange, Kept
-from queue_db.verbs.find_job import find_job, popped
+from queue_db.verbs.find_job import popped
 from queue_db.verbs.find_leased import find_leased, given_lease
 from queue_db.verbs.progress import report_progress
-from queue_db.verbs.remove import cancel_job, purge_queue
-from queue_db.verbs.reschedule import reschedule_job
 from queue_db.verbs.settle import (
     ADJUST_ATTEMPTS,
     BURY,
@@ -68,8 +58,6 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
     from sqlalchemy.orm import Session
 
-    from queue_db.monitoring.model import JobPage, QueueStats
-
 # Wakes the workers that wait for jobs, after a release.
 _WAKE = Run("wake")
 
@@ -77,7 +65,7 @@ _WAKE = Run("wake")
 _POP_LEASE = 60_000_000
 
 
-class Queue:
+class Queue(QueueAdministration):
     """One queue: enqueue, claim, settle, inspect. Safe to share between threads; get it from :meth:`QueueDB.queue`."""
 
     def __init__(self, core: Core, name: str, db: Any) -> None:
@@ -154,10 +142,9 @@ class Queue:
         :param priority: lower number first; ties by due time, then id.
         :param unique_key: at most one live job of this queue has this key, also with concurrent enqueues.
         :param unique_for: the key stays taken for this many seconds from now, even if the job is done earlier.
-        :param on_duplicate: ``raise``, ``skip``, ``replace`` or ``debounce``. ``replace``: the live job keeps its row and id and
-            gets the new content; a worker that runs the old job loses its lease. ``debounce``: like ``replace``, but a running job
-            keeps its lease and loses its key, and the new job is added beside it. With ``delay`` a debounced job runs when no
-            enqueue has replaced it for that time.
+        :param on_duplicate: ``raise`` or ``skip``; or ``replace``: the live job keeps its row and id and gets the new content, and
+            a worker that runs the old job loses its lease; or ``debounce``: a running job keeps its lease and loses its key
+            instead, and the new job is added beside it. With ``delay`` it runs when no enqueue has replaced it for that time.
         :param group: jobs of this queue with the same group run in the order of their enqueues, one at a time, or as many at once
             as :meth:`limit` allows. A job that waits for its due time or its next attempt blocks the later jobs of its group.
         :param max_attempts: after this many failed attempts the job is dead.
@@ -289,11 +276,8 @@ class Queue:
         policy = new_jobs.policy(on_duplicate)
         if policy.last_wins:
             raise ArgumentError(f"on_duplicate={on_duplicate!r}: a job that replaces another cannot be counted; use raise or skip")
-        callback = self._builder.callback(then, self.core.headers())
-        return self._enqueue.batch(self._chunks(jobs), callback, policy, using)
-
-    def _chunks(self, jobs: Iterable[Any]) -> Iterator[list[NewJob]]:
-        return self._builder.chunks(jobs, self.core.headers())
+        headers = self.core.headers()
+        return self._enqueue.batch(self._builder.chunks(jobs, headers), self._builder.callback(then, headers), policy, using)
 
     def unique_key_holders(self, unique_keys: Iterable[str]) -> dict[str, int]:
         """Jobs that have taken these keys with ``unique_for``: key → id, also of jobs that are done. Free keys are left out."""
@@ -503,135 +487,6 @@ class Queue:
         """:meth:`transaction` for a coroutine of a worker's handler, on a connection of its event loop."""
         self.core.ready()
         return self.core.transaction_on_loop()
-
-    # --- inspect ----------------------------------------------------------------------------------------------------
-
-    def get(self, job_id: int) -> Job:
-        """The job as it is now, live or dead.
-
-        :raises JobNotFoundError: it was completed, cancelled or purged, or never existed.
-        """
-        return find_job(self.core, job_id, self.name)
-
-    def peek(self, limit: int = 10) -> list[Job]:
-        """The due jobs, in claim order, without claiming them."""
-        return self.core.inspection.peek(self.name, limit)
-
-    def jobs(
-        self,
-        state: PresentState | State,
-        *,
-        kind: str | None = None,
-        group: str | None = None,
-        after: str | None = None,
-        limit: int = 50,
-    ) -> JobPage:
-        """A page of the jobs in one state: ``available``, ``scheduled``, ``blocked``, ``running`` or ``dead``.
-
-        Live jobs come in the order of claims (priority, due time, id), or by id if ``group`` is given. Dead jobs come longest dead
-        first. A running job is due when its lease ends. One page reads at most 1,000 entries of an index, however many jobs there
-        are. Therefore a page of scheduled or running jobs, or with ``kind`` or ``group``, may have fewer jobs than ``limit``, even
-        none, although more follow. A job that changes between two pages may be left out or come twice.
-
-        :param kind: only jobs of this kind.
-        :param group: only jobs of this group.
-        :param after: the ``after`` of the previous page; the form of this text may change with the version of the package.
-        :param limit: most jobs of the page, 1 to 1,000.
-        :raises ArgumentError: there is no such state, or ``after`` is from a page of another state or group.
-        """
-        return self.core.inspection.page(self.name, state, kind=kind, group=group, after=after, limit=limit)
-
-    def stats(self, *, most: int | None = None) -> QueueStats:
-        """Counts by state and kind, and the age of the oldest due job. Reads the whole queue.
-
-        :param most: count at most this many jobs of each state, which takes milliseconds, however many jobs there are. ``capped``
-            names the states that may have more jobs. In a queue with more than 32 priorities only the first 32 are counted.
-        """
-        return self.core.inspection.stats(self.name, most)
-
-    def reschedule(
-        self,
-        job_id: int,
-        *,
-        run_at: datetime | None = None,
-        delay: float | None = None,
-        priority: int | None = None,
-        version: int | None = None,
-    ) -> Verdict:
-        """Give a waiting job another due time or priority, also a job that waits for its next attempt.
-
-        A time in the past, such as ``delay=0``, makes the job due now; a job that is already due keeps its place. A due job that
-        gets another priority counts as due since now. The job's version goes up by one. In a group only the first jobs have a due
-        time. The jobs behind them stay blocked until their turn; only their priority can be changed.
-
-        :param run_at: when it is due (aware datetime); if ``delay`` is also given, the later time counts.
-        :param delay: seconds until it is due.
-        :param priority: lower number first.
-        :param version: change it only if it still has this version.
-        :return: LOST: it has another version, or it changed during each of five tries.
-        :raises ArgumentError: neither a time nor a priority is given.
-        :raises JobNotFoundError: there is no such live job.
-        :raises JobStateError: it is running, or it is blocked in its group and a time was given.
-        """
-        return reschedule_job(self.core, self.name, job_id, run_at=run_at, delay=delay, priority=priority, version=version)
-
-    # --- control ----------------------------------------------------------------------------------------------------
-
-    def pause(self, *, wait: float | None = None) -> bool:
-        """Stop all workers from claiming from this queue until :meth:`resume`, also across restarts.
-
-        :param wait: seconds to wait until none of its jobs runs. Workers notice the pause within 1.5 s, so the queue is at rest
-            when no job has run for 1.5 s; the call may take 1.5 s longer than ``wait``.
-        :return: whether no job runs; True if ``wait`` is not given.
-        """
-        return pause_queue(self.core, self.name, wait)
-
-    def resume(self) -> None:
-        """Let workers claim from this queue again."""
-        change_controls(self.core, self.name, {"paused": False})
-
-    def limit(
-        self, *, concurrency: int | None = None, rate: int | None = None, per: float = 1.0, per_group: int | None = None
-    ) -> None:
-        """Set the limits of this queue for all workers together. A limit that is not given is removed; ``limit()`` removes all.
-
-        :meth:`controls` reads the limits; the command ``queue-db limit`` changes only the limits it is given. Workers and Spark
-        drains in all processes obey ``concurrency`` and ``rate`` within 1.5 s; a program's own :meth:`claim` does not.
-
-        :param concurrency: most running jobs at once.
-        :param rate: most jobs started in ``per`` seconds. After an idle time ``rate`` jobs may start at once.
-        :param per_group: most running jobs of one group at once, default one. Every claim obeys it.
-        """
-        limits = {"concurrency": concurrency, "rate": rate, "per": None if rate is None else per, "per_group": per_group}
-        change_controls(self.core, self.name, limits)
-        self.repair_groups()
-
-    def repair_groups(self) -> int:
-        """Unblock the groups of this queue whose next job waits for no other job; return the number of groups.
-
-        Such a group is left when a job was deleted by hand. Workers call this once a minute.
-        """
-        return repair_groups(self.core, self.name)
-
-    def controls(self) -> Controls:
-        """The pause and the limits of this queue."""
-        return self.core.read(controls.read, [self.name]).get(self.name, Controls())
-
-    # --- remove -----------------------------------------------------------------------------------------------------
-
-    def cancel(self, job_id: int, *, version: int | None = None) -> Verdict:
-        """Cancel a live job in any state. A worker that runs it loses its lease.
-
-        LOST: the job has another version, a stream holds it and cannot give it back, or it changed during each of five tries.
-
-        :param version: cancel it only if it still has this version.
-        :raises JobNotFoundError: there is no such live job.
-        """
-        return cancel_job(self.core, self.name, job_id, version=version)
-
-    def purge(self) -> int:
-        """Delete all due, scheduled and blocked jobs, but no running ones, in batches; return how many."""
-        return purge_queue(self.core, self.name)
 
 
 def _queues(what: str, names: Iterable[str]) -> list[str]:

@@ -20,7 +20,7 @@ BESIDE = {
 
 LINES, FUNCTION, METHODS, SMALL = 500, 50, 12, 40
 
-LONG_FILES = {"queue"}
+LONG_FILES: set[str] = set()
 
 LONG_FUNCTIONS = {
     "database.database.Database.__init__",

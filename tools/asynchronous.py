@@ -184,6 +184,15 @@ class Source:
         self.tree = ast.parse(self.text)
         self.owner = next(node for node in self.tree.body if isinstance(node, ast.ClassDef) and node.name == name)
 
+    def parts(self, root: Path) -> list[Source]:
+        """The class, and its bases of other modules of the package."""
+        found = [self]
+        for base in self.owner.bases:
+            line = re.fullmatch(r"from (queue_db\.\S+) import (\w+)", self.import_of(ast.unparse(base)))
+            if line and line[1] != self.module:
+                found.append(Source(root, line[1], line[2]))
+        return found
+
     def of(self, node: ast.AST) -> str:
         """The text of a part."""
         return ast.get_source_segment(self.text, node) or ""
@@ -195,15 +204,15 @@ class Source:
             text = text.replace(word, other)
         return text
 
-    def import_of(self, name: str) -> str:
-        """The statement that imports what this module calls ``name``."""
+    def import_of(self, name: str, *, or_own: bool = True) -> str:
+        """The statement that imports what the module calls ``name``; empty if there is none and no ``or_own``."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import | ast.ImportFrom) and name in {alias.asname or alias.name for alias in node.names}:
                 return f"from {node.module} import {name}" if isinstance(node, ast.ImportFrom) else f"import {name}"
-        return f"from {self.module} import {name}"
+        return f"from {self.module} import {name}" if or_own else ""
 
-    def functions(self, *, without: Sequence[str]) -> list[ast.FunctionDef]:
-        """The public functions and properties but for some, with their overloads."""
+    def functions(self) -> list[ast.FunctionDef]:
+        """The public functions and properties, with their overloads."""
         public = [node for node in self.owner.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
         # What would be overlooked: a verb that is a coroutine already, or that has a second name.
         for node in self.owner.body:
@@ -214,13 +223,9 @@ class Source:
             )
             if name and not name.startswith("_"):
                 raise TypeError(f"{self.name}.{name}: a verb is a plain function with one name")
-        if gone := set(without) - {node.name for node in public}:
-            raise TypeError(f"{self.name} has no {', '.join(sorted(gone))}: take it out of tools/asynchronous.py")
         # Overloads of these tell threads and tasks apart.
         both = {node.name for node in public if "Awaitable" in ast.unparse(node.returns or node)}
-        return [
-            node for node in public if node.name not in {*without} and not (node.name in both and "overload" in decorators(node))
-        ]
+        return [node for node in public if not (node.name in both and "overload" in decorators(node))]
 
     def attribute(self, name: str) -> tuple[str, str]:
         """The type of an attribute, and its docstring: the comment above the line that sets it, or its ``:ivar``."""
@@ -243,8 +248,16 @@ def decorators(node: ast.FunctionDef) -> list[str]:
 def names(root: Path = ROOT) -> Iterator[tuple[Twin, str]]:
     """Each synchronous class with a twin, and the names of the functions and properties that both have."""
     for twin in TWINS.values():
-        found = Source(root, twin.module, twin.name).functions(without=twin.without)
-        yield from ((twin, name) for name in dict.fromkeys(node.name for node in found))
+        found = functions_of(twin, Source(root, twin.module, twin.name).parts(root))
+        yield from ((twin, name) for name in dict.fromkeys(node.name for _, node in found))
+
+
+def functions_of(twin: Twin, parts: Sequence[Source]) -> list[tuple[Source, ast.FunctionDef]]:
+    """The functions and properties that the twin has too, each with where it stands."""
+    found = [(part, node) for part in parts for node in part.functions()]
+    if gone := set(twin.without) - {node.name for _, node in found}:
+        raise TypeError(f"{twin.name} has no {', '.join(sorted(gone))}: take it out of tools/asynchronous.py")
+    return [(part, node) for part, node in found if node.name not in twin.without]
 
 
 # --- the classes for asyncio --------------------------------------------------------------------------------------------
@@ -267,8 +280,8 @@ def class_for_tasks(twin: Twin, source: Source, root: Path) -> str:
         annotation, words = source.attribute(name)
         value = twinned(annotation, f"self.{twin.behind}.{name}")
         lines += ["", "    @property", f"    def {name}(self) -> {annotation}:", f"        {words}", f"        return {value}"]
-    for node in source.functions(without=twin.without):
-        lines += ["", *(f"    {line}" for line in function_for_tasks(twin, node, source))]
+    for part, node in functions_of(twin, source.parts(root)):
+        lines += ["", *(f"    {line}" for line in function_for_tasks(twin, node, part))]
     return "\n".join(lines)
 
 
@@ -355,8 +368,10 @@ def file_for_tasks(file: str, root: Path = ROOT) -> str:
     """What stands in a file."""
     twins = [(twin, Source(root, twin.module, twin.name)) for twin in FILES[file]]
     classes = [class_for_tasks(twin, source, root) for twin, source in twins]
-    imports = {line for (twin, source), text in zip(twins, classes, strict=True) for line in imports_of(twin, text, source)}
-    origins = " and ".join(dict.fromkeys(source.path.relative_to(root).as_posix() for _, source in twins))
+    imports = {
+        line for (twin, source), text in zip(twins, classes, strict=True) for line in imports_of(twin, text, source.parts(root))
+    }
+    origins = " and ".join(dict.fromkeys(part.path.relative_to(root).as_posix() for _, each in twins for part in each.parts(root)))
     head = [
         f"# Generated from {origins}. Do not change it: `make aio` writes it anew.",
         f'"""{", ".join(twin.name for twin, _ in twins)} for asyncio."""\n',
@@ -393,7 +408,7 @@ def without_slices(text: str) -> str:
     return before + line + "\n" + found + after[first:]
 
 
-def imports_of(twin: Twin, text: str, source: Source) -> Iterator[str]:
+def imports_of(twin: Twin, text: str, parts: Sequence[Source]) -> Iterator[str]:
     """The statements that import what a class names."""
     tree = ast.parse(text)
     used = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
@@ -402,7 +417,8 @@ def imports_of(twin: Twin, text: str, source: Source) -> Iterator[str]:
     module, _, base = twin.base.partition("[")[0].rpartition(".")
     modules = {**MODULES, base: f"queue_db.{module}"}
     for name in used - local - set(vars(builtins)):
-        yield f"from {modules[name]} import {name}" if name in modules else source.import_of(name)
+        named = f"from {modules[name]} import {name}" if name in modules else None
+        yield named or next((line for part in parts if (line := part.import_of(name, or_own=False))), parts[0].import_of(name))
 
 
 def different(root: Path = ROOT) -> dict[Path, str]:

@@ -1,4 +1,4 @@
-# Generated from queue_db/queue.py. Do not change it: `make aio` writes it anew.
+# Generated from queue_db/queue.py and queue_db/administration.py. Do not change it: `make aio` writes it anew.
 """Queue for asyncio."""
 
 from __future__ import annotations
@@ -82,10 +82,9 @@ class AsyncQueue(QueueTwin):
         :param priority: lower number first; ties by due time, then id.
         :param unique_key: at most one live job of this queue has this key, also with concurrent enqueues.
         :param unique_for: the key stays taken for this many seconds from now, even if the job is done earlier.
-        :param on_duplicate: ``raise``, ``skip``, ``replace`` or ``debounce``. ``replace``: the live job keeps its row and id and
-            gets the new content; a worker that runs the old job loses its lease. ``debounce``: like ``replace``, but a running job
-            keeps its lease and loses its key, and the new job is added beside it. With ``delay`` a debounced job runs when no
-            enqueue has replaced it for that time.
+        :param on_duplicate: ``raise`` or ``skip``; or ``replace``: the live job keeps its row and id and gets the new content, and
+            a worker that runs the old job loses its lease; or ``debounce``: a running job keeps its lease and loses its key
+            instead, and the new job is added beside it. With ``delay`` it runs when no enqueue has replaced it for that time.
         :param group: jobs of this queue with the same group run in the order of their enqueues, one at a time, or as many at once
             as :meth:`limit` allows. A job that waits for its due time or its next attempt blocks the later jobs of its group.
         :param max_attempts: after this many failed attempts the job is dead.

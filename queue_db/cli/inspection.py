@@ -56,7 +56,7 @@ def peek(queue: QueueArgument, *, limit: LimitOption = 10, common: CommonOptions
 def show(job_id: IdArgument, *, queue: QueueOption = None, common: CommonOptions) -> None:
     """Show one live or dead job. Status 1 if there is none: completed jobs leave the table."""
     with common.open() as db:
-        record = output.job_record(job := find(db, job_id, queue))
+        record = output.job_record(job := find_job(db, job_id, queue))
     if common.as_json:
         output.record(record)
         return
@@ -76,7 +76,7 @@ def queues(db: QueueDB, name: str | None) -> Iterator[Queue]:
             output.note(f"skipped a queue whose name, written by an INSERT of your own, is invalid: {error}")
 
 
-def find(db: QueueDB, job_id: int, queue: str | None) -> Job:
+def find_job(db: QueueDB, job_id: int, queue: str | None) -> Job:
     """Return the job of that id, in one queue or in any.
 
     :raises JobNotFoundError: there is none.

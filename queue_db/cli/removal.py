@@ -6,7 +6,7 @@ import typer
 
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
-from queue_db.cli.inspection import IdArgument, find
+from queue_db.cli.inspection import IdArgument, find_job
 from queue_db.cli.options import CommonOptions, QueueArgument, QueueOption, YesOption
 from queue_db.cli.recording import record
 from queue_db.errors import LeaseLostError
@@ -21,7 +21,7 @@ def cancel(job_id: IdArgument, *, queue: QueueOption = None, common: CommonOptio
     Status 1 if there is no such live job. To delete dead jobs, use "queue-db dead purge".
     """
     with common.open() as db:
-        job = find(db, job_id, queue)
+        job = find_job(db, job_id, queue)
         if not db.queue(job.queue).cancel(job.id):
             raise LeaseLostError(job.id, job.version)
         record(db, "cancel", f"job {job.id}", 1, {"queue": job.queue, "kind": job.kind})

@@ -149,10 +149,10 @@ def _pop(once: Callable[[], Claimed]) -> Claimed:
             return popped
 
 
-def find(feed: Feed, claim_id: str) -> MessageClaim:
+def find_claim(feed: Feed, claim_id: str) -> MessageClaim:
     """A claim by its id."""
     row = of(feed)
-    return MessageClaim(feed, claim_id, row, feed.core.read(claims.find, row, _id(claim_id)))
+    return MessageClaim(feed, claim_id, row, feed.core.read(claims.find_claim, row, _id(claim_id)))
 
 
 def delete(
@@ -177,11 +177,11 @@ def get(feed: Feed, positions: Message | str | Iterable[Message | str]) -> list[
     return _opened(feed, row, feed.core.read(claims.get, row, _numbers(feed, row, positions, check_epoch=True)))
 
 
-def every(feed: Feed) -> list[ClaimInfo]:
+def open_claims(feed: Feed) -> list[ClaimInfo]:
     """The claims of a feed that have not ended."""
     return [
         ClaimInfo(feed.name, claim_id, messages, from_micros(until))
-        for claim_id, messages, until in feed.core.read(claims.every, of(feed).id)
+        for claim_id, messages, until in feed.core.read(claims.open_claims, of(feed).id)
     ]
 
 

@@ -65,7 +65,7 @@ class Cursor:
             holder = self._core.worker
             row, taken = self._core.write(cursors.take, of.id, name, holder=holder, lease=lease, start=start, force=take_over)
         else:
-            found = self._core.read(cursors.find, of.id, name)
+            found = self._core.read(cursors.find_cursor, of.id, name)
             if found is None or found.version != generation or found.holder is None:
                 raise self._lost()
             row, taken = found, True

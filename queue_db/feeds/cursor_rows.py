@@ -77,5 +77,5 @@ def spans_of(core: Core, feed: FeedRow, cursor: str) -> list[SpanInfo]:
             worker=row.worker,
             expires_at=from_micros(row.until) if row.until > row.now else None,
         )
-        for row in core.read(spans.every, feed.id, cursor)
+        for row in core.read(spans.open_spans, feed.id, cursor)
     ]

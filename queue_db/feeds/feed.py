@@ -148,7 +148,7 @@ class Feed:
         :raises TrimmedError: messages after the position were trimmed.
         :raises PositionError: it is a position of another feed, database or epoch.
         """
-        return reading.read(self, after, limit, Wanted(kinds, client, echo, hidden), on_trimmed)
+        return reading.read_page(self, after, limit, Wanted(kinds, client, echo, hidden), on_trimmed)
 
     def get(self, positions: Message | str | Iterable[Message | str]) -> list[Message]:
         """The messages with these ids or positions (``message.position``) that are there, in the order of the feed; up to 10,000.
@@ -232,14 +232,14 @@ class Feed:
         :raises UnknownClaimError: there is none, or others have claimed all its messages.
         :raises ClaimExpiredError: it has ended.
         """
-        return claims.find(self, claim)
+        return claims.find_claim(self, claim)
 
     def claims(self) -> list[ClaimInfo]:
         """The claims that have not ended; those that end first come first.
 
         :raises FeedError: the feed was made without claims.
         """
-        return claims.every(self)
+        return claims.open_claims(self)
 
     def delete(
         self,
@@ -421,11 +421,13 @@ class Feed:
         known = None if fresh else self.known()
         if known is not None:
             return known
-        return self._remember(self.core.read(rows.find, self.name) or self.core.write(rows.create, self.name, defaults(self.core)))
+        return self._remember(
+            self.core.read(rows.find_feed, self.name) or self.core.write(rows.create, self.name, defaults(self.core))
+        )
 
     def existing(self) -> FeedRow | None:
         """The feed's row, at most a second old; None: there is no such feed."""
-        known = self.known() or self.core.read(rows.find, self.name)
+        known = self.known() or self.core.read(rows.find_feed, self.name)
         return None if known is None else self._remember(known)
 
     def forget(self) -> None:

@@ -61,7 +61,7 @@ def trimmed_policy(on_trimmed: OnTrimmed) -> None:
         raise arguments.wrong("on_trimmed", on_trimmed, ": must be raise or skip")
 
 
-def read(feed: Feed, after: str | None, limit: int, wanted: Wanted, on_trimmed: OnTrimmed) -> Page:
+def read_page(feed: Feed, after: str | None, limit: int, wanted: Wanted, on_trimmed: OnTrimmed) -> Page:
     """A page of a feed."""
     arguments.whole("limit", limit, 1, MOST)
     is_wanted = wanted.checked()
@@ -133,5 +133,5 @@ def _hidden(feed: Feed, row: FeedRow, found: Sequence[MessageRow]) -> set[int]:
 
 def _page(tx: Transaction, feed: FeedRow, after: int, limit: int) -> tuple[FeedRow | None, list[MessageRow]]:
     # In this order: if messages are trimmed between the two statements, the row shows it.
-    found = messages.read(tx, feed, after, limit)
+    found = messages.read_messages(tx, feed, after, limit)
     return rows.by_id(tx, feed.id), found

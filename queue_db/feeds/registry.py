@@ -111,7 +111,7 @@ class Feeds:
         new = defaults(self._core) | values
         if claims:
             new |= {"max_attempts": 0} | limits
-        elif limits and self._core.read(rows.find, name) is None:
+        elif limits and self._core.read(rows.find_feed, name) is None:
             # Not created here: it would be one without claims, and stay so.
             need = f"there is no feed {name!r}: {', '.join(sorted(_NAMES[one] for one in limits))} need "
             raise FeedError(f"{need}claims=True", wire=f'{need}"claims": true')

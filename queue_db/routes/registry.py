@@ -196,7 +196,7 @@ class Routes:
                 matched=options_of(does.options).matched,
                 by=options_of(does.options).by,
             )
-            for row in self._core.read(routes.every)
+            for row in self._core.read(routes.all_routes)
             for does in [routes.meaning(row.action, row.target, row.kind, row.options)]
         ]
 
@@ -345,7 +345,7 @@ class Routes:
             raise self._missing(name)
 
     def _missing(self, name: str) -> RouteError:
-        known = [row.name for row in self._core.read(routes.every)]
+        known = [row.name for row in self._core.read(routes.all_routes)]
         return RouteError(f"there is no route {name!r}; known: {', '.join(known) or 'none'}")
 
 

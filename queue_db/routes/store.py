@@ -123,16 +123,16 @@ def define(tx: Transaction, new: DefinitionRow) -> int:
     """The id of the definition with this content; it is inserted if there is none."""
     definitions = route_tables(tx.tables).definitions
     tx.begin()
-    found = find(tx, new.sha)
+    found = find_definition(tx, new.sha)
     if found is None:
         values = {**new._asdict(), "created_at": tx.now}
         by_key.insert_new(tx, definitions, values)  # if it does not, another transaction has inserted it meanwhile
-        found = find(tx, new.sha)
+        found = find_definition(tx, new.sha)
     assert found is not None  # noqa: S101 - it never changes, and nothing deletes it
     return found
 
 
-def find(tx: Transaction, sha: str) -> int | None:
+def find_definition(tx: Transaction, sha: str) -> int | None:
     """The id of the definition with this SHA-256."""
     definitions = route_tables(tx.tables).definitions
     found: int | None = tx.connection.execute(select(definitions.c.id).where(definitions.c.sha == sha)).scalar()
@@ -186,7 +186,7 @@ def remove(tx: Transaction, name: str) -> bool:
     return by_key.delete(tx, tables.routes, {"name": name})
 
 
-def every(tx: Transaction) -> list[Row[Any]]:
+def all_routes(tx: Transaction) -> list[Row[Any]]:
     """All routes by name, with their definitions, and the count if they count."""
     tables = route_tables(tx.tables)
     routes, definitions = tables.routes, tables.definitions

@@ -228,7 +228,7 @@ def _found(request: Request, service: Service, secret: str | None) -> Identity:
     key = session.key_of(request)
     # A cookie comes with every request of the browser, so it must not be enough for a change.
     looks = request.method in LOOKING and session.is_own(request.headers)
-    found = session.find(service.db, service.memory, key) if key and looks else None
+    found = session.find_session(service.db, service.memory, key) if key and looks else None
     if found is None:
         raise UnauthorizedError
     return found.who
@@ -267,7 +267,9 @@ async def session_of(request: Request) -> Session:
     service = of(request)
     if service.settings.closed:
         key = session.key_of(request)
-        found = await to_thread.run_sync(session.find, service.db, service.memory, key, limiter=service.asking) if key else None
+        found = (
+            await to_thread.run_sync(session.find_session, service.db, service.memory, key, limiter=service.asking) if key else None
+        )
         if found is None:
             raise LoginNeededError
     else:

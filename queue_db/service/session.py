@@ -104,7 +104,7 @@ def begin(db: QueueDB, memory: Memory, secret: str) -> str | None:
         return memory.begin(secret)
 
 
-def find(db: QueueDB, memory: Memory, key: str) -> Session | None:
+def find_session(db: QueueDB, memory: Memory, key: str) -> Session | None:
     """The session of a cookie; None: it has ended, or there was none."""
     kept = memory.find(key)
     if kept is not None:

@@ -113,14 +113,14 @@ class Tokens:
     def find(self, secret: str) -> Token | None:
         """The token with this secret; None if there is none, or it has expired or was revoked."""
         sha256 = _sha256_of(secret)
-        row = None if sha256 is None else self._core.read(stored.find, sha256)
+        row = None if sha256 is None else self._core.read(stored.find_token, sha256)
         if row is None or sha256 is None or not secrets.compare_digest(row.sha256, sha256):
             return None
         return self._in_use(row)
 
     def list(self) -> list[Token]:
         """All tokens by name, also the expired and revoked ones."""
-        return [_token(row) for row in self._core.read(stored.every)]
+        return [_token(row) for row in self._core.read(stored.all_tokens)]
 
     def revoke(self, name: str) -> bool:
         """Revoke a token: it is refused from now on, and its sessions end. False if there is none, or it was revoked before."""

@@ -46,7 +46,7 @@ class BatchReader(DataSourceReader):
     @masks_errors
     def partitions(self) -> list[InputPartition]:
         with self.target.open() as db:
-            found = db.core.read(ranges.cut, self._queue, parts=self._partitions, worth=_WORTH)
+            found = db.core.read(ranges.queue_ranges, self._queue, parts=self._partitions, worth=_WORTH)
         return [BatchPart(part) for part in found or [ranges.Range(0, -1, 0)]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

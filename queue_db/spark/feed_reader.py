@@ -65,7 +65,7 @@ class FeedRead:
 
         :raises FeedError: there is none.
         """
-        found = db.core.run(REPEATABLE_READ, rows.find, self.name)
+        found = db.core.run(REPEATABLE_READ, rows.find_feed, self.name)
         if found is None:
             raise FeedError(f"there is no feed {self.name!r}: its first publish creates it, or db.feeds.set({self.name!r})")
         return found
@@ -116,7 +116,7 @@ class FeedRead:
         lost = min(low - 1, end.seq)
         if lost > start.seq:
             self._lost(ranges.Range(start.seq + 1, lost), Position(row.token, row.epoch, low - 1))
-        cut = ranges.cut(low, end.seq, self._partitions, _WORTH)
+        cut = ranges.feed_ranges(low, end.seq, self._partitions, _WORTH)
         return [FeedPart(row, part) for part in cut]
 
     def _lost(self, lost: ranges.Range, first: Position) -> None:
@@ -148,7 +148,7 @@ class FeedRead:
             while after < high:
                 row, read = db.core.run(
                     REPEATABLE_READ,
-                    ranges.page,
+                    ranges.message_page,
                     partition.feed,
                     after=after,
                     high=high,

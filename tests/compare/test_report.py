@@ -13,7 +13,7 @@ from rich.console import Console
 
 from queue_db.compare import theory
 from queue_db.compare.report import drawing, misses, plots, published, show, text, write
-from queue_db.compare.report import page as pages
+from queue_db.compare.report import page_html as pages
 from queue_db.compare.report.advice import Advice
 from queue_db.compare.report.findings import findings
 from queue_db.compare.report.ratios import Ratio, between
@@ -170,7 +170,7 @@ def test_one_run_names_no_tie_within_a_spread_and_no_order_to_use_it():
 def page_of(one, machine=None):
     """The page without pictures."""
     whole = replace(comparison(one), machine=machine or {})
-    return pages.page(whole, [pages.section(each, each.title.lower(), [], whole.machine) for each in whole.benches])
+    return pages.page_html(whole, [pages.section(each, each.title.lower(), [], whole.machine) for each in whole.benches])
 
 
 @pytest.mark.parametrize(("runs", "found"), [(1, "ran only once"), (2, "only 2 runs per row"), (3, None)])

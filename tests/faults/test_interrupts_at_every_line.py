@@ -17,7 +17,7 @@ from sqlalchemy import Connection, create_engine, delete, func, make_url, select
 from queue_db import LeasedJob, QueueDB
 from queue_db.database.connections import Connections
 from queue_db.dialects import raw_cursor
-from queue_db.dialects.postgresql import PostgreSQL
+from queue_db.dialects.postgresql_server import PostgreSQLServer
 from queue_db.dialects.transactions import PooledConnection
 from queue_db.feeds.tables import feed_tables
 from queue_db.store import enqueue
@@ -251,6 +251,6 @@ def test_without_the_check_later_enqueues_are_lost(kind: str, stage: Stage, monk
         put_back(self, pooled)
 
     monkeypatch.setattr(Connections, "put_back", put_back_anyway)
-    monkeypatch.setattr(PostgreSQL, "is_idle", lambda self, driver: True)
+    monkeypatch.setattr(PostgreSQLServer, "is_idle", lambda self, driver: True)
     with pytest.raises(AssertionError, match="was not committed"):
         interrupt_everywhere(stage, VERBS["enqueue with a group"], 1)

@@ -64,7 +64,7 @@ def test_a_first_page_ends_at_its_last_message(feed: Feed, monkeypatch: pytest.M
     by_id = rows.by_id
 
     def after_a_trim(tx: Transaction, of: int) -> Any:
-        messages.cut(tx, of, messages.Extent(6, 1, None, 0), 6)
+        messages.trim_messages(tx, of, messages.Extent(6, 1, None, 0), 6)
         return by_id(tx, of)
 
     with monkeypatch.context() as patch:

@@ -29,7 +29,7 @@ def test_a_read_of_two_jobs_far_apart(make_table: Callable[[], Crowd], *, analys
         def read() -> list[int]:
             def look(connection: object) -> list[int]:
                 found = []
-                for part in ranges.cut(Transaction(connection, db.store), "few", 8, 1000):
+                for part in ranges.queue_ranges(Transaction(connection, db.store), "few", 8, 1000):
                     assert not part.dense
                     some = ranges.ids(Transaction(connection, db.store), "few", part)
                     found += [row.id for row in ranges.jobs_of(Transaction(connection, db.store), "few", some)]

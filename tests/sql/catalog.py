@@ -815,7 +815,7 @@ def _streams() -> list[Scenario]:
         Scenario(
             "stream_read",
             "a task reads its partition",
-            lambda tx: streams.read(tx, 1, streams.Part(1, 1, 100, 100), after=0, limit=1000),
+            lambda tx: streams.read_part(tx, 1, streams.Part(1, 1, 100, 100), after=0, limit=1000),
             begins=True,
         ),
         Scenario(
@@ -917,7 +917,7 @@ def _feeds() -> list[Scenario]:
         Scenario("extend_claim", "MessageClaim.extend", lambda tx: claims.extend(tx, mail, "t", 1, 0), begins=True, answers=held),
         Scenario("release_claim", "MessageClaim.release", lambda tx: claims.release(tx, mail, "t"), begins=True, answers=held),
         Scenario("pop_messages", "Feed.pop", lambda tx: claims.pop(tx, mail, 10), begins=True, answers=free),
-        Scenario("read_feed", "Feed.read", lambda tx: messages.read(tx, feed, 0, 100), rows=2),
+        Scenario("read_feed", "Feed.read", lambda tx: messages.read_messages(tx, feed, 0, 100), rows=2),
     ]
 
 

@@ -174,7 +174,9 @@ def test_each_statement_of_a_stream_has_a_file(kind: str, keyed: bool, own_url: 
                 )
             )
             (part,) = run(lambda connection: streams.partition(Transaction(connection, db.store), session, start, end))
-            rows = run(lambda connection: streams.read(Transaction(connection, db.store), session.stream, part, after=0, limit=100))
+            rows = run(
+                lambda connection: streams.read_part(Transaction(connection, db.store), session.stream, part, after=0, limit=100)
+            )
             assert len(rows) == 30
             lost = {(rows[0][0], rows[0][-1]): "no"}
             run(lambda connection: streams.mark_dead(Transaction(connection, db.store), session.stream, lost))

@@ -20,7 +20,7 @@ def write(comparison: Comparison, folder: Path) -> list[Path]:
     """
     # Imported here: Matplotlib loads slowly, and the table in the terminal does not need it.
     from queue_db.compare.report.card import Origin
-    from queue_db.compare.report.page import page, section
+    from queue_db.compare.report.page import page_html, section
     from queue_db.compare.report.pictures import pictures
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def write(comparison: Comparison, folder: Path) -> list[Path]:
                 path.write_bytes(content)
                 paths.append(path)
         sections.append(section(bench, slug, drawn, comparison.machine))
-    index.write_text(page(comparison, sections), encoding="utf-8")
+    index.write_text(page_html(comparison, sections), encoding="utf-8")
     return paths
 
 

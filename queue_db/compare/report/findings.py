@@ -18,7 +18,7 @@ from queue_db.compare.report.advice import (
 from queue_db.compare.report.arrival_figures import finding as arrival_finding
 from queue_db.compare.report.choices import findings as choice_findings
 from queue_db.compare.report.published import HOSTS, kind_of, published, published_ratio
-from queue_db.compare.report.ratios import Ratio, between, find
+from queue_db.compare.report.ratios import Ratio, between, find_row
 from queue_db.compare.report.sweep import findings as sweep_findings
 from queue_db.compare.report.wording import (
     errors,
@@ -99,7 +99,7 @@ def _default(bench: Bench) -> Iterator[str]:
 
 
 def _original(bench: Bench) -> Iterator[str]:
-    row = find(bench, ORIGINAL)
+    row = find_row(bench, ORIGINAL)
     if row is None or not row.runs:
         return
     deadlocks, twice = row.faults.get("deadlock", 0), sum(sum(run.duplicates.values()) for run in row.runs)
@@ -122,7 +122,7 @@ def _original(bench: Bench) -> Iterator[str]:
 
 
 def _repaired(bench: Bench) -> Iterator[str]:
-    rows = [row for name in REPAIRED if (row := find(bench, name)) and row.runs]
+    rows = [row for name in REPAIRED if (row := find_row(bench, name)) and row.runs]
     if not rows:
         return
     good, bad = [row for row in rows if exactly_once(row)], [row for row in rows if not exactly_once(row)]
@@ -148,7 +148,7 @@ def _optimistic(bench: Bench) -> Iterator[str]:
 
 
 def _window(bench: Bench) -> Iterator[str]:
-    ratio = between(find(bench, "DBO-1"), find(bench, "DBO-0"))
+    ratio = between(find_row(bench, "DBO-1"), find_row(bench, "DBO-0"))
     if ratio is None:
         return
     theirs = [

@@ -16,7 +16,7 @@ from queue_db.compare.report.feed_figures import ARTICLE, FeedLine, columns, fin
 from queue_db.compare.report.feed_figures import lines as feed_lines
 from queue_db.compare.report.findings import findings
 from queue_db.compare.report.pictures import CARD, Picture
-from queue_db.compare.report.ratios import PRODUCT_PAIRS, Ratio, between, find
+from queue_db.compare.report.ratios import PRODUCT_PAIRS, Ratio, between, find_row
 from queue_db.compare.report.table import GROUPS, cells, headings
 from queue_db.compare.report.wording import NOTHING, errors, indicative, repeats, unfinished
 from queue_db.compare.results import Bench, Comparison, Row
@@ -91,7 +91,7 @@ def _mark(row: Row) -> str:
     return "named above, indicative" if indicative(row) else "recommended"
 
 
-def page(comparison: Comparison, sections: list[Section]) -> str:
+def page_html(comparison: Comparison, sections: list[Section]) -> str:
     """Return the HTML of the whole comparison."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("queue_db.compare.report", "."),
@@ -118,7 +118,7 @@ def _article(bench: Bench) -> list[RatioLine]:
     lines = []
     for over, under, meaning in published.PAIRS:
         figures = [published.published_ratio(kind, host, over, under) for host in published.HOSTS]
-        first, second = find(bench, over), find(bench, under)
+        first, second = find_row(bench, over), find_row(bench, under)
         ours = between(first, second)
         if ours is not None or any(figures):
             texts = [f"{one.value:.2f} × (± {one.sd:.2f})" if one else NOTHING for one in figures]
@@ -130,7 +130,7 @@ def _product(bench: Bench) -> list[RatioLine]:
     lines = []
     for batch in sorted({row.batch for row in bench.rows if recommendable(row)}):
         for over, under in PRODUCT_PAIRS:
-            first, second = find(bench, over, batch), find(bench, under, batch)
+            first, second = find_row(bench, over, batch), find_row(bench, under, batch)
             ours = between(first, second)
             if ours is not None:
                 meaning = f"queue_db's rows, {batch} per claim"

@@ -66,6 +66,6 @@ def between(over: Row | None, under: Row | None) -> Ratio | None:
     return None if over is None or under is None else Ratio.of(over.rates, under.rates, quick=over.quick or under.quick)
 
 
-def find(bench: Bench, name: str, batch: int = 1) -> Row | None:
+def find_row(bench: Bench, name: str, batch: int = 1) -> Row | None:
     """Return the row of that short name and batch size."""
     return next((row for row in bench.rows if short_name(row) == name and row.batch == batch), None)

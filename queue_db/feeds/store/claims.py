@@ -162,7 +162,7 @@ def release(tx: Transaction, feed: FeedRow, token: str) -> int:
     return len(seqs)
 
 
-def find(tx: Transaction, feed: FeedRow, token: str) -> Claimed:
+def find_claim(tx: Transaction, feed: FeedRow, token: str) -> Claimed:
     """What is left of a claim.
 
     :raises ClaimError: it is unknown or expired.
@@ -215,7 +215,7 @@ def get(tx: Transaction, feed: FeedRow, seqs: Sequence[int]) -> list[MessageRow]
     return _messages(tx, feed.id, seqs)
 
 
-def every(tx: Transaction, feed: int) -> list[tuple[str, int, int]]:
+def open_claims(tx: Transaction, feed: int) -> list[tuple[str, int, int]]:
     """The claims that have not ended: id, how many messages are left, end. Those that end first come first."""
     claims, now = _claims(tx), tx.now
     query = (

@@ -34,7 +34,7 @@ def take(tx: Transaction, feed: int, name: str, *, holder: str, lease: int, star
     return tx.connection.execute(select(cursors).where(by_key.matches(cursors, key))).one(), True
 
 
-def find(tx: Transaction, feed: int, name: str) -> Row[Any] | None:
+def find_cursor(tx: Transaction, feed: int, name: str) -> Row[Any] | None:
     """The row of a cursor; None: there is no such cursor."""
     cursors = feed_tables(tx.tables).cursors
     return tx.connection.execute(select(cursors).where(by_key.matches(cursors, {"feed": feed, "name": name}))).one_or_none()
@@ -108,7 +108,7 @@ def feeds(tx: Transaction, some: Sequence[int] | None, name: str | None = None) 
     return tx.connection.execute(query.where(*_these(tx.store, some, name))).scalars().all()
 
 
-def every(tx: Transaction, some: Sequence[int] | None, name: str | None = None) -> list[Row[Any]]:
+def list_cursors(tx: Transaction, some: Sequence[int] | None, name: str | None = None) -> list[Row[Any]]:
     """Cursors with columns of their feeds and the time, by feed and name; of ``some`` feeds and of one name, or of all (None)."""
     cursors, feeds, spans = feed_tables(tx.tables).cursors, feed_tables(tx.tables).feeds, feed_tables(tx.tables).spans
     mine = and_(spans.c.feed == cursors.c.feed, spans.c.cursor_name == cursors.c.name)
@@ -139,7 +139,7 @@ def with_waiting(tx: Transaction, some: Sequence[int] | None, name: str | None =
     """:func:`every`, and how many messages of each of their feeds wait for a number."""
     # In this order, a message that gets its number in between is counted twice; in the other one it would be left out.
     waiting = rows.waiting(tx, feeds(tx, some, name))
-    return [row for row in every(tx, some, name) if row.feed in waiting], waiting
+    return [row for row in list_cursors(tx, some, name) if row.feed in waiting], waiting
 
 
 def behind(tx: Transaction) -> list[tuple[str, str, int]]:

@@ -145,7 +145,7 @@ def _page(messages: Table) -> Select[Any]:
     return found.order_by(messages.c.seq).limit(bindparam("limit", type_=Integer))
 
 
-def read(tx: Transaction, feed: FeedRow, after: int, limit: int) -> list[MessageRow]:
+def read_messages(tx: Transaction, feed: FeedRow, after: int, limit: int) -> list[MessageRow]:
     """Up to ``limit`` messages with numbers above ``after``, by number."""
     values = {"feed": feed.id, "after": after, "limit": limit}
     return [MessageRow(*row) for row in tx.fetch(_page(feed_tables(tx.tables).messages), values)]
@@ -183,7 +183,7 @@ def trim(tx: Transaction, row: FeedRow, *, skip: bool = False) -> int:
         first = max(first, claim_rows.lowest(tx, row.id) or row.next_seq)
     extent = Extent(row.next_seq, row.first_seq, row.keep_rows, row.keep_unread, row.max_attempts)
     end = _outdated(tx, row, first)
-    return expired + cut(tx, row.id, extent, end)
+    return expired + trim_messages(tx, row.id, extent, end)
 
 
 def at_once(row: FeedRow) -> int:
@@ -236,10 +236,10 @@ def keep(tx: Transaction, feed: int, extent: Extent, new: int) -> None:
     first = extent.first_seq
     if extent.max_attempts is not None:
         first = max(first, claim_rows.lowest(tx, feed) or extent.next_seq)
-    cut(tx, feed, extent, min(extent.next_seq - extent.keep_rows, first + new + _TRIMMED_BESIDE))
+    trim_messages(tx, feed, extent, min(extent.next_seq - extent.keep_rows, first + new + _TRIMMED_BESIDE))
 
 
-def cut(tx: Transaction, feed: int, extent: Extent, end: int) -> int:
+def trim_messages(tx: Transaction, feed: int, extent: Extent, end: int) -> int:
     """Delete the messages with numbers below ``end``; return how many.
 
     Of those that are claimed or delayed, or that a cursor has not acknowledged, the last ``keep_unread`` stay. The caller holds

@@ -58,7 +58,7 @@ def _by(feeds: Table, column: str) -> Select[Any]:
     return select(*(feeds.c[name] for name in FeedRow._fields)).where(feeds.c[column] == bindparam("of"))
 
 
-def find(tx: Transaction, name: str) -> FeedRow | None:
+def find_feed(tx: Transaction, name: str) -> FeedRow | None:
     """The feed with this name."""
     found = tx.fetch(_by(feed_tables(tx.tables).feeds, "name"), {"of": name})
     return FeedRow(*found[0]) if found else None
@@ -73,7 +73,7 @@ def by_id(tx: Transaction, feed: int) -> FeedRow | None:
 def create(tx: Transaction, name: str, values: Mapping[str, Any]) -> FeedRow:
     """The feed with this name; a new one with ``values`` if there is none."""
     tx.begin()
-    found = find(tx, name)
+    found = find_feed(tx, name)
     if found is not None:
         return found
     new = {"name": name, "created_at": tx.now, **values}
@@ -201,7 +201,7 @@ def restored(tx: Transaction) -> int:
 def purge(tx: Transaction, name: str) -> int | None:
     """Delete all messages of a feed and raise its epoch; return how many had a number. None: there is no such feed."""
     tx.begin()
-    found = find(tx, name)
+    found = find_feed(tx, name)
     row = locked(tx, found.id) if found is not None else None
     if row is None:
         return None

@@ -186,7 +186,7 @@ def rescue(tx: Transaction, worker: str) -> int:
 # --- what others need of them -----------------------------------------------------------------------------------------
 
 
-def every(tx: Transaction, feed: int, name: str) -> list[Row[Any]]:
+def open_spans(tx: Transaction, feed: int, name: str) -> list[Row[Any]]:
     """The open spans of a shared cursor, by number, with the time."""
     spans = feed_tables(tx.tables).spans
     query = select(spans, tx.now.label("now"))

@@ -23,7 +23,7 @@ def add(tx: Transaction, values: Mapping[str, Any]) -> None:
     tx.connection.execute(insert(table).values({**values, **dated}))
 
 
-def page(tx: Transaction, *, below: int | None, limit: int) -> list[Row[Any]]:
+def page_of_actions(tx: Transaction, *, below: int | None, limit: int) -> list[Row[Any]]:
     """Up to ``limit`` actions with ids below ``below``, the newest first."""
     table = monitoring_tables(tx.tables).actions
     query = select(table).order_by(table.c.id.desc()).limit(limit)

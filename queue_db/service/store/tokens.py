@@ -27,14 +27,14 @@ def create(tx: Transaction, values: dict[str, Any], lasts: int | None) -> bool:
     return True
 
 
-def find(tx: Transaction, sha256: str) -> Row[Any] | None:
+def find_token(tx: Transaction, sha256: str) -> Row[Any] | None:
     """The token with this hash, also an expired or revoked one, and ``now``."""
     table = service_tables(tx.tables).tokens
     query = select(table, tx.now.label("now")).where(table.c.sha256 == sha256)
     return tx.connection.execute(query, tx.time()).first()
 
 
-def every(tx: Transaction) -> list[Row[Any]]:
+def all_tokens(tx: Transaction) -> list[Row[Any]]:
     """All tokens by name, and ``now``."""
     table = service_tables(tx.tables).tokens
     query = select(table, tx.now.label("now")).order_by(table.c.name)

@@ -19,7 +19,7 @@ from queue_db.spark.staging.chunks import Unpacked
 _PAIRS = 1000
 
 
-def stays(table: Table) -> ColumnElement[bool]:
+def keeps_row(table: Table) -> ColumnElement[bool]:
     """Jobs whose row stays in ``jobs`` while a stream holds them: those with a unique key, a group or a batch.
 
     :param table: ``jobs`` or ``held``.
@@ -32,8 +32,8 @@ class Move:
     """The claim of a stream: the first ``limit`` of the ``due`` jobs move from ``jobs`` to ``held``.
 
     ``values`` are the columns of ``held``; no row there has their ``stream`` and ``batch`` yet. Jobs with a unique key, a group or
-    a callback (:func:`stays`) stay in ``jobs`` too, changed by ``reserved``; None: none of the due jobs has any. ``skip``: other
-    transactions do the same now: step over the rows that they have locked.
+    a callback (:func:`keeps_row`) stay in ``jobs`` too, changed by ``reserved``; None: none of the due jobs has any. ``skip``:
+    other transactions do the same now: step over the rows that they have locked.
     """
 
     jobs: Table
@@ -86,12 +86,12 @@ class SparkDialect(Companion):
         if moved > 0:
             if move.reserved is not None:
                 self._reserve(tx, move, move.reserved, parameters)
-            self.delete_held(tx, jobs, held, and_(move.mine, ~stays(held)))
+            self.delete_held(tx, jobs, held, and_(move.mine, ~keeps_row(held)))
         return moved
 
     def _reserve(self, tx: Sender, move: Move, reserved: Mapping[str, Any], parameters: Mapping[str, Any]) -> None:
         jobs, held = move.jobs, move.held
-        named = tx.connection.execute(select(held.c.id, held.c.version - 1).where(move.mine, stays(held))).all()
+        named = tx.connection.execute(select(held.c.id, held.c.version - 1).where(move.mine, keeps_row(held))).all()
         for start in range(0, len(named), _PAIRS):
             pairs = [(job_id, version) for job_id, version in named[start : start + _PAIRS]]
             # In their order: MySQL reads the new value of a column that was assigned before.

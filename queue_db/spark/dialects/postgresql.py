@@ -32,7 +32,7 @@ from queue_db.dialects import raw_cursor
 from queue_db.dialects.copy_stream import Value, check_loaded, copy_in, written
 from queue_db.dialects.transactions import Sender
 from queue_db.spark.dialects import jdbc
-from queue_db.spark.dialects.base import Move, SparkDialect, stays
+from queue_db.spark.dialects.base import Move, SparkDialect, keeps_row
 from queue_db.spark.staging.chunks import FIELDS, Unpacked
 
 # What libpq's options are called in JDBC; the driver speaks UTF-8, and keeps connections alive as the system does.
@@ -98,11 +98,11 @@ class PostgreSQLForSpark(SparkDialect):
         among = place == any_(func.array(select(found.c.place).scalar_subquery()))
         names = [name for name in values if name not in ("stream", "batch")]
         # DELETE returns the row as it was, UPDATE as it is.
-        gone = delete(jobs).where(among, *due, ~stays(jobs)).returning(*(values[name].label(name) for name in names))
+        gone = delete(jobs).where(among, *due, ~keeps_row(jobs)).returning(*(values[name].label(name) for name in names))
         moved = [gone.cte("gone")]
         if move.reserved is not None:
             same = {"available_at": jobs.c.due_at, "version": jobs.c.version, "attempts": jobs.c.attempts}
-            kept = update(jobs).where(among, *due, stays(jobs)).values(move.reserved)
+            kept = update(jobs).where(among, *due, keeps_row(jobs)).values(move.reserved)
             moved.append(kept.returning(*(same.get(name, jobs.c[name]).label(name) for name in names)).cte("kept"))
         arms = [select(values["stream"], values["batch"], *(arm.c[name] for name in names)) for arm in moved]
         source = arms[0] if len(arms) == 1 else union_all(*arms)

@@ -52,7 +52,7 @@ class Range(NamedTuple):
         return self.high - self.low < _DENSE * self.jobs
 
 
-def cut(tx: Transaction, queue: str, parts: int, worth: int) -> list[Range]:
+def queue_ranges(tx: Transaction, queue: str, parts: int, worth: int) -> list[Range]:
     """The live jobs of ``queue`` as up to ``parts`` ranges of ids with about as many jobs each, and not fewer than ``worth``.
 
     Reads the entries of the queue in an index, and no row of any other.

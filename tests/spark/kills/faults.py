@@ -40,8 +40,8 @@ _STAGE, _PUBLISH = _steps("stage", "before", "inside", "after"), [*_steps("stagi
 TASKS: dict[str, list[Step]] = {
     "write": _STAGE,
     "stream-write": _STAGE,
-    "stream-feed": [*_STAGE, *_steps("feeds.page", "before", "after")],
-    "stream-read": _steps("streams.read", "before", "after"),
+    "stream-feed": [*_STAGE, *_steps("feeds.message_page", "before", "after")],
+    "stream-read": _steps("streams.read_part", "before", "after"),
     "drain": [*_steps("claim", "before", "after"), *_steps("results", "before", "after"), *_steps("complete", "inside", "after")],
 }
 

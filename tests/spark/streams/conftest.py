@@ -85,7 +85,7 @@ class Reader:
         rows: list[Any] = []
         after = part.low - 1
         while True:
-            read = partial(streams.read, stream=self.session.stream, part=part, after=after, limit=page)
+            read = partial(streams.read_part, stream=self.session.stream, part=part, after=after, limit=page)
             some = self._run(read, write=False)
             if not some:
                 return rows

@@ -1,6 +1,6 @@
 -- read_feed: Feed.read
 -- Transaction: none has begun, the statement commits by itself
--- Sent by: feeds.store.messages.read
+-- Sent by: feeds.store.messages.read_messages
 SELECT jobs_messages.seq, jobs_messages.kind, jobs_messages.payload, jobs_messages.headers, jobs_messages.message_key,
     jobs_messages.client, jobs_messages.created_at
 FROM jobs_messages

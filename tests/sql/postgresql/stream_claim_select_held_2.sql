@@ -2,7 +2,7 @@
 -- Also: stream_claim_keyed_select_held, stream_claim_keyed_alone_select_held, stream_claim_shared_select_held,
 --   stream_claim_keyed_many_select_held
 -- Transaction: within BEGIN … COMMIT
--- Sent by: spark.streams.store.reading.allocate > spark.streams.store.partitions.cut >
+-- Sent by: spark.streams.store.reading.allocate > spark.streams.store.partitions.batch_ranges >
 --   spark.streams.store.partitions._counted
 SELECT anon_1.place, min(anon_1.id) AS low, max(anon_1.id) AS high, count(*) AS jobs, sum(anon_1.keyed) AS keyed,
     min(anon_1.created_at) AS oldest

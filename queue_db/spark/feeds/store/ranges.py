@@ -27,7 +27,7 @@ class Range(NamedTuple):
         return self.high - self.low + 1
 
 
-def cut(low: int, high: int, parts: int, worth: int) -> list[Range]:
+def feed_ranges(low: int, high: int, parts: int, worth: int) -> list[Range]:
     """The numbers from ``low`` to ``high`` as up to ``parts`` ranges of about equal size, and not smaller than ``worth``."""
     count = max(0, high - low + 1)
     parts = max(1, min(parts, count // worth)) if count else 0
@@ -35,7 +35,7 @@ def cut(low: int, high: int, parts: int, worth: int) -> list[Range]:
     return [Range(start, end - 1) for start, end in pairwise(borders)]
 
 
-def page(
+def message_page(
     tx: Transaction,
     feed: int,
     *,

@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, ColumnElement, Row, literal, select
 
 from queue_db.model import MOST_CLAIMED_VERSION
 from queue_db.spark.dialects import Move, SparkDialect
-from queue_db.spark.dialects.base import stays
+from queue_db.spark.dialects.base import keeps_row
 from queue_db.spark.streams.store.held import SAME
 from queue_db.spark.tables import spark_tables
 from queue_db.store import controls
@@ -49,7 +49,7 @@ def _claim(tx: Transaction, row: Row[Any], batch: int, claim: str, limit: int, c
     if ceiling is not None:
         due.append(jobs.c.id <= ceiling)
     if not keyed:
-        due.append(~stays(jobs))
+        due.append(~keeps_row(jobs))
     values: dict[str, ColumnElement[Any]] = {
         "stream": literal(row.id, BigInteger),
         "batch": literal(batch, BigInteger),

@@ -8,7 +8,7 @@ from itertools import islice
 from sqlalchemy import ColumnElement, select
 
 from queue_db.dialects.statements import Pairs
-from queue_db.spark.dialects.base import stays
+from queue_db.spark.dialects.base import keeps_row
 from queue_db.spark.tables import spark_tables
 from queue_db.store.base import Transaction
 
@@ -35,7 +35,7 @@ SAME = (
 def keyed_pairs(tx: Transaction, mine: ColumnElement[bool]) -> Iterator[Pairs]:
     """``(id, version)`` of the held jobs with a key, in parts."""
     held = spark_tables(tx.tables).held
-    found = tx.connection.execute(select(held.c.id, held.c.version).where(mine, stays(held)).order_by(held.c.id))
+    found = tx.connection.execute(select(held.c.id, held.c.version).where(mine, keeps_row(held)).order_by(held.c.id))
     return _some((row.id, row.version) for row in found.all())
 
 

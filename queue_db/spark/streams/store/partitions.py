@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Integer, Row, and_, cast, func, select
 
-from queue_db.spark.dialects.base import stays
+from queue_db.spark.dialects.base import keeps_row
 from queue_db.spark.tables import spark_tables
 from queue_db.store.base import Transaction
 
@@ -18,7 +18,7 @@ _WORTH = 1000
 _FINENESS = 16
 
 
-def cut(tx: Transaction, stream: int, batch: int, partitions: int) -> tuple[list[tuple[int, int, int]], int, int]:
+def batch_ranges(tx: Transaction, stream: int, batch: int, partitions: int) -> tuple[list[tuple[int, int, int]], int, int]:
     """Cut a batch into ranges of ids with about as many jobs each.
 
     Returns the ranges, the number of jobs with a row in the jobs table too, and the creation time of the oldest.
@@ -26,7 +26,7 @@ def cut(tx: Transaction, stream: int, batch: int, partitions: int) -> tuple[list
     held = spark_tables(tx.tables).held
     mine = and_(held.c.stream == stream, held.c.batch == batch)
     low, high = tx.connection.execute(select(func.min(held.c.id), func.max(held.c.id)).where(mine)).one()
-    keyed = cast(stays(held), Integer).label("keyed")
+    keyed = cast(keeps_row(held), Integer).label("keyed")
     width = max(1, -(-(high - low + 1) // (partitions * _FINENESS)))
     counted = _counted(
         tx.connection,

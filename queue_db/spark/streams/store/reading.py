@@ -12,7 +12,7 @@ from queue_db.errors import StreamError
 from queue_db.spark.ranges.store import COLUMNS, Rows, rows_of
 from queue_db.spark.streams.store.claim import claim_allowed
 from queue_db.spark.streams.store.completion import complete_up_to
-from queue_db.spark.streams.store.partitions import cut
+from queue_db.spark.streams.store.partitions import batch_ranges
 from queue_db.spark.streams.store.position import Offset, Part, Session, batches_between, check, held_by, locked, mismatch
 from queue_db.spark.streams.store.split_poison_batch import give_up
 from queue_db.spark.tables import spark_tables
@@ -75,7 +75,7 @@ def allocate(
     seen = tx.now
     if not taken:
         return start
-    parts, keyed, oldest = cut(tx, row.id, batch, partitions)
+    parts, keyed, oldest = batch_ranges(tx, row.id, batch, partitions)
     record = {"stream": row.id, "batch": batch, "claim": claim, "size": sum(jobs for _, _, jobs in parts), "keyed": keyed}
     record |= {"parts": json.dumps(parts), "oldest_at": oldest, "claimed_at": seen, "deliveries": 0}
     tx.connection.execute(insert(batches).values(record), tx.time())
@@ -119,7 +119,7 @@ def partition(tx: Transaction, session: Session, start: Offset, end: Offset, *, 
     ]
 
 
-def read(tx: Transaction, stream: int, part: Part, *, after: int, limit: int, csv: bool = False) -> Rows:
+def read_part(tx: Transaction, stream: int, part: Part, *, after: int, limit: int, csv: bool = False) -> Rows:
     """Up to ``limit`` held jobs of ``part`` with ids above ``after``, by id: :data:`queue_db.spark.ranges.store.COLUMNS`."""
     held = spark_tables(tx.tables).held
     # Typed: servers take a bare parameter for text.

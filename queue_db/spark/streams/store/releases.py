@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, delete, insert, literal, select
 
 from queue_db.dialects.statements import NEXT_VERSION, ONE_ATTEMPT_LESS
-from queue_db.spark.dialects.base import stays
+from queue_db.spark.dialects.base import keeps_row
 from queue_db.spark.streams.store.held import SAME, keyed_pairs
 from queue_db.spark.streams.store.position import locked
 from queue_db.spark.tables import spark_tables
@@ -45,7 +45,7 @@ def release_row(tx: Transaction, row: Row[Any]) -> int:
     mine = held.c.stream == row.id
     back: dict[str, ColumnElement[Any]] = {name: held.c[name] for name in SAME}
     back |= {"queue": literal(row.queue, jobs.c.queue.type), "version": next_version(held), "attempts": attempt_before(held)}
-    source = select(*back.values()).where(mine, ~stays(held))
+    source = select(*back.values()).where(mine, ~keeps_row(held))
     released = tx.connection.execute(insert(jobs).from_select(list(back), source)).rowcount
     free = f"available_at = due_at, version = {NEXT_VERSION}, claim_token = NULL, worker = NULL, attempts = {ONE_ATTEMPT_LESS}"
     for pairs in keyed_pairs(tx, mine):

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Row, and_, func, insert, select, update
 
-from queue_db.spark.dialects.base import stays
+from queue_db.spark.dialects.base import keeps_row
 from queue_db.spark.tables import spark_tables
 from queue_db.store import by_key
 from queue_db.store.base import Transaction
@@ -41,7 +41,7 @@ def give_up(tx: Transaction, stream: str, batch: Row[Any]) -> bool:
     last: int = tx.connection.execute(select(streams.c.allocated).where(streams.c.id == batch.stream)).scalar_one()
     for number, piece in enumerate(pieces):
         within = and_(mine, held.c.id.between(piece[0], piece[-1]))
-        keyed = tx.connection.execute(select(func.count()).select_from(held).where(within, stays(held))).scalar_one()
+        keyed = tx.connection.execute(select(func.count()).select_from(held).where(within, keeps_row(held))).scalar_one()
         record = {"size": len(piece), "keyed": keyed, "parts": json.dumps([[piece[0], piece[-1], len(piece)]]), **same}
         if number == 0:
             by_key.change(tx, batches, this, record)
