@@ -91,6 +91,8 @@ class Run:
         self.others: list[Slots] = [slots("feeds")(self)] if options.feeds else []
         served = {**options.shares.queues, **options.feeds}
         self._registration = Registration(worker.db, served, self._status, self.activity(), RETRY)
+        # One task for the fetcher's thread and for maintenance: a success of either ends the outage.
+        self._tick = enqueue_scheduled(worker.db, RETRY, self.activity())
         self._beats = PeriodicTasks(self._leases(), self._ended, partial(self.thread, "heartbeat"))
 
     @property
@@ -149,7 +151,7 @@ class Run:
             tasks.append((0.0, self._check_stuck))
         if options.schedules:
             first = SCHEDULE_EVERY[0] if until_empty else 0.0  # the fetcher's thread does the first tick
-            tasks.append((first, enqueue_scheduled(db, RETRY, self.activity())))
+            tasks.append((first, self._tick))
         for task in maintenance(db, options, self._registration):
             first = 0.0 if task.at_start else task.every * random.random()
             tasks.append((first, logged(task, self.activity())))
@@ -305,7 +307,7 @@ class Run:
                 return
             if until_empty and self.worker.options.schedules:
                 # Before the first claim: the jobs of schedules that are due belong to this run.
-                enqueue_scheduled(self.worker.db, RETRY, self.activity())()
+                self._tick()
             for other in self.others:
                 other.start(until_empty=until_empty)
             with claimed_by(self):
