@@ -110,20 +110,20 @@ class Run:
     def start(self, *, until_empty: bool, started: Callable[[], None] | None) -> None:
         """Start all threads, the fetcher last.
 
-        :param started: called before the fetcher starts.
+        :param started: called before any thread starts: if it raises, nothing is left behind.
         """
         worker = self.worker
         if until_empty:
             self._why = "no job is due"
         self._log_start()
+        if started is not None:
+            started()
         worker.db.deaths.add(self.results.died)
         self.execution.start()
         self._reporting = self.thread("completer", self.completer.run)
         self._beats.start()
         self._upkeep = PeriodicTasks(self._tasks(until_empty=until_empty), self._ended, partial(self.thread, "maintenance"))
         self._upkeep.start()
-        if started is not None:
-            started()
         self._fetching = self.thread("fetcher", self._claim, until_empty)
 
     def _leases(self) -> list[tuple[float, PeriodicTask]]:
