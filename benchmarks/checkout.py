@@ -38,6 +38,10 @@ class CheckoutError(QueueDBError):
     """A process of another checkout failed."""
 
 
+class _EndedError(Exception):
+    """The process has ended too early."""
+
+
 @dataclass(frozen=True)
 class Checkout(Peer):
     """The default strategy of another checkout.
@@ -60,7 +64,7 @@ class Checkout(Peer):
         self._tally(target).write_bytes(array("q", [jobs, 0, *([0] * target.workers)]).tobytes())
         with self._process(target, jobs=jobs) as process:
             if _line(process) != "filled":
-                raise _failed(process)
+                raise _EndedError
         with autocommitting(target.url) as engine, engine.connect() as connection:
             table = Table("jobs", MetaData(schema=target.schema))
             Laboratory.of(dialect_for(engine.dialect.name)).analyze(connection, table)
@@ -71,7 +75,7 @@ class Checkout(Peer):
         asked = {"number": context.number, "batch": self.batch, "one_verb": self.one_verb, "counters": counters}
         with self._process(target, tally=str(self._tally(target)), **asked) as process:
             if _line(process) != "ready":
-                raise _failed(process)
+                raise _EndedError
             context.wait_for_start()
             print("go", file=process.stdin, flush=True)
             assert process.stdout is not None  # noqa: S101 - requested below
@@ -83,7 +87,7 @@ class Checkout(Peer):
             try:
                 record = json.loads(_line(process))
             except ValueError:
-                raise _failed(process) from None
+                raise _EndedError from None
         counted = record["counters"]
         own = {name: counted[counter] for name, counter in _COUNTERS.items()}
         context.notes = replace(context.notes, **record["notes"], **own)
@@ -112,32 +116,32 @@ class Checkout(Peer):
     def _process(self, target: Target, **task: Any) -> Iterator[subprocess.Popen[str]]:
         """Start a process with this task, and wait for its end."""
         folder = str(self.folder)
-        process = subprocess.Popen(  # noqa: S603 - a script of this repository
-            [sys.executable, "-P", str(_PROGRAM)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": folder},
-        )
-        try:
-            task |= {"folder": folder, "url": target.url, "schema": target.schema}
-            print(json.dumps(task), file=process.stdin, flush=True)
-            yield process
-        except BaseException:
-            process.kill()
-            raise
-        finally:
-            process.communicate()
+        # A file and no pipe for what it writes about its errors: nobody reads that before its end.
+        with tempfile.TemporaryFile("w+") as errors:
+            process = subprocess.Popen(  # noqa: S603 - a script of this repository
+                [sys.executable, "-P", str(_PROGRAM)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env={**os.environ, "PYTHONPATH": folder},
+            )
+            try:
+                task |= {"folder": folder, "url": target.url, "schema": target.schema}
+                print(json.dumps(task), file=process.stdin, flush=True)
+                yield process
+            except _EndedError:
+                process.communicate()
+                errors.seek(0)
+                lines = errors.read().strip().splitlines() or [f"ended with status {process.returncode}"]
+                raise CheckoutError(f"old: {lines[-1]}") from None
+            except BaseException:
+                process.kill()
+                raise
+            finally:
+                process.communicate()
 
 
 def _line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None  # noqa: S101 - requested above
     return process.stdout.readline().strip()
-
-
-def _failed(process: subprocess.Popen[str]) -> CheckoutError:
-    """The error of a process that has ended too early, with the last line that it wrote."""
-    _, written = process.communicate()
-    lines = written.strip().splitlines() or [f"ended with status {process.returncode}"]
-    return CheckoutError(f"old: {lines[-1]}")

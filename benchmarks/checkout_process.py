@@ -101,8 +101,7 @@ def drain(task: dict[str, Any]) -> dict[str, Any]:
 
 def _together(queue: Any) -> Callable[..., Any]:
     """The verb that completes jobs with the claim of the next ones, by the name that it has in this checkout."""
-    # Older checkouts name it "exchange". It is composed here so that no renaming reaches it.
-    verb: Callable[..., Any] = getattr(queue, "complete_and_claim", None) or getattr(queue, "ex" + "change")
+    verb: Callable[..., Any] = getattr(queue, "complete_and_claim", None) or queue.exchange  # its name in older checkouts
     return verb
 
 

@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakSet
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.pool import Pool
 
@@ -83,6 +83,7 @@ class Core:
     ) -> None:
         database.require(strategy.needs, f"strategy {strategy.name!r}")
         database.require(removal.needs, f"removal {removal.name!r}")
+        _refuse_schema_map(database.engine, tables, "this engine")
         self.database = database
         self.store = Store(
             tables,
@@ -260,6 +261,7 @@ class Core:
         """
         self.ready()
         with self.database.joined(using, name) as connection:
+            _refuse_schema_map(connection, self.store.tables, "the connection of using=")
             if connection.engine.pool not in self._pools:
                 self._require_here(connection)
                 self._pools.add(connection.engine.pool)
@@ -288,6 +290,12 @@ class Core:
         if there != here:
             remedy = "use a connection to the same database, or a QueueDB for that one"
             raise ConfigurationError(f"using= is a connection to {there}, but this queue is in {here}: {remedy}")
+
+
+def _refuse_schema_map(of: Engine | Connection, tables: Tables, whose: str) -> None:
+    """Refuse a schema_translate_map for the schema of the queue: the SQL texts that the library keeps would not follow it."""
+    if tables.jobs.schema in of.get_execution_options().get("schema_translate_map", ()):
+        raise ConfigurationError(f"{whose} has a schema_translate_map, which the queue's tables ignore: use QueueDB(…, schema=…)")
 
 
 def _clock(tx: Transaction) -> int:

@@ -99,7 +99,6 @@ class Database:
         self.closed = False
         if isinstance(target, Engine):
             engine = target
-            _refuse_schema_map(engine.get_execution_options(), "this engine")
             if engine.dialect.is_async is not self.asynchronous:
                 raise ConfigurationError(wrong_sort("this engine", "another", asynchronous=self.asynchronous))
             self.dialect: Dialect = dialect_for(engine.dialect.name)
@@ -330,7 +329,6 @@ class Database:
                 raise ConfigurationError(
                     f"using= is a connection to {connection.dialect.name}, but this queue is in {self.engine.dialect.name}"
                 )
-            _refuse_schema_map(connection.get_execution_options(), "the connection of using=")
             # The library's own connections also autocommit, but begin a transaction when a verb needs one.
             own = transactions.own(connection)
             if own is None and self.dialect.server.commits_each_statement(connection):
@@ -379,12 +377,6 @@ class Database:
         self.closed = True
         self.connections.close()
         self._dispose(self.engine)
-
-
-def _refuse_schema_map(options: Mapping[str, Any], whose: str) -> None:
-    """Refuse a schema_translate_map: it has no effect on the SQL texts with table names that the library keeps."""
-    if options.get("schema_translate_map"):
-        raise ConfigurationError(f"{whose} has a schema_translate_map, which the queue's tables ignore: use QueueDB(…, schema=…)")
 
 
 def _running(error: BaseException) -> str | None:

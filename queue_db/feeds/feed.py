@@ -51,7 +51,7 @@ class Feed:
         self.core = core
         self.name = name
         self._publisher = Publisher(self)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may call a verb of the feed while its thread is in another one
         self._row: FeedRow | None = None
         self._row_until = 0.0
         #: Whether the database has refused that this process numbers messages.

@@ -55,7 +55,9 @@ class LowWaterMarks:
         # Begin with 0, the default priority. Most queues have only this one.
         self._floors: dict[int, int] = {0: BEGINNING}
         self._seen_at: dict[int, float] = {0: clock()}
-        self._ranges: tuple[Range, ...] | None = None  # made from ``_floors``; None after a change of them
+        # Another object after each change of ``_floors``, and the ranges with the object for which they were made.
+        self._change = object()
+        self._ranges: tuple[object, tuple[Range, ...]] = (None, ())
         self._rescanned_at = clock()
         self._interval = SHORTEST_RESCAN_INTERVAL
 
@@ -66,9 +68,11 @@ class LowWaterMarks:
                 return ()
             if rescan:
                 return tuple(Range(priority, BEGINNING) for priority in sorted(self._floors))
-            if self._ranges is None:
-                self._ranges = tuple(Range(priority, floor) for priority, floor in sorted(self._floors.items()))
-            return self._ranges
+            change = self._change
+            if self._ranges[0] is not change:
+                # In one assignment: a signal handler may change the floors before it.
+                self._ranges = (change, tuple(Range(priority, floor) for priority, floor in sorted(self._floors.items())))
+            return self._ranges[1]
 
     @property
     def raised(self) -> bool:
@@ -99,7 +103,7 @@ class LowWaterMarks:
                     floor = min(head, looked_at - SLACK)
                     if floor != self._floors.get(priority):
                         self._floors[priority] = floor
-                        self._ranges = None
+                        self._change = object()
             if rescanned:
                 self._see({row.priority for row in result.rows})  # not every dialect returns min_due
                 self._rescan_again_after(seconds)
@@ -107,10 +111,11 @@ class LowWaterMarks:
     def nothing_due(self, ranges: Sequence[Range], now: int) -> None:
         """Raise the marks after no job was due in these ranges at ``now``, the database's time."""
         with self._lock:
-            self._ranges = None
             for known in ranges:
-                if known.priority in self._floors:
-                    self._floors[known.priority] = max(self._floors[known.priority], now - SLACK)
+                floor = self._floors.get(known.priority)
+                if floor is not None:
+                    self._floors[known.priority] = max(floor, now - SLACK)
+            self._change = object()
 
     def rescanned(self, seconds: float) -> None:
         """Record a rescan that took ``seconds`` and found no due job."""
@@ -133,7 +138,7 @@ class LowWaterMarks:
             self._seen_at[priority] = now
             if priority not in self._floors:
                 self._floors[priority] = BEGINNING
-                self._ranges = None
+                self._change = object()
 
     def _drop_old(self) -> None:
         """Drop priorities without a job for :data:`REMEMBERED` seconds. The latest one stays: a claim needs at least one range."""
@@ -142,4 +147,4 @@ class LowWaterMarks:
         for priority in [known for known, seen_at in list(self._seen_at.items()) if seen_at < long_ago and known != last]:
             self._floors.pop(priority, None)
             self._seen_at.pop(priority, None)
-            self._ranges = None
+            self._change = object()

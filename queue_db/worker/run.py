@@ -92,7 +92,8 @@ class Run:
         self.others: list[Slots] = [slots("feeds")(self)] if options.feeds else []
         served = {**options.limits, **options.feeds}
         self._registration = Registration(worker.db, served, self._status, self.activity(), RETRY)
-        self._maintenance = maintenance(worker.db, options, self._registration)
+        # One run of each task for the fetcher's thread and for maintenance: a success in either ends the outage.
+        self._maintenance = [(task, logged(task, self.activity())) for task in maintenance(worker.db, options, self._registration)]
         self._beats = PeriodicTasks(self._leases(), self._ended, partial(self.thread, "heartbeat"))
 
     @property
@@ -110,21 +111,21 @@ class Run:
     def start(self, *, until_empty: bool, started: Callable[[], None] | None) -> None:
         """Start all threads, the fetcher last.
 
-        :param started: called before the fetcher starts.
+        :param started: called before any thread starts: if it raises, nothing is left behind.
         """
         worker = self.worker
         if until_empty:
             self._why = "no job is due"
         text, fields = described(worker)
         log.info("working on %s", text, extra=fields)
+        if started is not None:
+            started()
         worker.db.deaths.add(self.results.died)
         self.execution.start()
         self._reporting = self.thread("completer", self.completer.run)
         self._beats.start()
         self._upkeep = PeriodicTasks(self._tasks(until_empty=until_empty), self._ended, partial(self.thread, "maintenance"))
         self._upkeep.start()
-        if started is not None:
-            started()
         self._fetching = self.thread("fetcher", self._claim, until_empty)
 
     def _leases(self) -> list[tuple[float, PeriodicTask]]:
@@ -146,11 +147,11 @@ class Run:
             tasks.append((WRITE_EVERY, self.progress.write))
         if options.exit_when_stuck is not None:
             tasks.append((0.0, self._check_stuck))
-        for task in self._maintenance:
+        for task, run in self._maintenance:
             first = 0.0 if task.at_start else task.every * random.random()
             if task.enqueues and until_empty:
                 first = task.every  # the first run is in the fetcher's thread
-            tasks.append((first, logged(task, self.activity())))
+            tasks.append((first, run))
         return tasks
 
     def activity(self) -> Activity:
@@ -301,9 +302,9 @@ class Run:
             self._registration.decided.wait()
             if self.stopping.is_set():
                 return
-            for task in self._maintenance if until_empty else ():
+            for task, run in self._maintenance if until_empty else ():
                 if task.enqueues:  # these jobs belong to this run
-                    logged(task, self.activity())()
+                    run()
             for other in self.others:
                 other.start(until_empty=until_empty)
             with claimed_by(self):

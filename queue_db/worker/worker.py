@@ -239,7 +239,7 @@ class Worker:
 
         :param until_empty: return when no job is due, except in paused queues, and this worker has none in hand. It does not wait
             for jobs that are scheduled for later or that other workers have.
-        :param started: called once, when the worker has started, before its first claim.
+        :param started: called once, when the worker starts, before its first claim. What it raises ends the run.
         :raises SchemaOutOfDateError: the tables are missing or of another version.
         :raises ConfigurationError: it has no handlers, a cursor of ``feeds`` is not a shared one, or it runs already.
         """

@@ -138,6 +138,15 @@ def test_a_checkout_that_cannot_run_says_why(lab: Lab, tmp_path: Path):
 
 
 @measures
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+def test_a_checkout_that_writes_more_than_a_pipe_holds_ends(lab: Lab, tmp_path: Path):
+    folder = checkout_at(tmp_path)
+    (folder / "sitecustomize.py").write_text("import sys, queue_db\nprint('x' * 2**20, file=sys.stderr)\ndel queue_db.Optimistic")
+    with pytest.raises(CheckoutError, match="old: ImportError: cannot import name 'Optimistic'"):
+        lab.turns([(Checkout(folder=folder), 4)])
+
+
+@measures
 def test_the_bare_loop_runs_every_job_once(lab: Lab):
     assert_sound(list(overhead(lab, [(1, 0.5), (5, 0.5)])), 2)
 

@@ -224,6 +224,15 @@ def test_a_translated_schema_is_refused(queue: Queue, engine: Engine) -> None:
     assert queue.stats().available == 0
 
 
+def test_a_translated_schema_of_other_tables_is_taken(queue: Queue, engine: Engine) -> None:
+    translated = engine.execution_options(schema_translate_map={"tenant": "of_a_customer"})
+    with QueueDB(translated) as theirs:
+        theirs.queue(queue.name).enqueue("a")
+        with translated.begin() as connection:
+            queue.enqueue("b", using=connection)
+    assert queue.stats().available == 2
+
+
 def test_a_statement_after_a_commit_of_the_application_is_refused_and_the_connection_is_kept(queue: Queue, engine: Engine) -> None:
     """Otherwise it would begin a second transaction, which the end of the block throws away."""
     with QueueDB(engine) as theirs:

@@ -12,7 +12,9 @@ from sqlalchemy import func, select
 from queue_db import JobNotFoundError, PermanentStorageError, Queue, QueueDBError, StorageError, TransientStorageError
 from queue_db.concurrency.batching import _Entry
 from queue_db.model import NewJob
+from queue_db.store import LowWaterMarks
 from queue_db.store.enqueue import OnDuplicate
+from queue_db.store.low_water_marks import SLACK
 from tests.interrupting import called_within, interrupted, places_of
 from tests.patience import PATIENCE
 
@@ -51,6 +53,40 @@ def test_a_signal_handler_that_enqueues_and_works_waits_for_nobody(queue: Queue,
         thread.join(PATIENCE)
         assert len(ended) == called, place
     assert len(set(enqueued)) == len(enqueued) > 100  # a few places are passed now and then only
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+def test_a_signal_handler_that_uses_a_feed_waits_for_nobody(queue: Queue) -> None:
+    feed = queue.db.feed(queue.name)
+    feed.publish("k")
+    row = feed.existing()
+    assert row is not None
+    for place, call in called_within(lambda: feed._remember(row), feed.existing):
+        feed._row_until = 0.0
+        thread = threading.Thread(target=call, daemon=True)
+        thread.start()
+        thread.join(PATIENCE)
+        assert not thread.is_alive(), place
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+def test_what_a_signal_handler_does_to_low_water_marks_stays(kind: str) -> None:
+    marks = LowWaterMarks()
+
+    def changed() -> None:
+        nonlocal marks
+        marks = LowWaterMarks()
+        marks.add(1)
+        marks.nothing_due(marks.ranges(), 10 * SLACK)
+        marks.ranges()
+
+    def claims() -> None:
+        marks.ranges()
+
+    for handler in (lambda: marks.add(2), claims):
+        for place, call in called_within(changed, handler):
+            call()
+            assert {known.priority: known.floor for known in marks.ranges()} == marks._floors, place
 
 
 class TransientOfAnotherError(TransientStorageError):

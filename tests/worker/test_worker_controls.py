@@ -423,3 +423,15 @@ def test_unlimited_queues_cost_one_look_a_second(queue: Queue, db, monkeypatch):
             assert limiter.spend(queue.name, 10) == 10
             limiter.refund(queue.name, 3)
     assert statements == []
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_run_that_cannot_report_its_start_leaves_no_thread(queue):
+    def started():
+        raise OSError("no supervisor")
+
+    worker = Worker(queue.db, queue.name)
+    worker.handles("k")(lambda job: None)
+    with pytest.raises(OSError, match="no supervisor"):
+        worker.run(started=started)
+    assert [thread.name for thread in threading.enumerate() if queue.name in thread.name] == []

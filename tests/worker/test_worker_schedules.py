@@ -6,12 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from queue_db import ArgumentError, ConfigurationError, QueueDB
+from queue_db import ArgumentError, ConfigurationError, QueueDB, TransientStorageError
 from queue_db.model import to_micros
 from queue_db.schedules import store as stored
 from queue_db.schedules.recurrence import Cron, Interval, rule_of
 from queue_db.store import Transaction
 from queue_db.worker import maintenance
+from queue_db.worker.logs import outages_of
 from tests.patience import PATIENCE
 from tests.worker.serving import serving
 
@@ -295,3 +296,30 @@ def test_a_run_until_the_queue_is_empty_waits_for_the_jobs_of_schedules_however_
     done = []
     worker = serving(ours.queue("q"), done.append)
     assert worker.run(until_empty=True).completed == len(done) == 1
+
+
+def test_the_outage_of_the_first_tick_ends_with_a_later_one(ours, monkeypatch):
+    """In a run until the queue is empty the fetcher's thread makes the first one, and maintenance the others."""
+    ticks, third, tick = [], threading.Event(), ours.schedules.tick
+
+    def first_fails():
+        ticks.append(None)
+        if len(ticks) == 1:
+            raise TransientStorageError("away")
+        if len(ticks) == 3:  # so the second has been logged
+            third.set()
+        return tick()
+
+    monkeypatch.setattr(ours.schedules, "tick", first_fails)
+    monkeypatch.setattr("queue_db.worker.run.SCHEDULE_EVERY", (0.01, 0.01))
+    monkeypatch.setattr(maintenance, "SCHEDULE_EVERY", (0.01, 0.01))
+    outages = outages_of(ours.url)
+    failing = []
+
+    def handler(job):
+        assert third.wait(PATIENCE)
+        failing.append(dict(outages._outages))
+
+    ours.queue("q").enqueue("k")
+    serving(ours.queue("q"), handler).run(until_empty=True)
+    assert failing == [{}]
