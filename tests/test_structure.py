@@ -20,10 +20,8 @@ LINES, FUNCTION, METHODS, SMALL = 500, 50, 12, 40
 LONG_FILES = {"queue"}
 
 LONG_FUNCTIONS = {
-    "database.database.Database.__init__",
     "db.QueueDB.__init__",
     "queue.Queue.enqueue",  # two signatures and a docstring
-    "verbs.enqueue.Enqueue.many",
 }
 
 WIDE_CLASSES = {
@@ -37,9 +35,6 @@ WIDE_CLASSES = {
     "dialects.postgresql_server.PostgreSQLServer",
     "dialects.server.Server",
     "dialects.sqlite_server.SQLiteServer",
-    # Others.
-    "core.Core",
-    "database.database.Database",
 }
 
 SMALL_WITH_ONE_READER: set[str] = set()

@@ -11,7 +11,9 @@ from sqlalchemy import URL, Connection, Engine, Table, event, func, select, text
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 
+from queue_db.dialects import raw_cursor
 from queue_db.dialects.server import GONE_AFTER, MOST, OpenTransaction, Server, limit_waits
+from queue_db.dialects.transactions import Sender
 from queue_db.model import Capability, Fault
 
 # Times in innodb_trx are in the server's time zone, and NOW() is in the session's. A transaction at READ COMMITTED that has locked
@@ -149,6 +151,11 @@ class MySQLServer(Server):
         if status is not None:
             return not status()
         return not (getattr(driver, "server_status", 0) or 0) & _IN_TRANSACTION
+
+    def known_alive(self, tx: Sender) -> bool:
+        # Only for the library's own connections with PyMySQL: other drivers do not show their socket.
+        source = getattr(tx._driver, "_sock", None) if tx.sends_raw else None  # noqa: SLF001 - a dialect knows the driver
+        return source is not None and raw_cursor.lively(tx.info, source)
 
     def code(self, error: DBAPIError) -> str | None:
         args = getattr(error.orig, "args", ())
