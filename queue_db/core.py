@@ -19,7 +19,7 @@ from queue_db.backoff import Backoff
 from queue_db.codecs import Codec, Schema
 from queue_db.concurrency.keyed_cache import KeyedCache
 from queue_db.concurrency.queue_counters import QueueCounters
-from queue_db.database import migrate
+from queue_db.database import migrate, schema_version
 from queue_db.database.database import Database
 from queue_db.database.transaction import OwnTransaction, Run
 from queue_db.errors import ConfigurationError, PermanentStorageError, StorageError
@@ -28,14 +28,11 @@ from queue_db.notifications.loop import LoopListening
 from queue_db.removal import Removal
 from queue_db.slices import load
 from queue_db.store import LowWaterMarks, Store, Transaction
-from queue_db.store.schema import Tables
+from queue_db.store.schema import HEAD, Tables
 from queue_db.store.wakeups import Notifications
 from queue_db.strategies import Strategy
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
-    from sqlalchemy.ext.asyncio import AsyncConnection
     from sqlalchemy.orm import Session
 
     from queue_db.database.on_loop import LoopDatabases
@@ -112,12 +109,11 @@ class Core:
         self._worker = worker
         # Connection pools that are known to lead to this database: our own, and pools of callers.
         self._pools: WeakSet[Pool] = WeakSet((database.engine.pool,))
-        self._on_loops: LoopDatabases | None = None
         # Checked here, so that the first verb need not. A user without the right to read the version gets the error from the first
         # verb.
         self._schema_fits = False
         with suppress(PermanentStorageError):
-            self._schema_fits = migrate.found(database, tables).revision == migrate.HEAD
+            self._schema_fits = schema_version.found(database, tables).revision == HEAD
 
     @property
     def worker(self) -> str:
@@ -142,7 +138,8 @@ class Core:
         :raises SchemaOutOfDateError: it does not; the message has the command that fixes it.
         """
         self._schema_fits = False
-        migrate.require(migrate.found(self.database, self.store.tables), self.store.tables, self.database.url)
+        tables = self.store.tables
+        schema_version.require(schema_version.found(self.database, tables), tables, self.database.url)
         self._schema_fits = True
 
     def migrate(self, connection: Connection | None, revision: str) -> None:
@@ -170,25 +167,17 @@ class Core:
         """Run ``change``, commit, and return its answer."""
         return self.run(_WRITE, change, *args, **kwargs)
 
-    def put(self, change: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """:meth:`write` for an update or insert of a row. If another transaction inserts the row first, the change runs again."""
-        return self.put_as(_WRITE, change, *args, **kwargs)
-
-    def put_as(self, how: Run, change: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """:meth:`put`, in a transaction as ``how`` says."""
-        try:
-            return self.run(how, change, *args, **kwargs)
-        except StorageError as error:
-            if not isinstance(error.__cause__, IntegrityError):
-                raise
-            return self.run(how, change, *args, **kwargs)
-
     def run(self, how: Run, function: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run ``function(tx, …)`` in a transaction of its own, as ``how`` says, do what follows, and return its answer.
 
         :raises StorageError: the database refuses a statement, or still asks to try again after the last attempt.
         """
-        answer, tx = self.commit(how, function, *args, **kwargs)
+        try:
+            answer, tx = self.commit(how, function, *args, **kwargs)
+        except StorageError as error:
+            if not (how.upserts and isinstance(error.__cause__, IntegrityError)):
+                raise
+            answer, tx = self.commit(how, function, *args, **kwargs)
         tx.follow()
         return answer
 
@@ -243,14 +232,13 @@ class Core:
         """Microseconds since 1970, by the clock of the database, or by ``clock`` if one was given."""
         return self.run(_CLOCK, _clock)
 
-    def transaction_on_loop(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """A transaction of our own for a coroutine of a synchronous program, on connections of the coroutine's event loop."""
-        if self._on_loops is None:
-            # Imported at first use: the module needs greenlets and a driver for asyncio.
-            from queue_db.database.on_loop import LoopDatabases
+    @cached_property
+    def on_loops(self) -> LoopDatabases:
+        """Transactions for the coroutines of a synchronous program, on connections of their event loops."""
+        # Imported at first use: the module needs greenlets and a driver for asyncio.
+        from queue_db.database.on_loop import LoopDatabases
 
-            self._on_loops = LoopDatabases(self.database)
-        return self._on_loops.transaction()
+        return LoopDatabases(self.database)
 
     @contextmanager
     def joined(self, using: Connection | Session, name: str) -> Iterator[Transaction]:

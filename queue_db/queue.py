@@ -486,7 +486,7 @@ class Queue(QueueAdministration):
     def transaction_on_loop(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """:meth:`transaction` for a coroutine of a worker's handler, on a connection of its event loop."""
         self.core.ready()
-        return self.core.transaction_on_loop()
+        return self.core.on_loops.transaction()
 
 
 def _queues(what: str, names: Iterable[str]) -> list[str]:

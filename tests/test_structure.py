@@ -23,8 +23,6 @@ LINES, FUNCTION, METHODS, SMALL = 500, 50, 12, 40
 LONG_FILES: set[str] = set()
 
 LONG_FUNCTIONS = {
-    "database.database.Database.__init__",
-    "verbs.enqueue.Enqueue.many",
 }
 
 WIDE_CLASSES = {
@@ -32,9 +30,6 @@ WIDE_CLASSES = {
     "db.QueueDB",
     "leased_job.LeasedJob",
     "queue.Queue",
-    # Others.
-    "core.Core",
-    "database.database.Database",
 }
 
 SMALL_WITH_ONE_READER: set[str] = set()

@@ -16,13 +16,14 @@ from queue_db.cli import output, panels, rights, statuses
 from queue_db.cli.commands import command
 from queue_db.cli.diagnosis import Diagnosis, OpenTransaction
 from queue_db.cli.options import CommonOptions
-from queue_db.database import migrate as migrations
+from queue_db.database import schema_version
 from queue_db.db import QueueDB
 from queue_db.dialects.clock import clock_query
 from queue_db.errors import PermanentStorageError, SchemaOutOfDateError, StorageError
 from queue_db.model import Capability
 from queue_db.monitoring.insights import Finding, findings
 from queue_db.removal import known_removals, removal_for
+from queue_db.store.schema import HEAD
 from queue_db.strategies import known_strategies, strategy_for
 
 #: Largest difference between this machine's clock and the database's without a warning, seconds.
@@ -84,11 +85,11 @@ def _examine(db: QueueDB, *, strict: bool = False) -> dict[str, Any]:
         name="doctor",
         write=False,
     )
-    version = migrations.SchemaVersion(None)
+    version = schema_version.SchemaVersion(None)
     problems: list[str] = []
     found: list[Finding] = []
     try:
-        version = migrations.found(database, tables)
+        version = schema_version.found(database, tables)
         db.check()
     except SchemaOutOfDateError as error:
         problems += rights.closed_schema(db) or [str(error)]
@@ -133,7 +134,7 @@ def _examine(db: QueueDB, *, strict: bool = False) -> dict[str, Any]:
         "schema": tables.schema,
         "revision": version.revision,
         "works_since": version.works_since,
-        "required_revision": migrations.HEAD,
+        "required_revision": HEAD,
         "clock_skew": round(clock.skew, 6),
         "round_trip": round(clock.round_trip, 6),
         "facts": facts,

@@ -10,9 +10,10 @@ from queue_db.cli import output, panels, statuses
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions, YesOption
 from queue_db.database import migrate as migrations
+from queue_db.database import schema_version
 from queue_db.database.urls import missing_file, parse_url
 from queue_db.errors import ArgumentError, SchemaOutOfDateError
-from queue_db.store.schema import tables
+from queue_db.store.schema import HEAD, tables
 
 app = typer.Typer(rich_help_panel=panels.SETUP)
 
@@ -66,13 +67,13 @@ def migrate(
 
 def _migrate(common: CommonOptions, revision: str, *, yes: bool) -> None:
     with common.open(create=True) as db:
-        version = migrations.found(db.database, db.store.tables)
+        version = schema_version.found(db.database, db.store.tables)
         before = version.revision
         lost = [] if revision == "head" else migrations.losses(db.store.tables, version, revision)
         if lost:
             output.confirm(f"From revision {before} down to {revision}, {db.url} will lose: {'; '.join(lost)}.", yes=yes)
         db.migrate(revision=revision)
-        after = migrations.found(db.database, db.store.tables).revision
+        after = schema_version.found(db.database, db.store.tables).revision
     same = before == after
     change = f"is at {_named(after)}: nothing to do" if same else f"migrated from {_named(before)} to {_named(after)}"
     record = {"table": common.table, "schema": common.schema, "before": before, "revision": after}
@@ -89,7 +90,7 @@ def _sql(common: CommonOptions, start: str | None, revision: str) -> str:
         text = migrations.offline_sql(dialect, tables(common.table, common.schema), revision, start=start)
     else:
         with common.open() as db:
-            version = migrations.found(db.database, db.store.tables)
+            version = schema_version.found(db.database, db.store.tables)
             start = version.revision or "base"
             text = "" if revision == "head" and version.fits else db.migration_sql(revision, start=start)
     if not text:
@@ -98,10 +99,10 @@ def _sql(common: CommonOptions, start: str | None, revision: str) -> str:
 
 
 def _check(common: CommonOptions) -> None:
-    message, version = None, migrations.SchemaVersion(None)
+    message, version = None, schema_version.SchemaVersion(None)
     try:
         with common.open() as db:
-            version = migrations.found(db.database, db.store.tables)
+            version = schema_version.found(db.database, db.store.tables)
             db.check()
     except SchemaOutOfDateError as error:
         message = str(error)
@@ -111,12 +112,12 @@ def _check(common: CommonOptions) -> None:
                 "up_to_date": message is None,
                 "found": version.revision,
                 "works_since": version.works_since,
-                "required": migrations.HEAD,
+                "required": HEAD,
                 "message": message,
             }
         )
     elif message is None:
-        newer = f"newer than {migrations.HEAD} and compatible with it" if version.newer_and_fits else "up to date"
+        newer = f"newer than {HEAD} and compatible with it" if version.newer_and_fits else "up to date"
         output.line(f"table {common.table!r} is at {_named(version.revision)}: {newer}")
     if message is not None:
         output.note(f"queue-db: {message}")

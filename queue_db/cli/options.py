@@ -13,7 +13,7 @@ import typer
 
 from queue_db.cli import output
 from queue_db.cli.lasting import started
-from queue_db.database.migrate import repair
+from queue_db.database.schema_version import repair
 from queue_db.database.urls import URL_VARIABLE, missing_file, parse_url
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, ConfigurationError, SchemaOutOfDateError

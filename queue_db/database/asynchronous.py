@@ -14,24 +14,6 @@ from queue_db.concurrency.batching import Callers
 from queue_db.database.database import Database
 
 
-class AsyncDatabase(Database):
-    """A database whose methods run within ``greenlet_spawn``."""
-
-    asynchronous: ClassVar[bool] = True
-
-    def callers(self) -> Callers:
-        return Tasks()
-
-    def pause(self, seconds: float) -> None:
-        await_(asyncio.sleep(seconds))
-
-    def _engine(self, url: URL, **options: Any) -> Engine:
-        return create_async_engine(url, **options).sync_engine
-
-    def _keeps(self, pool_size: int) -> int:
-        return 0  # tasks wait for a connection of the engine's pool, so each connection must return to the pool
-
-
 class Tasks:
     """The callers of a batcher (:mod:`queue_db.concurrency.batching`) are the tasks of an event loop."""
 
@@ -75,3 +57,19 @@ class TaskSignal:
 
 async def _spawned(work: Callable[[], None]) -> None:
     await greenlet_spawn(work)
+
+
+class AsyncDatabase(Database):
+    """A database whose methods run within ``greenlet_spawn``."""
+
+    asynchronous: ClassVar[bool] = True
+    callers: ClassVar[type[Callers]] = Tasks
+
+    def pause(self, seconds: float) -> None:
+        await_(asyncio.sleep(seconds))
+
+    def _engine(self, url: URL, **options: Any) -> Engine:
+        return create_async_engine(url, **options).sync_engine
+
+    def _keeps(self, pool_size: int) -> int:
+        return 0  # tasks wait for a connection of the engine's pool, so each connection must return to the pool

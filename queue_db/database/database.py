@@ -93,21 +93,13 @@ class Database:
 
     #: Whether the database is used on an event loop. Then all its methods run in SQLAlchemy greenlets.
     asynchronous: ClassVar[bool] = False
+    #: The kind of callers that a :class:`~queue_db.concurrency.batching.Batcher` of this database has: threads or tasks.
+    callers: ClassVar[type[Callers]] = Threads
 
     def __init__(self, target: str | URL | Engine, *, pool_size: int = 5, max_overflow: int = 45) -> None:
         self.made_here = not isinstance(target, Engine)
         self.closed = False
-        if isinstance(target, Engine):
-            engine = target
-            if engine.dialect.is_async is not self.asynchronous:
-                raise ConfigurationError(wrong_sort("this engine", "another", asynchronous=self.asynchronous))
-            self.dialect: Dialect = dialect_for(engine.dialect.name)
-        elif hasattr(target, "sync_engine"):
-            raise ConfigurationError(wrong_sort("an AsyncEngine", "an Engine", asynchronous=False))
-        else:
-            url = parse_url(target, asynchronous=self.asynchronous)
-            self.dialect = dialect_for(url.get_backend_name())
-            engine = self._made(url, {"pool_size": pool_size, "max_overflow": max_overflow})
+        engine = self._given(target) if isinstance(target, Engine) else self._made(target, pool_size, max_overflow)
         #: Whether each statement outside a transaction commits by itself on the connections of this database.
         self.autocommits = self.made_here and self.dialect.autocommits
         self.url = masked(engine.url)
@@ -122,35 +114,64 @@ class Database:
                 self.connections = Connections(self.engine, self.dialect, keep, self._discarded, made_here=self.made_here)
                 with self.connections.one() as connection:
                     self._meet(connection)
-        except StorageError as error:
+        except BaseException as error:
             self._dispose(engine)
+            problem = self._not_opened(engine, error)
+            if problem is None:
+                raise
+            raise problem from (error.__cause__ if isinstance(error, StorageError) else error)
+
+    def _given(self, engine: Engine) -> Engine:
+        """The caller's engine, checked."""
+        if engine.dialect.is_async is not self.asynchronous:
+            raise ConfigurationError(wrong_sort("this engine", "another", asynchronous=self.asynchronous))
+        self.dialect: Dialect = dialect_for(engine.dialect.name)
+        return engine
+
+    def _made(self, target: str | URL, pool_size: int, max_overflow: int) -> Engine:
+        """A new engine for this URL."""
+        if hasattr(target, "sync_engine"):
+            raise ConfigurationError(wrong_sort("an AsyncEngine", "an Engine", asynchronous=False))
+        url = parse_url(target, asynchronous=self.asynchronous)
+        self.dialect = dialect_for(url.get_backend_name())
+        options = self.dialect.server.engine_options(url)
+        if "poolclass" not in options:
+            options |= {"pool_size": pool_size, "max_overflow": max_overflow}
+        if self.dialect.autocommits:
+            options |= {"isolation_level": "AUTOCOMMIT", "skip_autocommit_rollback": True}
+        try:
+            # Payloads are the users' data and must not appear in tracebacks or logs.
+            engine = self._engine(url, hide_parameters=True, **options)
+            engine.dialect.create_connect_args(url)
+        except (SQLAlchemyArgumentError, ValueError, TypeError) as error:
+            # Raised without its cause, which may show the URL.
+            raise ConfigurationError(f"cannot open {masked(url)}: {mask(str(error), secrets_in(url))}") from None
+        return engine
+
+    def _not_opened(self, engine: Engine, error: BaseException) -> QueueDBError | None:
+        """The exception that says why the database cannot be opened; None: ``error`` does not come from the database."""
+        kind: type[StorageError]
+        if isinstance(error, StorageError):
             kind = type(error)
             cut = isinstance(error.__cause__, DBAPIError) and error.__cause__.connection_invalidated
             if error.sqlstate is None and not cut:
                 # The driver does not say whether the password is wrong or the server is starting.
                 down = isinstance(error.__cause__, OperationalError) and self.dialect.server.is_down(engine)
                 kind = TransientStorageError if down else PermanentStorageError
-            raise kind(
-                f"cannot open {self.url}: {self._missing_folder(engine) or error}",
-                sqlstate=error.sqlstate,
-                statement_name="connect",
-                server_away=kind is TransientStorageError,
-            ) from error.__cause__
-        except OSError as error:
+            reason: object = self._missing_folder(engine) or error
+            away = kind is TransientStorageError
+        elif isinstance(error, OSError):
             # Some drivers raise OSError when no server answers, or for a wrong certificate or file.
-            self._dispose(engine)
-            detail = str(error) or type(error).__name__
+            reason = str(error) or type(error).__name__
             away = type(error) is OSError or isinstance(error, ConnectionError | TimeoutError | socket.gaierror)
-            raise (TransientStorageError if away else PermanentStorageError)(
-                f"cannot open {self.url}: {detail}", statement_name="connect", server_away=away
-            ) from error
-        except (TypeError, RuntimeError) as error:
+            kind = TransientStorageError if away else PermanentStorageError
+        elif isinstance(error, TypeError | RuntimeError):
             # Drivers raise these for an unknown URL parameter, or if they lack a package that the server requires.
-            self._dispose(engine)
-            raise ConfigurationError(f"cannot open {self.url}: {error}") from error
-        except BaseException:
-            self._dispose(engine)
-            raise
+            return ConfigurationError(f"cannot open {self.url}: {error}")
+        else:
+            return None
+        state = error.sqlstate if isinstance(error, StorageError) else None
+        return kind(f"cannot open {self.url}: {reason}", sqlstate=state, statement_name="connect", server_away=away)
 
     def after_fork(self) -> None:
         """Make a new lock: another thread of the parent may have held the old one."""
@@ -169,27 +190,8 @@ class Database:
         with self.counting:
             self.counters.discarded += 1
 
-    def _made(self, url: URL, pool: dict[str, int]) -> Engine:
-        # Payloads are the users' data and must not appear in tracebacks or logs.
-        options = self.dialect.server.engine_options(url) | {"hide_parameters": True}
-        if "poolclass" not in options:
-            options |= pool
-        if self.dialect.autocommits:
-            options |= {"isolation_level": "AUTOCOMMIT", "skip_autocommit_rollback": True}
-        try:
-            engine = self._engine(url, **options)
-            engine.dialect.create_connect_args(url)
-        except (SQLAlchemyArgumentError, ValueError, TypeError) as error:
-            # Raised without its cause, which may show the URL.
-            raise ConfigurationError(f"cannot open {masked(url)}: {mask(str(error), secrets_in(url))}") from None
-        return engine
-
     def _engine(self, url: URL, **options: Any) -> Engine:
         return create_engine(url, **options)
-
-    def callers(self) -> Callers:
-        """The kind of callers that a :class:`~queue_db.concurrency.batching.Batcher` of this database has: threads or tasks."""
-        return Threads()
 
     def pause(self, seconds: float) -> None:
         """Sleep. Use this for every pause: on an event loop it lets other tasks run."""

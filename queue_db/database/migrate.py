@@ -1,58 +1,31 @@
-"""Migrations of the tables: find the scripts, run them, check the version, print the DDL.
-
-Alembic is imported only for a migration; reading the version needs only SQLAlchemy.
-"""
+"""Migrations of the tables: find the scripts, run them, print the DDL. Alembic is imported only here, and only for a migration."""
 
 from __future__ import annotations
 
 import io
-import logging
-import os
 import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import URL, Connection, Select, inspect, literal_column, select, table
+from sqlalchemy import Connection, inspect
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError, NoSuchTableError
 
 from queue_db.arguments import shown
 from queue_db.database.database import Database
-from queue_db.database.masking import MASK, masked
-from queue_db.database.urls import URL_VARIABLE, parse_url
+from queue_db.database.schema_version import SchemaVersion, accept, found, found_on, too_old
 from queue_db.dialects.server import long_statements
-from queue_db.errors import ConfigurationError, SchemaOutOfDateError, StorageError, TransientStorageError
+from queue_db.errors import ConfigurationError, StorageError, TransientStorageError
 from queue_db.model import Fault
-from queue_db.store.schema import HEAD, Tables
+from queue_db.store.schema import Tables
 from queue_db.store.schema import tables as described
 
 if TYPE_CHECKING:
     from alembic.config import Config
     from alembic.script import ScriptDirectory
-
-__all__ = [
-    "HEAD",
-    "SchemaVersion",
-    "configuration",
-    "found",
-    "include_migration",
-    "include_object",
-    "losses",
-    "offline_sql",
-    "prepare",
-    "repair",
-    "require",
-    "run",
-    "scripts",
-    "works_since",
-]
-
-log = logging.getLogger("queue_db")
 
 #: Alembic's filter: (object, name, type, reflected, compare_to) → whether autogenerate compares the object.
 IncludeObject = Callable[[Any, str | None, str, bool, Any], bool]
@@ -74,28 +47,6 @@ _VIEW_COLUMNS = _COMMON | {"state", "group_key", "due_at", "leased_until", "died
 # The number of checks for tables that another process is creating, and the pause between two checks (seconds).
 _LOOKS = 20
 _BETWEEN_LOOKS = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaVersion:
-    """The version of the tables, as stored in the database."""
-
-    #: The latest migration that was run; None if there are no tables.
-    revision: str | None
-    #: The ``HEAD`` of the oldest package that works with these tables; None if no migration has recorded it.
-    works_since: str | None = None
-
-    @property
-    def fits(self) -> bool:
-        """Whether this package works with the tables: they are at its own revision, or at a newer one that only adds to it."""
-        return self.revision == HEAD or self.newer_and_fits
-
-    @property
-    def newer_and_fits(self) -> bool:
-        """Whether the tables are newer than this package, and the package works with them."""
-        if self.revision is None or self.works_since is None:
-            return False
-        return self.works_since <= HEAD < self.revision
 
 
 def scripts() -> Path:
@@ -122,79 +73,6 @@ def configuration(tables: Tables, connection: Connection | None = None, **attrib
     config.set_main_option("path_separator", "os")
     config.attributes.update(tables=tables, connection=connection, **attributes)
     return config
-
-
-def found(database: Database, tables: Tables) -> SchemaVersion:
-    """The version of the tables in the database."""
-    return database.run(partial(_found, tables=tables), name="migrate.found", write=False)
-
-
-def _found(connection: Connection, tables: Tables) -> SchemaVersion:
-    if not inspect(connection).has_table(tables.version, schema=tables.schema):
-        return SchemaVersion(None)
-    # Select every column: tables before revision 0008 have no column works_since.
-    query: Select[Any] = select(literal_column("*")).select_from(table(tables.version, schema=tables.schema))
-    row = connection.execute(query).mappings().first()
-    return SchemaVersion(None) if row is None else SchemaVersion(row["version_num"], row.get("works_since"))
-
-
-def require(version: SchemaVersion, tables: Tables, url: str) -> None:
-    """Refuse tables with which this package does not work.
-
-    :raises SchemaOutOfDateError: the package does not work with the tables; the message says what to do.
-    """
-    if version.fits:
-        if version.newer_and_fits:
-            _accept(version, tables)
-        return
-    command = f"{repair(url, tables.name, tables.schema)}  (or QueueDB.migrate())"
-    if version.revision is None:
-        message = f"the table {tables.name!r} of the queue is not there yet; make it with: {command}"
-    elif version.revision > HEAD:
-        raise _too_old(version, tables)
-    else:
-        message = f"the tables {tables.name!r} are at revision {version.revision}, {HEAD} is required; run: {command}"
-    raise SchemaOutOfDateError(message, found=version.revision, required=HEAD)
-
-
-def repair(url: URL | str, table: str = "jobs", schema: str | None = None) -> str:
-    """The command that makes the tables or brings them up to date. It does not show the password.
-
-    It leaves out the URL if the environment variable of the command line already contains it.
-    """
-    options = "" if table == "jobs" else f" --table {table}"
-    options += "" if schema is None else f" --schema {schema}"
-    if _in_environment(url):
-        return f"queue-db migrate{options}"
-    printed = masked(url)
-    hint = f"  (put the password in place of {MASK})" if MASK in printed else ""
-    return f"queue-db migrate --url '{printed}'{options}{hint}"
-
-
-def _in_environment(url: URL | str) -> bool:
-    try:
-        return masked(parse_url(os.environ.get(URL_VARIABLE, ""))) == masked(url)
-    except ConfigurationError:
-        return False
-
-
-def _accept(version: SchemaVersion, tables: Tables) -> None:
-    log.info(
-        "the tables %r are at revision %s; this queue-db was written for %s and works with them: upgrade it when convenient",
-        tables.name,
-        version.revision,
-        HEAD,
-    )
-
-
-def _too_old(version: SchemaVersion, tables: Tables) -> SchemaOutOfDateError:
-    needed = "" if version.works_since is None else f", works with {version.works_since} or later"
-    return SchemaOutOfDateError(
-        f"the tables {tables.name!r} are at revision {version.revision}, made by a newer queue-db{needed}; this one knows {HEAD}: "
-        "upgrade the package (pip install -U queue-db)",
-        found=version.revision,
-        required=HEAD,
-    )
 
 
 def run(database: Database, tables: Tables, connection: Connection | None, revision: str) -> None:
@@ -237,11 +115,11 @@ def _made_by_another(database: Database, tables: Tables) -> bool:
 
 
 def _to(connection: Connection, tables: Tables, revision: str) -> None:
-    version = _found(connection, tables)
+    version = found_on(connection, tables)
     if revision == "head" and version.fits:
         # Programs call this at every start, so the usual case neither imports Alembic nor lets it write log records.
         if version.newer_and_fits:
-            _accept(version, tables)
+            accept(version, tables)
         return
     config = configuration(tables, connection)
     from alembic import command
@@ -266,7 +144,7 @@ def prepare(connection: Connection, tables: Tables, version: SchemaVersion | Non
     :raises ConfigurationError: Alembic does not know the database, or a table or view of another application has one of our names.
     """
     _require_support(connection.dialect)
-    if (version or _found(connection, tables)).revision is None:
+    if (version or found_on(connection, tables)).revision is None:
         _refuse_foreign(connection, tables)
     _refuse_foreign_view(connection, tables)
 
@@ -305,7 +183,7 @@ def _leads_down(directory: ScriptDirectory, version: SchemaVersion, revision: st
     """
     order = _known(directory)
     if version.revision is not None and version.revision not in order:
-        raise _too_old(version, tables)
+        raise too_old(version, tables)
     _check_name(directory, revision)
     place = {name: number for number, name in enumerate(order)}
     if revision == "base":
@@ -452,7 +330,7 @@ def include_migration(op: Any, start: str, to: str, *, table: str = "jobs", sche
         context.impl.static_output(offline_sql(context.dialect, tables, to, start=start, transactions=False).rstrip())
         return
     connection = op.get_bind()
-    revision = _found(connection, tables).revision or "base"
+    revision = found_on(connection, tables).revision or "base"
     # A revision that is not known here comes from a newer package, so it is later than all known ones.
     place = order.index(revision) if revision in order else len(order)
     if (place < order.index(to)) is (order.index(start) < order.index(to)) and revision != to:

@@ -46,6 +46,8 @@ class Run(NamedTuple):
     lazy: bool = False
     #: Running it twice does no harm, so it also runs again if its outcome is unknown.
     repeatable: bool = False
+    #: The transaction updates or inserts a row. It runs once more if another transaction inserts the row first.
+    upserts: bool = False
 
 
 class OwnTransaction(Transaction):

@@ -10,8 +10,10 @@ from sqlalchemy import URL, Connection, Engine, event, func, select
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 
+from queue_db.dialects import raw_cursor
 from queue_db.dialects.error_codes import ErrorCodes
 from queue_db.dialects.server import GONE_AFTER, Server, limit_waits
+from queue_db.dialects.transactions import Sender
 from queue_db.model import Fault
 
 # Errors of COMMIT and of statements whose message contains the error number of the storage engine.
@@ -105,6 +107,10 @@ class MySQLServer(Server):
             return not status()
         return not (getattr(driver, "server_status", 0) or 0) & _IN_TRANSACTION
 
+    def known_alive(self, tx: Sender) -> bool:
+        # Only for the library's own connections with PyMySQL: other drivers do not show their socket.
+        source = getattr(tx._driver, "_sock", None) if tx.sends_raw else None  # noqa: SLF001 - a dialect knows the driver
+        return source is not None and raw_cursor.lively(tx.info, source)
 
 def lock_waits(seconds: int) -> str:
     """The statement that limits the waits of a session for locks."""

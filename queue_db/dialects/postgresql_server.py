@@ -116,7 +116,7 @@ class PostgreSQLServer(Server):
     def known_alive(self, tx: Sender) -> bool:
         # Only for the library's own connections with psycopg2. A caller's connection may have any driver, and has a transaction.
         # asyncpg reads from its socket all the time. Poolers need a transaction anyway.
-        return tx.sends_raw and raw_cursor.lively(tx.connection)
+        return tx.sends_raw and raw_cursor.lively(tx.info, tx._driver)  # noqa: SLF001 - a dialect knows the driver
 
     def listen(self, engine: Engine, channel: str) -> PostgreSQLListener | None:
         # Through a pooler no notification arrives.

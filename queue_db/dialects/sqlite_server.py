@@ -14,6 +14,7 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool, SingletonThreadPool
 
 from queue_db.dialects.error_codes import ErrorCodes
 from queue_db.dialects.server import Server
+from queue_db.dialects.transactions import Sender
 from queue_db.errors import ArgumentError
 from queue_db.model import Fault
 
@@ -96,6 +97,9 @@ class SQLiteServer(Server):
     def is_idle(self, driver: Any) -> bool:
         # A change with unread rows holds the lock until its statement ends. Without BEGIN, ``in_transaction`` does not show it.
         return not (driver.in_transaction or (isinstance(driver, _Finishing) and driver.has_statements()))
+
+    def known_alive(self, tx: Sender) -> bool:
+        return tx.sends_raw  # no network can break a file's connection
 
     def recover(self, driver: Any) -> bool:
         # This process runs the statements itself, so no reply is outstanding. Closing the connection would lose a database in

@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 from queue_db import arguments
 from queue_db.codecs import JSONCodec
 from queue_db.core import Core
+from queue_db.database.transaction import Run
 from queue_db.errors import ArgumentError, RouteError
 from queue_db.feeds import Feed, Message
 from queue_db.feeds.building import MOST
@@ -133,7 +134,7 @@ class Routes:
         arguments.name("route", name, ROUTE_LENGTH)
         given = {"feed": feed, "forward": forward, "webhook": webhook, "count": count, "where": where, "by": by}
         sha, definition = self._define(new(enqueue=enqueue, drop=drop, group=group, matched=matched, **given))
-        self._core.put(routes.assign, name, definition, create=True)
+        self._core.run(Run("routes.assign", upserts=True), routes.assign, name, definition, create=True)
         return sha
 
     def assign(self, name: str, definition: str) -> None:
@@ -163,7 +164,7 @@ class Routes:
         arguments.name("route", name, ROUTE_LENGTH)
         checked = patterns.pattern(pattern, form)
         values = {"form": form, "pattern": checked.text, "topic": checked.topic, "like_pattern": checked.like}
-        added = self._core.put(routes.subscribe, name, values)
+        added = self._core.run(Run("routes.subscribe", upserts=True), routes.subscribe, name, values)
         if added is None:
             raise self._missing(name)
         return added
@@ -333,7 +334,7 @@ class Routes:
         )
 
     def _define(self, row: DefinitionRow) -> tuple[str, int]:
-        definition = self._core.put(routes.define, row)
+        definition = self._core.run(Run("routes.define", upserts=True), routes.define, row)
         if row.action.removesuffix(routes.CONDITIONAL) == "feed":
             # So that publishers need not.
             self._core.write(rows.create, row.target, defaults(self._core))

@@ -112,7 +112,7 @@ class Schedules:
         job = builder.job(kind, payload, priority=priority, max_attempts=max_attempts, headers=headers)
         first = arguments.moment("first_at", first_at)
         values = batches.columns_of(job) | {"rule": str(rule), "zone": zone, "catch_up": catch_up}
-        return core.put(store.put, name, rule, values, first)
+        return core.run(Run("schedules.put", upserts=True), store.put, name, rule, values, first)
 
     def list(self) -> list[Schedule]:
         """All schedules by name."""

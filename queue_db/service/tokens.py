@@ -106,7 +106,7 @@ class Tokens:
             "scopes": " ".join(item for item in SCOPES if item in given),
             "queues": json.dumps(patterns),
         }
-        if not self._core.put(stored.create, values, lasts):
+        if not self._core.run(Run("service.create", upserts=True), stored.create, values, lasts):
             raise ArgumentError(f"there is a token {name!r}, active or revoked: choose another name")
         return secret
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from queue_db import arguments
 from queue_db.core import Core
+from queue_db.database.transaction import Run
 from queue_db.errors import ArgumentError
 from queue_db.store import controls, groups
 from queue_db.store.portions import portions
@@ -68,7 +69,7 @@ def change_controls(core: Core, queue: str, changes: Mapping[str, float | None])
             values[name] = None if value is None else arguments.seconds(name, value, zero=False)
         else:
             values[name] = None if value is None else arguments.whole(name, value, 1)
-    if not core.put(controls.change, queue, values):
+    if not core.run(Run("controls.change", upserts=True), controls.change, queue, values):
         raise ArgumentError("per is the time span of rate, and this queue has no rate: give rate too")
 
 

@@ -168,7 +168,7 @@ class Enqueue:
                 due = due or any(map(due_at_once, chunk))
                 yield chunk
 
-        database, dialect = self.core.database, self.core.store.dialect
+        dialect = self.core.store.dialect
         blocks: Blocks | None
         if number is not None and number > CHUNK and dialect.inserts.loaded_from_memory:
             blocks = from_memory(watched, number, dialect.inserts.loaded_from_memory)
@@ -178,29 +178,34 @@ class Enqueue:
             return Added(0, [])
 
         def enqueue_many(tx: Transaction) -> Added:
-            begun = 0
-
-            def add(block: Block) -> Added:
-                nonlocal begun
-                before, begun = begun, begun + block.number
-                more = blocks.several or block.number > CHUNK
-                with enqueue.after(before):
-                    # Not on the caller's connection: its application may observe the statements, or have changed the table.
-                    if using is None:
-                        return enqueue.load_jobs(tx, *block, on_duplicate, ids=ids, more=more)
-                    return enqueue.insert_chunks(tx, block.chunks, on_duplicate, ids=ids, more=more)
-
-            # A second thread sends the blocks, but not on the caller's connection, which another thread may use. And not on an
-            # application's engine, whose listeners may need the caller's thread.
-            own = using is None and database.made_here and not database.asynchronous
-            aside = own and tx.dialect.served and blocks.several and not blocks.lazy
-            added = list(_overlapped(blocks.read(), add) if aside else map(add, blocks.read()))
+            added = self._load(tx, blocks, on_duplicate, ids=ids)
             if due:
                 tx.wake(self.queue)
-            return Added(sum(part.number for part in added), [job_id for part in added for job_id in part.ids])
+            return added
 
         again = read if number is not None else blocks.chunks if blocks.repeatable else None
         return self._run(_MANY if blocks.repeatable else _MANY_ONCE, enqueue_many, using, read=again)
+
+    def _load(self, tx: Transaction, blocks: Blocks, on_duplicate: OnDuplicate, *, ids: bool) -> Added:
+        """Insert the jobs of all blocks."""
+        begun = 0
+
+        def add(block: Block) -> Added:
+            nonlocal begun
+            before, begun = begun, begun + block.number
+            more = blocks.several or block.number > CHUNK
+            with enqueue.after(before):
+                # Not on a caller's connection: its application may observe the statements, or have changed the table.
+                if tx.own:
+                    return enqueue.load_jobs(tx, *block, on_duplicate, ids=ids, more=more)
+                return enqueue.insert_chunks(tx, block.chunks, on_duplicate, ids=ids, more=more)
+
+        # A second thread sends the blocks, but not on a caller's connection, which another thread may use. And not on an
+        # application's engine, whose listeners may need the caller's thread.
+        own = tx.own and self.core.database.made_here and not self.core.database.asynchronous
+        aside = own and tx.dialect.served and blocks.several and not blocks.lazy
+        added = list(_overlapped(blocks.read(), add) if aside else map(add, blocks.read()))
+        return Added(sum(part.number for part in added), [job_id for part in added for job_id in part.ids])
 
     def batch(
         self, chunks: Chunks, then: NewJob, on_duplicate: OnDuplicate, using: Connection | Session | None

@@ -638,7 +638,7 @@ def _enqueues() -> list[Scenario]:
             lambda tx: tx.dialect.notify(tx, "queue_db_jobs", "default"),
             begins=True,
         ),
-        Scenario("enqueue", "Queue.enqueue; on PostgreSQL without a transaction, if the connection is in use", _insert([_job()])),
+        Scenario("enqueue", "Queue.enqueue; without a transaction, if the connection is in use", _insert([_job()])),
         Scenario("enqueue_notify", "Queue.enqueue, the first one for some milliseconds", _insert([_job()], notifies=True)),
         Scenario("enqueue_many", "Queue.enqueue_many", _insert([_job(0), _job(1)]), begins=True, rows=2),
         Scenario(

@@ -172,7 +172,7 @@ class MessageSource:
 
     def transaction_on_loop(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """The same for a handler that is a coroutine."""
-        return self.core.transaction_on_loop()
+        return self.core.on_loops.transaction()
 
     def _settle(self, job: LeasedJob, verb: str, failure: Failure | None = None, *, using: Any = None) -> Verdict:
         self.used = True

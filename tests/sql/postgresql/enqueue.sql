@@ -1,4 +1,4 @@
--- enqueue: Queue.enqueue; on PostgreSQL without a transaction, if the connection is in use
+-- enqueue: Queue.enqueue; without a transaction, if the connection is in use
 -- Also: complete_grouped_insert_jobs
 -- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
 -- Sent by: store.enqueue.insert_jobs > dialects.postgresql_inserts.PostgreSQLInserts.insert_new
