@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from pathlib import PurePath
 from types import UnionType
 from typing import Any, Literal, NamedTuple, Protocol, Union, cast, get_args, get_origin, get_type_hints
@@ -89,7 +89,7 @@ class JSONCodec:
             raise ValueError("nested too deeply") from error
 
 
-@lru_cache(maxsize=1)
+@cache
 def _fast() -> _Fast | None:
     """The functions of msgspec; None if it is not installed. It is imported for the first payload."""
     try:

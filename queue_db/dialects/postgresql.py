@@ -21,7 +21,7 @@ from sqlalchemy.ext.compiler import compiles
 from queue_db.dialects import postgresql_sql as shapes
 from queue_db.dialects import prepared
 from queue_db.dialects.base import ReturningDialect
-from queue_db.dialects.claim_sql import DUE, ID, PRIORITY, VERSION, ClaimText, result_of
+from queue_db.dialects.claim_sql import ID, PRIORITY, VERSION, ClaimText, result_of
 from queue_db.dialects.clock import instant, now_us, now_us_after_waiting
 from queue_db.dialects.error_codes import ErrorCodes
 from queue_db.dialects.groups import Groups, Member
@@ -175,7 +175,11 @@ _FULL_SECONDS = 10.0
 def _fast_path_result(parameters: Mapping[str, Any], rows: Sequence[Sequence[Any]], *, one: bool) -> ClaimResult:
     if not rows:
         return result_of(parameters, complete=False)
-    tried = 1 if one else rows[0][TRIED]
-    # The first row of a slice is not the first due job of the queue, so there is no min_due.
-    min_due = {} if "start" in parameters else {rows[0][PRIORITY]: rows[0][DUE] if one else rows[0][HEAD]}
-    return result_of(parameters, rows, tried, min_due=min_due, complete=len(rows) == parameters["limit"])
+    wanted = parameters["limit"]
+    tried = None if one else rows[0][TRIED]
+    result = result_of(parameters, rows, wanted if tried is None else tried, complete=len(rows) == wanted)
+    # The first row of a slice is not the first due job of the queue. If candidates were lost, the next round finds that job.
+    if result.complete and "start" not in parameters:
+        first: Any = result.rows[0]
+        result.min_due = {first.priority: first.due_at}
+    return result

@@ -30,8 +30,7 @@ from queue_db.dialects.prepared import NEVER
 from queue_db.dialects.statements import IDS, Columns, JobsText, Pairs, kept
 from queue_db.model import MOST_ATTEMPTS, MOST_CLAIMED_VERSION, ClaimedRow
 
-#: The columns of both statements after those of a claimed job: the number of candidates, and their lowest due time.
-_COUNTED = ("tried", "head")
+#: The columns after those of a claimed job: the number of candidates, and in the full statement also their lowest due time.
 TRIED = len(ClaimedRow._fields)
 HEAD = TRIED + 1
 
@@ -44,7 +43,7 @@ def fast_path(claim: ClaimText, *, one: bool, delete_on_claim: bool) -> Executab
         candidate has a group or a batch, because the same transaction would have to update these.
     """
     change = _fast_change(claim, one=one, delete_on_claim=delete_on_claim)
-    return kept(f"WITH {_fast_candidates(claim, tied=delete_on_claim)} {change}", *COLUMNS, *(() if one else _COUNTED))
+    return kept(f"WITH {_fast_candidates(claim, tied=delete_on_claim)} {change}", *COLUMNS, *(() if one else ("tried",)))
 
 
 def complete_and_claim(claim: ClaimText, *, one: bool, completes_one: bool) -> Executable:
@@ -56,7 +55,7 @@ def complete_and_claim(claim: ClaimText, *, one: bool, completes_one: bool) -> E
     # The leases of the jobs won begin before the wait for rows of the DELETE.
     completed = f"DELETE FROM {claim.table} WHERE {matching(one=completes_one)} AND {_PATIENCE} RETURNING id"
     candidates = _fast_candidates(claim, after=["(SELECT count(*) FROM completed) >= 0"])
-    more = () if one else _COUNTED
+    more = () if one else ("tried",)
     nothing = ", ".join(["NULL"] * (len(COLUMNS) - 1 + len(more)))
     return kept(
         f"WITH completed AS ({completed}), {candidates}, won AS ({_fast_change(claim, one=one)})"
@@ -94,7 +93,7 @@ def full_claim(claim: ClaimText) -> Executable:
     ]
     if shape.ranges:
         answer.append(f"SELECT {by_priority.replace('candidate', 'unseen')}, NULL, NULL FROM unseen")
-    return kept(f"WITH {', '.join(parts)} {' UNION ALL '.join(answer)}", *COLUMNS, *_COUNTED)
+    return kept(f"WITH {', '.join(parts)} {' UNION ALL '.join(answer)}", *COLUMNS, "tried", "head")
 
 
 # With the array the planner uses an index, even if its statistics are of an empty table. IS TRUE makes the planner use a hash table
@@ -115,7 +114,7 @@ def _fast_candidates(claim: ClaimText, *, tied: bool = False, after: Sequence[st
     :param tied: add the column ``tied``: whether the job has a group or a batch.
     :param after: more conditions. The statement evaluates them before it reads the candidates.
     """
-    columns = "jobs.id, jobs.version, jobs.available_at"
+    columns = "jobs.id, jobs.version"
     if tied:
         columns += ", jobs.group_key IS NOT NULL OR jobs.callback_id IS NOT NULL AS tied"
     where = " AND ".join([claim.due(0), *claim.nothing_due, *after])
@@ -151,7 +150,8 @@ def _fast_change(claim: ClaimText, *, one: bool, delete_on_claim: bool = False) 
         left = claim.assignments
         returning = ", ".join(f"{left[name]} AS {name}" if name in left else f"jobs.{name}" for name in COLUMNS)
     if not one:
-        returning += ", (SELECT count(*) FROM candidate) AS tried, (SELECT min(candidate.available_at) FROM candidate) AS head"
+        # The number is in each row. It is NULL if there were as many candidates as wanted: a NULL costs the client next to nothing.
+        returning += ", NULLIF((SELECT count(*) FROM candidate), :limit) AS tried"
     change = f"DELETE FROM {claim.jobs}" if delete_on_claim else f"UPDATE {claim.jobs} SET {claim.set()}"
     return f"{change} WHERE {' AND '.join(chosen)} RETURNING {returning}"
 

@@ -173,7 +173,9 @@ class FencedChange(Verbs):
             self.links = linked(self.jobs)
         self.leases = leases = [(job.id, job.version) for job in self.jobs]
         # Of two leases of one job only the later one can hold.
-        self.pairs = leases if len(leases) == 1 else [*dict(sorted(leases)).items()]
+        ordered = sorted(leases)
+        by_id = dict(ordered)
+        self.pairs = ordered if len(by_id) == len(ordered) else [*by_id.items()]
 
     def settle(self, *given: Any, using: Connection | Session | None = None) -> list[Verdict]:
         """Change the jobs in the transaction of ``using`` or in our own; count and report the results.

@@ -3,7 +3,7 @@
 -- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.execute_claim
 -- Prepared once for each connection.
 WITH candidate AS (
-    SELECT jobs.id, jobs.version, jobs.available_at
+    SELECT jobs.id, jobs.version
     FROM jobs AS jobs
     WHERE jobs.queue = :in_queue::VARCHAR
       AND jobs.available_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)
@@ -41,10 +41,7 @@ WHERE jobs.id = ANY(ARRAY(
 ) IS NOT NULL
 RETURNING jobs.id, jobs.kind, jobs.payload, jobs.headers, jobs.priority, jobs.available_at, jobs.due_at, jobs.version,
     jobs.attempts, jobs.max_attempts, jobs.unique_key, jobs.created_at, jobs.last_error, jobs.group_key,
-    jobs.callback_id, (
+    jobs.callback_id, NULLIF((
     SELECT count(*)
     FROM candidate
-) AS tried, (
-    SELECT min(candidate.available_at)
-    FROM candidate
-) AS head;
+), :limit::INTEGER) AS tried;

@@ -5,7 +5,7 @@
 WITH candidate AS (
     SELECT *
     FROM (
-        SELECT jobs.id, jobs.version, jobs.available_at
+        SELECT jobs.id, jobs.version
         FROM jobs AS jobs
         WHERE jobs.queue = :in_queue::VARCHAR
           AND jobs.available_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)
@@ -19,7 +19,7 @@ WITH candidate AS (
     UNION ALL
     SELECT *
     FROM (
-        SELECT jobs.id, jobs.version, jobs.available_at
+        SELECT jobs.id, jobs.version
         FROM jobs AS jobs
         WHERE jobs.queue = :in_queue::VARCHAR
           AND jobs.available_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)

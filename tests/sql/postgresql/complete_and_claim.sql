@@ -12,7 +12,7 @@ WITH completed AS (
     ) IS NOT NULL
     RETURNING id
 ), candidate AS (
-    SELECT jobs.id, jobs.version, jobs.available_at
+    SELECT jobs.id, jobs.version
     FROM jobs AS jobs
     WHERE jobs.queue = :in_queue::VARCHAR
       AND jobs.available_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)

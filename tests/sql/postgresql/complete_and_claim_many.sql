@@ -15,7 +15,7 @@ WITH completed AS (
     ) IS NOT NULL
     RETURNING id
 ), candidate AS (
-    SELECT jobs.id, jobs.version, jobs.available_at
+    SELECT jobs.id, jobs.version
     FROM jobs AS jobs
     WHERE jobs.queue = :in_queue::VARCHAR
       AND jobs.available_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)
@@ -58,18 +58,15 @@ WITH completed AS (
     ) IS NOT NULL
     RETURNING jobs.id, jobs.kind, jobs.payload, jobs.headers, jobs.priority, jobs.available_at, jobs.due_at,
         jobs.version, jobs.attempts, jobs.max_attempts, jobs.unique_key, jobs.created_at, jobs.last_error,
-        jobs.group_key, jobs.callback_id, (
+        jobs.group_key, jobs.callback_id, NULLIF((
         SELECT count(*)
         FROM candidate
-    ) AS tried, (
-        SELECT min(candidate.available_at)
-        FROM candidate
-    ) AS head
+    ), :limit::INTEGER) AS tried
 )
 SELECT won.id, won.kind, won.payload, won.headers, won.priority, won.available_at, won.due_at, won.version,
     won.attempts, won.max_attempts, won.unique_key, won.created_at, won.last_error, won.group_key, won.callback_id,
-    won.tried, won.head
+    won.tried
 FROM won
 UNION ALL
-SELECT completed.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+SELECT completed.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM completed;

@@ -15,7 +15,7 @@ WITH completed AS (
 ), candidate AS (
     SELECT *
     FROM (
-        SELECT jobs.id, jobs.version, jobs.available_at
+        SELECT jobs.id, jobs.version
         FROM jobs AS jobs
         WHERE jobs.queue = :in_queue::VARCHAR
           AND jobs.available_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)
@@ -33,7 +33,7 @@ WITH completed AS (
     UNION ALL
     SELECT *
     FROM (
-        SELECT jobs.id, jobs.version, jobs.available_at
+        SELECT jobs.id, jobs.version
         FROM jobs AS jobs
         WHERE jobs.queue = :in_queue::VARCHAR
           AND jobs.available_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)

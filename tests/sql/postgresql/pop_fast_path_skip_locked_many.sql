@@ -3,8 +3,7 @@
 -- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.execute_claim
 -- Prepared once for each connection.
 WITH candidate AS (
-    SELECT jobs.id, jobs.version, jobs.available_at,
-        jobs.group_key IS NOT NULL OR jobs.callback_id IS NOT NULL AS tied
+    SELECT jobs.id, jobs.version, jobs.group_key IS NOT NULL OR jobs.callback_id IS NOT NULL AS tied
     FROM jobs AS jobs
     WHERE jobs.queue = :in_queue::VARCHAR
       AND jobs.available_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)
@@ -40,10 +39,7 @@ RETURNING jobs.id, jobs.kind, jobs.payload, jobs.headers, jobs.priority,
     jobs.available_at AS due_at,
     CASE WHEN jobs.version < 9223372036854775807 THEN jobs.version + 1 ELSE jobs.version END AS version,
     CASE WHEN jobs.attempts < 2147483647 THEN jobs.attempts + 1 ELSE 2147483647 END AS attempts, jobs.max_attempts,
-    jobs.unique_key, jobs.created_at, jobs.last_error, jobs.group_key, jobs.callback_id, (
+    jobs.unique_key, jobs.created_at, jobs.last_error, jobs.group_key, jobs.callback_id, NULLIF((
     SELECT count(*)
     FROM candidate
-) AS tried, (
-    SELECT min(candidate.available_at)
-    FROM candidate
-) AS head;
+), :limit::INTEGER) AS tried;

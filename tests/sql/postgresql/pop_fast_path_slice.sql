@@ -5,8 +5,7 @@
 WITH candidate AS (
     SELECT *
     FROM (
-        SELECT jobs.id, jobs.version, jobs.available_at,
-            jobs.group_key IS NOT NULL OR jobs.callback_id IS NOT NULL AS tied
+        SELECT jobs.id, jobs.version, jobs.group_key IS NOT NULL OR jobs.callback_id IS NOT NULL AS tied
         FROM jobs AS jobs
         WHERE jobs.queue = :in_queue::VARCHAR
           AND jobs.available_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)
@@ -20,8 +19,7 @@ WITH candidate AS (
     UNION ALL
     SELECT *
     FROM (
-        SELECT jobs.id, jobs.version, jobs.available_at,
-            jobs.group_key IS NOT NULL OR jobs.callback_id IS NOT NULL AS tied
+        SELECT jobs.id, jobs.version, jobs.group_key IS NOT NULL OR jobs.callback_id IS NOT NULL AS tied
         FROM jobs AS jobs
         WHERE jobs.queue = :in_queue::VARCHAR
           AND jobs.available_at <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)
