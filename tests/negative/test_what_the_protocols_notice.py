@@ -117,7 +117,7 @@ class TestPublications:
 
 def break_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """The claim commits before its record."""
-    parts = reading.cut
+    parts = reading.batch_ranges
 
     def commit_before(tx: Transaction, *rest: Any) -> Any:
         transaction = transactions.own(tx.connection)
@@ -126,7 +126,7 @@ def break_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
         transaction.begin()
         return parts(tx, *rest)
 
-    monkeypatch.setattr(reading, "cut", commit_before)
+    monkeypatch.setattr(reading, "batch_ranges", commit_before)
 
 
 def break_the_epoch_of_completions(monkeypatch: pytest.MonkeyPatch) -> None:

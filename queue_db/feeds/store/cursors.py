@@ -136,7 +136,7 @@ def _these(store: Store, some: Sequence[int] | None, name: str | None) -> list[C
 
 
 def with_waiting(tx: Transaction, some: Sequence[int] | None, name: str | None = None) -> tuple[list[Row[Any]], dict[int, int]]:
-    """:func:`every`, and how many messages of each of their feeds wait for a number."""
+    """:func:`list_cursors`, and how many messages of each of their feeds wait for a number."""
     # In this order, a message that gets its number in between is counted twice; in the other one it would be left out.
     waiting = rows.waiting(tx, feeds(tx, some, name))
     return [row for row in list_cursors(tx, some, name) if row.feed in waiting], waiting
