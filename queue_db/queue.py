@@ -17,13 +17,12 @@ from sqlalchemy import Connection
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.database.transaction import ATTEMPTS, Run
-from queue_db.errors import ArgumentError, LeaseLostError
+from queue_db.errors import LeaseLostError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import (
     Controls,
     DeathReason,
     Job,
-    NewJob,
     OnDuplicate,
     PresentState,
     ProgressReport,
@@ -37,7 +36,7 @@ from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, QUEUE_LENGTH
 from queue_db.verbs import new_jobs
 from queue_db.verbs.claim import MAX_CLAIM, ClaimLoop
 from queue_db.verbs.claim_round import ClaimedBatch
-from queue_db.verbs.control import change_controls, pause_queue, repair_groups
+from queue_db.verbs.control import change_controls, pause_queue
 from queue_db.verbs.enqueue import Enqueue
 from queue_db.verbs.fenced_change import FencedChange, Kept
 from queue_db.verbs.find_job import find_job, popped
@@ -288,14 +287,7 @@ class Queue:
         :param on_duplicate: ``raise`` or ``skip``; the batch does not wait for skipped jobs.
         :return: the batch's id, for :meth:`QueueDB.batch`, and the jobs' ids by position.
         """
-        policy = new_jobs.policy(on_duplicate)
-        if policy.last_wins:
-            raise ArgumentError(f"on_duplicate={on_duplicate!r}: a job that replaces another cannot be counted; use raise or skip")
-        callback = self._builder.callback(then, self.core.headers())
-        return self._enqueue.batch(self._chunks(jobs), callback, policy, using)
-
-    def _chunks(self, jobs: Iterable[Any]) -> Iterator[list[NewJob]]:
-        return self._builder.chunks(jobs, self.core.headers())
+        return self.core.groups.enqueue_batch(self._enqueue, self._builder, jobs, then, on_duplicate, using)
 
     def unique_key_holders(self, unique_keys: Iterable[str]) -> dict[str, int]:
         """Jobs that have taken these keys with ``unique_for``: key → id, also of jobs that are done. Free keys are left out."""
@@ -613,7 +605,7 @@ class Queue:
 
         Such a group is left when a job was deleted by hand. Workers call this once a minute.
         """
-        return repair_groups(self.core, self.name)
+        return self.core.groups.repair(self.name)
 
     def controls(self) -> Controls:
         """The pause and the limits of this queue."""

@@ -14,7 +14,7 @@ from queue_db.core import Core
 from queue_db.database.transaction import Run
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.model import CatchUp, NewJob, from_micros, to_micros
-from queue_db.store import Transaction, batches, enqueue
+from queue_db.store import Transaction, enqueue
 from queue_db.store import schedules as stored
 from queue_db.store.enqueue import OnDuplicate
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, QUEUE_LENGTH, RULE_LENGTH, SCHEDULE_LENGTH
@@ -106,7 +106,7 @@ class Schedules:
         builder = new_jobs.JobBuilder(queue, core.codec, core.max_payload, core.schemas)
         job = builder.job(kind, payload, priority=priority, max_attempts=max_attempts, headers=headers)
         first = arguments.moment("first_at", first_at)
-        values = batches.columns_of(job) | {"rule": str(rule), "zone": zone, "catch_up": catch_up}
+        values = new_jobs.columns_of(job) | {"rule": str(rule), "zone": zone, "catch_up": catch_up}
         return core.put_as(Run("set"), _set, name, rule, values, first)
 
     def list(self) -> list[Schedule]:
@@ -245,4 +245,4 @@ def _occurrences(rule: Rule, first: int, now: int, catch_up: str) -> tuple[list[
 
 def _job(row: Any, occurrence: int) -> NewJob:
     """The job of one occurrence; its headers name the schedule and the occurrence."""
-    return batches.job_of(row, {"schedule": row.name, "occurrence": from_micros(occurrence).isoformat()})
+    return new_jobs.job_of(row, {"schedule": row.name, "occurrence": from_micros(occurrence).isoformat()})

@@ -13,7 +13,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "queue_db"
 
 #: What is no part of the kernel.
-BESIDE = {"feeds", "routes", "spark", "service", "compare", "testing", "cli", "instrumentation", "monitoring", "aio"}
+BESIDE = {"feeds", "groups", "routes", "spark", "service", "compare", "testing", "cli", "instrumentation", "monitoring", "aio"}
 
 LINES, FUNCTION, METHODS, SMALL = 500, 50, 12, 40
 

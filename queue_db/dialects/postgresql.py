@@ -9,14 +9,11 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from sqlalchemy import (
-    ARRAY,
-    ColumnElement,
     Connection,
     Integer,
     Select,
     Table,
     Text,
-    any_,
     bindparam,
     case,
     cast,
@@ -31,7 +28,7 @@ from sqlalchemy.ext.compiler import compiles
 
 from queue_db.dialects import postgresql_sql as shapes
 from queue_db.dialects import prepared, raw_cursor, statements
-from queue_db.dialects.base import Member, ReturningDialect, Rows
+from queue_db.dialects.base import ReturningDialect, Rows
 from queue_db.dialects.claim_sql import DUE, ID, PRIORITY, VERSION, ClaimText, result_of
 from queue_db.dialects.clock import instant, now_us, now_us_after_waiting
 from queue_db.dialects.copy_stream import COLUMNS, Lines, check_loaded, copy_in
@@ -129,14 +126,6 @@ class PostgreSQL(PostgreSQLServer, ReturningDialect):
         self._full_until = time.monotonic() + _FULL_SECONDS
         if tx.begun or not tx.autocommits:
             raise error
-
-    def one_of(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
-        return column == any_(bindparam(name, type_=ARRAY(column.type)))
-
-    def first_in_groups(self, tx: Sender, jobs: Table, queue: str, keys: Sequence[str], most: int, *, locks: bool) -> list[Member]:
-        values = {"of_queue": queue, "keys": list(keys), "most": most}
-        rows = tx.fetch(shapes.first_in_groups(jobs, locks=locks), values)
-        return [(place, job_id, version, due) for place, job_id, version, due in rows]
 
     def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
         # With an equality on the key of a large group, the planner might read the primary key from its beginning for the order.

@@ -16,7 +16,7 @@ from sqlalchemy import MetaData, Table
 
 from queue_db.errors import ArgumentError
 from queue_db.slices import slices
-from queue_db.store.schema import groups, jobs, workers
+from queue_db.store.schema import jobs, workers
 from queue_db.store.schema.columns import (
     BLOCKED,
     CLASS_LENGTH,
@@ -34,7 +34,6 @@ from queue_db.store.schema.columns import (
     QUEUE_LENGTH,
     RULE_LENGTH,
     SCHEDULE_LENGTH,
-    STRIPES,
     TOKEN_LENGTH,
     TOPIC_LENGTH,
     WORKER_LENGTH,
@@ -58,7 +57,6 @@ __all__ = [
     "QUEUE_LENGTH",
     "RULE_LENGTH",
     "SCHEDULE_LENGTH",
-    "STRIPES",
     "TOKEN_LENGTH",
     "TOPIC_LENGTH",
     "WORKER_LENGTH",
@@ -84,8 +82,6 @@ class Tables:
     schedules: Table
     errors: Table
     finished: Table
-    stripes: Table
-    callbacks: Table
     windows: Table
     #: The tables of each slice, by the name of the slice: see :mod:`queue_db.slices`.
     slices: Mapping[str, Any]
@@ -129,9 +125,7 @@ def _tables(name: str, schema: str | None) -> Tables:
         workers.schedules(name, metadata),
         workers.errors(name, metadata),
         workers.finished(name, metadata),
-        groups.stripes(name, metadata),
-        groups.callbacks(name, metadata),
-        groups.windows(name, metadata),
+        jobs.windows(name, metadata),
         {slice_name: one.tables(name, metadata) for slice_name, one in slices().items()},
         f"{name}_schema_version",
     )
