@@ -41,7 +41,7 @@ from queue_db.errors import (
     UnsupportedError,
 )
 from queue_db.leased_job import LeasedJob
-from queue_db.model import Batch, Capability, Controls, Counters, DeathReason, Job, State, Verdict
+from queue_db.model import Capability, Controls, Counters, DeathReason, Job, State, Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.queue import Queue
 from queue_db.slices import load
@@ -49,6 +49,7 @@ from queue_db.strategies import Adaptive, Optimistic, Pessimistic, SkipLocked, S
 
 if TYPE_CHECKING:
     from queue_db.feeds import Cursor, Feed, Message, MessageClaim, SharedCursor, Span
+    from queue_db.groups import Batch
     from queue_db.monitoring import (
         Action,
         FailureGroup,
@@ -144,6 +145,7 @@ _OF_SLICES = {
     **dict.fromkeys(("Cursor", "Feed", "Message", "MessageClaim", "SharedCursor", "Span"), "feeds"),
     **dict.fromkeys(("Action", "FailureGroup", "Finished", "JobError", "JobPage"), "monitoring"),
     **dict.fromkeys(("KindStats", "QueueMetrics", "QueueStats", "WorkerInfo"), "monitoring"),
+    "Batch": "groups",
     "Topic": "routes",
 }
 

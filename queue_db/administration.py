@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from queue_db.core import Core
 from queue_db.model import Controls, Job, PresentState, State, Verdict
 from queue_db.store import controls
-from queue_db.verbs.control import change_controls, pause_queue, repair_groups
+from queue_db.verbs.control import change_controls, pause_queue
 from queue_db.verbs.find_job import find_job
 from queue_db.verbs.remove import cancel_job, purge_queue
 from queue_db.verbs.reschedule import reschedule_job
@@ -130,7 +130,7 @@ class QueueAdministration:
 
         Such a group is left when a job was deleted by hand. Workers call this once a minute.
         """
-        return repair_groups(self.core, self.name)
+        return self.core.groups.repair(self.name)
 
     def controls(self) -> Controls:
         """The pause and the limits of this queue."""

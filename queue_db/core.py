@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from queue_db.database.on_loop import LoopDatabases
+    from queue_db.groups.verbs import Groups
     from queue_db.monitoring.inspection import Inspection
 
 _P = ParamSpec("_P")
@@ -124,6 +125,12 @@ class Core:
     def inspection(self) -> Inspection:
         """The verbs that only read."""
         made: Inspection = load("monitoring.inspection", "Inspection")(self)
+        return made
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The verbs of groups and batches."""
+        made: Groups = load("groups.verbs", "Groups")(self)
         return made
 
     def headers(self) -> Mapping[str, Any] | None:

@@ -15,14 +15,13 @@ from queue_db.core import Core
 from queue_db.database import migrate
 from queue_db.database.database import Database
 from queue_db.database.transaction import Run
-from queue_db.model import Batch, Counters, Job, State, Verdict, from_micros
+from queue_db.model import Counters, Job, State, Verdict
 from queue_db.queue import Queue
 from queue_db.removal import Removal, removal_for
 from queue_db.slices import load, slices
 from queue_db.store import (
     Store,
     Transaction,
-    batches,
     controls,
     history,
     settle,
@@ -39,6 +38,7 @@ from queue_db.verbs.remove import cancel_job, delete_marked
 if TYPE_CHECKING:
     from queue_db.dead import DeadJobs
     from queue_db.feeds import Feed, Feeds
+    from queue_db.groups.verbs import Batch
     from queue_db.monitoring.actions import Actions
     from queue_db.monitoring.failures import FailureGroup
     from queue_db.monitoring.metrics import Metrics
@@ -350,16 +350,11 @@ class QueueDB:
 
     def batch(self, batch_id: int) -> Batch | None:
         """Progress of a batch of :meth:`Queue.enqueue_batch`; None: all its jobs have left and the callback job was enqueued."""
-        arguments.whole("batch_id", batch_id, 0, 2**63 - 1)
-        row = self.core.read(batches.find, batch_id)
-        return None if row is None else _batch(row)
+        return self.core.groups.batch(batch_id)
 
     def batches(self, *, limit: int = 100, after: Batch | int | None = None) -> list[Batch]:
         """The batches with jobs still in a queue, newest first. ``after``: the last batch of the previous page, or its id."""
-        arguments.whole("limit", limit, 1)
-        last = after.id if isinstance(after, Batch) else after
-        below = None if last is None else arguments.whole("after", last, 0, 2**63 - 1)
-        return [_batch(row) for row in self.core.read(batches.page, below=below, limit=limit)]
+        return self.core.groups.batches(limit, after)
 
     def prune(self, *, errors_older_than: float = ERRORS_KEPT) -> int:
         """Delete expired results and unique keys, and failed attempts older than ``errors_older_than`` seconds; return the count.
@@ -390,10 +385,6 @@ class QueueDB:
         )
         self._swept_everywhere = self._swept_everywhere or limit is None or swept < limit
         return swept
-
-
-def _batch(row: Any) -> Batch:
-    return Batch(row.id, row.queue, row.size, row.pending, row.dead, row.cancelled, from_micros(row.created_at))
 
 
 def _prune(core: Core, prune: Callable[..., int], most: int) -> int:

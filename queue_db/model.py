@@ -376,19 +376,6 @@ class Counters:
         return self.candidates / self.claimed if self.claimed else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Progress of a batch of jobs."""
-
-    id: int
-    queue: str  #: the queue of the callback job
-    jobs: int
-    pending: int  #: still in the queue
-    dead: int  #: in the dead table
-    cancelled: int
-    created_at: datetime
-
-
 class ProgressReport(NamedTuple):
     """The progress of a running job."""
 

@@ -14,7 +14,7 @@ from queue_db import arguments
 from queue_db.administration import QueueAdministration
 from queue_db.core import Core
 from queue_db.database.transaction import ATTEMPTS, Run
-from queue_db.errors import ArgumentError, LeaseLostError
+from queue_db.errors import LeaseLostError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import (
     DeathReason,
@@ -273,11 +273,7 @@ class Queue(QueueAdministration):
         :param on_duplicate: ``raise`` or ``skip``; the batch does not wait for skipped jobs.
         :return: the batch's id, for :meth:`QueueDB.batch`, and the jobs' ids by position.
         """
-        policy = new_jobs.policy(on_duplicate)
-        if policy.last_wins:
-            raise ArgumentError(f"on_duplicate={on_duplicate!r}: a job that replaces another cannot be counted; use raise or skip")
-        headers = self.core.headers()
-        return self._enqueue.batch(self._builder.chunks(jobs, headers), self._builder.callback(then, headers), policy, using)
+        return self.core.groups.enqueue_batch(self._enqueue, self._builder, jobs, then, on_duplicate, using)
 
     def unique_key_holders(self, unique_keys: Iterable[str]) -> dict[str, int]:
         """Jobs that have taken these keys with ``unique_for``: key → id, also of jobs that are done. Free keys are left out."""

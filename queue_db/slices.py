@@ -6,7 +6,7 @@ verbs. Only this module imports slices, by name, when they are needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, MetaData, Select
 
     from queue_db.db import QueueDB
+    from queue_db.model import Group, JobLinks, NewJob
     from queue_db.store.base import Store, Transaction
+    from queue_db.store.on_leave import Leave
     from queue_db.worker.options import Options
     from queue_db.worker.run import Run
     from queue_db.worker.worker import Worker
 
 #: The names of the slices, in the order in which they are called.
-NAMES = ("schedules", "dead", "feeds", "routes", "spark", "monitoring", "service")
+NAMES = ("groups", "schedules", "dead", "feeds", "routes", "spark", "monitoring", "service")
 
 
 class Holder(Protocol):
@@ -45,6 +47,39 @@ class Holder(Protocol):
 
         :param queue: the queue of the job; None: any queue.
         :param shown: makes the SELECT from columns by their names.
+        """
+
+
+class Entry(Protocol):
+    """Jobs with a group that a transaction adds. Their groups are locked until it ends."""
+
+    def waiting(self, of: Sequence[Group | None], /) -> list[bool]:
+        """Whether each new job has to wait for others of its group. None: the job has no group."""
+
+    def block(self, jobs: Sequence[NewJob], /) -> list[NewJob]:
+        """The ``jobs`` to insert; those that have to wait in their groups are blocked."""
+
+    def inserted(self, jobs: Mapping[int, NewJob], /, *, all_new: bool) -> None:
+        """Finish the insert of ``jobs`` (id → job).
+
+        :param all_new: False: a job was skipped, or replaced another.
+        """
+
+
+class Dependents(Protocol):
+    """Functions of the slice that lets jobs wait for others: for those of their group, or for the last one of a batch."""
+
+    def enter(self, tx: Transaction, groups_of: Collection[Group], *, every: bool = False) -> Entry:
+        """Call it before jobs of these groups are added or rescheduled.
+
+        :param every: the transaction adds more jobs later.
+        """
+
+    def leave(self, tx: Transaction, links: Mapping[int, JobLinks], remove: Leave, *, every: bool = False) -> None:
+        """Run ``remove``, and do what follows for the jobs that waited for those that left.
+
+        :param links: the group and batch of each job that may leave, by id.
+        :param every: more jobs may leave later in this transaction.
         """
 
 
@@ -130,6 +165,8 @@ class Slice:
     holder: Holder | None = None
     #: Whether the slice has anything that belongs to a queue; None: it never has.
     knows: Callable[[Transaction, str], bool] | None = None
+    #: Called when jobs that others wait for enter or leave their queue. One slice has it.
+    dependents: Dependents | None = None
     #: Deletes up to ``limit`` expired rows of the slice. ``QueueDB.prune`` calls it until no such row is left.
     prune: Callable[..., int] | None = None
     #: Releases the leases of a dead worker in the tables of the slice. ``QueueDB.rescue`` calls it.
@@ -151,6 +188,12 @@ def slices() -> Mapping[str, Slice]:
 def holders() -> list[Holder]:
     """The :class:`Holder` of each slice that holds jobs."""
     return [part.holder for part in slices().values() if part.holder is not None]
+
+
+@lru_cache(maxsize=1)
+def dependents() -> Dependents:
+    """The :class:`Dependents` of the slice that has them."""
+    return next(part.dependents for part in slices().values() if part.dependents is not None)
 
 
 def tasks(db: QueueDB, options: Options) -> list[Task]:

@@ -15,7 +15,7 @@ from queue_db.aio.queue import AsyncQueue
 from queue_db.codecs import Codec, Schema
 from queue_db.concurrency.greenlets import opened, run
 from queue_db.db import ERRORS_KEPT, MAX_PAYLOAD
-from queue_db.model import Batch, Counters, Job, State, Verdict
+from queue_db.model import Counters, Job, State, Verdict
 from queue_db.removal import Removal
 from queue_db.slices import load
 from queue_db.store.wakeups import Notifications
@@ -24,6 +24,7 @@ from queue_db.strategies import Strategy
 if TYPE_CHECKING:
     from queue_db.dead.aio import AsyncDeadJobs
     from queue_db.feeds.aio.feeds import AsyncFeed, AsyncFeeds
+    from queue_db.groups.verbs import Batch
     from queue_db.monitoring.aio import AsyncActions, AsyncMetrics
     from queue_db.monitoring.failures import FailureGroup
     from queue_db.monitoring.model import Finished, JobError, WorkerInfo

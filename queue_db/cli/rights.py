@@ -70,7 +70,7 @@ def _statements(db: QueueDB) -> _Statements:
         key = next(iter(table.primary_key.columns))
         statements[table, "SELECT"] = select(key).where(false())
         statements[table, "UPDATE"] = update(table).values({key: key}).where(false())
-        if table is db.store.tables.stripes:
+        if table is db.store.tables.slices["groups"].stripes:
             continue  # only the migration inserts rows
         statements[table, "INSERT"] = insert(table).from_select(list(table.c), select(*table.c).where(false()))
         statements[table, "DELETE"] = delete(table).where(false())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, FromClause, Row, Select, delete, exists, func, insert, select
@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from queue_db.dialects.inserts import live_keys
 from queue_db.errors import TransientStorageError
 from queue_db.model import MOST_VERSION, group_of
-from queue_db.store import groups
+from queue_db.slices import dependents
 from queue_db.store.base import Store, Transaction
 from queue_db.store.schema import BLOCKED, CLASS_LENGTH
 
@@ -156,8 +156,7 @@ def _block_behind_others(tx: Transaction, rows: Sequence[dict[str, Any]]) -> Non
     grouped = {group for group in of_rows if group is not None}
     if not grouped:
         return
-    limits: Mapping[str, int] = groups.lock(tx, grouped)
-    for row, waits in zip(rows, groups.waiting(tx, of_rows, limits), strict=True):
+    for row, waits in zip(rows, dependents().enter(tx, grouped).waiting(of_rows), strict=True):
         if waits:
             row["available_at"] = BLOCKED
 

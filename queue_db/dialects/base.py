@@ -10,20 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeVar
 
 from sqlalchemy import (
-    ColumnElement,
     Delete,
     Executable,
     Select,
     Table,
     Update,
-    bindparam,
 )
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 
 from queue_db.dialects import claim_sql, raw_cursor, statements
 from queue_db.dialects.claim_sql import ID, LOOKED_AT, VERSION, ClaimText, Lock, as_claimed, assigned, candidates_in, result_of
 from queue_db.dialects.error_codes import ErrorCodes
-from queue_db.dialects.groups import Groups
 from queue_db.dialects.inserts import Inserts
 from queue_db.dialects.server import Drivers, Product, Server
 from queue_db.dialects.statements import Columns, Pairs
@@ -64,7 +61,6 @@ class Dialect:
     drivers: ClassVar[Drivers] = Drivers()
     errors: ClassVar[ErrorCodes] = ErrorCodes()
     inserts: ClassVar[Inserts] = Inserts()
-    groups: ClassVar[Groups] = Groups()
     server_type: ClassVar[type[Server]] = Server
     #: Whether the library's own connections are in autocommit mode, so that a single statement takes one round trip.
     autocommits: ClassVar[bool] = False
@@ -127,10 +123,6 @@ class Dialect:
     def by_id(self, statement: Statement, jobs: Table) -> Statement:
         """Return the statement with a hint to use the primary key. Default: no hint, because the planner uses it anyway."""
         return statement
-
-    def one_of(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
-        """The condition that ``column`` is in the list parameter ``name``, for a statement that is built once and kept."""
-        return column.in_(bindparam(name, expanding=True))
 
     def execute_claim(
         self,
@@ -229,6 +221,10 @@ class Dialect:
     def by_claim(self, rows: Select[Any], jobs: Table) -> Select[Any]:
         """Return the query with a hint to read the claim index, if the planner might choose another index. Default: no hint."""
         return rows
+
+    def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
+        """Select the ``rows`` of the group ``key`` with ids above ``above``, in id order, so that the planner uses the index."""
+        return rows.where(jobs.c.group_key == key, jobs.c.id > above).order_by(jobs.c.id)
 
 
 class ReturningDialect(Dialect):

@@ -16,9 +16,7 @@ from queue_db.dialects import statements
 from queue_db.dialects.base import Dialect, Statement
 from queue_db.dialects.clock import column_text, instant, length, now_us
 from queue_db.dialects.error_codes import ErrorCodes
-from queue_db.dialects.groups import Groups
 from queue_db.dialects.inserts import Inserts
-from queue_db.dialects.mysql_groups import MySQLGroups
 from queue_db.dialects.mysql_inserts import MySQLInserts
 from queue_db.dialects.mysql_server import ERRORS, MySQLServer, is_mariadb
 from queue_db.dialects.server import Drivers, Product, Server
@@ -64,7 +62,6 @@ class MySQL(Dialect):
     )
     errors: ClassVar[ErrorCodes] = ERRORS
     inserts: ClassVar[Inserts] = MySQLInserts()
-    groups: ClassVar[Groups] = MySQLGroups()
     server_type: ClassVar[type[Server]] = MySQLServer
     autocommits: ClassVar[bool] = True
 
@@ -102,6 +99,10 @@ class MySQL(Dialect):
     def by_claim(self, rows: Select[Any], jobs: Table) -> Select[Any]:
         # With few keyed jobs the planner prefers the index of the unique keys. It would lock the whole queue and then sort it.
         return rows.with_hint(jobs, f"FORCE INDEX ({jobs.name}_claim)")
+
+    def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
+        # The hint is for a queue with few keyed jobs, as in by_claim.
+        return super().by_group(rows, jobs, key, above).with_hint(jobs, f"FORCE INDEX ({jobs.name}_group)")
 
 
 FORCE = "FORCE INDEX (PRIMARY)"

@@ -112,6 +112,7 @@ class MySQLServer(Server):
         source = getattr(tx._driver, "_sock", None) if tx.sends_raw else None  # noqa: SLF001 - a dialect knows the driver
         return source is not None and raw_cursor.lively(tx.info, source)
 
+
 def lock_waits(seconds: int) -> str:
     """The statement that limits the waits of a session for locks."""
     # The default for a row is 50 s, longer than most leases. The default for a table is a year (MariaDB: a day): an ALTER TABLE

@@ -7,12 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from sqlalchemy import (
-    ARRAY,
-    ColumnElement,
     Select,
     Table,
-    any_,
-    bindparam,
     tuple_,
 )
 from sqlalchemy.exc import DBAPIError
@@ -24,7 +20,6 @@ from queue_db.dialects.base import ReturningDialect
 from queue_db.dialects.claim_sql import ID, PRIORITY, VERSION, ClaimText, result_of
 from queue_db.dialects.clock import instant, now_us, now_us_after_waiting
 from queue_db.dialects.error_codes import ErrorCodes
-from queue_db.dialects.groups import Groups, Member
 from queue_db.dialects.inserts import Inserts
 from queue_db.dialects.postgresql_inserts import PostgreSQLInserts
 from queue_db.dialects.postgresql_server import ERRORS, PostgreSQLServer
@@ -52,23 +47,6 @@ def _now_after_waiting(element: now_us_after_waiting, compiler: Any, **kw: Any) 
     return "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)"
 
 
-class PostgreSQLGroups(Groups):
-    """One statement for all groups."""
-
-    def first_in_groups(self, tx: Sender, jobs: Table, queue: str, keys: Sequence[str], most: int, *, locks: bool) -> list[Member]:
-        values = {"of_queue": queue, "keys": list(keys), "most": most}
-        rows = tx.fetch(shapes.first_in_groups(jobs, locks=locks), values)
-        return [(place, job_id, version, due) for place, job_id, version, due in rows]
-
-    def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
-        # With an equality on the key of a large group, the planner might read the primary key from its beginning for the order.
-        # The condition on the id follows from the other conditions. With it, PostgreSQL 13 expects one row, so it does not read and
-        # sort all rows of the group.
-        place = tuple_(jobs.c.group_key, jobs.c.id)
-        within = (place > tuple_(key, above), jobs.c.group_key <= key, jobs.c.id > above)
-        return rows.where(*within).order_by(jobs.c.group_key, jobs.c.id)
-
-
 class PostgreSQL(ReturningDialect):
     """Claims and changes take one statement: UPDATE … RETURNING in a WITH clause, and arrays for many rows."""
 
@@ -89,7 +67,6 @@ class PostgreSQL(ReturningDialect):
     )
     errors: ClassVar[ErrorCodes] = ERRORS
     inserts: ClassVar[Inserts] = PostgreSQLInserts()
-    groups: ClassVar[Groups] = PostgreSQLGroups()
     server_type: ClassVar[type[Server]] = PostgreSQLServer
     autocommits: ClassVar[bool] = True
     notifies: ClassVar[bool] = True
@@ -159,8 +136,13 @@ class PostgreSQL(ReturningDialect):
         if tx.begun or not tx.autocommits:
             raise error
 
-    def one_of(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
-        return column == any_(bindparam(name, type_=ARRAY(column.type)))
+    def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
+        # With an equality on the key of a large group, the planner might read the primary key from its beginning for the order.
+        # The condition on the id follows from the other conditions. With it, PostgreSQL 13 expects one row, so it does not read and
+        # sort all rows of the group.
+        place = tuple_(jobs.c.group_key, jobs.c.id)
+        within = (place > tuple_(key, above), jobs.c.group_key <= key, jobs.c.id > above)
+        return rows.where(*within).order_by(jobs.c.group_key, jobs.c.id)
 
     render = staticmethod(prepared.render)
 

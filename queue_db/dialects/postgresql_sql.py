@@ -1,11 +1,10 @@
-"""Statements for PostgreSQL only: claims in one statement, changes of leased jobs and new jobs with arrays, groups."""
+"""Statements for PostgreSQL only: claims in one statement, changes of leased jobs and new jobs with arrays."""
 
 # ruff: noqa: S608 - the texts are made of constants and of table names that SQLAlchemy has quoted; values are bound.
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
@@ -13,15 +12,7 @@ from sqlalchemy import (
     BigInteger,
     Executable,
     Integer,
-    Table,
     Text,
-    bindparam,
-    column,
-    func,
-    literal_column,
-    select,
-    true,
-    tuple_,
 )
 
 from queue_db.dialects import statements
@@ -226,24 +217,3 @@ _NUMBERS: Mapping[str, Any] = {
     **dict.fromkeys(("priority", "max_attempts"), Integer()),
     **dict.fromkeys(("callback_id", "after", "not_before"), BigInteger()),
 }
-
-
-@lru_cache(maxsize=64)
-def first_in_groups(jobs: Table, *, locks: bool) -> Any:
-    """Read the first ``most`` jobs of each group in the array ``keys``, with the group's index in this array."""
-    keys = func.unnest(bindparam("keys", type_=ARRAY(Text)))
-    given = keys.table_valued(column("key", Text), with_ordinality="place", name="given").render_derived(name="given")
-    # With an equality on the key of a large group, the planner might read the primary key from its beginning for the order.
-    place = tuple_(jobs.c.group_key, jobs.c.id)
-    first = (
-        select(jobs.c.id, jobs.c.version, jobs.c.available_at)
-        .where(
-            jobs.c.queue == bindparam("of_queue", type_=jobs.c.queue.type),
-            place > tuple_(given.c.key, literal_column("0")),
-            jobs.c.group_key <= given.c.key,
-        )
-        .order_by(jobs.c.group_key, jobs.c.id)
-        .limit(bindparam("most", type_=Integer))
-    )
-    member = (first.with_for_update() if locks else first).lateral("member")
-    return select((given.c.place - 1).label("place"), *member.c).select_from(given.join(member, true()))

@@ -197,7 +197,7 @@ class _Entries:
         jobs = self._tables.jobs
         of_queue = self._live().where(jobs.c.queue == self._wanted.queue)
         above = -1 if after is None else after.id
-        for row in self._limited(self._dialect.groups.by_group(of_queue, jobs, self._wanted.group or "", above)):
+        for row in self._limited(self._dialect.by_group(of_queue, jobs, self._wanted.group or "", above)):
             yield Position(0, 0, row.id), row
 
     def _dead(self, after: Position | None) -> Iterator[tuple[Position, Row[Any] | None]]:

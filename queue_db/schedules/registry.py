@@ -17,7 +17,7 @@ from queue_db.model import NewJob, from_micros, to_micros
 from queue_db.schedules import store
 from queue_db.schedules.recurrence import Cron, Interval, Rule, rule_of, zone_of
 from queue_db.schedules.tables import NAME_LENGTH, RULE_LENGTH
-from queue_db.store import Transaction, batches, enqueue
+from queue_db.store import Transaction, enqueue
 from queue_db.store.enqueue import OnDuplicate
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, QUEUE_LENGTH
 from queue_db.verbs import new_jobs
@@ -111,7 +111,7 @@ class Schedules:
         builder = new_jobs.JobBuilder(queue, core.codec, core.max_payload, core.schemas)
         job = builder.job(kind, payload, priority=priority, max_attempts=max_attempts, headers=headers)
         first = arguments.moment("first_at", first_at)
-        values = batches.columns_of(job) | {"rule": str(rule), "zone": zone, "catch_up": catch_up}
+        values = new_jobs.columns_of(job) | {"rule": str(rule), "zone": zone, "catch_up": catch_up}
         return core.run(Run("schedules.put", upserts=True), store.put, name, rule, values, first)
 
     def list(self) -> list[Schedule]:
@@ -235,4 +235,4 @@ def _occurrences(rule: Rule, first: int, now: int, catch_up: str) -> tuple[list[
 
 def _job(row: Any, occurrence: int) -> NewJob:
     """The job of one occurrence; its headers name the schedule and the occurrence."""
-    return batches.job_of(row, {"schedule": row.name, "occurrence": from_micros(occurrence).isoformat()})
+    return new_jobs.job_of(row, {"schedule": row.name, "occurrence": from_micros(occurrence).isoformat()})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
@@ -17,7 +17,8 @@ from queue_db.dialects.inserts import live_keys
 from queue_db.dialects.statements import match
 from queue_db.errors import ArgumentError, DuplicateJobError, TransientStorageError
 from queue_db.model import Group, NewJob
-from queue_db.store import groups, unique_key_ttl
+from queue_db.slices import Entry, dependents
+from queue_db.store import unique_key_ttl
 from queue_db.store.base import Transaction, next_version
 from queue_db.store.schema import BLOCKED
 
@@ -219,12 +220,9 @@ def _insert_grouped(
     grouped = {Group(job.queue, job.group_key) for job in rows if job.group_key is not None}
     if not grouped:
         return _insert(tx, jobs, rows, places, on_duplicate)[0]
-    limits = groups.lock(tx, grouped, every=more)
-    ids, all_new = _insert(tx, jobs, rows, places, on_duplicate, limits)
-    groups.remember_due(tx, {job_id: job for job_id, job in zip(ids, jobs, strict=True) if job_id is not None})
-    if not all_new:
-        # A new job that was skipped, or that replaced another one, takes no place in its group: admit others.
-        groups.settled(tx, grouped, limits)
+    entry = dependents().enter(tx, grouped, every=more)
+    ids, all_new = _insert(tx, jobs, rows, places, on_duplicate, entry)
+    entry.inserted({job_id: job for job_id, job in zip(ids, jobs, strict=True) if job_id is not None}, all_new=all_new)
     return ids
 
 
@@ -234,18 +232,18 @@ def _insert(
     rows: Sequence[NewJob],
     places: Sequence[int],
     on_duplicate: OnDuplicate,
-    limits: Mapping[str, int] | None = None,
+    entry: Entry | None = None,
 ) -> tuple[list[int | None], bool]:
     """Insert ``rows``, which are the jobs at ``places`` of ``jobs``.
 
-    :param limits: how many jobs of a group may run at a time, by queue; the groups are locked. None: no job has a group.
+    :param entry: decides which jobs have to wait in their groups; None: no job has a group.
     :return: the ids by position in ``jobs``, and whether all ``rows`` were inserted as new jobs.
     """
     now = tx.time().get("now")
     table = tx.tables.jobs
     ids: list[int | None] = [None] * len(jobs)
     for race in range(_RACES):
-        placed = rows if limits is None else groups.block(tx, rows, limits)
+        placed = rows if entry is None else entry.block(rows)
         inserted = tx.dialect.inserts.insert_new(tx, table, placed, now)
         if len(inserted) == len(jobs) and None not in inserted:
             return inserted, True

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from queue_db.core import ONCE, Core
 from queue_db.errors import StorageError
 from queue_db.model import ClaimedRow, ClaimResult, JobLinks, links_of
+from queue_db.slices import dependents
 from queue_db.store import Transaction, settle
-from queue_db.store.batches import Departure
-from queue_db.store.on_leave import finish
+from queue_db.store.on_leave import Departure
 
 log = logging.getLogger("queue_db.verbs.claim_round")
 
@@ -111,6 +111,6 @@ def delete_claimed(tx: Transaction, queue: str, rows: Sequence[ClaimedRow]) -> N
 
     links: dict[int, JobLinks] = {row.id: found for row in rows if (found := links_of(queue, row)) is not None}
     if links:
-        finish(tx, links, leave)
+        dependents().leave(tx, links, leave)
     else:
         leave()

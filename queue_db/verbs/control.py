@@ -1,4 +1,4 @@
-"""The controls of one queue: its pause, its limits, and the repair of its groups."""
+"""The controls of one queue: its pause and its limits."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from queue_db import arguments
 from queue_db.core import Core
 from queue_db.database.transaction import Run
 from queue_db.errors import ArgumentError
-from queue_db.store import controls, groups
-from queue_db.store.portions import portions
+from queue_db.store import controls
 
 #: Seconds within which workers obey the controls of a queue.
 OBEY_WITHIN = 1.5
@@ -71,12 +70,3 @@ def change_controls(core: Core, queue: str, changes: Mapping[str, float | None])
             values[name] = None if value is None else arguments.whole(name, value, 1)
     if not core.run(Run("controls.change", upserts=True), controls.change, queue, values):
         raise ArgumentError("per is the time span of rate, and this queue has no rate: give rate too")
-
-
-def repair_groups(core: Core, queue: str) -> int:
-    """Unblock the groups of ``queue`` whose next job waits for no other job; return the number of groups."""
-    incomplete = core.read(groups.incomplete, queue)
-    # A few groups in one transaction: other transactions wait for the locked groups.
-    for portion in portions(incomplete, groups.AT_ONCE):
-        core.write(groups.repair, portion)
-    return len(incomplete)

@@ -1,4 +1,4 @@
-"""Enqueue jobs into one queue: one, many, or a batch with a callback, in a transaction of our own or the caller's.
+"""Enqueue jobs into one queue, one or many, in a transaction of our own or the caller's.
 
 Single jobs of several callers may share an insert: jobs that arrive while enough inserts are under way share the next one.
 """
@@ -22,7 +22,7 @@ from queue_db.database.transaction import OwnTransaction, Run
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import DuplicateJobError, QueueDBError, StorageError, TransientStorageError
 from queue_db.model import NewJob
-from queue_db.store import Transaction, batches, enqueue
+from queue_db.store import Transaction, enqueue
 from queue_db.store.enqueue import Added, OnDuplicate
 from queue_db.verbs.blocks import Block, Blocks, Chunks, from_iterator, from_memory
 from queue_db.verbs.new_jobs import CHUNK, due_at_once, policy_for
@@ -39,8 +39,6 @@ _TOGETHER = Run("enqueue", attempts=1)
 # Inserts of the jobs of an iterable. `_ONCE`: of an iterator with several chunks, which cannot be read again.
 _MANY = Run("enqueue_many")
 _MANY_ONCE = Run("enqueue_many", attempts=1)
-_BATCH = Run("enqueue_batch")
-_BATCH_ONCE = Run("enqueue_batch", attempts=1)
 
 # Most simultaneous inserts of single jobs into one queue. With one, a few callers already wait for each other's commits. With four,
 # the inserts are smaller, and 64 threads enqueue a fifth less. A database without a server has one writer at a time anyway.
@@ -142,7 +140,7 @@ class Enqueue:
             return ids
 
         # A savepoint is needed only for a job with `unique_for`: the reservation of its key could outlive the refused job.
-        return self._run(_ALONE, insert, using, atomic=bool(job.unique_for), listed=False)[0]
+        return self.run(_ALONE, insert, using, atomic=bool(job.unique_for), listed=False)[0]
 
     def many(
         self,
@@ -184,7 +182,7 @@ class Enqueue:
             return added
 
         again = read if number is not None else blocks.chunks if blocks.repeatable else None
-        return self._run(_MANY if blocks.repeatable else _MANY_ONCE, enqueue_many, using, read=again)
+        return self.run(_MANY if blocks.repeatable else _MANY_ONCE, enqueue_many, using, read=again)
 
     def _load(self, tx: Transaction, blocks: Blocks, on_duplicate: OnDuplicate, *, ids: bool) -> Added:
         """Insert the jobs of all blocks."""
@@ -207,35 +205,7 @@ class Enqueue:
         added = list(_overlapped(blocks.read(), add) if aside else map(add, blocks.read()))
         return Added(sum(part.number for part in added), [job_id for part in added for job_id in part.ids])
 
-    def batch(
-        self, chunks: Chunks, then: NewJob, on_duplicate: OnDuplicate, using: Connection | Session | None
-    ) -> tuple[int, list[int | None]]:
-        """Add jobs, and the job ``then``, which waits until all of them have left the queue.
-
-        :return: the id of the batch, and the ids of the jobs by position.
-        """
-        self.core.ready()  # as in :meth:`many`
-        first = next(chunks, [])
-        second = next(chunks, None)
-        several = second is not None
-
-        def enqueue_batch(tx: Transaction) -> tuple[int, list[int | None]]:
-            tx.begin()
-            batch = batches.make(tx, then)
-            ids: list[int | None] = []
-            for chunk in chain([first], () if second is None else chain([second], chunks)):
-                counted = [job._replace(callback_id=batch) for job in chunk]
-                with enqueue.after(len(ids)):
-                    ids += enqueue.insert_jobs(tx, counted, on_duplicate, more=several)
-            due = batches.expect(tx, batch, len(ids) - ids.count(None))
-            enqueue.insert_jobs(tx, due, on_duplicate)
-            tx.wake(self.queue)
-            return batch, ids
-
-        again = None if several else partial(iter, [first])
-        return self._run(_BATCH_ONCE if several else _BATCH, enqueue_batch, using, read=again)
-
-    def _run(
+    def run(
         self,
         how: Run,
         insert: Callable[[Transaction], _Answer],

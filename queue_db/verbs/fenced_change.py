@@ -16,10 +16,10 @@ from queue_db.errors import ArgumentError, StorageError
 from queue_db.leased_job import LeasedJob, Settler, linked
 from queue_db.model import DeathReason, JobLinks, Verdict
 from queue_db.notifications.deaths import Death
+from queue_db.slices import dependents
 from queue_db.store import Transaction, settle
 from queue_db.store.base import follow
-from queue_db.store.batches import Departure
-from queue_db.store.on_leave import finish
+from queue_db.store.on_leave import Departure
 from queue_db.store.settle import Change, Sight
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ class FencedChange(Verbs):
             how = {job_id: Departure.DEAD if self._dies(job_id) else self.verb.departure for job_id in done}
             return {job_id: departure for job_id, departure in how.items() if departure is not None}
 
-        finish(tx, links, leave)
+        dependents().leave(tx, links, leave)
         return done
 
     def _alone(self, pairs: Pairs) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
@@ -19,9 +20,6 @@ CHUNK = 1000
 
 #: The keyword arguments of ``enqueue`` that belong to one job.
 OPTIONS = frozenset({"delay", "run_at", "priority", "unique_key", "max_attempts", "headers", "group", "unique_for"})
-
-#: The options of the callback job of a batch.
-CALLBACK_OPTIONS = frozenset({"priority", "max_attempts", "headers"})
 
 _SINGLE, _PAIR, _TRIPLE = 1, 2, 3
 
@@ -66,7 +64,7 @@ def due_at_once(job: NewJob) -> bool:
     return not job.after and not job.not_before
 
 
-def _with_headers(item: Any, provided: Mapping[str, Any]) -> Any:
+def with_headers(item: Any, provided: Mapping[str, Any]) -> Any:
     """The item with the headers ``provided`` added; its own headers win. A malformed item is returned unchanged."""
     if not isinstance(item, tuple | list) or len(item) not in (_SINGLE, _PAIR, _TRIPLE):
         return item
@@ -147,20 +145,6 @@ class JobBuilder:
             self._kinds.add(checked)
         return checked
 
-    def callback(self, then: Any, provided: Mapping[str, Any] | None = None) -> NewJob:
-        """The callback job of a batch.
-
-        :param provided: headers to add; the job's own headers win.
-        :raises ArgumentError, PayloadError: the message names the wrong argument.
-        """
-        if not isinstance(then, tuple | list) or len(then) not in (_SINGLE, _PAIR, _TRIPLE):
-            raise arguments.wrong("then", then, ": must be (kind, payload) or (kind, payload, options)")
-        options = then[2] if len(then) == _TRIPLE else {}
-        if not isinstance(options, Mapping) or set(options) - CALLBACK_OPTIONS:
-            raise arguments.wrong("then", then, f": its options may be {', '.join(sorted(CALLBACK_OPTIONS))}")
-        kind, payload, *rest = _with_headers(then, provided) if provided else (*then, None)[: max(len(then), _PAIR)]
-        return self.job(kind, payload, **(rest[0] if rest else {}))
-
     def chunks(self, jobs: Iterable[Any], provided: Mapping[str, Any] | None = None) -> Iterator[list[NewJob]]:
         """Jobs from ``(kind, payload)`` or ``(kind, payload, options)``, in chunks. ``provided``: headers to add to all jobs."""
         if not isinstance(jobs, Iterable):
@@ -194,7 +178,7 @@ class JobBuilder:
 
     def _chunks(self, numbered: Iterator[tuple[int, Any]], provided: Mapping[str, Any] | None) -> Iterator[list[NewJob]]:
         if provided:
-            numbered = ((position, _with_headers(item, provided)) for position, item in numbered)
+            numbered = ((position, with_headers(item, provided)) for position, item in numbered)
         while chunk := [self._item(position, item) for position, item in islice(numbered, CHUNK)]:
             yield chunk
 
@@ -246,3 +230,15 @@ class JobBuilder:
 
     def _refused(self, kind: str, part: str, reason: str) -> PayloadError:
         return PayloadError(kind=kind, reason=reason, subject=f"{part} of {self._item_name}")
+
+
+def columns_of(job: NewJob) -> dict[str, Any]:
+    """The columns in which a batch or a schedule stores a job to enqueue later."""
+    return {name: getattr(job, name) for name in ("queue", "kind", "payload", "headers", "priority", "max_attempts")}
+
+
+def job_of(row: Any, headers: Mapping[str, Any]) -> NewJob:
+    """The job that a batch or a schedule has stored in ``row``, with ``headers`` added."""
+    stored: Mapping[str, Any] = json.loads(row.headers) if row.headers else {}
+    merged = json.dumps({**stored, **headers}, separators=(",", ":"))
+    return NewJob(row.queue, row.kind, row.payload, merged, row.priority, row.max_attempts)

@@ -8,7 +8,7 @@ from queue_db.core import Core
 from queue_db.database.transaction import Run
 from queue_db.model import Job, State, Verdict
 from queue_db.store import Transaction, on_leave
-from queue_db.store.batches import Departure
+from queue_db.store.on_leave import Departure
 from queue_db.store.portions import AT_ONCE
 from queue_db.store.schema import MARKED
 from queue_db.verbs.find_job import change_job

@@ -13,7 +13,8 @@ from queue_db.dialects.statements import NEXT_VERSION
 from queue_db.dialects.statements import due as due_text
 from queue_db.errors import ArgumentError, JobStateError
 from queue_db.model import Group, Job, State, Verdict, to_micros
-from queue_db.store import Transaction, groups
+from queue_db.slices import dependents
+from queue_db.store import Transaction
 from queue_db.store.schema import NEVER
 from queue_db.verbs.find_job import change_job
 
@@ -91,7 +92,7 @@ def change_waiting(
     assignments, values = [f"version = {NEXT_VERSION}"], dict[str, Any](tx.time())
     if group is not None:
         # Without this lock the version could change while another transaction unblocks the job by its version.
-        groups.lock(tx, [group])
+        dependents().enter(tx, [group])
     else:
         time = "available_at"
         if due is not None:

@@ -21,7 +21,7 @@ from queue_db.leased_job import LeasedJob, Settler
 from queue_db.model import DeathReason, StoredResult, Verdict, to_micros
 from queue_db.removal import Delete, Removal
 from queue_db.store import Transaction, history, settle
-from queue_db.store.batches import Departure
+from queue_db.store.on_leave import Departure
 from queue_db.store.schema import CLASS_LENGTH
 from queue_db.store.settle import Change
 from queue_db.verbs.fenced_change import Failures, FencedChange, Kept, Pairs, Verb

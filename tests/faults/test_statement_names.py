@@ -13,17 +13,18 @@ from sqlalchemy import event, text
 from sqlalchemy.exc import ProgrammingError
 
 from queue_db import Queue, QueueDB, StorageError, store, verbs
-from queue_db.monitoring import store as monitoring
 
 #: Packages of slices with a store of their own.
-OF_SLICES = ("dead", "feeds", "schedules", "spark.streams")
+OF_SLICES = ("dead", "feeds", "groups", "monitoring", "schedules", "spark.streams")
 
 
 def functions_with_statements() -> set[str]:
     """Those of stores, with their room; those of verbs, alone."""
     modules = [(module.name, f"{store.__name__}.{module.name}") for module in pkgutil.iter_modules(store.__path__)]
-    modules += [("monitoring", f"{monitoring.__name__}.{module.name}") for module in pkgutil.iter_modules(monitoring.__path__)]
-    modules += [(package.rpartition(".")[2], f"queue_db.{package}.store") for package in OF_SLICES]
+    for package in OF_SLICES:
+        room, of_slice = package.rpartition(".")[2], import_module(f"queue_db.{package}.store")
+        modules += [(room, of_slice.__name__)]
+        modules += [(room, f"{of_slice.__name__}.{module.name}") for module in pkgutil.iter_modules(of_slice.__path__)]
     found = {
         name.strip("_")
         for module in pkgutil.iter_modules(verbs.__path__)

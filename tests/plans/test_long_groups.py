@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from queue_db import QueueDB
+from queue_db.groups.dialects import GroupDialect
 from tests.plans import planner
 from tests.plans.touched import Touched, watch
 
@@ -13,10 +14,10 @@ def touched_by(db: QueueDB, name: str, each: int) -> Touched:
     """By the look for the first jobs of groups with ``each`` jobs."""
     db.queue(name).enqueue_many([("k", None, {"group": f"g{number % 2}"}) for number in range(2 * each)])
     planner.analyse(db)
-    jobs, found = db.store.tables.jobs, []
+    jobs, found, on = db.store.tables.jobs, [], GroupDialect.of(db.store.dialect)
     touched = watch(
         db,
-        lambda: found.extend(db.core.read(lambda tx: tx.dialect.groups.first_in_groups(tx, jobs, name, KEYS, 1, locks=False))),
+        lambda: found.extend(db.core.read(lambda tx: on.first_in_groups(tx, jobs, name, KEYS, 1, locks=False))),
     )
     assert sorted(place for place, *_ in found) == [0, 1]
     return touched

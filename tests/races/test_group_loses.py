@@ -6,13 +6,15 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import create_engine
 
 from queue_db import DuplicateJobError, LeasedJob, Queue, QueueDB, State, StorageError, Verdict
-from queue_db.store import Transaction, groups, on_leave
-from queue_db.store.batches import Departure
+from queue_db.groups.store import groups
+from queue_db.store import Transaction, on_leave
+from queue_db.store.on_leave import Departure
 from queue_db.verbs import claim_round
 from tests.races.interleaving import Loser, at_once, open_transaction
 
@@ -218,7 +220,7 @@ def test_a_pop_that_is_cut_off_takes_no_job_without_what_hangs_on_it(queue: Queu
         raise Cut
 
     with monkeypatch.context() as patch:
-        patch.setattr(claim_round, "finish", cut)
+        patch.setattr(claim_round, "dependents", lambda: SimpleNamespace(leave=cut))
         with pytest.raises(Cut):
             queue.pop()
     assert queue.stats().available == 1

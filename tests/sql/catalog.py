@@ -15,14 +15,15 @@ from queue_db.feeds.store.message_jobs import MessageJob
 from queue_db.feeds.store.messages import NewMessage
 from queue_db.feeds.store.rows import FeedRow
 from queue_db.feeds.store.span_claims import SpanRequest
+from queue_db.groups.store import batches, groups
 from queue_db.model import Capability, ClaimRequest, ClaimResult, Completion, Group, NewJob, ProgressReport, Range
 from queue_db.monitoring.store import metrics
 from queue_db.removal import Delete, DeleteMark, LockThenDelete
 from queue_db.spark.streams import store as streams
-from queue_db.store import Transaction, batches, groups, history, lease, on_leave, settle
-from queue_db.store.batches import Departure
+from queue_db.store import Transaction, history, lease, on_leave, settle
 from queue_db.store.enqueue import OnDuplicate, insert_jobs, load_jobs
 from queue_db.store.lease import CandidateWindow, Lock, Order
+from queue_db.store.on_leave import Departure
 from queue_db.store.schema import BLOCKED
 from queue_db.strategies.locking import Pessimistic
 from queue_db.verbs.progress import write_progress

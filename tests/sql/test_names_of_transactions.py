@@ -7,7 +7,7 @@ from pathlib import Path
 
 import queue_db
 from queue_db.core import name_of
-from queue_db.store import groups
+from queue_db.groups.store import groups
 
 PACKAGE = Path(queue_db.__file__).parent
 

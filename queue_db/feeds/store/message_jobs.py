@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 from sqlalchemy import Text, select, update
 
 from queue_db.model import NewJob
+from queue_db.slices import dependents
 from queue_db.store import history, on_leave, settle
 from queue_db.store.base import Transaction, each
-from queue_db.store.batches import Departure
 from queue_db.store.enqueue import OnDuplicate, insert_jobs
+from queue_db.store.on_leave import Departure
 from queue_db.store.portions import portions
 
 
@@ -59,4 +60,4 @@ def _bury(tx: Transaction, errors: Mapping[int, str]) -> None:
     def leave() -> dict[int, Departure]:
         return dict.fromkeys(settle.bury(tx, pairs, errors), Departure.DEAD)
 
-    on_leave.finish(tx, links, leave)
+    dependents().leave(tx, links, leave)

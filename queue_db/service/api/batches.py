@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from queue_db.model import Batch
+from queue_db.groups import Batch
 from queue_db.service.openapi import problems
 from queue_db.service.paging import number, opened, sealed
 from queue_db.service.refusals import missing

@@ -16,7 +16,7 @@ from sqlalchemy import MetaData, Table
 
 from queue_db.errors import ArgumentError
 from queue_db.slices import slices
-from queue_db.store.schema import groups, jobs, workers
+from queue_db.store.schema import jobs, workers
 from queue_db.store.schema.columns import (
     BLOCKED,
     CLASS_LENGTH,
@@ -32,7 +32,6 @@ from queue_db.store.schema.columns import (
     NOTE_LENGTH,
     POSTGRESQL_CHURN,
     QUEUE_LENGTH,
-    STRIPES,
     TOKEN_LENGTH,
     TOPIC_LENGTH,
     WORKER_LENGTH,
@@ -53,7 +52,6 @@ __all__ = [
     "NOTE_LENGTH",
     "POSTGRESQL_CHURN",
     "QUEUE_LENGTH",
-    "STRIPES",
     "TOKEN_LENGTH",
     "TOPIC_LENGTH",
     "WORKER_LENGTH",
@@ -77,8 +75,6 @@ class Tables:
     workers: Table
     errors: Table
     finished: Table
-    stripes: Table
-    callbacks: Table
     windows: Table
     #: The tables of each slice, by the name of the slice: see :mod:`queue_db.slices`.
     slices: Mapping[str, Any]
@@ -121,9 +117,7 @@ def _tables(name: str, schema: str | None) -> Tables:
         workers.workers(name, metadata),
         workers.errors(name, metadata),
         workers.finished(name, metadata),
-        groups.stripes(name, metadata),
-        groups.callbacks(name, metadata),
-        groups.windows(name, metadata),
+        jobs.windows(name, metadata),
         {slice_name: one.tables(name, metadata) for slice_name, one in slices().items() if one.tables is not None},
         f"{name}_schema_version",
     )

@@ -35,8 +35,6 @@ BLOCKED = NEVER + 1
 #: together.
 MARKED = ""
 
-#: The number of rows in the table ``stripes``.
-STRIPES = 64
 
 IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,39}\Z")
 

@@ -125,3 +125,19 @@ def dead(name: str, metadata: MetaData) -> Table:
     #   SELECT … FROM jobs_dead WHERE queue = ? ORDER BY died_at, id LIMIT ?
     Index(f"{name}_dead_queue", table.c.queue, table.c.died_at, table.c.id)
     return table
+
+
+def windows(name: str, metadata: MetaData) -> Table:
+    """Unique keys that stay taken for a given time after their job was enqueued, even if the job has left."""
+    table = Table(
+        f"{name}_windows",
+        metadata,
+        Column("queue", String(QUEUE_LENGTH), primary_key=True),
+        Column("unique_key", String(KEY_LENGTH), primary_key=True),
+        Column("job_id", BIG_ID, nullable=False),
+        Column("ends_at", BigInteger, nullable=False),
+        **MYSQL,
+    )
+    # DELETE FROM jobs_windows WHERE ends_at < ?
+    Index(f"{name}_windows_age", table.c.ends_at)
+    return table

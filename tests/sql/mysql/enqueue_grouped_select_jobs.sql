@@ -1,9 +1,9 @@
 -- enqueue_grouped_select_jobs: Queue.enqueue with a group
 -- Also: enqueue_many_blocked_select_jobs, complete_grouped_select_jobs, admit_select_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert > store.groups.block >
---   store.groups.waiting > store.groups._first > dialects.mysql_groups.MySQLGroups.first_in_groups >
---   dialects.groups.Groups.first_in_groups
+-- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert >
+--   groups.store.dependents.Entry.block > groups.store.dependents.Entry.waiting > groups.store.groups.first_members >
+--   groups.dialects.mysql.MySQLForGroups.first_in_groups > groups.dialects.base.GroupDialect.first_in_groups
 -- Always: param_1 = 0
 SELECT group_0.place, group_0.id, group_0.version, group_0.available_at
 FROM (

@@ -2,8 +2,9 @@
 -- enqueue_many_grouped_select_jobs: Queue.enqueue_many with groups, delayed: the due times of jobs that wait are kept
 -- Also: admit_many_select_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert > store.groups.block >
---   store.groups.waiting > store.groups._first > dialects.mysql_groups.MySQLGroups.first_in_groups
+-- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert >
+--   groups.store.dependents.Entry.block > groups.store.dependents.Entry.waiting > groups.store.groups.first_members >
+--   groups.dialects.mysql.MySQLForGroups.first_in_groups
 -- Always: nth_1 = 1, param_1 = 1
 SELECT
 STRAIGHT_JOIN found.place, jobs.id, jobs.version, jobs.available_at

@@ -1,6 +1,6 @@
 -- admit_update_jobs: the next job of a group is admitted after one has left
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.groups.admit > store.groups._admit > dialects.base.ReturningDialect.update_returning
+-- Sent by: groups.store.groups.admit > groups.store.groups._admit > dialects.base.ReturningDialect.update_returning
 -- Prepared once for each connection.
 UPDATE jobs
 SET available_at = CASE WHEN due_at > CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) THEN due_at ELSE CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) END,

@@ -2,8 +2,9 @@
 -- Also: enqueue_many_grouped_select_unnest, enqueue_many_blocked_select_unnest, complete_grouped_select_unnest,
 --   admit_select_unnest, admit_many_select_unnest
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert > store.groups.block >
---   store.groups.waiting > store.groups._first > dialects.postgresql.PostgreSQLGroups.first_in_groups
+-- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert >
+--   groups.store.dependents.Entry.block > groups.store.dependents.Entry.waiting > groups.store.groups.first_members >
+--   groups.dialects.postgresql.PostgreSQLForGroups.first_in_groups
 -- Prepared once for each connection.
 SELECT given.place - 1 AS place, member.id, member.version, member.available_at
 FROM unnest(:keys::TEXT[]) WITH ORDINALITY AS given(key, place)

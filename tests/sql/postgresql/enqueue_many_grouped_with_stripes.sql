@@ -1,7 +1,8 @@
 -- enqueue_many_grouped_with_stripes: Queue.enqueue_many with groups, delayed: the due times of jobs that wait are
 --   kept
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.groups.lock
+-- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > groups.store.dependents.enter >
+--   groups.store.groups.lock
 -- Prepared once for each connection.
 WITH held AS (
     SELECT jobs_stripes.id AS id

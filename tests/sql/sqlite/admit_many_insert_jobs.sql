@@ -1,6 +1,6 @@
 -- admit_many_insert_jobs: the next jobs of several groups
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.groups.admit > store.groups._admit > dialects.sqlite.SQLite.update_returning
+-- Sent by: groups.store.groups.admit > groups.store.groups._admit > dialects.sqlite.SQLite.update_returning
 INSERT INTO jobs(id, queue, payload)
 SELECT CAST(given . "key" AS BIGINT), '', ''
 FROM json_each(:of_pairs) AS given

@@ -1,6 +1,6 @@
 -- enqueue_batch_insert_callbacks: Queue.enqueue_batch: the callback
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.batches.make
+-- Sent by: groups.store.batches.make
 INSERT INTO jobs_callbacks(queue, kind, payload, headers, priority, max_attempts, size, pending, created_at)
 VALUES (:queue, :kind, :payload, :headers, :priority, :max_attempts, :size, :pending,
     (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000));

@@ -2,7 +2,8 @@
 -- Also: enqueue_many_grouped_update_stripes, enqueue_many_blocked_update_stripes, complete_grouped_update_stripes,
 --   reschedule_blocked_update_stripes
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.groups.lock
+-- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > groups.store.dependents.enter >
+--   groups.store.groups.lock
 -- Always: version_1 = 1
 UPDATE jobs_stripes
 SET version = (jobs_stripes.version + :version_1)

@@ -1,8 +1,9 @@
 -- enqueue_many_grouped_select_jobs: Queue.enqueue_many with groups, delayed: the due times of jobs that wait are kept
 -- Also: admit_many_select_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert > store.groups.block >
---   store.groups.waiting > store.groups._first > dialects.groups.Groups.first_in_groups
+-- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert >
+--   groups.store.dependents.Entry.block > groups.store.dependents.Entry.waiting > groups.store.groups.first_members >
+--   groups.dialects.base.GroupDialect.first_in_groups
 -- Always: param_1 = 0, param_2 = 0, param_3 = 1, param_4 = 0, param_5 = 2, param_6 = 0, param_7 = 3, param_8 = 0,
 --   param_9 = 4, param_10 = 0, param_11 = 5, param_12 = 0, param_13 = 6, param_14 = 0, param_15 = 7, param_16 = 0
 SELECT group_0.place, group_0.id, group_0.version, group_0.available_at

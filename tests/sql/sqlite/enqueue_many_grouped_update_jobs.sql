@@ -1,6 +1,7 @@
 -- enqueue_many_grouped_update_jobs: Queue.enqueue_many with groups, delayed: the due times of jobs that wait are kept
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.groups.remember_due
+-- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > groups.store.dependents.Entry.inserted >
+--   groups.store.groups.remember_due
 UPDATE jobs
 SET due_at = CASE
     WHEN ((CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) + CASE jobs.id WHEN :param_1 THEN :param_2 WHEN :param_3 THEN :param_4 END >= :param_5)

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Row, literal, select
 
+from queue_db.groups.tables import group_tables
 from queue_db.model import MOST_CLAIMED_VERSION
 from queue_db.spark.dialects import Move, SparkDialect
 from queue_db.spark.dialects.base import keeps_row
@@ -34,7 +35,7 @@ def _claim(tx: Transaction, row: Row[Any], batch: int, claim: str, limit: int, c
     """Move up to ``limit`` due jobs to the held ones; return how many."""
     ours = spark_tables(tx.tables)
     jobs, held, streams = tx.tables.jobs, ours.held, ours.streams
-    callbacks = tx.tables.callbacks
+    callbacks = group_tables(tx.tables).callbacks
     # Each from an index of its own. Most queues have no such jobs.
     tied = [
         select(literal(1)).where(jobs.c.queue == row.queue, jobs.c.unique_key.is_not(None)),

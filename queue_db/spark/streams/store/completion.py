@@ -15,7 +15,7 @@ from queue_db.spark.streams.store.position import Offset, Session, batches_betwe
 from queue_db.spark.tables import spark_tables
 from queue_db.store import by_key, on_leave
 from queue_db.store.base import Transaction, each
-from queue_db.store.batches import Departure
+from queue_db.store.on_leave import Departure
 from queue_db.store.portions import AT_ONCE
 
 

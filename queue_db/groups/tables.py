@@ -1,22 +1,39 @@
-"""The tables for groups, batches, and unique keys that stay taken for a given time."""
+"""The tables of groups and batches."""
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, text
+from dataclasses import dataclass
+
+from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table, text
 
 from queue_db.dialects.clock import now_us
-from queue_db.store.schema.columns import (
-    BIG_ID,
-    DEFAULT_MAX_ATTEMPTS,
-    KEY_LENGTH,
-    KIND_LENGTH,
-    LONG_TEXT,
-    MYSQL,
-    QUEUE_LENGTH,
-)
+from queue_db.store.schema import Tables
+from queue_db.store.schema.columns import BIG_ID, DEFAULT_MAX_ATTEMPTS, KIND_LENGTH, LONG_TEXT, MYSQL, QUEUE_LENGTH
+
+#: The number of rows in the table ``stripes``.
+STRIPES = 64
 
 
-def stripes(name: str, metadata: MetaData) -> Table:
+@dataclass(frozen=True, slots=True)
+class GroupTables:
+    """The tables of groups and batches in one store."""
+
+    stripes: Table
+    callbacks: Table
+
+
+def described(name: str, metadata: MetaData) -> GroupTables:
+    """Make the tables beside the table ``name`` of the jobs."""
+    return GroupTables(_stripes(name, metadata), _callbacks(name, metadata))
+
+
+def group_tables(tables: Tables) -> GroupTables:
+    """The tables of groups and batches beside those of the queue."""
+    found: GroupTables = tables.slices["groups"]
+    return found
+
+
+def _stripes(name: str, metadata: MetaData) -> Table:
     """The locks of groups.
 
     A change of a group first updates the row that the group's name hashes to. So changes of a group run one after the other, and
@@ -31,7 +48,7 @@ def stripes(name: str, metadata: MetaData) -> Table:
     )
 
 
-def callbacks(name: str, metadata: MetaData) -> Table:
+def _callbacks(name: str, metadata: MetaData) -> Table:
     """The batches: for each, the callback job to enqueue when its last job has left, and counts of its jobs."""
     return Table(
         f"{name}_callbacks",
@@ -51,19 +68,3 @@ def callbacks(name: str, metadata: MetaData) -> Table:
         sqlite_autoincrement=True,
         **MYSQL,
     )
-
-
-def windows(name: str, metadata: MetaData) -> Table:
-    """Unique keys that stay taken for a given time after their job was enqueued, even if the job has left."""
-    table = Table(
-        f"{name}_windows",
-        metadata,
-        Column("queue", String(QUEUE_LENGTH), primary_key=True),
-        Column("unique_key", String(KEY_LENGTH), primary_key=True),
-        Column("job_id", BIG_ID, nullable=False),
-        Column("ends_at", BigInteger, nullable=False),
-        **MYSQL,
-    )
-    # DELETE FROM jobs_windows WHERE ends_at < ?
-    Index(f"{name}_windows_age", table.c.ends_at)
-    return table

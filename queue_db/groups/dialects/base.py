@@ -1,17 +1,16 @@
-"""How a database finds the jobs of groups."""
+"""What groups need of a database, with defaults that work on most."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from sqlalchemy import Integer, Select, Table, bindparam, literal, select, union_all
+from sqlalchemy import ColumnElement, Integer, Table, bindparam, literal, select, union_all
 
+from queue_db.dialects import Dialect
+from queue_db.dialects.base import Companion
 from queue_db.dialects.transactions import Sender
-
-if TYPE_CHECKING:
-    from queue_db.dialects.base import Dialect
 
 #: A job of a group: the index of the group in the given list of keys, and the job's id, version and ``available_at``.
 Member = tuple[int, int, int, int]
@@ -20,11 +19,15 @@ Member = tuple[int, int, int, int]
 _ARMS = (1, 8, 64)
 
 
-class Groups:
-    """Each member has a default that works on most databases."""
+class GroupDialect(Companion):
+    """How the stripes are locked, and the first jobs of groups are read."""
 
-    #: Whether an UPDATE with :meth:`Dialect.by_id` locks its rows in the order of their ids.
+    #: Whether an UPDATE with :meth:`by_id` locks its rows in the order of their ids.
     updates_in_order: ClassVar[bool] = False
+
+    def one_of(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+        """The condition that ``column`` is in the list parameter ``name``, for a statement that is built once and kept."""
+        return column.in_(bindparam(name, expanding=True))
 
     def first_in_groups(self, tx: Sender, jobs: Table, queue: str, keys: Sequence[str], most: int, *, locks: bool) -> list[Member]:
         """The ``most`` jobs with the lowest ids of each of these groups of ``queue``. The result has any order.
@@ -39,13 +42,9 @@ class Groups:
             values = {"of_queue": queue, "most": most}
             # Unused arms repeat the last key. Their rows are skipped below.
             values |= {f"key_{place}": part[min(place, len(part) - 1)] for place in range(arms)}
-            rows = tx.fetch(_first_members(tx.dialect, jobs, arms, locks=locks), values)
+            rows = tx.fetch(_first_members(self.dialect, jobs, arms, locks=locks), values)
             members += [(start + place, *member) for place, *member in rows if place < len(part)]
         return members
-
-    def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
-        """Select the ``rows`` of the group ``key`` with ids above ``above``, in id order, so that the planner uses the index."""
-        return rows.where(jobs.c.group_key == key, jobs.c.id > above).order_by(jobs.c.id)
 
 
 @lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""Groups on MySQL and MariaDB: one query with an index scan for each group."""
+"""MySQL and MariaDB for groups."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, cast
 
-from sqlalchemy import ColumnElement, Integer, Select, String, Table, Text, bindparam, column, func, literal_column, select
+from sqlalchemy import ColumnElement, Integer, String, Table, Text, bindparam, column, func, literal_column, select
 
 from queue_db.dialects.clock import column_text
-from queue_db.dialects.groups import Groups, Member
 from queue_db.dialects.mysql_server import is_mariadb
 from queue_db.dialects.transactions import Sender
+from queue_db.groups.dialects.base import GroupDialect, Member
 
 # The first tested versions that read only the first row of a dependent subquery, in the order of its index. MariaDB 10.11 reads and
 # sorts all rows of the group.
@@ -20,8 +20,10 @@ _ORDERED_MARIADB = (11, 8)
 _ORDERED_MYSQL = (8, 4)
 
 
-class MySQLGroups(Groups):
-    """Reads the index of groups by a hint."""
+class MySQLForGroups(GroupDialect):
+    """Reads the first jobs of all groups by one query."""
+
+    names: ClassVar[tuple[str, ...]] = ("mysql", "mariadb")
 
     # InnoDB stores rows in the order of the primary key. A range scan or a full scan by this key reads and locks them in id order.
     updates_in_order: ClassVar[bool] = True
@@ -35,10 +37,6 @@ class MySQLGroups(Groups):
         values = {"of_queue": queue, "keys": json.dumps(list(keys), ensure_ascii=False)}
         rows = tx.fetch(_first_of_each(jobs, f"FORCE INDEX ({jobs.name}_group)"), values)
         return [(place, job_id, version, due) for place, job_id, version, due in rows]
-
-    def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
-        # The hint is for a queue with few keyed jobs, as in MySQL.by_claim.
-        return super().by_group(rows, jobs, key, above).with_hint(jobs, f"FORCE INDEX ({jobs.name}_group)")
 
 
 @lru_cache(maxsize=64)

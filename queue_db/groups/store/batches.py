@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Row, delete, insert, select, update
 
+from queue_db.groups.tables import group_tables
 from queue_db.model import NewJob
 from queue_db.store.base import Transaction
-
-
-class Departure(StrEnum):
-    """How a job left its queue."""
-
-    COMPLETED = "completed"
-    DEAD = "dead"
-    CANCELLED = "cancelled"
+from queue_db.store.on_leave import Departure
+from queue_db.verbs.new_jobs import columns_of, job_of
 
 
 def make(tx: Transaction, job: NewJob) -> int:
     """Insert a batch with ``job`` as its callback job; return its id. :func:`expect` then sets the number of its jobs."""
-    table = tx.tables.callbacks
+    table = group_tables(tx.tables).callbacks
     values = columns_of(job) | {"size": 0, "pending": 0, "created_at": tx.now}
     made = tx.connection.execute(insert(table).values(values), tx.time())
     assert made.inserted_primary_key is not None  # noqa: S101 - an INSERT of one row always has it
@@ -33,14 +26,14 @@ def make(tx: Transaction, job: NewJob) -> int:
 
 def expect(tx: Transaction, batch: int, jobs: int) -> list[NewJob]:
     """Set how many jobs the batch waits for; return the callback job if ``jobs`` is 0."""
-    table = tx.tables.callbacks
+    table = group_tables(tx.tables).callbacks
     tx.connection.execute(update(table).where(table.c.id == batch).values(size=jobs, pending=jobs))
     return _over(tx, [batch])
 
 
 def count_down(tx: Transaction, left: Iterable[tuple[int, Departure]]) -> list[NewJob]:
     """Count down the batches of the jobs that have left; return the callback jobs of the batches with no jobs left."""
-    table = tx.tables.callbacks
+    table = group_tables(tx.tables).callbacks
     departures = Counter(left)
     ids = sorted({batch for batch, _ in departures})
     for batch in ids:  # in the order of ids, so that no two transactions wait for each other
@@ -58,7 +51,7 @@ def count_down(tx: Transaction, left: Iterable[tuple[int, Departure]]) -> list[N
 
 def find(tx: Transaction, batch: int) -> Row[Any] | None:
     """The row of a batch; None: all its jobs have left."""
-    table = tx.tables.callbacks
+    table = group_tables(tx.tables).callbacks
     return tx.connection.execute(select(table).where(table.c.id == batch)).first()
 
 
@@ -67,13 +60,13 @@ def page(tx: Transaction, *, below: int | None, limit: int) -> Sequence[Row[Any]
 
     :param below: return only batches with ids below this one; None: all.
     """
-    table = tx.tables.callbacks
+    table = group_tables(tx.tables).callbacks
     chosen = select(table).order_by(table.c.id.desc()).limit(limit)
     return tx.connection.execute(chosen if below is None else chosen.where(table.c.id < below)).all()
 
 
 def _over(tx: Transaction, batches: list[int]) -> list[NewJob]:
-    table = tx.tables.callbacks
+    table = group_tables(tx.tables).callbacks
     over = tx.connection.execute(select(table).where(table.c.id.in_(batches), table.c.pending <= 0).order_by(table.c.id)).all()
     if over:
         tx.connection.execute(delete(table).where(table.c.id.in_([row.id for row in over])))
@@ -83,15 +76,3 @@ def _over(tx: Transaction, batches: list[int]) -> list[NewJob]:
 def _outcome(row: Row[Any]) -> dict[str, int]:
     """The counts of a batch's jobs, for the headers of its callback job."""
     return {"id": row.id, "jobs": row.size, "dead": row.dead, "cancelled": row.cancelled}
-
-
-def columns_of(job: NewJob) -> dict[str, Any]:
-    """The columns in which a batch or a schedule stores a job to enqueue later."""
-    return {name: getattr(job, name) for name in ("queue", "kind", "payload", "headers", "priority", "max_attempts")}
-
-
-def job_of(row: Any, headers: Mapping[str, Any]) -> NewJob:
-    """The job that a batch or a schedule has stored in ``row``, with ``headers`` added."""
-    stored: Mapping[str, Any] = json.loads(row.headers) if row.headers else {}
-    merged = json.dumps({**stored, **headers}, separators=(",", ":"))
-    return NewJob(row.queue, row.kind, row.payload, merged, row.priority, row.max_attempts)

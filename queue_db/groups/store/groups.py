@@ -12,7 +12,6 @@ in the order of their numbers.
 from __future__ import annotations
 
 import zlib
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -23,13 +22,21 @@ from queue_db.dialects import Dialect
 from queue_db.dialects.clock import due_time
 from queue_db.dialects.statements import NEXT_VERSION
 from queue_db.dialects.transactions import own
-from queue_db.model import Capability, Group, NewJob, group_of
+from queue_db.groups.dialects import GroupDialect
+from queue_db.groups.tables import STRIPES, group_tables
+from queue_db.model import Capability, Group, NewJob
 from queue_db.store.base import Transaction, each
 from queue_db.store.portions import portions
-from queue_db.store.schema import BLOCKED, STRIPES
+from queue_db.store.schema import BLOCKED
 
 #: The most groups that one transaction repairs, and the most due times that one statement stores.
 AT_ONCE = 64
+
+
+@lru_cache(maxsize=64)
+def _on(dialect: Dialect) -> GroupDialect:
+    """Kept, since the statements below are kept by it."""
+    return GroupDialect.of(dialect)
 
 
 class GroupMember(NamedTuple):
@@ -46,69 +53,46 @@ def lock(tx: Transaction, groups: Collection[Group], *, every: bool = False) -> 
     :param every: lock all groups, for a transaction that changes more groups later.
     :return: how many jobs of a group may run at a time, by queue.
     """
-    dialect, stripes = tx.dialect, tx.tables.stripes
+    on, stripes = _on(tx.dialect), group_tables(tx.tables).stripes
     tx.begin()
     numbers = range(STRIPES) if every else sorted({zlib.crc32("\0".join(group).encode()) % STRIPES for group in groups})
     mine = {"numbers": list(numbers)}
     # Lock the stripes in the order of their ids, so that no two transactions wait for each other. Not every UPDATE does that.
-    first = len(numbers) > 1 and Capability.ROW_LOCKS in tx.store.capabilities and not dialect.groups.updates_in_order
-    if first and not dialect.changes_in_with:
-        tx.fetch(_held(dialect, stripes), mine)
-    tx.execute(_raised(dialect, stripes, held=first and dialect.changes_in_with), mine)
+    first = len(numbers) > 1 and Capability.ROW_LOCKS in tx.store.capabilities and not on.updates_in_order
+    if first and not tx.dialect.changes_in_with:
+        tx.fetch(_held(on, stripes), mine)
+    tx.execute(_raised(on, stripes, held=first and tx.dialect.changes_in_with), mine)
     # Read the limits by a separate statement, whose snapshot is taken after the locks.
     limits = {queue: 1 for queue, _ in groups}
-    controls = tx.fetch(_limits(dialect, tx.tables.queues), {"names": list(limits)})
+    controls = tx.fetch(_limits(on, tx.tables.queues), {"names": list(limits)})
     limits.update((queue, per_group) for queue, per_group in controls)
     return limits
 
 
 @lru_cache(maxsize=64)
-def _held(dialect: Dialect, stripes: Table) -> Any:
+def _held(on: GroupDialect, stripes: Table) -> Any:
     """The query that locks the stripes with ids in the parameter ``numbers``, in the order of their ids."""
-    in_order = select(stripes.c.id).where(dialect.one_of(stripes.c.id, "numbers")).order_by(stripes.c.id)
-    return dialect.lock_rows(dialect.by_id(in_order, stripes), skip=False)
+    in_order = select(stripes.c.id).where(on.one_of(stripes.c.id, "numbers")).order_by(stripes.c.id)
+    return on.dialect.lock_rows(on.dialect.by_id(in_order, stripes), skip=False)
 
 
 @lru_cache(maxsize=64)
-def _raised(dialect: Dialect, stripes: Table, *, held: bool) -> Any:
+def _raised(on: GroupDialect, stripes: Table, *, held: bool) -> Any:
     """The statement that raises the versions of the stripes with ids in the parameter ``numbers``.
 
     :param held: the statement first locks the stripes by :func:`_held`.
     """
-    raised = dialect.by_id(update(stripes).values(version=stripes.c.version + 1), stripes)
+    raised = on.dialect.by_id(update(stripes).values(version=stripes.c.version + 1), stripes)
     if not held:
-        return raised.where(dialect.one_of(stripes.c.id, "numbers"))
-    held_rows = _held(dialect, stripes).cte("held")
+        return raised.where(on.one_of(stripes.c.id, "numbers"))
+    held_rows = _held(on, stripes).cte("held")
     return raised.where(stripes.c.id == held_rows.c.id)
 
 
 @lru_cache(maxsize=64)
-def _limits(dialect: Dialect, queues: Table) -> Any:
+def _limits(on: GroupDialect, queues: Table) -> Any:
     """The query for ``name, per_group`` of the queues in the parameter ``names`` that have a limit for groups."""
-    return select(queues.c.name, queues.c.per_group).where(dialect.one_of(queues.c.name, "names"), queues.c.per_group.is_not(None))
-
-
-def waiting(tx: Transaction, groups: Sequence[Group | None], limits: Mapping[str, int]) -> list[bool]:
-    """Whether each new job has to wait for others of its group. Call it after :func:`lock`.
-
-    :param groups: the group of each new job; None: the job has no group.
-    """
-    first = _first(tx, {group for group in groups if group}, limits)
-    there = Counter({group: len(members) for group, members in first.items()})
-    waits = []
-    for group in groups:
-        if group is None:
-            waits.append(False)
-        else:
-            there[group] += 1
-            waits.append(there[group] > limits[group.queue])
-    return waits
-
-
-def block(tx: Transaction, jobs: Sequence[NewJob], limits: Mapping[str, int]) -> list[NewJob]:
-    """The ``jobs`` to insert; those that have to wait in their groups are blocked. Call it after :func:`lock`."""
-    waits = waiting(tx, [group_of(job.queue, job.group_key) for job in jobs], limits)
-    return [job._replace(not_before=BLOCKED) if wait else job for job, wait in zip(jobs, waits, strict=True)]
+    return select(queues.c.name, queues.c.per_group).where(on.one_of(queues.c.name, "names"), queues.c.per_group.is_not(None))
 
 
 def remember_due(tx: Transaction, jobs: Mapping[int, NewJob]) -> None:
@@ -132,7 +116,7 @@ def admit(tx: Transaction, left: Mapping[Group, int], limits: Mapping[str, int])
     :param left: the most jobs to admit of each group, which is how many have left it.
     """
     chosen = []
-    for group, rows in _first(tx, left, limits).items():
+    for group, rows in first_members(tx, left, limits).items():
         chosen += [(group, row) for row in rows if row.available_at == BLOCKED][: left[group]]
     _admit(tx, chosen)
 
@@ -185,7 +169,7 @@ def _room(tx: Transaction, groups: Collection[Group], limits: Mapping[str, int])
     return {group: free for group, free in room.items() if free > 0}
 
 
-def _first(tx: Transaction, groups: Collection[Group], limits: Mapping[str, int]) -> dict[Group, list[GroupMember]]:
+def first_members(tx: Transaction, groups: Collection[Group], limits: Mapping[str, int]) -> dict[Group, list[GroupMember]]:
     """The first jobs of each group, as many as may run; groups without jobs are missing."""
     # A caller's transaction may have an old snapshot, but a locking read returns the current rows. On InnoDB it also keeps other
     # transactions from inserting between them.
@@ -196,7 +180,7 @@ def _first(tx: Transaction, groups: Collection[Group], limits: Mapping[str, int]
     members_of: dict[Group, list[GroupMember]] = {}
     for queue, group_keys in keys.items():
         jobs, most = tx.tables.jobs, limits[queue]
-        for place, *member in tx.dialect.groups.first_in_groups(tx, jobs, queue, group_keys, most, locks=locks):
+        for place, *member in _on(tx.dialect).first_in_groups(tx, jobs, queue, group_keys, most, locks=locks):
             members_of.setdefault(Group(queue, group_keys[place]), []).append(GroupMember(*member))
     for members in members_of.values():
         members.sort()
