@@ -67,9 +67,6 @@ MOST_CONNECTIONS = 1000
 _FIRST_WAIT = 0.005
 _LONGEST_WAIT = 0.25
 
-# Without a name: the transaction gets the name of the store function that it runs.
-_PRUNE = Run()
-
 
 class QueueDB:
     """The queues of one database.
@@ -264,7 +261,7 @@ class QueueDB:
 
     def queues(self) -> list[str]:
         """Names of the queues that have live or dead jobs."""
-        return self.core.read(counts.queues)
+        return self.core.read("counts.queues", counts.queues)
 
     def next_due(self, queues: Iterable[str]) -> dict[str, float | None]:
         """Seconds until the next job of each queue is due: 0 or less if one is due, None for an empty queue.
@@ -290,7 +287,7 @@ class QueueDB:
         It was completed without a retained result, cancelled or purged, or it never existed.
         """
         arguments.whole("job_id", job_id, 0, 2**63 - 1)
-        return self.core.read(insights.state, job_id)
+        return self.core.read("insights.state", insights.state, job_id)
 
     def cancel(self, job_id: int, *, version: int | None = None) -> Verdict:
         """:meth:`Queue.cancel` for a job of any queue."""
@@ -303,7 +300,7 @@ class QueueDB:
         """
         arguments.name("worker", worker, WORKER_LENGTH)
         return self.core.run(Run("rescue"), _rescue, worker) + sum(
-            self.core.write(of_slice.rescue, worker) for of_slice in slices().values() if of_slice.rescue is not None
+            self.core.write(f"{name}.rescue", part.rescue, worker) for name, part in slices().items() if part.rescue is not None
         )
 
     def workers(self) -> list[WorkerInfo]:
@@ -322,7 +319,7 @@ class QueueDB:
                 seen_at=from_micros(row.seen_at),
                 silent=max(0.0, (row.now - row.seen_at) / 1_000_000),
             )
-            for row in self.core.read(worker_registry.all_workers)
+            for row in self.core.read("worker_registry.all_workers", worker_registry.all_workers)
         ]
 
     def errors(self, job_id: int) -> list[JobError]:
@@ -330,7 +327,7 @@ class QueueDB:
         arguments.whole("job_id", job_id, 0, 2**63 - 1)
         return [
             JobError(row.attempt, from_micros(row.failed_at), row.worker, row.error_class, row.message, row.trace, row.version)
-            for row in self.core.read(history.errors_of, job_id)
+            for row in self.core.read("history.errors_of", history.errors_of, job_id)
         ]
 
     def failures(
@@ -354,11 +351,11 @@ class QueueDB:
         :raises JobNotFoundError: its result was not retained or has expired, or it was cancelled or purged, or never existed.
         """
         arguments.whole("job_id", job_id, 0, 2**63 - 1)
-        row = self.core.read(history.finished, job_id)
+        row = self.core.read("history.finished", history.finished, job_id)
         if row is None:
             state = self.state(job_id)
             if state is State.COMPLETED:  # completed after the first read
-                row = self.core.read(history.finished, job_id)
+                row = self.core.read("history.finished", history.finished, job_id)
             if row is None:
                 raise _not_finished(job_id, state)
         return self._finished(row)
@@ -375,7 +372,7 @@ class QueueDB:
         if after is not None and not isinstance(after, Finished):
             raise arguments.wrong("after", after, ": must be the last one of the previous page")
         above = -1 if after is None else after.id
-        page = self.core.read(history.finished_page, queue=queue, kind=kind, above=above, limit=limit)
+        page = self.core.read("history.finished_page", history.finished_page, queue=queue, kind=kind, above=above, limit=limit)
         return [self._finished(row) for row in page]
 
     def _finished(self, row: Any) -> Finished:
@@ -417,7 +414,7 @@ class QueueDB:
     def batch(self, batch_id: int) -> Batch | None:
         """Progress of a batch of :meth:`Queue.enqueue_batch`; None: all its jobs have left and the callback job was enqueued."""
         arguments.whole("batch_id", batch_id, 0, 2**63 - 1)
-        row = self.core.read(batches.find, batch_id)
+        row = self.core.read("batches.find", batches.find, batch_id)
         return None if row is None else _batch(row)
 
     def batches(self, *, limit: int = 100, after: Batch | int | None = None) -> list[Batch]:
@@ -425,7 +422,7 @@ class QueueDB:
         arguments.whole("limit", limit, 1)
         last = after.id if isinstance(after, Batch) else after
         below = None if last is None else arguments.whole("after", last, 0, 2**63 - 1)
-        return [_batch(row) for row in self.core.read(batches.page, below=below, limit=limit)]
+        return [_batch(row) for row in self.core.read("batches.page", batches.page, below=below, limit=limit)]
 
     def prune(self, *, errors_older_than: float = ERRORS_KEPT) -> int:
         """Delete expired results and unique keys, and failed attempts older than ``errors_older_than`` seconds; return the count.
@@ -436,10 +433,10 @@ class QueueDB:
         age = arguments.seconds("errors_older_than", errors_older_than)
         write = self.core.write
         deletes: list[Callable[[int], int]] = [
-            lambda most: write(history.prune_finished, limit=most),
-            lambda most: write(history.prune_errors, age=age, limit=most),
-            lambda most: write(unique_key_ttl.prune, limit=most),
-            *(partial(_prune, self.core, of_slice.prune) for of_slice in slices().values() if of_slice.prune is not None),
+            lambda most: write("history.prune_finished", history.prune_finished, limit=most),
+            lambda most: write("history.prune_errors", history.prune_errors, age=age, limit=most),
+            lambda most: write("unique_key_ttl.prune", unique_key_ttl.prune, limit=most),
+            *(partial(_prune, self.core, f"{name}.prune", part.prune) for name, part in slices().items() if part.prune is not None),
         ]
         return sum(repeated(delete) for delete in deletes)
 
@@ -473,8 +470,8 @@ def _batch(row: Any) -> Batch:
     return Batch(row.id, row.queue, row.size, row.pending, row.dead, row.cancelled, from_micros(row.created_at))
 
 
-def _prune(core: Core, prune: Callable[..., int], most: int) -> int:
-    return core.run(_PRUNE, prune, limit=most)
+def _prune(core: Core, name: str, prune: Callable[..., int], most: int) -> int:
+    return core.write(name, prune, limit=most)
 
 
 def _rescue(tx: Transaction, worker: str) -> int:

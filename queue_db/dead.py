@@ -46,7 +46,7 @@ class DeadJobs:
         if after is not None and not isinstance(after, Job):
             raise arguments.wrong("after", after, ": must be the last job of the previous page")
         cursor = None if after is None else (arguments.moment("after", after.available_at) or 0, after.id)
-        rows = self._core.read(dead.page, like=like, limit=limit, after=cursor)
+        rows = self._core.read("dead.page", dead.page, like=like, limit=limit, after=cursor)
         return [job_from_row(row, State.DEAD, self._core.codec) for row in rows]
 
     def redrive(
@@ -83,9 +83,11 @@ class DeadJobs:
             while limit is None or len(back) < limit:
                 batch = AT_ONCE if limit is None else min(AT_ONCE, limit - len(back))
                 if dry_run:
-                    moved = self._core.read(dead.would_return, like=like, ids=portion, above=above, limit=batch, promised=promised)
+                    moved = self._core.read(
+                        "dead.would_return", dead.would_return, like=like, ids=portion, above=above, limit=batch, promised=promised
+                    )
                 else:
-                    moved = self._core.write(dead.redrive, like=like, ids=portion, above=above, limit=batch)
+                    moved = self._core.write("dead.redrive", dead.redrive, like=like, ids=portion, above=above, limit=batch)
                 came, stayed = moved
                 back += came
                 left |= stayed
@@ -106,7 +108,7 @@ class DeadJobs:
         :raises JobNotFoundError: one of the ids is not the id of a dead job that ``like`` describes.
         """
         for portion in portions(sorted(ids)):
-            if missing := set(portion) - self._core.read(dead.which, ids=portion, like=like):
+            if missing := set(portion) - self._core.read("dead.which", dead.which, ids=portion, like=like):
                 raise self._not_dead(min(missing))
 
     def _not_dead(self, job_id: int) -> JobNotFoundError:
@@ -152,8 +154,8 @@ class DeadJobs:
             else None
         )
         if dry_run:
-            return self._core.read(dead.count, like=like, upto=upto, most=limit)
-        return repeated(lambda most: self._core.write(dead.purge, like=like, upto=upto, limit=most), limit)
+            return self._core.read("dead.count", dead.count, like=like, upto=upto, most=limit)
+        return repeated(lambda most: self._core.write("dead.purge", dead.purge, like=like, upto=upto, limit=most), limit)
 
     def count(
         self, queue: str | None = None, *, kind: str | None = None, error_class: str | None = None, most: int = MOST_COUNTED
@@ -166,7 +168,7 @@ class DeadJobs:
         """
         like = _like(queue, kind, error_class)
         arguments.whole("most", most, 1, 1_000_000)
-        return self._core.read(dead.count, like=like, upto=None, most=most)
+        return self._core.read("dead.count", dead.count, like=like, upto=None, most=most)
 
 
 def _newest_to_purge(tx: Transaction, *, like: dead.Like, age: int | None, keep: int | None) -> dead.DeadCursor | None:

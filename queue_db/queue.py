@@ -303,7 +303,7 @@ class Queue:
         keys = [arguments.name("unique_key", key, KEY_LENGTH) for key in arguments.members("unique_keys", unique_keys, "keys")]
         found: dict[str, int] = {}
         for some in portions(keys):
-            found |= self.core.read(unique_key_ttl.holders, self.name, some)
+            found |= self.core.read("unique_key_ttl.holders", unique_key_ttl.holders, self.name, some)
         return found
 
     # --- claim ------------------------------------------------------------------------------------------------------
@@ -519,7 +519,7 @@ class Queue:
     def peek(self, limit: int = 10) -> list[Job]:
         """The due jobs, in claim order, without claiming them."""
         arguments.whole("limit", limit, 1, MAX_CLAIM)
-        rows = self.core.read(insights.due_jobs, self.name, limit)
+        rows = self.core.read("insights.due_jobs", insights.due_jobs, self.name, limit)
         return [job_from_row(row, State.AVAILABLE, self.core.codec) for row in rows]
 
     def jobs(
@@ -552,7 +552,7 @@ class Queue:
         :param most: count at most this many jobs of each state, which takes milliseconds, however many jobs there are. ``capped``
             names the states that may have more jobs. In a queue with more than 32 priorities only the first 32 are counted.
         """
-        return self.core.read(counts.stats, self.name, None if most is None else arguments.whole("most", most, 1))
+        return self.core.read("counts.stats", counts.stats, self.name, None if most is None else arguments.whole("most", most, 1))
 
     def reschedule(
         self,
@@ -620,7 +620,7 @@ class Queue:
 
     def controls(self) -> Controls:
         """The pause and the limits of this queue."""
-        return self.core.read(controls.read, [self.name]).get(self.name, Controls())
+        return self.core.read("controls.read", controls.read, [self.name]).get(self.name, Controls())
 
     # --- remove -----------------------------------------------------------------------------------------------------
 

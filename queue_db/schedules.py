@@ -126,7 +126,7 @@ class Schedules:
                 priority=row.priority,
                 max_attempts=row.max_attempts,
             )
-            for row in self._core.read(stored.every)
+            for row in self._core.read("schedules.every", stored.every)
         ]
 
     def pause(self, name: str) -> None:
@@ -159,7 +159,7 @@ class Schedules:
     def remove(self, name: str) -> bool:
         """Delete the schedule; False if there is none."""
         arguments.name("name", name, SCHEDULE_LENGTH)
-        return self._core.write(stored.remove, name)
+        return self._core.write("schedules.remove", stored.remove, name)
 
     def tick(self) -> tuple[int, float | None]:
         """Enqueue the due occurrences. Return the number of jobs, and the seconds until the next occurrence; None: there is none.
@@ -168,7 +168,7 @@ class Schedules:
 
         :raises ConfigurationError: this process cannot parse a rule; the occurrences of all other schedules were enqueued.
         """
-        now, rows, later = self._core.read(stored.due)
+        now, rows, later = self._core.read("schedules.due", stored.due)
         enqueued = 0
         upcoming = [] if later is None else [later]
         unreadable: ConfigurationError | None = None
@@ -186,7 +186,7 @@ class Schedules:
 
     def _change(self, name: str, values: dict[str, Any]) -> None:
         arguments.name("name", name, SCHEDULE_LENGTH)
-        if not self._core.write(stored.change, name, values):
+        if not self._core.write("schedules.change", stored.change, name, values):
             raise ArgumentError(f"there is no schedule {name!r}")
 
 

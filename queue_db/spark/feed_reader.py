@@ -65,7 +65,7 @@ class FeedRead:
 
         :raises FeedError: there is none.
         """
-        found = db.core.run(REPEATABLE_READ, rows.find, self.name)
+        found = db.core.run(REPEATABLE_READ.named("feeds.find"), rows.find, self.name)
         if found is None:
             raise FeedError(f"there is no feed {self.name!r}: its first publish creates it, or db.feeds.set({self.name!r})")
         return found
@@ -82,7 +82,7 @@ class FeedRead:
     def begin(self, db: QueueDB, row: FeedRow) -> Position:
         """Where a read begins that has no checkpoint."""
         if self._since is not None:
-            first = db.core.run(REPEATABLE_READ, ranges.since, row, self._since)
+            first = db.core.run(REPEATABLE_READ.named("feeds.since"), ranges.since, row, self._since)
             return Position(row.token, row.epoch, (row.next_seq if first is None else first) - 1)
         if isinstance(self.starting, Position):
             self.check(self.starting, row)
@@ -147,7 +147,7 @@ class FeedRead:
         with self.target.open() as db:
             while after < high:
                 row, read = db.core.run(
-                    REPEATABLE_READ,
+                    REPEATABLE_READ.named("feeds.page"),
                     ranges.page,
                     partition.feed,
                     after=after,

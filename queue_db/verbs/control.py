@@ -50,8 +50,8 @@ def pause_queue(core: Core, queue: str, wait: float | None) -> bool:
 
 def _runs(core: Core, queue: str) -> bool:
     """Whether a job of ``queue`` runs. Reads the first jobs by due time, and all jobs only if the first ones do not decide it."""
-    stats = core.read(counts.stats, queue, _LOOKED_AT)
-    return bool(stats.running or ("running" in stats.capped and core.read(counts.stats, queue).running))
+    stats = core.read("counts.stats", counts.stats, queue, _LOOKED_AT)
+    return bool(stats.running or ("running" in stats.capped and core.read("counts.stats", counts.stats, queue).running))
 
 
 def change_controls(core: Core, queue: str, changes: Mapping[str, float | None]) -> None:
@@ -75,8 +75,8 @@ def change_controls(core: Core, queue: str, changes: Mapping[str, float | None])
 
 def repair_groups(core: Core, queue: str) -> int:
     """Unblock the groups of ``queue`` whose next job waits for no other job; return the number of groups."""
-    incomplete = core.read(groups.incomplete, queue)
+    incomplete = core.read("groups.incomplete", groups.incomplete, queue)
     # A few groups in one transaction: other transactions wait for the locked groups.
     for portion in portions(incomplete, groups.AT_ONCE):
-        core.write(groups.repair, portion)
+        core.write("groups.repair", groups.repair, portion)
     return len(incomplete)

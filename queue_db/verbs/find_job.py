@@ -24,7 +24,7 @@ def find_job(core: Core, job_id: int, queue: str | None = None) -> Job:
     :raises JobNotFoundError: there is no such job, live or dead.
     """
     arguments.whole("job_id", job_id, 0, 2**63 - 1)
-    found = core.read(insights.find, queue=queue, job_id=job_id)
+    found = core.read("insights.find", insights.find, queue=queue, job_id=job_id)
     if found is None:
         raise JobNotFoundError(job_id, "any queue" if queue is None else f"queue {queue!r}")
     row, state = found

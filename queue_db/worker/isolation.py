@@ -40,7 +40,7 @@ class PoisonIsolation:
         :param last: jobs of one queue whose last attempts begin; these are not their first attempts.
         """
         try:
-            failed = self._run.worker.db.core.read(history.last_failed, [job.id for job in last])
+            failed = self._run.worker.db.core.read("history.last_failed", history.last_failed, [job.id for job in last])
             suspects = [job for job in last if failed.get(job.id) != job.attempts - 1]
             if suspects:
                 queue_of(suspects[0]).adjust_attempts(suspects, by=-1)

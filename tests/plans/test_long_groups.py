@@ -16,7 +16,7 @@ def touched_by(db: QueueDB, name: str, each: int) -> Touched:
     jobs, found = db.store.tables.jobs, []
     touched = watch(
         db,
-        lambda: found.extend(db.core.read(lambda tx: tx.dialect.first_in_groups(tx, jobs, name, KEYS, 1, locks=False))),
+        lambda: found.extend(db.core.read("test", lambda tx: tx.dialect.first_in_groups(tx, jobs, name, KEYS, 1, locks=False))),
     )
     assert sorted(place for place, *_ in found) == [0, 1]
     return touched
