@@ -134,7 +134,7 @@ class QueueAdministration:
 
     def controls(self) -> Controls:
         """The pause and the limits of this queue."""
-        return self.core.read(controls.read, [self.name]).get(self.name, Controls())
+        return self.core.read("controls.read", controls.read, [self.name]).get(self.name, Controls())
 
     # --- remove -----------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import secrets
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakSet
 
@@ -46,11 +46,9 @@ _T = TypeVar("_T")
 _RANDOM = 8
 
 
-_READ = Run(write=False)
-_WRITE = Run()
 _CLOCK = Run("clock", write=False)
 
-#: For callers that try again later themselves.
+#: For callers that try again later themselves. :meth:`Run.named` makes the one of a verb.
 ONCE = Run(attempts=1)
 
 
@@ -58,7 +56,7 @@ class Core:
     """One database with the settings of its queues. Every verb reads and writes through it.
 
     A function of the store is ``function(tx, …)``. :meth:`read`, :meth:`write` and :meth:`run` run it in a transaction of its own,
-    name errors after it, and do what follows the commit. Before the first call they check the tables. :meth:`commit` leaves what
+    with a name for errors, and do what follows the commit. Before the first call they check the tables. :meth:`commit` leaves what
     follows to its caller. :meth:`transaction` is for verbs that are called for each job: a block saves a function call.
 
     :param worker: the name that claimed jobs show; None: the name of the process.
@@ -161,13 +159,16 @@ class Core:
 
     # --- transactions -----------------------------------------------------------------------------------------------
 
-    def read(self, query: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Run ``query``, which changes nothing, and return its answer."""
-        return self.run(_READ, query, *args, **kwargs)
+    def read(self, name: str, query: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Run ``query``, which changes nothing, and return its answer.
 
-    def write(self, change: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Run ``change``, commit, and return its answer."""
-        return self.run(_WRITE, change, *args, **kwargs)
+        :param name: the name in errors, such as ``groups.repair``: the module of the queue's store, or the slice, and the function.
+        """
+        return self.run(Run(name, write=False), query, *args, **kwargs)
+
+    def write(self, name: str, change: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Run ``change``, commit, and return its answer. ``name`` is as in :meth:`read`."""
+        return self.run(Run(name), change, *args, **kwargs)
 
     def run(self, how: Run, function: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run ``function(tx, …)`` in a transaction of its own, as ``how`` says, do what follows, and return its answer.
@@ -190,8 +191,6 @@ class Core:
 
         For callers that handle errors of the transaction, or that do something before what follows.
         """
-        if not how.name:
-            how = how._replace(name=name_of(function))
         tx = self.transaction(how)
         try:
             while not tx.committed:
@@ -203,7 +202,7 @@ class Core:
         return answer, tx
 
     def transaction(self, how: Run) -> OwnTransaction:
-        """A transaction of our own, for a ``with`` block. ``how`` must have a name."""
+        """A transaction of our own, for a ``with`` block."""
         if not self._schema_fits or self.database.closed:
             self.ready()
         return OwnTransaction(self.database, self.store, how)
@@ -223,7 +222,7 @@ class Core:
             deaths.update(tx.deaths)
             return answer
 
-        answer, tx = self.commit(how._replace(name=how.name or name_of(function)), work)
+        answer, tx = self.commit(how, work)
         try:
             self.deaths.record(deaths.values())
         finally:
@@ -290,21 +289,6 @@ def _refuse_schema_map(of: Engine | Connection, tables: Tables, whose: str) -> N
 
 def _clock(tx: Transaction) -> int:
     return tx.read_clock()
-
-
-def name_of(function: Callable[..., object]) -> str:
-    """The name of a function of a store in errors, such as ``groups.repair``. Other functions get a name from a :class:`Run`.
-
-    The first part is a module of the queue's store, or a package with a store of its own.
-    """
-    return _name_in(function.__module__, function.__name__)
-
-
-@lru_cache(maxsize=1024)
-def _name_in(module: str, function: str) -> str:
-    owner, store, modules = f"{module}.".partition(".store.")
-    room = modules.partition(".")[0] if owner == "queue_db" else owner.rpartition(".")[2]
-    return f"{room}.{function.strip('_')}" if store and room else "transaction"
 
 
 # --- the name of this process ---------------------------------------------------------------------------------------

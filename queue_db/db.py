@@ -62,9 +62,6 @@ ERRORS_KEPT = 30 * 86_400.0
 #: Largest ``pool_size``.
 MOST_CONNECTIONS = 1000
 
-# Without a name: the transaction gets the name of the store function that it runs.
-_PRUNE = Run()
-
 
 class QueueDB:
     """The queues of one database.
@@ -300,7 +297,7 @@ class QueueDB:
         """
         arguments.name("worker", worker, WORKER_LENGTH)
         return self.core.run(Run("rescue"), _rescue, worker) + sum(
-            self.core.write(of_slice.rescue, worker) for of_slice in slices().values() if of_slice.rescue is not None
+            self.core.write(f"{name}.rescue", part.rescue, worker) for name, part in slices().items() if part.rescue is not None
         )
 
     def workers(self) -> list[WorkerInfo]:
@@ -365,10 +362,10 @@ class QueueDB:
         age = arguments.seconds("errors_older_than", errors_older_than)
         write = self.core.write
         deletes: list[Callable[[int], int]] = [
-            lambda most: write(history.prune_finished, limit=most),
-            lambda most: write(history.prune_errors, age=age, limit=most),
-            lambda most: write(unique_key_ttl.prune, limit=most),
-            *(partial(_prune, self.core, of_slice.prune) for of_slice in slices().values() if of_slice.prune is not None),
+            lambda most: write("history.prune_finished", history.prune_finished, limit=most),
+            lambda most: write("history.prune_errors", history.prune_errors, age=age, limit=most),
+            lambda most: write("unique_key_ttl.prune", unique_key_ttl.prune, limit=most),
+            *(partial(_prune, self.core, f"{name}.prune", part.prune) for name, part in slices().items() if part.prune is not None),
         ]
         return sum(repeated(delete) for delete in deletes)
 
@@ -387,8 +384,8 @@ class QueueDB:
         return swept
 
 
-def _prune(core: Core, prune: Callable[..., int], most: int) -> int:
-    return core.run(_PRUNE, prune, limit=most)
+def _prune(core: Core, name: str, prune: Callable[..., int], most: int) -> int:
+    return core.write(name, prune, limit=most)
 
 
 def _rescue(tx: Transaction, worker: str) -> int:

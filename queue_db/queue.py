@@ -280,7 +280,7 @@ class Queue(QueueAdministration):
         keys = [arguments.name("unique_key", key, KEY_LENGTH) for key in arguments.members("unique_keys", unique_keys, "keys")]
         found: dict[str, int] = {}
         for some in portions(keys):
-            found |= self.core.read(unique_key_ttl.holders, self.name, some)
+            found |= self.core.read("unique_key_ttl.holders", unique_key_ttl.holders, self.name, some)
         return found
 
     # --- claim ------------------------------------------------------------------------------------------------------

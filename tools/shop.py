@@ -64,7 +64,7 @@ def _workers(db: QueueDB) -> None:
     _register(db, "web-2-4711#1", 2, {"mail": 8})
     table = db.store.tables.workers
     away = update(table).where(table.c.name == "web-2-4711#1").values(seen_at=table.c.seen_at - 240_000_000)
-    db.core.write(_execute, away)
+    db.core.write("test", _execute, away)
 
 
 def _register(db: QueueDB, name: str, in_hand: int, queues: dict[str, int]) -> None:
@@ -77,7 +77,7 @@ def _register(db: QueueDB, name: str, in_hand: int, queues: dict[str, int]) -> N
         "stuck": 0,
         "counters": json.dumps({"completed": 18_204, "failed": 7, "lost": 1}),
     }
-    db.core.write(worker_registry.heartbeat, name, values)
+    db.core.write("worker_registry.heartbeat", worker_registry.heartbeat, name, values)
 
 
 def _execute(tx: Transaction, statement: Any) -> None:

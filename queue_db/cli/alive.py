@@ -48,6 +48,6 @@ def alive(
 def _silent(db: QueueDB, within: float) -> list[float]:
     """Seconds since the last report of each living worker of this machine or container, if less than ``within``."""
     host = host_identity() or socket.gethostname()[:100]
-    rows = db.core.read(worker_registry.all_workers, host)
+    rows = db.core.read("worker_registry.all_workers", worker_registry.all_workers, host)
     silent = [max(0.0, (row.now - row.seen_at) / 1_000_000) for row in rows if is_alive(row.name.rpartition("#")[0], row.pid)]
     return [seconds for seconds in silent if seconds <= within]

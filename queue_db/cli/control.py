@@ -133,12 +133,12 @@ def _changes(concurrency: int | None, rate: int | None, per: float | None, per_g
 
 def _warn_if_unused(db: QueueDB, queue: str) -> None:
     """A queue comes into being with its first job, so a misspelled name is no error."""
-    if not db.core.read(controls.used, queue) and not any(queue in worker.queues for worker in db.workers()):
+    if not db.core.read("controls.used", controls.used, queue) and not any(queue in worker.queues for worker in db.workers()):
         output.note(f"queue {queue!r} has no jobs and no workers: is the name right?")
 
 
 def _list(db: QueueDB, common: CommonOptions) -> None:
-    found = db.core.read(controls.read)
+    found = db.core.read("controls.read", controls.read)
     for name, one in sorted(found.items()):
         if one != Controls():
             _print(name, one, common)

@@ -34,8 +34,7 @@ class Run(NamedTuple):
     again only if it is ``repeatable``.
     """
 
-    #: The name of the verb in errors and metrics. If it is empty, :class:`~queue_db.core.Core` uses the name of the function of the
-    #: store.
+    #: The name of the verb or of the function of the store, for errors. A constant for several has none: see :meth:`named`.
     name: str = ""
     #: The transaction changes rows.
     write: bool = True
@@ -48,6 +47,10 @@ class Run(NamedTuple):
     repeatable: bool = False
     #: The transaction updates or inserts a row. It runs once more if another transaction inserts the row first.
     upserts: bool = False
+
+    def named(self, name: str) -> Run:
+        """The same with this name."""
+        return self._replace(name=name)
 
 
 class OwnTransaction(Transaction):

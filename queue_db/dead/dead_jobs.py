@@ -45,7 +45,7 @@ class DeadJobs:
         if after is not None and not isinstance(after, Job):
             raise arguments.wrong("after", after, ": must be the last job of the previous page")
         cursor = None if after is None else (arguments.moment("after", after.available_at) or 0, after.id)
-        rows = self._core.read(store.page, like=like, limit=limit, after=cursor)
+        rows = self._core.read("dead.page", store.page, like=like, limit=limit, after=cursor)
         return [job_from_row(row, State.DEAD, self._core.codec) for row in rows]
 
     def redrive(
@@ -83,7 +83,9 @@ class DeadJobs:
             above = -1
             while limit is None or len(back) < limit:
                 batch = AT_ONCE if limit is None else min(AT_ONCE, limit - len(back))
-                came, stayed = send(store.redrive, like=like, ids=portion, above=above, limit=batch, promised=promised)
+                came, stayed = send(
+                    "dead.redrive", store.redrive, like=like, ids=portion, above=above, limit=batch, promised=promised
+                )
                 back += came
                 left |= stayed
                 if len(came) + len(stayed) < batch:
@@ -103,7 +105,7 @@ class DeadJobs:
         :raises JobNotFoundError: one of the ids is not the id of a dead job that ``like`` describes.
         """
         for portion in portions(sorted(ids)):
-            if missing := set(portion) - self._core.read(store.which, ids=portion, like=like):
+            if missing := set(portion) - self._core.read("dead.which", store.which, ids=portion, like=like):
                 raise self._not_dead(min(missing))
 
     def _not_dead(self, job_id: int) -> JobNotFoundError:
@@ -143,10 +145,10 @@ class DeadJobs:
             arguments.whole("limit", limit, 0)
         self._core.ready()
         bounded = age is not None or keep is not None
-        upto = self._core.read(store.newest_to_purge, like=like, age=age, keep=keep) if bounded else None
+        upto = self._core.read("dead.newest_to_purge", store.newest_to_purge, like=like, age=age, keep=keep) if bounded else None
         if dry_run:
-            return self._core.read(store.count, like=like, upto=upto, most=limit)
-        return repeated(lambda most: self._core.write(store.purge, like=like, upto=upto, limit=most), limit)
+            return self._core.read("dead.count", store.count, like=like, upto=upto, most=limit)
+        return repeated(lambda most: self._core.write("dead.purge", store.purge, like=like, upto=upto, limit=most), limit)
 
     def count(
         self, queue: str | None = None, *, kind: str | None = None, error_class: str | None = None, most: int = MOST_COUNTED
@@ -159,7 +161,7 @@ class DeadJobs:
         """
         like = _like(queue, kind, error_class)
         arguments.whole("most", most, 1, 1_000_000)
-        return self._core.read(store.count, like=like, upto=None, most=most)
+        return self._core.read("dead.count", store.count, like=like, upto=None, most=most)
 
 
 def _like(queue: str | None, kind: str | None, error_class: str | None) -> store.Like:

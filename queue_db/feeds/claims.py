@@ -70,7 +70,7 @@ class MessageClaim:
             return self.feed.delete(messages, claim=self.id, using=using)
         row = of(self.feed)
         if using is None:
-            return self.feed.core.write(claims.finish, row, self.id)
+            return self.feed.core.write("feeds.finish", claims.finish, row, self.id)
         with self.feed.core.joined(using, "feeds.finish") as tx:
             return claims.finish(tx, row, self.id)
 
@@ -81,7 +81,7 @@ class MessageClaim:
         :raises ClaimError: the claim has ended, or nothing is left of it.
         """
         lease, more = arguments.seconds("seconds", seconds, zero=False), arguments.seconds("grace", grace)
-        until = self.feed.core.write(claims.extend, of(self.feed), self.id, lease, more)
+        until = self.feed.core.write("feeds.extend", claims.extend, of(self.feed), self.id, lease, more)
         self.expires_at = from_micros(until)
 
     def release(self) -> int:
@@ -89,7 +89,7 @@ class MessageClaim:
 
         :raises ClaimError: the claim has ended, or nothing is left of it.
         """
-        return self.feed.core.write(claims.release, of(self.feed), self.id)
+        return self.feed.core.write("feeds.release", claims.release, of(self.feed), self.id)
 
 
 def of(feed: Feed) -> FeedRow:
@@ -121,7 +121,9 @@ def claim(feed: Feed, limit: int, lease: float, grace: float) -> MessageClaim | 
     row = _ranked(feed)
     terms = Terms(secrets.token_hex(16), limit, micros, more)
     while True:
-        claimed = feed.core.run_reporting_deaths(Run(), claims.claim, row, terms, lambda one, attempts: _dead(feed, one, attempts))
+        claimed = feed.core.run_reporting_deaths(
+            Run("feeds.claim"), claims.claim, row, terms, lambda one, attempts: _dead(feed, one, attempts)
+        )
         if claimed.found:
             return MessageClaim(feed, terms.token, row, claimed)
         if not claimed.removed:
@@ -137,7 +139,7 @@ def pop(feed: Feed, limit: int, using: Connection | Session | None) -> list[Mess
             popped = _pop(lambda: claims.pop(tx, row, limit))
     else:
         row = _ranked(feed)
-        popped = _pop(lambda: feed.core.write(claims.pop, row, limit))
+        popped = _pop(lambda: feed.core.write("feeds.pop", claims.pop, row, limit))
     return _opened(feed, row._replace(epoch=popped.epoch), popped.found)
 
 
@@ -152,7 +154,7 @@ def _pop(once: Callable[[], Claimed]) -> Claimed:
 def find_claim(feed: Feed, claim_id: str) -> MessageClaim:
     """A claim by its id."""
     row = of(feed)
-    return MessageClaim(feed, claim_id, row, feed.core.read(claims.find_claim, row, _id(claim_id)))
+    return MessageClaim(feed, claim_id, row, feed.core.read("feeds.find_claim", claims.find_claim, row, _id(claim_id)))
 
 
 def delete(
@@ -166,7 +168,7 @@ def delete(
     if not seqs:
         return 0
     if using is None:
-        return feed.core.write(claims.delete, row, seqs, token)
+        return feed.core.write("feeds.delete", claims.delete, row, seqs, token)
     with feed.core.joined(using, "feeds.delete") as tx:
         return claims.delete(tx, row, seqs, token)
 
@@ -174,21 +176,21 @@ def delete(
 def get(feed: Feed, positions: Message | str | Iterable[Message | str]) -> list[Message]:
     """The messages at these positions that are there."""
     row = feed.row(fresh=True)
-    return _opened(feed, row, feed.core.read(claims.get, row, _numbers(feed, row, positions, check_epoch=True)))
+    return _opened(feed, row, feed.core.read("feeds.get", claims.get, row, _numbers(feed, row, positions, check_epoch=True)))
 
 
 def open_claims(feed: Feed) -> list[ClaimInfo]:
     """The claims of a feed that have not ended."""
     return [
         ClaimInfo(feed.name, claim_id, messages, from_micros(until))
-        for claim_id, messages, until in feed.core.read(claims.open_claims, of(feed).id)
+        for claim_id, messages, until in feed.core.read("feeds.open_claims", claims.open_claims, of(feed).id)
     ]
 
 
 def stats(feed: Feed) -> FeedStats:
     """Count the messages by what claims can do with them."""
     row = _ranked(feed)
-    counts = feed.core.read(claims.count, row.id)
+    counts = feed.core.read("feeds.count", claims.count, row.id)
     oldest, newest = (None if one is None else feed.message(row.token, row.epoch, one) for one in (counts.oldest, counts.newest))
     free = counts.total - counts.claimed - counts.delayed
     return FeedStats(counts.total, free, counts.claimed, counts.delayed, oldest, newest)

@@ -63,9 +63,11 @@ class Cursor:
         self._on_trimmed = on_trimmed
         if generation is None:
             holder = self._core.worker
-            row, taken = self._core.write(cursors.take, of.id, name, holder=holder, lease=lease, start=start, force=take_over)
+            row, taken = self._core.write(
+                "feeds.take", cursors.take, of.id, name, holder=holder, lease=lease, start=start, force=take_over
+            )
         else:
-            found = self._core.read(cursors.find_cursor, of.id, name)
+            found = self._core.read("feeds.find_cursor", cursors.find_cursor, of.id, name)
             if found is None or found.version != generation or found.holder is None:
                 raise self._lost()
             row, taken = found, True
@@ -167,7 +169,9 @@ class Cursor:
         seq = position.seq
         if using is None:
             self._check_given(position)
-            held = self._core.write(cursors.acknowledge, self._feed_id, self.name, self._version, seq, self._lease)
+            held = self._core.write(
+                "feeds.acknowledge", cursors.acknowledge, self._feed_id, self.name, self._version, seq, self._lease
+            )
         else:
             with self._core.joined(using, "ack") as tx:
                 self._check_given(position, tx)
@@ -208,13 +212,13 @@ class Cursor:
 
         :raises LeaseLostError: another process has opened the cursor, or it was moved or deleted.
         """
-        if not self._core.write(cursors.extend, self._feed_id, self.name, self._version, self._lease):
+        if not self._core.write("feeds.extend", cursors.extend, self._feed_id, self.name, self._version, self._lease):
             raise self._lost()
         self._extend_at = time.monotonic() + self._lease / 3_000_000
 
     def close(self) -> None:
         """End the hold; the position stays."""
-        self._core.write(cursors.release, self._feed_id, self.name, self._version)
+        self._core.write("feeds.release", cursors.release, self._feed_id, self.name, self._version)
 
     def __enter__(self) -> Self:
         return self
@@ -250,7 +254,7 @@ class Cursor:
             if row is not None and position.seq < row.next_seq:
                 return
         # And it may be too old to see the number.
-        row = self._core.read(rows.by_id, self._feed_id)
+        row = self._core.read("feeds.by_id", rows.by_id, self._feed_id)
         if row is not None:  # otherwise the feed was deleted, and the cursor with it
             not_ahead(position, row)
             self._given = row.next_seq - 1

@@ -17,7 +17,7 @@ from queue_db.store import Transaction
 
 def infos(core: Core, feeds: Sequence[int] | None, name: str | None = None) -> list[CursorInfo]:
     """The cursors of these feeds or of all, of one name or of all."""
-    found, waiting = core.read(cursors.with_waiting, feeds, name)
+    found, waiting = core.read("feeds.with_waiting", cursors.with_waiting, feeds, name)
     return [
         CursorInfo(
             feed=row.feed_name,
@@ -61,7 +61,7 @@ def spans_of(core: Core, feed: FeedRow, cursor: str) -> list[SpanInfo]:
 
     :raises FeedError: there is no such cursor, or it is not shared.
     """
-    known = core.read(span_claims.look, feed, cursor)
+    known = core.read("feeds.look", span_claims.look, feed, cursor)
     if known is None:
         raise FeedError(f"feed {feed.name!r} has no cursor {cursor!r}")
     if known.handed is None:
@@ -77,5 +77,5 @@ def spans_of(core: Core, feed: FeedRow, cursor: str) -> list[SpanInfo]:
             worker=row.worker,
             expires_at=from_micros(row.until) if row.until > row.now else None,
         )
-        for row in core.read(spans.open_spans, feed.id, cursor)
+        for row in core.read("feeds.open_spans", spans.open_spans, feed.id, cursor)
     ]

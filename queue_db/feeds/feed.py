@@ -180,7 +180,7 @@ class Feed:
         row, ranked, upto = self.row(), 0, None
         ordering = ordering_of(row)
         if ordering.ranks:
-            while (upto := self.core.read(ranking.last_waiting, row.id, upto)) is not None:
+            while (upto := self.core.read("feeds.last_waiting", ranking.last_waiting, row.id, upto)) is not None:
                 some = self.core.run(Run("rank"), ordering.rank, row.id)
                 if not some:
                     break  # another process is ranking
@@ -370,8 +370,10 @@ class Feed:
         if row.max_attempts is not None:
             claims = f"feed {self.name!r} was made with claims: its consumers claim messages with "
             raise FeedError(f"{claims}feed.claim", wire=f"{claims}POST /api/v1/feeds/{{feed}}/claims")
-        known = self.core.read(span_claims.look, row, name)
-        shared = known.handed is not None if known else self.core.write(spans.create, row.id, name, self._begin(start))
+        known = self.core.read("feeds.look", span_claims.look, row, name)
+        shared = (
+            known.handed is not None if known else self.core.write("feeds.create", spans.create, row.id, name, self._begin(start))
+        )
         if not shared:
             raise FeedError(
                 f"cursor {name!r} of feed {self.name!r} has one holder at a time: open it with feed.cursor, or name another"
@@ -399,13 +401,13 @@ class Feed:
         """
         arguments.name("name", name, CURSOR_LENGTH)
         row, target = self.row(fresh=True), self._begin(position)
-        if not self.core.write(cursors.seek, row.id, name, target):
+        if not self.core.write("feeds.seek", cursors.seek, row.id, name, target):
             raise FeedError(f"feed {self.name!r} has no cursor {name!r}")
 
     def remove_cursor(self, name: str) -> bool:
         """Delete a cursor, so that retention does not wait for it; False: there is none."""
         arguments.name("name", name, CURSOR_LENGTH)
-        return self.core.write(cursors.remove, self.row().id, name)
+        return self.core.write("feeds.remove", cursors.remove, self.row().id, name)
 
     def _begin(self, start: str) -> int:
         if start in {"start", "end"}:
@@ -422,12 +424,13 @@ class Feed:
         if known is not None:
             return known
         return self._remember(
-            self.core.read(rows.find_feed, self.name) or self.core.write(rows.create, self.name, defaults(self.core))
+            self.core.read("feeds.find_feed", rows.find_feed, self.name)
+            or self.core.write("feeds.create", rows.create, self.name, defaults(self.core))
         )
 
     def existing(self) -> FeedRow | None:
         """The feed's row, at most a second old; None: there is no such feed."""
-        known = self.known() or self.core.read(rows.find_feed, self.name)
+        known = self.known() or self.core.read("feeds.find_feed", rows.find_feed, self.name)
         return None if known is None else self._remember(known)
 
     def forget(self) -> None:

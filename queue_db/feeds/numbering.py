@@ -56,7 +56,7 @@ def numbers(feed: Feed, row: FeedRow, ids: Sequence[Unnumbered]) -> dict[int, tu
         if look:
             feed.core.database.pause(pause.next())
         if_possible(feed, feed.rank)
-        waiting = feed.core.read(ranking.last_waiting, row.id)
+        waiting = feed.core.read("feeds.last_waiting", ranking.last_waiting, row.id)
         row = feed.row(fresh=True)
         found = _found(feed, row, ids)
         if len(found) == len(ids) or waiting is None:
@@ -71,7 +71,7 @@ def _found(feed: Feed, row: FeedRow, ids: Sequence[Unnumbered]) -> dict[int, int
         after = min(missing.values()) - 1
         high = min(after + _AT_ONCE, row.next_seq - 1)
         if high > after:
-            found |= feed.core.read(messages.numbers_by_uid, row, list(missing), after, high)
+            found |= feed.core.read("feeds.numbers_by_uid", messages.numbers_by_uid, row, list(missing), after, high)
         lowest = {one.uid: one.seq for one in ids}
         missing = {
             uid: max(seq, high + 1)

@@ -100,7 +100,7 @@ class Publisher:
         if time.monotonic() >= self._forget_at:
             self._forget_at = time.monotonic() + _TRIM_EVERY
             try:
-                self._feed.core.write(publishes.prune, limit=messages.TRIMMED_AT_ONCE)
+                self._feed.core.write("feeds.prune", publishes.prune, limit=messages.TRIMMED_AT_ONCE)
             except StorageError as error:  # what was published is committed
                 log.warning("feed %r: old idempotency keys were not deleted; a later publish does it: %s", self._feed.name, error)
         return ids

@@ -128,7 +128,7 @@ def once(feed: Feed, position: Position | None, limit: int) -> tuple[FeedRow, li
 def _hidden(feed: Feed, row: FeedRow, found: Sequence[MessageRow]) -> set[int]:
     if row.max_attempts is None or not found:
         return set()
-    return feed.core.read(claim_rows.hidden, row.id, found[0].seq, found[-1].seq)
+    return feed.core.read("feeds.hidden", claim_rows.hidden, row.id, found[0].seq, found[-1].seq)
 
 
 def _page(tx: Transaction, feed: FeedRow, after: int, limit: int) -> tuple[FeedRow | None, list[MessageRow]]:

@@ -69,7 +69,7 @@ class Feeds:
                 delay=(row.delay or 0) / 1_000_000,
                 expires_in=None if row.lifetime is None else row.lifetime / 1_000_000,
             )
-            for row, messages, waiting in self._core.read(rows.counted, names, after, limit)
+            for row, messages, waiting in self._core.read("feeds.counted", rows.counted, names, after, limit)
         ]
 
     def set(
@@ -111,13 +111,13 @@ class Feeds:
         new = defaults(self._core) | values
         if claims:
             new |= {"max_attempts": 0} | limits
-        elif limits and self._core.read(rows.find_feed, name) is None:
+        elif limits and self._core.read("feeds.find_feed", rows.find_feed, name) is None:
             # Not created here: it would be one without claims, and stay so.
             need = f"there is no feed {name!r}: {', '.join(sorted(_NAMES[one] for one in limits))} need "
             raise FeedError(f"{need}claims=True", wire=f'{need}"claims": true')
         if ordering is not None:
             new["ordering"] = ordering
-        row = self._core.write(rows.create, name, new)
+        row = self._core.write("feeds.create", rows.create, name, new)
         if ordering is not None and row.ordering != ordering:
             raise FeedError(f"feed {name!r} has the ordering {row.ordering!r}, which cannot be changed: use a feed of another name")
         has = row.max_attempts is not None
@@ -125,7 +125,9 @@ class Feeds:
             made = "with" if has else "without"
             raise FeedError(f"feed {name!r} was made {made} claims, which cannot be changed: use a feed of another name")
         if values or limits:
-            self._core.write(rows.change, row.id, values | limits, lambda row: _check_times(name, row.delay, row.lifetime))
+            self._core.write(
+                "feeds.change", rows.change, row.id, values | limits, lambda row: _check_times(name, row.delay, row.lifetime)
+            )
             if (known := self._known.get(name)) is not None:
                 known.forget()
 
@@ -136,7 +138,7 @@ class Feeds:
         :param feeds: only those of these feeds.
         """
         wanted = None if name is None else arguments.name("cursor", name, CURSOR_LENGTH)
-        some = None if feeds is None else [row.id for row in self._core.read(rows.by_name, _names(feeds))]
+        some = None if feeds is None else [row.id for row in self._core.read("feeds.by_name", rows.by_name, _names(feeds))]
         return infos(self._core, some, wanted)
 
     def ack(self, name: str, upto: Iterable[Message | str]) -> Verdicts:
@@ -155,7 +157,7 @@ class Feeds:
         :raises FeedError: there is no such feed.
         """
         arguments.name("feed", name, FEED_LENGTH)
-        gone = self._core.write(rows.purge, name)
+        gone = self._core.write("feeds.purge", rows.purge, name)
         if gone is None:
             raise FeedError(f"there is no feed {name!r}")
         return gone
@@ -166,7 +168,7 @@ class Feeds:
         It waits for open transactions that have published to it; those that publish later publish to a new feed with this name.
         """
         arguments.name("feed", name, FEED_LENGTH)
-        removed = self._core.write(rows.remove, name)
+        removed = self._core.write("feeds.remove", rows.remove, name)
         if (known := self._known.get(name)) is not None:
             known.forget()
         return removed
@@ -177,7 +179,7 @@ class Feeds:
         Without it a reader whose position is newer than the backup would miss the messages that take the same numbers again.
         Return the number of feeds.
         """
-        return self._core.write(rows.restored)
+        return self._core.write("feeds.restored", rows.restored)
 
 
 def _retention(keep_for: float | None, keep_rows: int | None, keep_unread: int | None) -> dict[str, Any]:

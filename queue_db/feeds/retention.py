@@ -33,7 +33,7 @@ def trim_once(core: Core, row: FeedRow, how: Run = ONCE, *, skip: bool = False) 
 
     :param skip: none if another transaction has locked the feed.
     """
-    gone = core.run(how, messages.trim, row, skip=skip)
+    gone = core.run(how.named("feeds.trim"), messages.trim, row, skip=skip)
     if gone:
         counters = core.database.counters
         with core.database.counting:
@@ -51,7 +51,7 @@ def trim_all(core: Core) -> tuple[dict[str, int], bool]:
     trimmed: dict[str, int] = {}
     more = False
     skip = Capability.SKIP_LOCKED in core.store.capabilities
-    for row in core.read(rows.by_name):
+    for row in core.read("feeds.by_name", rows.by_name):
         ordering = ORDERINGS.get(row.ordering)
         if ordering is None:
             continue  # of a later version

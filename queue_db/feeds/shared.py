@@ -102,7 +102,7 @@ class SharedCursor:
         micros = arguments.seconds("lease", lease, zero=False)
         want = SpanRequest(limit, micros, self._core.worker, skip=self._skip, least=limit)
         while True:
-            found = self._core.run(_DIRECT, span_claims.claim, self._of, self.name, want)
+            found = self._core.run(_DIRECT.named("feeds.claim"), span_claims.claim, self._of, self.name, want)
             look = self._shared(found and found.look)
             row, read = (found.span, found.messages) if found else (None, None)
             if found is not None and row is not None:
@@ -135,7 +135,9 @@ class SharedCursor:
 
     def _take_over(self, look: Look, lease: int) -> SpanRow | None:
         core = self._core
-        while found := core.run(_DIRECT, span_claims.take_over, self._of.id, self.name, core.worker, lease, self.max_attempts):
+        while found := core.run(
+            _DIRECT.named("feeds.take_over"), span_claims.take_over, self._of.id, self.name, core.worker, lease, self.max_attempts
+        ):
             row, claimed = found
             if claimed:
                 return row
@@ -163,7 +165,7 @@ class SharedCursor:
             found = self._read(row, epoch=look.epoch) if read is None else self._messages(read, look.epoch)
         except StorageError:
             with suppress(StorageError):
-                self._core.write(spans.release, row.id, row.version)
+                self._core.write("feeds.release", spans.release, row.id, row.version)
             raise
         span = Span(self, row, found, look.now)
         missing = _missing(row, found)
@@ -273,19 +275,19 @@ class Span:
     def extend(self, seconds: float) -> Verdict:
         """Extend the lease to ``seconds`` from now."""
         micros = arguments.seconds("seconds", seconds, zero=False)
-        return _verdict(self._core.run(_DIRECT, spans.extend, self.id, self.version, micros))
+        return _verdict(self._core.run(_DIRECT.named("feeds.extend"), spans.extend, self.id, self.version, micros))
 
     def extend_unlocked(self, seconds: float) -> Verdict | None:
         """:meth:`extend` without a wait; None: another transaction has locked the span's row."""
         micros = arguments.seconds("seconds", seconds, zero=False)
         try:
-            return _verdict(self._core.run(_ONCE, spans.extend, self.id, self.version, micros, wait=False))
+            return _verdict(self._core.run(_ONCE.named("feeds.extend"), spans.extend, self.id, self.version, micros, wait=False))
         except RowLockedError:
             return None
 
     def release(self) -> Verdict:
         """Let another consumer have what is left at once; this does not count as an attempt."""
-        return _verdict(self._core.write(spans.release, self.id, self.version))
+        return _verdict(self._core.write("feeds.release", spans.release, self.id, self.version))
 
     def settle(
         self,

@@ -55,21 +55,21 @@ class Groups:
         self._core = core
 
     def repair(self, queue: str) -> int:
-        incomplete = self._core.read(groups.incomplete, queue)
+        incomplete = self._core.read("groups.incomplete", groups.incomplete, queue)
         # A few groups in one transaction: other transactions wait for the locked groups.
         for portion in portions(incomplete, groups.AT_ONCE):
-            self._core.write(groups.repair, portion)
+            self._core.write("groups.repair", groups.repair, portion)
         return len(incomplete)
 
     def batch(self, batch_id: int) -> Batch | None:
-        row = self._core.read(batches.find, arguments.whole("batch_id", batch_id, 0, 2**63 - 1))
+        row = self._core.read("groups.find", batches.find, arguments.whole("batch_id", batch_id, 0, 2**63 - 1))
         return None if row is None else _batch(row)
 
     def batches(self, limit: int, after: Batch | int | None) -> list[Batch]:
         arguments.whole("limit", limit, 1)
         last = after.id if isinstance(after, Batch) else after
         below = None if last is None else arguments.whole("after", last, 0, 2**63 - 1)
-        return [_batch(row) for row in self._core.read(batches.page, below=below, limit=limit)]
+        return [_batch(row) for row in self._core.read("groups.page", batches.page, below=below, limit=limit)]
 
     def enqueue_batch(
         self,

@@ -71,7 +71,7 @@ class Actions:
             "detail": _encoded(detail),
         }
         if using is None:
-            self._core.write(actions.add, values)
+            self._core.write("monitoring.add", actions.add, values)
             return
         with self._core.joined(using, "actions.add") as tx:
             actions.add(tx, values)
@@ -80,7 +80,9 @@ class Actions:
         """The actions, newest first. ``after``: the id of the last action of the previous page."""
         arguments.whole("limit", limit, 1)
         below = None if after is None else arguments.whole("after", after, 0, 2**63 - 1)
-        return [_action(row) for row in self._core.read(actions.page_of_actions, below=below, limit=limit)]
+        return [
+            _action(row) for row in self._core.read("monitoring.page_of_actions", actions.page_of_actions, below=below, limit=limit)
+        ]
 
 
 def dead_jobs(queue: str | None, kind: str | None, error_class: str | None) -> str:

@@ -56,7 +56,7 @@ def why_due(db: QueueDB, queue: str, *, overdue: bool) -> Finding | None:
     :param overdue: whether the jobs have waited longer than :data:`OVERDUE`. If not, the finding is not ``stuck``, does not call
         the workers too slow, and names a limit only if the database shows that it is reached.
     """
-    of_queue = db.core.read(controls.read, [queue]).get(queue, Controls())
+    of_queue = db.core.read("controls.read", controls.read, [queue]).get(queue, Controls())
     workers = [worker for worker in db.workers() if queue in worker.queues]
     why = _why(queue, of_queue, workers) if overdue else _obstacle(queue, _reached(of_queue, workers), workers)
     return None if why is None else Finding(f"queue {queue!r}: {why.sentence}", why.stuck and overdue, queue)
@@ -64,14 +64,14 @@ def why_due(db: QueueDB, queue: str, *, overdue: bool) -> Finding | None:
 
 def controlled(db: QueueDB) -> dict[str, Controls]:
     """The pause and the limits of each queue that has a pause or a limit, in one read."""
-    return db.core.read(controls.read)
+    return db.core.read("controls.read", controls.read)
 
 
 def _queues(db: QueueDB) -> Iterator[Finding]:
-    overdue = db.core.read(counts.overdue, round(OVERDUE * 1e6), MOST, MOST_COUNTED)
+    overdue = db.core.read("counts.overdue", counts.overdue, round(OVERDUE * 1e6), MOST, MOST_COUNTED)
     if not overdue:
         return
-    settings = db.core.read(controls.read, [queue for queue, _, _ in overdue])
+    settings = db.core.read("controls.read", controls.read, [queue for queue, _, _ in overdue])
     workers = db.workers()
     for queue, jobs, age in overdue:
         why = _why(queue, settings.get(queue, Controls()), [worker for worker in workers if queue in worker.queues])
@@ -83,7 +83,7 @@ def _queues(db: QueueDB) -> Iterator[Finding]:
 
 def _parked(db: QueueDB) -> Iterator[Finding]:
     kinds: dict[tuple[str, str], tuple[int, float]] = {}
-    for row in db.core.read(insights.parked, round(PARKED * 1e6), LOOKED_AT):
+    for row in db.core.read("monitoring.parked", insights.parked, round(PARKED * 1e6), LOOKED_AT):
         jobs, longest = kinds.get((row.queue, row.kind), (0, 0.0))
         kinds[row.queue, row.kind] = jobs + row.jobs, max(longest, (row.read_at - row.since) / 1e6)
     for (queue, kind), (jobs, longest) in sorted(kinds.items(), key=lambda item: -item[1][1])[:MOST]:
@@ -170,7 +170,7 @@ def _workers(workers: list[WorkerInfo]) -> Iterator[Finding]:
 
 
 def _groups(db: QueueDB) -> Iterator[Finding]:
-    for row in db.core.read(insights.crowded, MOST):
+    for row in db.core.read("monitoring.crowded", insights.crowded, MOST):
         yield Finding(
             f"group {row.group_key!r} of queue {row.queue!r}: {row.admitted} of its jobs may be claimed at once, and {row.allowed} "
             "should be: they were inserted with a group_key past enqueue (plain INSERT, a JDBC append), or the queue's limit was "
@@ -180,7 +180,7 @@ def _groups(db: QueueDB) -> Iterator[Finding]:
 
 
 def _schedules(db: QueueDB) -> Iterator[Finding]:
-    for row in db.core.read(load("schedules.store", "late"), round(OVERDUE * 1e6)):
+    for row in db.core.read("schedules.late", load("schedules.store", "late"), round(OVERDUE * 1e6)):
         yield Finding(
             f"schedule {row.name!r} is {_span(row.late / 1e6)} late: no worker carries schedules out "
             "(Worker(…, schedules=True), or db.schedules.tick())",

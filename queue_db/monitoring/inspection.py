@@ -35,17 +35,20 @@ class Inspection:
     # --- a queue ----------------------------------------------------------------------------------------------------
 
     def queues(self) -> list[str]:
-        return self._core.read(counts.queues)
+        return self._core.read("monitoring.queues", counts.queues)
 
     def peek(self, queue: str, limit: int) -> list[Job]:
         arguments.whole("limit", limit, 1, MAX_CLAIM)
-        return [job_from_row(row, State.AVAILABLE, self._core.codec) for row in self._core.read(jobs.due_jobs, queue, limit)]
+        return [
+            job_from_row(row, State.AVAILABLE, self._core.codec)
+            for row in self._core.read("monitoring.due_jobs", jobs.due_jobs, queue, limit)
+        ]
 
     def page(self, queue: str, state: str, **wanted: Any) -> JobPage:
         return list_jobs(self._core, queue, state, **wanted)
 
     def stats(self, queue: str, most: int | None = None) -> QueueStats:
-        return self._core.read(counts.stats, queue, None if most is None else arguments.whole("most", most, 1))
+        return self._core.read("monitoring.stats", counts.stats, queue, None if most is None else arguments.whole("most", most, 1))
 
     def workers(self) -> list[WorkerInfo]:
         return [
@@ -62,18 +65,18 @@ class Inspection:
                 seen_at=from_micros(row.seen_at),
                 silent=max(0.0, (row.now - row.seen_at) / 1_000_000),
             )
-            for row in self._core.read(worker_registry.all_workers)
+            for row in self._core.read("worker_registry.all_workers", worker_registry.all_workers)
         ]
 
     # --- a job ------------------------------------------------------------------------------------------------------
 
     def state(self, job_id: int) -> State:
-        return self._core.read(jobs.state, _checked(job_id))
+        return self._core.read("monitoring.state", jobs.state, _checked(job_id))
 
     def errors(self, job_id: int) -> list[JobError]:
         return [
             JobError(row.attempt, from_micros(row.failed_at), row.worker, row.error_class, row.message, row.trace, row.version)
-            for row in self._core.read(jobs.errors_of, _checked(job_id))
+            for row in self._core.read("monitoring.errors_of", jobs.errors_of, _checked(job_id))
         ]
 
     def failures(self, queue: str | None, kind: str | None, error_class: str | None, limit: int) -> list[FailureGroup]:
@@ -82,11 +85,11 @@ class Inspection:
     # --- results ----------------------------------------------------------------------------------------------------
 
     def finished(self, job_id: int) -> Finished:
-        row = self._core.read(jobs.finished, _checked(job_id))
+        row = self._core.read("monitoring.finished", jobs.finished, _checked(job_id))
         if row is None:
             state = self.state(job_id)
             if state is State.COMPLETED:  # completed after the first read
-                row = self._core.read(jobs.finished, job_id)
+                row = self._core.read("monitoring.finished", jobs.finished, job_id)
             if row is None:
                 raise _not_finished(job_id, state)
         return self._finished(row)
@@ -100,7 +103,7 @@ class Inspection:
         if after is not None and not isinstance(after, Finished):
             raise arguments.wrong("after", after, ": must be the last one of the previous page")
         above = -1 if after is None else after.id
-        page = self._core.read(jobs.finished_page, queue=queue, kind=kind, above=above, limit=limit)
+        page = self._core.read("monitoring.finished_page", jobs.finished_page, queue=queue, kind=kind, above=above, limit=limit)
         return [self._finished(row) for row in page]
 
     def wait(self, job_id: int, timeout: float) -> Finished:

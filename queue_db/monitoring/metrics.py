@@ -76,7 +76,7 @@ class Metrics:
         if found is None:
             return []
         taken_at, now, data = found
-        since, counts = self._core.read(metrics.recent, _RECENT)
+        since, counts = self._core.read("monitoring.recent", metrics.recent, _RECENT)
         names = {*data["jobs"], *data.get("seen", ()), *counts}
         nothing = dict.fromkeys(STATES, 0)
         operations = Operations.of(data.get("operations", {}))
@@ -114,7 +114,7 @@ class Metrics:
             raise ArgumentError("since=None: must be a datetime with a time zone")
         if arguments.whole("width", width, FINE, _WIDEST) % FINE:
             raise arguments.wrong("width", width, f": must be a multiple of {FINE} seconds")
-        rows = self._core.read(metrics.history, queue=queue, since=max(first, 0), width=width)
+        rows = self._core.read("monitoring.history", metrics.history, queue=queue, since=max(first, 0), width=width)
         return [one for _, some in groupby(rows, lambda row: str(row.queue)) for one in _filled(some, width)]
 
     def take(self) -> bool:
@@ -136,7 +136,7 @@ class Metrics:
         if not counts:
             return
         try:
-            write_rows(self._core, metrics.add, counts)
+            write_rows(self._core, "monitoring.add", metrics.add, counts)
         except BaseException as error:
             if not getattr(error, "outcome_unknown", False):
                 self._core.queue_counters.put_back(counts)

@@ -49,19 +49,21 @@ def look(core: Core) -> Operations:
     """Read the :class:`Operations` from the database."""
     alive: Counter[str] = Counter()
     silent = stuck = 0
-    for row in core.read(worker_registry.all_workers):
+    for row in core.read("worker_registry.all_workers", worker_registry.all_workers):
         stuck += row.stuck
         if row.now - row.seen_at >= worker_registry.SILENT * 1e6:
             silent += 1
         elif row.state == "working":
             alive.update(json.loads(row.queues).keys())
-    late = core.read(load("schedules.store", "late"), round(LATE * 1e6))
-    behind = [reader for one in slices().values() if one.behind is not None for reader in core.read(one.behind)]
+    late = core.read("schedules.late", load("schedules.store", "late"), round(LATE * 1e6))
+    behind = [
+        reader for name, part in slices().items() if part.behind is not None for reader in core.read(f"{name}.behind", part.behind)
+    ]
     return Operations(
         workers=dict(alive),
         silent=silent,
         stuck=stuck,
-        paused=tuple(sorted(name for name, one in core.read(controls.read).items() if one.paused)),
+        paused=tuple(sorted(name for name, one in core.read("controls.read", controls.read).items() if one.paused)),
         late=len(late),
         latest=max((row.late / 1e6 for row in late), default=0.0),
         cursors=tuple(sorted(behind, key=lambda one: -one[2])[:MOST_CURSORS]),

@@ -143,7 +143,7 @@ class Sampling:
         """
         lease = min(LONGEST_LEASE, max(SHORTEST_LEASE, LEASE_TIMES * lasted))
         try:
-            if not self._core.run(ONCE, samples.begin, self._name, version, round(lease * 1e6)):
+            if not self._core.run(ONCE.named("monitoring.begin"), samples.begin, self._name, version, round(lease * 1e6)):
                 return False
         except QueueDBError as error:
             log.debug("another process takes the sample, or the database does not answer: %s", error)
@@ -159,7 +159,9 @@ class Sampling:
 
     def counted(self) -> list[QueueStats]:
         """Count the jobs of all queues, up to :data:`MOST` of each state."""
-        return [self._core.read(counts.stats, name, MOST) for name in self._core.read(counts.queues)]
+        return [
+            self._core.read("counts.stats", counts.stats, name, MOST) for name in self._core.read("counts.queues", counts.queues)
+        ]
 
     def _count(self, version: int) -> None:
         before = self._latest()
@@ -175,7 +177,9 @@ class Sampling:
     def _finish(self, version: int, data: dict[str, Any], took: float) -> None:
         data["lasted"] = took
         rest = max(REST, REST_TIMES * took)
-        self._core.write(samples.finish, self._name, version, json.dumps(data), round(took * 1e6), round(rest * 1e6))
+        self._core.write(
+            "monitoring.finish", samples.finish, self._name, version, json.dumps(data), round(took * 1e6), round(rest * 1e6)
+        )
 
     def _record(self, data: Mapping[str, Any], upkeep: float) -> None:
         """Write the counts for the history. Then sum and delete old rows, for at most about ``upkeep`` seconds."""
@@ -189,12 +193,12 @@ class Sampling:
         }
         try:
             if rows:
-                write_rows(self._core, metrics.set_depths, rows)
+                write_rows(self._core, "monitoring.set_depths", metrics.set_depths, rows)
             until = time.monotonic() + upkeep
-            while self._core.write(metrics.roll_up) and time.monotonic() < until:
+            while self._core.write("monitoring.roll_up", metrics.roll_up) and time.monotonic() < until:
                 pass
             for width in metrics.KEPT:
-                while self._core.write(metrics.prune, width, _PRUNED) >= _PRUNED and time.monotonic() < until:
+                while self._core.write("monitoring.prune", metrics.prune, width, _PRUNED) >= _PRUNED and time.monotonic() < until:
                     pass
         except StorageError as error:
             log.warning("could not write the history of the counts: %s", error)
@@ -207,14 +211,14 @@ class Sampling:
         log.warning("counting the jobs of queues failed; the next count is due in about %.0f s: %s", rest, error)
         # If the database does not answer, the next count begins when the lease expires.
         with suppress(QueueDBError):
-            self._core.run(ONCE, samples.give_up, self._name, version, round(rest * 1e6))
+            self._core.run(ONCE.named("monitoring.give_up"), samples.give_up, self._name, version, round(rest * 1e6))
 
     @cached_property
     def _whole(self) -> _WholeCounts:
         return _WholeCounts(self._core, self._timer)
 
     def _latest(self) -> Row[Any] | None:
-        return self._core.read(samples.latest, self._name)
+        return self._core.read("monitoring.latest", samples.latest, self._name)
 
     def _take_soon(self, row: Row[Any] | None) -> threading.Thread:
         with self._lock:
@@ -248,18 +252,18 @@ class _WholeCounts(Sampling):
     def _count(self, version: int) -> None:
         began = self._timer()
         for name in self._queues:
-            one = self._core.read(counts.stats, name)
+            one = self._core.read("counts.stats", counts.stats, name)
             oldest = None if one.oldest_available_age is None else round(one.oldest_available_age * 1e6)
             depths = {**{state: getattr(one, state) for state in STATES}, "held": one.held, "oldest": oldest}
-            write_rows(self._core, metrics.set_depths, {name: depths})
+            write_rows(self._core, "monitoring.set_depths", metrics.set_depths, {name: depths})
         self._finish(version, {}, self._timer() - began)
 
 
-def write_rows(core: Core, change: Callable[[Transaction, Any], None], rows: Any) -> None:
+def write_rows(core: Core, name: str, change: Callable[[Transaction, Any], None], rows: Any) -> None:
     """Run ``change``; repeat it if another process inserted the same rows or held their locks."""
     for tries in range(_TRIES):
         try:
-            core.run(ONCE, change, rows)
+            core.run(ONCE.named(name), change, rows)
         except StorageError as error:
             locked = isinstance(error, TransientStorageError) and not error.outcome_unknown and not error.server_away
             if tries == _TRIES - 1 or not (locked or isinstance(error.__cause__, IntegrityError)):

@@ -146,10 +146,10 @@ class Routes:
         arguments.name("route", name, ROUTE_LENGTH)
         if not isinstance(definition, str) or not _SHA.match(definition):
             raise arguments.wrong("definition", definition, ": must be a SHA-256, or its first 6 digits or more")
-        found = self._core.read(routes.beginning_with, definition)
+        found = self._core.read("routes.beginning_with", routes.beginning_with, definition)
         if len(found) != 1:
             raise RouteError(f"{'several definitions begin' if found else 'no definition begins'} with {definition!r}")
-        if not self._core.write(routes.assign, name, self._define(found[0])[1], create=False):
+        if not self._core.write("routes.assign", routes.assign, name, self._define(found[0])[1], create=False):
             raise self._missing(name)
 
     def subscribe(self, pattern: str, name: str, form: PatternForm = "glob") -> bool:
@@ -173,12 +173,12 @@ class Routes:
         """Take a subscription back. False: there is none."""
         arguments.name("route", name, ROUTE_LENGTH)
         checked = patterns.pattern(pattern, form)
-        return self._core.write(routes.unsubscribe, name, {"form": form, "pattern": checked.text})
+        return self._core.write("routes.unsubscribe", routes.unsubscribe, name, {"form": form, "pattern": checked.text})
 
     def list(self) -> Infos:
         """All routes by name."""
         by_route = defaultdict[str, list[tuple[str, str]]](list)
-        for row in self._core.read(routes.subscribed):
+        for row in self._core.read("routes.subscribed", routes.subscribed):
             by_route[row.route].append((row.form, row.pattern))
         return [
             RouteInfo(
@@ -197,7 +197,7 @@ class Routes:
                 matched=options_of(does.options).matched,
                 by=options_of(does.options).by,
             )
-            for row in self._core.read(routes.all_routes)
+            for row in self._core.read("routes.all_routes", routes.all_routes)
             for does in [routes.meaning(row.action, row.target, row.kind, row.options)]
         ]
 
@@ -208,7 +208,7 @@ class Routes:
                 *(row.sha, does.action, does.target, does.kind, group_of(does.options), from_micros(row.created_at)),
                 *options_of(does.options),
             )
-            for row in self._core.read(routes.definitions)
+            for row in self._core.read("routes.definitions", routes.definitions)
             for does in [routes.meaning(row.action, row.target, row.kind, row.options)]
         ]
 
@@ -229,7 +229,7 @@ class Routes:
     def remove(self, name: str) -> bool:
         """Delete a route with its subscriptions; its definition stays. False: there is none."""
         arguments.name("route", name, ROUTE_LENGTH)
-        return self._core.write(routes.remove, name)
+        return self._core.write("routes.remove", routes.remove, name)
 
     def top(self, counter: str, *, limit: int = 10) -> Counted:
         """The keys that a counter has counted most, with their numbers of messages, the largest first.
@@ -238,7 +238,7 @@ class Routes:
         """
         arguments.name("counter", counter, COUNTER_LENGTH)
         arguments.whole("limit", limit, 1, MOST)
-        return self._core.read(routes.top, counter, limit)
+        return self._core.read("routes.top", routes.top, counter, limit)
 
     def reset(self, counter: str, *, key: str | None = None) -> bool:
         """Delete a counter; it begins at 0 again. False: it has counted nothing.
@@ -248,7 +248,7 @@ class Routes:
         arguments.name("counter", counter, COUNTER_LENGTH)
         if key is not None:
             arguments.name("key", key, COUNTED_KEY_LENGTH)
-        return self._core.write(routes.reset, counter, key)
+        return self._core.write("routes.reset", routes.reset, counter, key)
 
     def run(
         self,
@@ -286,7 +286,7 @@ class Routes:
     ) -> Dry:
         """What a publish of this message to a topic would do now; nothing is done."""
         arguments.name("topic", topic, TOPIC_LENGTH)
-        subscribed = self._core.read(routes.walk, topic, 0)
+        subscribed = self._core.read("routes.walk", routes.walk, topic, 0)
         checked = arguments.headers(headers)
         message = content(topic, kind, payload, key, client, checked)
         return Dry(topic, plan(topic, subscribed, headers=checked, message=message).steps)
@@ -337,16 +337,16 @@ class Routes:
         definition = self._core.run(Run("routes.define", upserts=True), routes.define, row)
         if row.action.removesuffix(routes.CONDITIONAL) == "feed":
             # So that publishers need not.
-            self._core.write(rows.create, row.target, defaults(self._core))
+            self._core.write("feeds.create", rows.create, row.target, defaults(self._core))
         return row.sha, definition
 
     def _pause(self, name: str, paused: int) -> None:
         arguments.name("route", name, ROUTE_LENGTH)
-        if not self._core.write(routes.pause, name, paused):
+        if not self._core.write("routes.pause", routes.pause, name, paused):
             raise self._missing(name)
 
     def _missing(self, name: str) -> RouteError:
-        known = [row.name for row in self._core.read(routes.all_routes)]
+        known = [row.name for row in self._core.read("routes.all_routes", routes.all_routes)]
         return RouteError(f"there is no route {name!r}; known: {', '.join(known) or 'none'}")
 
 

@@ -116,7 +116,7 @@ class Schedules:
 
     def list(self) -> list[Schedule]:
         """All schedules by name."""
-        return [self._schedule(row) for row in self._core.read(store.every)]
+        return [self._schedule(row) for row in self._core.read("schedules.every", store.every)]
 
     def pause(self, name: str) -> None:
         """Stop the schedule from enqueuing jobs until :meth:`resume`.
@@ -148,7 +148,7 @@ class Schedules:
     def remove(self, name: str) -> bool:
         """Delete the schedule; False if there is none."""
         arguments.name("name", name, NAME_LENGTH)
-        return self._core.write(store.remove, name)
+        return self._core.write("schedules.remove", store.remove, name)
 
     def tick(self) -> tuple[int, float | None]:
         """Enqueue the due occurrences. Return the number of jobs, and the seconds until the next occurrence; None: there is none.
@@ -157,7 +157,7 @@ class Schedules:
 
         :raises ConfigurationError: this process cannot parse a rule; the occurrences of all other schedules were enqueued.
         """
-        now, rows, later = self._core.read(store.due)
+        now, rows, later = self._core.read("schedules.due", store.due)
         enqueued = 0
         upcoming = [] if later is None else [later]
         unreadable: ConfigurationError | None = None
@@ -184,7 +184,7 @@ class Schedules:
 
     def _change(self, name: str, values: dict[str, Any]) -> None:
         arguments.name("name", name, NAME_LENGTH)
-        if not self._core.write(store.change, name, values):
+        if not self._core.write("schedules.change", store.change, name, values):
             raise ArgumentError(f"there is no schedule {name!r}")
 
 

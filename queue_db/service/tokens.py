@@ -113,20 +113,20 @@ class Tokens:
     def find(self, secret: str) -> Token | None:
         """The token with this secret; None if there is none, or it has expired or was revoked."""
         sha256 = _sha256_of(secret)
-        row = None if sha256 is None else self._core.read(stored.find_token, sha256)
+        row = None if sha256 is None else self._core.read("service.find_token", stored.find_token, sha256)
         if row is None or sha256 is None or not secrets.compare_digest(row.sha256, sha256):
             return None
         return self._in_use(row)
 
     def list(self) -> list[Token]:
         """All tokens by name, also the expired and revoked ones."""
-        return [_token(row) for row in self._core.read(stored.all_tokens)]
+        return [_token(row) for row in self._core.read("service.all_tokens", stored.all_tokens)]
 
     def revoke(self, name: str) -> bool:
         """Revoke a token: it is refused from now on, and its sessions end. False if there is none, or it was revoked before."""
         arguments.name("name", name, TOKEN_NAME_LENGTH)
         try:
-            return self._core.write(stored.revoke, name)
+            return self._core.write("service.revoke", stored.revoke, name)
         finally:
             self.revocations += 1
 
@@ -142,13 +142,13 @@ class Tokens:
         if token is None:
             return None
         key, csrf = secrets.token_urlsafe(_RANDOM), secrets.token_urlsafe(_RANDOM)
-        self._core.run(_FEW, stored.log_in, _sha256(key), token.name, csrf, span)
+        self._core.run(_FEW.named("service.log_in"), stored.log_in, _sha256(key), token.name, csrf, span)
         return key
 
     def session(self, key: str) -> LoginSession | None:
         """The session with this secret; None if there is none, it has ended, or its token has expired or was revoked."""
         sha256 = _sha256_of(key)
-        row = None if sha256 is None else self._core.read(stored.session, sha256)
+        row = None if sha256 is None else self._core.read("service.session", stored.session, sha256)
         if row is None or sha256 is None or not secrets.compare_digest(row.session_sha256, sha256):
             return None
         token = None if row.session_expires_at <= row.now else self._in_use(row)
@@ -158,7 +158,7 @@ class Tokens:
         """End a session; False if there is none."""
         sha256 = _sha256_of(key)
         try:
-            return sha256 is not None and self._core.write(stored.log_out, sha256)
+            return sha256 is not None and self._core.write("service.log_out", stored.log_out, sha256)
         finally:
             self.revocations += 1
 
@@ -173,7 +173,7 @@ class Tokens:
             self._noted[token.name] = row.now
             # The token is valid although the database takes no writes.
             with suppress(StorageError):
-                self._core.run(ONCE, stored.use, token.name, interval)
+                self._core.run(ONCE.named("service.use"), stored.use, token.name, interval)
         return token
 
 

@@ -46,7 +46,7 @@ class BatchReader(DataSourceReader):
     @masks_errors
     def partitions(self) -> list[InputPartition]:
         with self.target.open() as db:
-            found = db.core.read(ranges.queue_ranges, self._queue, parts=self._partitions, worth=_WORTH)
+            found = db.core.read("ranges.queue_ranges", ranges.queue_ranges, self._queue, parts=self._partitions, worth=_WORTH)
         return [BatchPart(part) for part in found or [ranges.Range(0, -1, 0)]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -63,7 +63,7 @@ class BatchReader(DataSourceReader):
         """All rows of the range."""
         after, size = part.low - 1, FIRST_ROWS
         while True:
-            rows = db.core.read(ranges.jobs, self._queue, after=after, high=part.high, limit=size, **self._query)
+            rows = db.core.read("ranges.jobs", ranges.jobs, self._queue, after=after, high=part.high, limit=size, **self._query)
             if not rows:
                 return
             batch, ids = self._shape.batch(rows, {"queue": self._queue})
@@ -73,11 +73,11 @@ class BatchReader(DataSourceReader):
 
     def _read_ids(self, db: QueueDB, part: ranges.Range) -> Iterator[pa.RecordBatch]:
         """The ids of the queue in the range first, then the rows of these."""
-        wanted = db.core.read(ranges.ids, self._queue, part)
+        wanted = db.core.read("ranges.ids", ranges.ids, self._queue, part)
         start, size = 0, FIRST_ROWS
         while start < len(wanted):
             some = wanted[start : start + size]
-            rows = db.core.read(ranges.jobs_of, self._queue, some, **self._query)
+            rows = db.core.read("ranges.jobs_of", ranges.jobs_of, self._queue, some, **self._query)
             start += len(some)
             if rows:
                 batch, _ = self._shape.batch(rows, {"queue": self._queue})

@@ -49,7 +49,7 @@ class CommitListener(StreamingQueryListener):
         try:
             with self._target.open() as db:
                 for offset in new:
-                    db.core.run_reporting_deaths(REPEATABLE, streams.complete_claim, offset)
+                    db.core.run_reporting_deaths(REPEATABLE.named("streams.complete_claim"), streams.complete_claim, offset)
             self._completed[str(progress.runId)] = committed
         except Exception as error:  # noqa: BLE001 - the query completes it with its next claim, or at its next start
             problem = described(error, self._target.url)

@@ -44,7 +44,7 @@ def dead_letter(df: DataFrame, url: str | URL, stream: str, *, table: str = "job
             reasons = _reasons(batch, before)
             before += batch.num_rows
             with masked_errors(target.url), target.open() as db:
-                marked += db.core.run(REPEATABLE, streams.mark_dead, stream_id, reasons)
+                marked += db.core.run(REPEATABLE.named("streams.mark_dead"), streams.mark_dead, stream_id, reasons)
         yield pa.RecordBatch.from_pydict({"marked": [marked]})
 
     rows = df.where("dead_reason IS NOT NULL").select(f.col("fence").cast("string"), f.col("dead_reason").cast("string"))
@@ -70,7 +70,7 @@ def _reasons(batch: pa.RecordBatch, before: int) -> dict[tuple[int, int], str]:
 
 def _stream_id(target: Target, name: str) -> int:
     with target.open() as db:
-        for stream in db.core.read(streams.listed):
+        for stream in db.core.read("streams.listed", streams.listed):
             if stream.name == name:
                 return int(stream.id)
     raise StreamError(f"there is no stream {name!r}")

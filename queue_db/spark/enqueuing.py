@@ -122,7 +122,7 @@ def _quoted(name: str) -> str:
 def _added(target: Target, app: str, queue: str) -> int | None:
     """The jobs that the load has added, by the ledger; None: it was not published."""
     with target.open() as db:
-        published = db.core.read(staging.ledger, app, version=0, queue=queue)
+        published = db.core.read("staging.ledger", staging.ledger, app, version=0, queue=queue)
     return None if published is None else published.jobs
 
 

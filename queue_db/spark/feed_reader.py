@@ -82,7 +82,7 @@ class FeedRead:
     def begin(self, db: QueueDB, row: FeedRow) -> Position:
         """Where a read begins that has no checkpoint."""
         if self._since is not None:
-            first = db.core.run(REPEATABLE_READ, ranges.since, row, self._since)
+            first = db.core.run(REPEATABLE_READ.named("feeds.since"), ranges.since, row, self._since)
             return Position(row.token, row.epoch, (row.next_seq if first is None else first) - 1)
         if isinstance(self.starting, Position):
             self.check(self.starting, row)

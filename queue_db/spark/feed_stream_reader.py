@@ -106,7 +106,7 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         db = self._db()
         row = self._read.row(db)
-        waited = db.core.run(REPEATABLE_READ, ranges.age, row, self._latest.seq)
+        waited = db.core.run(REPEATABLE_READ.named("feeds.age"), ranges.age, row, self._latest.seq)
         return {
             "position": str(Position(row.token, row.epoch, row.next_seq - 1)),
             "behind": max(0, row.next_seq - 1 - self._latest.seq),
@@ -162,7 +162,7 @@ class FollowingCursor:
         now, lease = time.monotonic(), round(_LEASE * 1_000_000)
         if self._version is None:
             self._version = db.core.run(
-                REPEATABLE._replace(name="open_cursor"),
+                REPEATABLE.named("open_cursor"),
                 _open_cursor,
                 row.id,
                 self.name,
@@ -171,7 +171,9 @@ class FollowingCursor:
                 seq=seq,
             )
         elif seq > self._acked or now >= self._extend_at:
-            if not db.core.run(REPEATABLE, cursors.acknowledge, row.id, self.name, self._version, seq, lease):
+            if not db.core.run(
+                REPEATABLE.named("feeds.acknowledge"), cursors.acknowledge, row.id, self.name, self._version, seq, lease
+            ):
                 raise LeaseLostError(
                     message=f"cursor {self.name!r} of feed {row.name!r} was lost: another query or process has opened it, or it "
                     "was moved or deleted. Give each query a cursor of its own; started again, this query opens its cursor again "

@@ -87,7 +87,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @masks_errors
     def prepareForTriggerAvailableNow(self) -> None:
         db = self._db()
-        found = db.core.run(REPEATABLE_READ, streams.highest_due, self._queue)
+        found = db.core.run(REPEATABLE_READ.named("streams.highest_due"), streams.highest_due, self._queue)
         self._available_now = True
         self._ceiling = 0 if found is None else found
 
@@ -95,7 +95,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         db = self._db()
         session = self._opened(db)
-        return _to_spark(db.core.run(REPEATABLE, streams.initial, session))
+        return _to_spark(db.core.run(REPEATABLE.named("streams.initial"), streams.initial, session))
 
     @masks_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -105,7 +105,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Repeated, it hands out the claim that it finds.
         end = _to_spark(
             db.core.run_reporting_deaths(
-                REPEATABLE,
+                REPEATABLE.named("streams.allocate"),
                 streams.allocate,
                 session,
                 _from_spark(start),
@@ -125,10 +125,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         counted, took = self._counted
         if time.monotonic() - counted > max(_COUNT_EVERY, took * _COUNT_SHARE):
             began = time.monotonic()
-            due, age = db.core.run(REPEATABLE_READ, streams.backlog, self._queue)
+            due, age = db.core.run(REPEATABLE_READ.named("streams.backlog"), streams.backlog, self._queue)
             self._counted = (time.monotonic(), time.monotonic() - began)
             self._backlog = {"backlog": due, "oldestSeconds": 0.0 if age is None else round(age / 1e6, 3)}
-        listed = db.core.run(REPEATABLE_READ, streams.listed, self._queue)
+        listed = db.core.run(REPEATABLE_READ.named("streams.listed"), streams.listed, self._queue)
         mine = next((row for row in listed if row.name == self._stream), None)
         return self._backlog | {"held": 0 if mine is None else int(mine.held), "batch": 0 if mine is None else mine.allocated}
 
@@ -137,14 +137,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         db = self._db()
         session = self._opened(db)
         offsets = _from_spark(start), _from_spark(end)
-        parts = db.core.run(REPEATABLE, streams.partition, session, *offsets, most=self._max_deliveries)
+        parts = db.core.run(REPEATABLE.named("streams.partition"), streams.partition, session, *offsets, most=self._max_deliveries)
         return [StreamPart(session.stream, part) for part in parts]
 
     @masks_errors
     def commit(self, end: dict[str, Any]) -> None:
         db = self._db()
         session = self._opened(db)
-        db.core.run_reporting_deaths(REPEATABLE, streams.complete, session, _from_spark(end))
+        db.core.run_reporting_deaths(REPEATABLE.named("streams.complete"), streams.complete, session, _from_spark(end))
 
     # --- in a task ------------------------------------------------------------------------------------------------------
 
@@ -179,7 +179,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The session of this process. The first call opens the stream, which fences off the reader before."""
         if self._session is None:
             self._session = db.core.run(
-                REPEATABLE, streams.open_stream, self._stream, self._queue, holder=process_name(), retention=self._retention
+                REPEATABLE.named("streams.open_stream"),
+                streams.open_stream,
+                self._stream,
+                self._queue,
+                holder=process_name(),
+                retention=self._retention,
             )
             self._heartbeat_at = time.monotonic()
             # Streams without a reader for longer than their retention release their jobs. Not this one, which has a reader again:
@@ -190,7 +195,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _wait(self, db: QueueDB, session: streams.Session) -> None:
         """Nothing is due: heartbeat, then a short sleep."""
         if time.monotonic() - self._heartbeat_at > _HEARTBEAT:
-            db.core.run(REPEATABLE, streams.keep_alive, session)
+            db.core.run(REPEATABLE.named("streams.keep_alive"), streams.keep_alive, session)
             self._heartbeat_at = time.monotonic()
         time.sleep(_IDLE * random.uniform(0.5, 1.0))
 

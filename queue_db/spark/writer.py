@@ -28,7 +28,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from queue_db import QueueDB
-from queue_db.core import ONCE, name_of
+from queue_db.core import ONCE
 from queue_db.database.transaction import Run
 from queue_db.errors import ConfigurationError, DuplicateJobError
 from queue_db.spark.columns import COLUMNS, MESSAGE_COLUMNS, Columns, check_columns
@@ -100,7 +100,7 @@ class Write(ABC):
     def was_published(self, load: Entry) -> bool:
         """Whether the ledger has this load."""
         with self.target.open() as db:
-            return db.core.read(staging.ledger, load.app, load.version, load.queue) is not None
+            return db.core.read("staging.ledger", staging.ledger, load.app, load.version, load.queue) is not None
 
     # --- in a task ----------------------------------------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ class Write(ABC):
         begun = [chunk for chunk in (first, second) if chunk is not None]
         with self.target.open() as db:
             # The rows can be read once only: an error fails the task, and Spark runs it again.
-            return db.core.run(ONCE._replace(name="stage"), _stage, chain(begun, chunks), query)
+            return db.core.run(ONCE.named("stage"), _stage, chain(begun, chunks), query)
 
     def load_directly(self, batches: Iterator[pa.RecordBatch]) -> Staged:
         """Insert the rows of one partition into the queue or feed, in one transaction, without staging them."""
@@ -128,7 +128,7 @@ class Write(ABC):
         load = self.load("", 0, kept=False)
         with self.target.open() as db:
             try:
-                loaded = db.core.run(ONCE._replace(name="load"), _load, self._load_some, load, chain([first], columns))
+                loaded = db.core.run(ONCE.named("load"), _load, self._load_some, load, chain([first], columns))
             except DuplicateJobError as error:
                 raise _refusal(db, load, error.unique_key, here(error.position or 0), str(error.other)) from None
             self._afterwards(db)
@@ -159,8 +159,8 @@ class Write(ABC):
             self._afterwards(db)
             if published is None:
                 # If it was these attempts that were published, their chunks are gone; the chunks of others are useless.
-                self._clean_up(db, staging.discard, list(attempts))
-            self._clean_up(db, staging.sweep, RETENTION, _CLEANED)
+                self._clean_up(db, "staging.discard", staging.discard, list(attempts))
+            self._clean_up(db, "staging.sweep", staging.sweep, RETENTION, _CLEANED)
         return published
 
     @abstractmethod
@@ -176,23 +176,23 @@ class Write(ABC):
     def delete_versions_before(self, app: str, version: int) -> None:
         """Delete the ledger rows of ``app`` with versions below ``version``."""
         with self.target.open() as db:
-            self._clean_up(db, staging.forget_versions, app, version)
+            self._clean_up(db, "staging.forget_versions", staging.forget_versions, app, version)
 
     def discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete the chunks that the messages name; published ones are gone already."""
         attempts = [message.attempt for message in messages if isinstance(message, Staged) and message.chunks]
         if attempts:
             with self.target.open() as db:
-                db.core.run(REPEATABLE, staging.discard, attempts)
+                db.core.run(REPEATABLE.named("staging.discard"), staging.discard, attempts)
 
-    def _clean_up(self, db: QueueDB, step: Callable[..., object], *arguments: object) -> None:
+    def _clean_up(self, db: QueueDB, name: str, step: Callable[..., object], *arguments: object) -> None:
         """Run a step after a publication. The jobs are in the queue, so an error is only logged; the next write repeats it."""
         try:
-            db.core.run(ONCE, step, *arguments)
+            db.core.run(ONCE.named(name), step, *arguments)
         except Exception as error:  # noqa: BLE001 - whatever it is, the write has succeeded
             problem = described(error, self.target.url)
             note = "%s: the write has succeeded; its clean-up (%s) failed and is left to a later write: %s"
-            log.warning(note, self._into, name_of(step), problem)
+            log.warning(note, self._into, name, problem)
 
 
 class QueueWrite(Write):
@@ -223,7 +223,7 @@ class QueueWrite(Write):
     ) -> staging.Published | None:
         brought = [message.brought for message in messages if message.brought is not None]
         try:
-            return db.core.run(REPEATABLE, staging.publish, load, attempts, rows, brought)
+            return db.core.run(REPEATABLE.named("staging.publish"), staging.publish, load, attempts, rows, brought)
         except DuplicateJobError as error:
             # Nothing was published, so the chunks are still there.
             partitions = [message.attempt if message.chunks else message.brought for message in messages]
@@ -257,7 +257,7 @@ class FeedWrite(Write):
         # In the order of the partitions: it is that of the messages.
         parts = [message.attempt if message.chunks else message.brought for message in messages]
         there = [part for part in parts if part is not None]
-        return db.core.run(REPEATABLE, loading.publish, load, there, attempts, rows)
+        return db.core.run(REPEATABLE.named("feeds.publish"), loading.publish, load, there, attempts, rows)
 
     def _afterwards(self, db: QueueDB) -> None:
         feed = db.feed(self._feed)
@@ -395,7 +395,7 @@ def _refusal(db: QueueDB, load: Entry, key: str, row: str, other: str) -> Duplic
 
     :param other: the row of the same write that has the key, if no job of the queue has it.
     """
-    there = db.core.read(enqueue.holder, load.queue, key)
+    there = db.core.read("enqueue.holder", enqueue.holder, load.queue, key)
     error = DuplicateJobError(unique_key=key, existing_id=there, other=other or None)
     error.prefix(f"{load.into}, {row}: ")
     return error

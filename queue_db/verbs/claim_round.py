@@ -89,7 +89,9 @@ def give_back(core: Core, queue: str, unanswered: list[Unanswered]) -> None:
             return
         try:
             if time.monotonic() >= lost.since + LOOKS[lost.looks]:
-                found = core.run(ONCE, settle.give_back_claim, queue=queue, token=lost.token, but=lost.received)
+                found = core.run(
+                    ONCE.named("settle.give_back_claim"), settle.give_back_claim, queue=queue, token=lost.token, but=lost.received
+                )
                 lost.looks += 1
                 if found:
                     log.info("%d jobs of %r are back in the queue: the answer to their claim was lost", found, queue)

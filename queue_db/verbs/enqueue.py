@@ -239,7 +239,7 @@ class Enqueue:
         except DuplicateJobError as error:
             there = error.existing_id
             if listed:
-                there = self.core.read(enqueue.holder, self.queue, error.unique_key)
+                there = self.core.read("enqueue.holder", enqueue.holder, self.queue, error.unique_key)
             raise _refused(error, there, listed=listed, read=read) from None
         tx.follow()
         return answer

@@ -42,7 +42,7 @@ def find_leased(core: Core, source: Settler, leases: Sequence[GivenLease]) -> li
     """The leased job of each of ``leases``, by position; None: the lease is lost. Lost leases are counted here."""
     if not leases:
         return []
-    leased = core.read(settle.leased, source.name, sorted({lease.id for lease in leases}))
+    leased = core.read("settle.leased", settle.leased, source.name, sorted({lease.id for lease in leases}))
     jobs: list[LeasedJob | None] = []
     for lease in leases:
         row, token, worker = leased.get(lease.id, (None, "", None))

@@ -159,7 +159,7 @@ CANCEL = Verb(Run("cancel"), settle.delete, Change.GONE, Departure.CANCELLED)
 EXTEND = Verb(Run("extend"), _extend, Change.KEPT)
 
 #: As EXTEND, but tried once, and without the jobs whose rows are locked.
-EXTEND_UNLOCKED = Verb(ONCE._replace(name="extend"), _extend_unlocked, Change.KEPT)
+EXTEND_UNLOCKED = Verb(ONCE.named("extend"), _extend_unlocked, Change.KEPT)
 
 #: The jobs stay leased, with another number of attempts.
 ADJUST_ATTEMPTS = Verb(Run("adjust_attempts"), _adjust_attempts, Change.KEPT)

@@ -119,7 +119,7 @@ class Dispatch:
     def _suspects(self, last: Sequence[LeasedJob]) -> list[LeasedJob]:
         """The jobs that must run alone. Their attempts are not counted until they begin."""
         try:
-            failed = self._run.worker.db.core.read(history.last_failed, [job.id for job in last])
+            failed = self._run.worker.db.core.read("history.last_failed", history.last_failed, [job.id for job in last])
             suspects = [job for job in last if failed.get(job.id) != job.attempts - 1]
             if suspects:
                 queue_of(suspects[0]).adjust_attempts(suspects, by=-1)

@@ -214,7 +214,7 @@ class LeaseCheck:
     def _check(self, jobs: Sequence[LeasedJob]) -> None:
         if not jobs:
             return
-        tokens = self._core.run(Run(write=False, attempts=1), settle.tokens, [job.id for job in jobs])
+        tokens = self._core.run(Run("settle.tokens", write=False, attempts=1), settle.tokens, [job.id for job in jobs])
         for job in jobs:
             # If a verb runs or has run, it may have ended the lease itself.
             if tokens.get(job.id) != job.token and not job.verbs and not job.settled:

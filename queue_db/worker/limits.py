@@ -83,7 +83,7 @@ class RateLimiter:
         if now < self.refresh_at:
             return
         self.unlimited = False
-        controls_of = self._core.read(controls.read, list(self._of))
+        controls_of = self._core.read("controls.read", controls.read, list(self._of))
         for queue, limits in self._of.items():
             limits.controls = controls_of.get(queue, _NONE)
         self.refresh_at = now + REFRESH
@@ -149,7 +149,9 @@ class RateLimiter:
         rate, per = limits.controls.rate, limits.controls.per
         if rate is not None and per is not None:
             if not limits.credit:
-                limits.credit, wait = self._core.write(controls.spend, queue, max(wanted, round(rate / per * _AHEAD)))
+                limits.credit, wait = self._core.write(
+                    "controls.spend", controls.spend, queue, max(wanted, round(rate / per * _AHEAD))
+                )
                 if not limits.credit:
                     limits.refused_until = time.monotonic() + min(wait / 1_000_000, REFRESH)
             wanted = min(wanted, limits.credit)
@@ -167,14 +169,14 @@ class RateLimiter:
         if self.limited:
             for limits in self._of.values():
                 limits.share = None
-            self._core.run(ONCE, controls.drop_shares, self._name)
+            self._core.run(ONCE.named("controls.drop_shares"), controls.drop_shares, self._name)
 
     def _return_credit(self) -> None:
         for queue, limits in self._of.items():
             count, limits.credit = limits.credit, 0
             rate, per = limits.controls.rate, limits.controls.per
             if count and rate is not None and per is not None:
-                self._core.write(controls.refund, queue, round(count * per * 1_000_000 / rate))
+                self._core.write("controls.refund", controls.refund, queue, round(count * per * 1_000_000 / rate))
 
     def _share_is_small(self, queue: str) -> bool:
         """Whether this worker could use a larger share than it has."""
@@ -193,7 +195,7 @@ class RateLimiter:
         limits.ask_at = time.monotonic() + limits.pause.next()
 
     def _take(self, queue: str, wanted: int) -> int:
-        share = self._core.write(controls.take_share, queue, self._name, wanted, self._lasts)
+        share = self._core.write("controls.take_share", controls.take_share, queue, self._name, wanted, self._lasts)
         if share is None:
             self.refresh_at = 0.0  # the limit has been removed
             share = wanted

@@ -107,7 +107,7 @@ class Registration:
             "counters": json.dumps(counters),
         }
         try:
-            self._core.run(ONCE, worker_registry.heartbeat, self._name, values)
+            self._core.run(ONCE.named("worker_registry.heartbeat"), worker_registry.heartbeat, self._name, values)
         except TransientStorageError as error:
             if not self.decided.is_set():
                 wait = self._retry.next()
@@ -144,7 +144,7 @@ class Registration:
         """Delete the row. A report that is under way deletes it again."""
         self._left = True
         with suppress(QueueDBError):
-            self._core.run(ONCE, worker_registry.deregister, self._name)
+            self._core.run(ONCE.named("worker_registry.deregister"), worker_registry.deregister, self._name)
 
     def rescue_dead(self) -> int:
         """Return the jobs of dead processes of this machine to their queues, and release their spans of shared cursors.
@@ -153,19 +153,23 @@ class Registration:
         """
         rescued = 0
         try:
-            rows = self._core.run(Run(write=False, attempts=1), worker_registry.all_workers, self._host)
+            rows = self._core.run(
+                Run("worker_registry.all_workers", write=False, attempts=1), worker_registry.all_workers, self._host
+            )
             for row in rows:
                 worker = row.name.rpartition("#")[0]
                 # A worker name that the application has chosen may belong to several processes.
                 if not self._host or not names_process(worker, row.pid) or is_alive(worker, row.pid):
                     continue
                 count = self._db.rescue(worker)
-                self._core.write(worker_registry.deregister, row.name)
+                self._core.write("worker_registry.deregister", worker_registry.deregister, row.name)
                 level = logging.WARNING if count else logging.DEBUG  # the supervisor may have returned the jobs already
                 log.log(level, "process %d of this machine is dead: returned its %d jobs and spans", row.pid, count)
                 rescued += count
             # Last, because after hours without a worker the first one of a machine must find the rows of earlier workers.
-            self._core.run(ONCE, worker_registry.deregister_unseen, round(_DELETE_AFTER * 1e6))
+            self._core.run(
+                ONCE.named("worker_registry.deregister_unseen"), worker_registry.deregister_unseen, round(_DELETE_AFTER * 1e6)
+            )
         except TransientStorageError as error:
             self._outage.failed_rarely("returning the jobs of dead processes of this machine", error)
         except QueueDBError as error:

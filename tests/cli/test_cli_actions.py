@@ -182,7 +182,7 @@ def _hold(db, name, queue, retention):
         start = streams.initial(tx, session)
         streams.allocate(tx, session, start=start, limit=1, ceiling=None, partitions=1)
 
-    db.core.write(held)
+    db.core.write("test", held)
 
 
 @pytest.fixture

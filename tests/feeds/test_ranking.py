@@ -24,7 +24,7 @@ def test_long_messages_are_ranked_in_several_transactions(
         for size in sizes:
             feed.publish("n", "x" * size, using=connection)
     ranked = []
-    while some := db.core.write(ranking.rank, feed.row().id):
+    while some := db.core.write("ranking.rank", ranking.rank, feed.row().id):
         ranked.append(some)
     assert ranked == [3, 1, 1, 2]
     assert [len(message.payload) for message in feed.read().messages] == sizes
@@ -41,7 +41,7 @@ def test_an_open_publisher_does_not_block_the_ranker(
         open_db().feed(feed.name).publish("n", "open", using=connection)
         with db.database.begin() as other:
             feed.publish_many([("n", text) for text in texts], using=other)
-        assert db.core.write(ranking.rank, feed.row().id) == waiting
+        assert db.core.write("ranking.rank", ranking.rank, feed.row().id) == waiting
     assert [message.payload for message in feed.read(limit=waiting + 1).messages] == [*texts, "open"]
 
 

@@ -94,7 +94,7 @@ def test_a_claim_reports_what_was_trimmed_before_a_cursor_that_was_moved_back(
     assert feed.trim() == 4
 
     def move_back() -> bool:
-        return other.core.write(cursors.seek, shared.feed_id, "mailers", 0)
+        return other.core.write("cursors.seek", cursors.seek, shared.feed_id, "mailers", 0)
 
     # The first statement after the look.
     start = "BEGIN" if kind == "sqlite" else f"SELECT {feed_tables(db.store.tables).cursors.name}.handed".upper()

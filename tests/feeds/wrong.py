@@ -43,21 +43,21 @@ def _take_out(tx: Transaction, feed: int, ids: Sequence[int]) -> None:
 
 def rank_in_two(feed: Feed) -> int:
     """Number messages in one transaction, and take them out of the inbox in another one."""
-    ids = feed.core.write(_number, feed.row().id)
+    ids = feed.core.write("test", _number, feed.row().id)
     if ids:
-        feed.core.write(_take_out, feed.row().id, ids)
+        feed.core.write("test", _take_out, feed.row().id, ids)
     return len(ids)
 
 
 def acknowledge_first(cursor: Cursor, messages: Sequence[Message], change: Callable[[Transaction], Any]) -> Any:
     """Move the cursor in one transaction, and do what it is for in another one."""
     position = (cursor._feed_id, cursor.name, cursor._version, messages[-1].seq, cursor._lease)
-    cursor._core.write(cursors.acknowledge, *position)
+    cursor._core.write("cursors.acknowledge", cursors.acknowledge, *position)
 
     def effect(tx: Transaction) -> Any:
         return change(tx)
 
-    return cursor._core.write(effect)
+    return cursor._core.write("test", effect)
 
 
 @contextmanager

@@ -31,7 +31,7 @@ def one_of_each(db: QueueDB) -> dict[int, State]:
     held = other.enqueue_many([("k", 1, {"unique_key": "u"}), ("k", 2)])
     opened = partial(streams.open_stream, name="s", queue="other", holder="h", retention=10**15)
     session = db.database.run(opened, store=db.store, name="open")
-    start = db.core.write(streams.initial, session=session)
+    start = db.core.write("streams.initial", streams.initial, session=session)
     claim = partial(streams.allocate, session=session, start=start, limit=10, ceiling=None, partitions=1)
     db.database.run(claim, store=db.store, name="claim")
     running, dead = queue.enqueue("k", {"a": 1}, group="g"), queue.enqueue("k")

@@ -17,7 +17,7 @@ def touched_by(db: QueueDB, name: str, each: int) -> Touched:
     jobs, found, on = db.store.tables.jobs, [], GroupDialect.of(db.store.dialect)
     touched = watch(
         db,
-        lambda: found.extend(db.core.read(lambda tx: on.first_in_groups(tx, jobs, name, KEYS, 1, locks=False))),
+        lambda: found.extend(db.core.read("test", lambda tx: on.first_in_groups(tx, jobs, name, KEYS, 1, locks=False))),
     )
     assert sorted(place for place, *_ in found) == [0, 1]
     return touched

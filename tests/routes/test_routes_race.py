@@ -199,7 +199,7 @@ def routing_apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def apart(router: Router, tx: Transaction, items: list[Item], **_: object) -> Done:
         if tx.own:
             return route(router, tx, items)
-        return router.core.write(route.__get__(router), items)
+        return router.core.write("test", route.__get__(router), items)
 
     monkeypatch.setattr(Router, "route", apart)
     return

@@ -29,7 +29,7 @@ def sampled(db: QueueDB, queue: str, jobs: dict[int, int], now: datetime) -> Non
     def write(tx: Transaction) -> None:
         tx.connection.execute(insert(monitoring_tables(tx.tables).metrics), rows)
 
-    db.core.write(write)
+    db.core.write("test", write)
 
 
 @pytest.fixture

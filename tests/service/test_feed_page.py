@@ -98,7 +98,7 @@ def test_a_message_that_cannot_be_decoded(db: QueueDB, name: str, client: httpx2
     db.feed(name).publish(name, {"password": "s3cr3t"})
     table = feed_tables(db.store.tables).messages
     broken = update(table).where(table.c.kind == name).values(payload='{"password": "s3cr3t"')
-    db.core.write(lambda tx: tx.connection.execute(broken))
+    db.core.write("test", lambda tx: tx.connection.execute(broken))
     page = look(client, f"/feeds/{name}")
     assert "cannot be decoded" in page
     assert "s3cr3t" not in page

@@ -43,7 +43,9 @@ def db(old: QueueDB, path: Path) -> Iterator[QueueDB]:
 def serves(db: QueueDB, queue: str, in_hand: int = 0, state: str = "working", *others: str) -> None:
     """A worker that has just sent a heartbeat."""
     values = {"host": "h", "pid": 1, "queues": json.dumps(dict.fromkeys((queue, *others), 4)), "counters": "{}", "stuck": 0}
-    db.core.write(worker_registry.heartbeat, f"{queue}#1", values | {"state": state, "in_hand": in_hand})
+    db.core.write(
+        "worker_registry.heartbeat", worker_registry.heartbeat, f"{queue}#1", values | {"state": state, "in_hand": in_hand}
+    )
 
 
 def reasons(client: httpx2.Client, path: str) -> list[str]:
@@ -117,7 +119,7 @@ def test_a_blocked_job_names_the_one_before_it(db: QueueDB, name: str, client: h
 def test_no_handler(db: QueueDB, name: str, client: httpx2.Client) -> None:
     parked, other = db.queue(name).enqueue_many([("unknown", None, {"delay": 60}), ("send", None, {"delay": 60})])
     jobs = db.store.tables.jobs
-    db.core.write(_execute, update(jobs).where(jobs.c.id == parked).values(unknown_since=jobs.c.created_at))
+    db.core.write("test", _execute, update(jobs).where(jobs.c.id == parked).values(unknown_since=jobs.c.created_at))
     (why,) = awaited(client, f"/jobs/{parked}")
     assert "1 job of kind 'unknown' has no handler" in why
     assert reasons(client, f"/jobs/{other}") == []

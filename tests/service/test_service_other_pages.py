@@ -79,7 +79,7 @@ def test_a_worker_is_shown_with_its_jobs(db: QueueDB, name: str, client: httpx2.
     queue.claim(1, worker=f"{name}-w")
     queue.claim(1, worker=f"{name}-elsewhere")
     values = {"host": "h", "pid": 1, "queues": f'{{"{name}": 4}}', "state": "working", "in_hand": 1, "stuck": 0, "counters": "{}"}
-    db.core.write(worker_registry.heartbeat, f"{name}-w#1", values)
+    db.core.write("worker_registry.heartbeat", worker_registry.heartbeat, f"{name}-w#1", values)
     text = client.get("/workers").text
     registered, _, others = text.partition("not registered as workers")
     assert f"mail {mine}" in registered

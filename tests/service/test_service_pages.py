@@ -297,7 +297,9 @@ def test_a_queue_shows_its_workers_and_their_jobs(db: QueueDB, name: str, client
     queue.claim(1, worker=f"{name}-elsewhere")
     for worker, served in ((f"{name}-w#1", name), (f"{name}-idle#1", f"{name}-b")):
         serves = {"host": "h", "pid": 1, "queues": json.dumps({served: 4}), "state": "working"}
-        db.core.write(worker_registry.heartbeat, worker, serves | {"in_hand": 1, "stuck": 0, "counters": "{}"})
+        db.core.write(
+            "worker_registry.heartbeat", worker_registry.heartbeat, worker, serves | {"in_hand": 1, "stuck": 0, "counters": "{}"}
+        )
     page = look(client, f"/queues/{name}")
     assert {f"/jobs/{mine}", f"/jobs/{other}"} <= {link["href"] for link in page.all("a")}
     for text, there in ((f"{name}-w#1", True), (f"{name}-elsewhere", True), (f"{name}-idle", False)):

@@ -307,7 +307,9 @@ def test_pages_and_api_show_the_same_routes(db: QueueDB, name: str, closed: http
 def test_a_worker_is_shown_with_its_readable_queues(db: QueueDB, name: str, closed: httpx2.Client) -> None:
     mine = f"{name}-mine"
     values = {"host": "h", "pid": 1, "state": "working", "in_hand": 0, "stuck": 0, "counters": "{}"}
-    db.core.write(worker_registry.heartbeat, name, {**values, "queues": f'{{"{mine}": 4, "{name}-theirs": 5}}'})
+    db.core.write(
+        "worker_registry.heartbeat", worker_registry.heartbeat, name, {**values, "queues": f'{{"{mine}": 4, "{name}-theirs": 5}}'}
+    )
     _only(db, closed, name, mine)
     assert [one["queues"] for one in closed.get("/api/v1/workers").json()["workers"]] == [{mine: 4}]
 

@@ -25,7 +25,7 @@ def session(db, queue):
 
 def offsets(db, session):
     """Before and after its batch."""
-    start = db.core.write(streams.initial, session=session)
+    start = db.core.write("streams.initial", streams.initial, session=session)
     claim = partial(streams.allocate, session=session, start=start, limit=3, ceiling=None, partitions=1)
     return start, db.database.run(claim, store=db.store, name="claim")
 
@@ -55,7 +55,7 @@ def test_a_released_stream_gives_its_jobs_back_and_stops_its_reader(ask, db, que
     assert ask("streams", "release", session.name, "--yes").out == f"released 3 jobs of stream {session.name!r}\n"
     assert (queue.stats().available, queue.stats().held) == (5, 0)
     with pytest.raises(StreamFencedError, match="now held by nobody"):
-        db.core.write(streams.initial, session=session)
+        db.core.write("streams.initial", streams.initial, session=session)
     assert ask("streams", "release", session.name, "--yes", "--json").record == {"stream": session.name, "released": 0}
 
 

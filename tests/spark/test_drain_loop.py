@@ -143,7 +143,7 @@ def test_what_a_stream_holds_is_not_waited_for(run, queue, db, name):
     queue.enqueue("k", unique_key="one")
     opened = partial(streams.open_stream, name=name, queue=name, holder="h", retention=10**15)
     session = db.database.run(opened, store=db.store, name="open")
-    start = db.core.write(streams.initial, session=session)
+    start = db.core.write("streams.initial", streams.initial, session=session)
     claim = partial(streams.allocate, session=session, start=start, limit=10, ceiling=None, partitions=1)
     db.database.run(claim, store=db.store, name="claim")
     assert run(replace(LIMITS, within=YEAR)).drained

@@ -51,7 +51,7 @@ def test_a_run_that_was_rolled_back_is_followed_by_nothing(db: QueueDB, name: st
             raise TransientStorageError("again")
         return 7
 
-    assert db.core.write(work) == 7
+    assert db.core.write("test", work) == 7
     assert len(runs) == 2
     assert followed == ["run 2", name, f"{name} 2"]
 
@@ -62,7 +62,7 @@ def test_a_transaction_that_fails_is_followed_by_nothing(db: QueueDB, name: str,
         tx.connection.execute(text("SELECT * FROM nowhere"))
 
     with pytest.raises(Exception, match="nowhere"):
-        db.core.write(work)
+        db.core.write("test", work)
     assert followed == []
 
 
@@ -77,7 +77,7 @@ def test_what_raises_after_the_commit_does_not_run_it_again(db: QueueDB) -> None
         tx.after_commit(follow)
 
     with pytest.raises(TransientStorageError, match="not of the transaction"):
-        db.core.write(work)
+        db.core.write("test", work)
     assert len(runs) == 1
 
 
@@ -180,7 +180,7 @@ def test_what_a_rolled_back_transaction_would_have_notified_is_due_again(
         tx.connection.execute(text("SELECT * FROM nowhere"))
 
     with pytest.raises(StorageError, match="nowhere"):
-        db.core.write(fail)
+        db.core.write("test", fail)
     assert name not in sent
     with pytest.raises(StorageError, match="nowhere"), queue.transaction() as connection, db.core.joined(connection, "fail") as tx:
         fail(tx)
@@ -188,7 +188,7 @@ def test_what_a_rolled_back_transaction_would_have_notified_is_due_again(
     queue.enqueue("mail")
     assert name in sent
     with pytest.raises(StorageError, match="nowhere"):
-        db.core.write(fail)  # it notified nobody: that was just now
+        db.core.write("test", fail)  # it notified nobody: that was just now
     assert name in sent
 
 

@@ -81,7 +81,7 @@ def test_numbers_of_priorities_share_statements_and_few_are_kept(db, name):
         return lease._asked(request, order, lease.Lock.NONE)[0]
 
     for order in (lease.Order.HEAD, lease.Order.SLICE):
-        shapes = {db.core.write(claim, own, others, order) for own in range(1, 11) for others in range(1, 11)}
+        shapes = {db.core.write("test", claim, own, others, order) for own in range(1, 11) for others in range(1, 11)}
         assert 32 <= len(shapes) <= 35
     kept = list(db.store.claims.values())
     assert len(kept) < 50

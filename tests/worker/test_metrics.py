@@ -49,7 +49,7 @@ def opened(own_url, clock, monkeypatch):
 def rows(db, width):
     table = monitoring_tables(db.store.tables).metrics
     return db.core.read(
-        lambda tx: tx.connection.execute(select(func.count()).select_from(table).where(table.c.width == width)).scalar()
+        "test", lambda tx: tx.connection.execute(select(func.count()).select_from(table).where(table.c.width == width)).scalar()
     )
 
 
@@ -187,7 +187,7 @@ def test_reports_of_many_processes_at_once_all_count(opened):
         thread.start()
     for thread in threads:
         thread.join(PATIENCE)
-    found = dbs[0].core.read(store_metrics.recent, 60)[1]
+    found = dbs[0].core.read("store_metrics.recent", store_metrics.recent, 60)[1]
     assert {name: (int(row.completed), int(row.lost)) for name, row in found.items()} == dict.fromkeys(queues, (12, 24)), failed
 
 
@@ -249,7 +249,7 @@ def test_where_nobody_takes_them_counts_are_bounded_and_that_is_logged_once(monk
 
 
 def completed(db):
-    return sum(int(row.completed) for row in db.core.read(store_metrics.recent, DAY)[1].values())
+    return sum(int(row.completed) for row in db.core.read("store_metrics.recent", store_metrics.recent, DAY)[1].values())
 
 
 def test_a_worker_writes_them_without_a_service_and_what_it_did_last_at_its_end(opened, monkeypatch):

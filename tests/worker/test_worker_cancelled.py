@@ -106,7 +106,7 @@ def test_notifications_of_others_do_no_harm(queue, db, open_db, running, caplog)
     with running(serving(queue, handler, lease=3600.0)):
         assert began.wait(PATIENCE)
         for text in ("", "\x18", "\x18x", "\x18²", f"\x18{2**70}", "\x18" + "9" * 5000, "no queue of ours"):
-            others.core.write(lambda tx, text=text: tx.dialect.notify(tx, db.notifications.channel, text))
+            others.core.write("test", lambda tx, text=text: tx.dialect.notify(tx, db.notifications.channel, text))
         assert others.cancel(job_id)
         assert heard.wait(PATIENCE)
     assert not [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]

@@ -275,7 +275,7 @@ def test_shares_add_up_to_the_limit(queue, db):
     queue.limit(concurrency=5)
 
     def take(worker: str, wanted: int, lasts: int = AN_HOUR) -> int | None:
-        return db.core.write(controls.take_share, queue.name, worker, wanted, lasts)
+        return db.core.write("controls.take_share", controls.take_share, queue.name, worker, wanted, lasts)
 
     assert take("a", 3) == 3
     assert take("b", 3) == 2
@@ -299,7 +299,7 @@ def test_each_queue_has_shares_of_its_own(queue, db, name):
         one.limit(concurrency=3)
 
     def take(one: Queue, worker: str, wanted: int) -> int | None:
-        return db.core.write(controls.take_share, one.name, worker, wanted, AN_HOUR)
+        return db.core.write("controls.take_share", controls.take_share, one.name, worker, wanted, AN_HOUR)
 
     assert [take(one, "a", 2) for one in (queue, other)] == [2, 2]
     assert [take(one, "b", 2) for one in (queue, other)] == [1, 1]

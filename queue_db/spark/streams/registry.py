@@ -70,7 +70,7 @@ class Streams:
                 seen_at=from_micros(row.seen_at),
                 retention=row.retention / 1_000_000,
             )
-            for row in self._core.read(streams.listed, queue)
+            for row in self._core.read("streams.listed", streams.listed, queue)
         ]
 
     def complete(self, name: str, *, checkpoint: str | os.PathLike[str] | None = None) -> int:
@@ -87,9 +87,11 @@ class Streams:
         self._core.ready()
         offsets = None if checkpoint is None else committed(Path(checkpoint))
         if offsets is None:
-            completed = self._core.run_reporting_deaths(Run(), streams.complete_held, name)
+            completed = self._core.run_reporting_deaths(Run("streams.complete_held"), streams.complete_held, name)
         else:
-            completed = self._core.run_reporting_deaths(Run(), streams.complete_committed, name, offsets)
+            completed = self._core.run_reporting_deaths(
+                Run("streams.complete_committed"), streams.complete_committed, name, offsets
+            )
         if completed is None:
             raise self._unknown(name)
         return completed
@@ -115,7 +117,7 @@ class Streams:
         A warning is logged for each stream that may have written jobs already: see :meth:`release`.
         """
         gone = []
-        for name in self._core.read(streams.expired):
+        for name in self._core.read("streams.expired", streams.expired):
             released, written = self._core.run(Run("release_expired"), _release_expired, name)
             if released:
                 _warn(name, released, written)

@@ -58,7 +58,7 @@ def chunk_of(given: Mapping[str, Sequence[Any]] | Sequence[str]) -> tuple[int, s
 
 def new_number(db: QueueDB) -> int:
     """A new attempt's number."""
-    return db.core.write(staging.new_attempt)
+    return db.core.write("staging.new_attempt", staging.new_attempt)
 
 
 def stage(db: QueueDB, *chunks: Mapping[str, Sequence[Any]] | Sequence[str], number: int | None = None) -> Attempt:
@@ -95,7 +95,7 @@ def discard(db: QueueDB, *attempts: Attempt) -> int:
 def load_at_once(db: QueueDB, entry: Load, rows: Mapping[str, Sequence[Any]] | Sequence[str]) -> int:
     """As a task does it that stages nothing."""
     columns = rows if isinstance(rows, Mapping) else {"payload": rows}
-    return db.core.write(staging.load_at_once, load=entry, columns=columns)
+    return db.core.write("staging.load_at_once", staging.load_at_once, load=entry, columns=columns)
 
 
 def ledger(db: QueueDB, entry: Load) -> Published | None:

@@ -340,7 +340,7 @@ class TestSweeping:
     AGE = 30 * 365 * 86_400.0
 
     def sweep(self, db: QueueDB, age: float, limit: int = 10_000) -> int:
-        return db.core.write(staging.sweep, age=age, limit=limit)
+        return db.core.write("staging.sweep", staging.sweep, age=age, limit=limit)
 
     def old(self, place: int) -> int:
         return (1000 + place) << 22  # of the year 1970
@@ -384,7 +384,7 @@ class TestSweeping:
         for app in (name, f"{name} other"):
             for version in (1, 2, 3):
                 assert publish(db, load(name, app, version)) == Published(0, 0)
-        db.core.write(staging.forget_versions, app=name, below=3)
+        db.core.write("staging.forget_versions", staging.forget_versions, app=name, below=3)
         assert [ledger(db, load(name, name, version)) is None for version in (1, 2, 3)] == [True, True, False]
         assert all(ledger(db, load(name, f"{name} other", version)) for version in (1, 2, 3))
 

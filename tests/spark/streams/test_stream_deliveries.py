@@ -27,7 +27,9 @@ def test_what_may_be_written_is_counted_for_each_stream(db: QueueDB, name: str) 
         end = reader.allocate(start, limit)
         if reader is delivered:
             reader.partition(start, end)
-    found = [db.core.read(streams.maybe_written, name=reader.session.name) for reader in (delivered, claimed)]
+    found = [
+        db.core.read("streams.maybe_written", streams.maybe_written, name=reader.session.name) for reader in (delivered, claimed)
+    ]
     assert found == [stream.maybe_written for stream in reversed(db.streams.list(name))] == [2, 0]
 
 
@@ -187,7 +189,7 @@ class TestComplete:
         start, end = held[1]
 
         def complete(offset: Offset) -> int | None:
-            return db.core.write(streams.complete_claim, offset=offset)
+            return db.core.write("streams.complete_claim", streams.complete_claim, offset=offset)
 
         assert complete(Offset(end.batch, "another")) is None
         assert complete(Offset(end.batch + 1, end.claim)) is None

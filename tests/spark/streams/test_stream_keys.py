@@ -30,7 +30,7 @@ def held(db: QueueDB, name: str) -> tuple[Reader, Offset, int]:
 
 def cancel(db: QueueDB, queue: str, job_id: int) -> None:
     versions = [row.version for row in snapshot(db, queue).jobs if row.id == job_id]
-    gone = db.core.write(settle.delete, pairs=[(job_id, *versions)])
+    gone = db.core.write("settle.delete", settle.delete, pairs=[(job_id, *versions)])
     assert gone == {job_id}
 
 

@@ -104,11 +104,11 @@ class TestTime:
 
     def test_a_stream_is_kept_for_its_retention(self, ours: QueueDB, clock: SettableClock, name: str, reader: Reader) -> None:
         def names() -> list[str]:
-            return ours.core.read(streams.expired)
+            return ours.core.read("streams.expired", streams.expired)
 
         clock.advance(100)
         assert name not in names()
-        assert ours.core.write(streams.release_expired, name=name) == 0
+        assert ours.core.write("streams.release_expired", streams.release_expired, name=name) == 0
         assert name not in ours.streams.expire()
         assert len(snapshot(ours, name).held) == 1
         clock.advance(1)
@@ -172,7 +172,7 @@ class TestTime:
         before = snapshot(ours, name)
         clock.advance(10**6)
         assert name not in ours.streams.expire()
-        assert ours.core.write(streams.release_expired, name=name) == 0
+        assert ours.core.write("streams.release_expired", streams.release_expired, name=name) == 0
         assert snapshot(ours, name) == before
 
     def test_a_reader_that_returned_in_time_keeps_its_jobs(
@@ -180,11 +180,11 @@ class TestTime:
     ) -> None:
         """Between the list of what has expired and its release."""
         clock.advance(101)
-        assert name in ours.core.read(streams.expired)
+        assert name in ours.core.read("streams.expired", streams.expired)
         late = open_stream(theirs, name)
-        assert ours.core.write(streams.release_expired, name=name) == 0
+        assert ours.core.write("streams.release_expired", streams.release_expired, name=name) == 0
         start = late.initial()
         assert len(late.ids(start, late.allocate(start))) == 1
 
     def test_expiring_an_unknown_stream_releases_nothing(self, ours: QueueDB, name: str) -> None:
-        assert ours.core.write(streams.release_expired, name=name) == 0
+        assert ours.core.write("streams.release_expired", streams.release_expired, name=name) == 0
