@@ -22,7 +22,7 @@ LINES, FUNCTION, METHODS, SMALL = 500, 50, 12, 40
 
 LONG_FILES: set[str] = set()
 
-LONG_FUNCTIONS = {}
+LONG_FUNCTIONS: set[str] = set()
 
 WIDE_CLASSES = {
     # Façades.

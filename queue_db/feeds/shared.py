@@ -192,7 +192,9 @@ class SharedCursor:
         )
 
     def _read(self, row: SpanRow, *, epoch: int) -> list[Message]:
-        found = self._core.run(_LOOK, messages.read_messages, self._of, row.low - 1, row.high - row.low + 1)
+        found = self._core.run(
+            _LOOK.named("feeds.read_messages"), messages.read_messages, self._of, row.low - 1, row.high - row.low + 1
+        )
         done = spans.settled(row.done)
         return self._messages([one for one in found if one.seq <= row.high and one.seq not in done], epoch)
 

@@ -65,7 +65,7 @@ class FeedRead:
 
         :raises FeedError: there is none.
         """
-        found = db.core.run(REPEATABLE_READ, rows.find_feed, self.name)
+        found = db.core.run(REPEATABLE_READ.named("feeds.find_feed"), rows.find_feed, self.name)
         if found is None:
             raise FeedError(f"there is no feed {self.name!r}: its first publish creates it, or db.feeds.set({self.name!r})")
         return found
@@ -147,7 +147,7 @@ class FeedRead:
         with self.target.open() as db:
             while after < high:
                 row, read = db.core.run(
-                    REPEATABLE_READ,
+                    REPEATABLE_READ.named("feeds.message_page"),
                     ranges.message_page,
                     partition.feed,
                     after=after,

@@ -69,7 +69,11 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         db = self._db()
         # A feed that the first publish has yet to create has no message that is to be read now.
-        self._ceiling = self._read.ranked(db).next_seq - 1 if db.core.run(REPEATABLE_READ, rows.find_feed, self._read.name) else 0
+        self._ceiling = (
+            self._read.ranked(db).next_seq - 1
+            if db.core.run(REPEATABLE_READ.named("feeds.find_feed"), rows.find_feed, self._read.name)
+            else 0
+        )
 
     @masks_errors
     def initialOffset(self) -> dict[str, Any]:

@@ -159,7 +159,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after, found, size = part.low - 1, 0, FIRST_ROWS
         with self.target.open() as db:
             while True:
-                rows = db.core.run(REPEATABLE_READ, streams.read_part, partition.stream, part, after=after, limit=size, csv=True)
+                rows = db.core.run(
+                    REPEATABLE_READ.named("streams.read_part"),
+                    streams.read_part,
+                    partition.stream,
+                    part,
+                    after=after,
+                    limit=size,
+                    csv=True,
+                )
                 if not rows:
                     break
                 batch, ids = self._shape.batch(rows, {"queue": self._queue}, COLUMNS)
