@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 MOST: dict[str, dict[str, tuple[int, int]]] = {
     "claim": {"sqlite": (40, 8), "postgresql": (42, 9), "mysql": (47, 8), "mariadb": (47, 8)},
     "complete": {"sqlite": (27, 9), "postgresql": (25, 9), "mysql": (26, 9), "mariadb": (26, 9)},
-    "enqueue": {"sqlite": (42, 10), "postgresql": (38, 10), "mysql": (37, 9), "mariadb": (37, 9)},
+    "enqueue": {"sqlite": (36, 10), "postgresql": (38, 10), "mysql": (35, 9), "mariadb": (35, 9)},
     "complete_and_claim": {"sqlite": (72, 9), "postgresql": (67, 10), "mysql": (83, 9), "mariadb": (83, 9)},
     "extend": {"sqlite": (44, 14), "postgresql": (39, 12), "mysql": (44, 13), "mariadb": (44, 13)},
     "fail": {"sqlite": (77, 15), "postgresql": (70, 13), "mysql": (69, 12), "mariadb": (69, 12)},
