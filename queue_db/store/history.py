@@ -1,4 +1,4 @@
-"""The history of jobs: failed attempts, and retained results."""
+"""The history of jobs: failed attempts and retained results are written here. Monitoring reads them."""
 
 from __future__ import annotations
 

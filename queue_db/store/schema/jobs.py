@@ -1,4 +1,4 @@
-"""The tables of live and dead jobs. The comment above each index has the statement that needs it."""
+"""The tables of live and dead jobs, and of unique keys. The comment above each index has the statement that needs it."""
 
 from __future__ import annotations
 
