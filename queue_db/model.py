@@ -324,6 +324,16 @@ def links_of(queue: str, row: Any) -> JobLinks | None:
     return JobLinks(group_of(queue, row.group_key), row.callback_id)
 
 
+class Seen(Enum):
+    """What a round of a claim shows of the jobs that it has not won."""
+
+    ALL = "all"  #: the candidates that were lost are counted, and no other job is due
+    #: Fewer jobs than wanted were won, and it is unknown whether jobs were lacking or candidates were lost. See
+    #: ``ClaimRequest.fast_path``.
+    SOME = "some"
+    NOTHING = "nothing"  #: the round has neither read nor claimed candidates; the next round does
+
+
 @dataclass(slots=True)
 class ClaimResult:
     """The jobs that a claim won, and the number of candidates that it lost to other workers."""
@@ -332,21 +342,16 @@ class ClaimResult:
     limit: int
     rows: tuple[ClaimedRow, ...] = ()
     missed: int = 0
-    #: Size of the window of candidates, in batches of ``limit`` jobs.
+    #: Size of the window of candidates, in batches of ``limit`` jobs; 0: the candidates were locked when they were read.
     window: int = 1
     #: The lowest due time that was seen, by priority. The next claim may start there.
     min_due: Mapping[int, int] = field(default_factory=dict)
     #: Priorities of the queue that were missing in ``ClaimRequest.ranges``.
     new_priorities: tuple[int, ...] = ()
-    #: False: fewer jobs than ``limit`` were won, and it is unknown whether jobs were lacking or candidates were lost. See
-    #: ``ClaimRequest.fast_path``.
-    complete: bool = True
-    #: False: this round has neither read nor claimed candidates; the next round does.
-    looked: bool = True
+    #: What it shows of the jobs that it has not won.
+    seen: Seen = Seen.ALL
     #: The claimed jobs were deleted from the table.
     deleted: bool = False
-    #: The candidates were locked when they were read.
-    locked: bool = False
 
 
 @dataclass(slots=True)

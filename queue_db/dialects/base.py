@@ -29,13 +29,13 @@ from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import IntegrityError
 
 from queue_db.dialects import claim_sql, raw_cursor, statements
-from queue_db.dialects.claim_sql import ID, LOOKED_AT, VERSION, ClaimText, Lock, as_claimed, assigned, candidates_in, result_of
+from queue_db.dialects.claim_sql import ID, LOOKED_AT, VERSION, ClaimText, Lock, as_claimed, candidates_in, result_of
 from queue_db.dialects.clock import now_us
 from queue_db.dialects.server import Server
 from queue_db.dialects.statements import ONE_NEW, Columns, Pairs, copied
 from queue_db.dialects.transactions import Sender
 from queue_db.errors import ConfigurationError, TransientStorageError
-from queue_db.model import Capability, ClaimResult, Completion, NewJob, Notice
+from queue_db.model import Capability, ClaimResult, Completion, NewJob, Notice, Seen
 
 _REGISTRY: dict[str, type[Dialect]] = {}
 
@@ -170,20 +170,20 @@ class Dialect(Server):
             tx.begin()
         found = tx.fetch(claim.made(claim_sql.fast_path_look), parameters) if fast_path else ()
         # With fewer rows, either the queue has no more due jobs or it has other priorities.
-        complete = len(found) >= parameters["limit"]
-        if not complete and not (fast_path and locks):
+        seen = Seen.ALL if len(found) >= parameters["limit"] else Seen.SOME
+        if seen is Seen.SOME and not (fast_path and locks):
             # A fast path that locks gets no second look: rows locked by the first look could come after rows that the second look
             # locks. Transactions would then lock rows in different orders.
-            found, complete = tx.fetch(claim.made(claim_sql.look), parameters), True
+            found, seen = tx.fetch(claim.made(claim_sql.look), parameters), Seen.ALL
         candidates, min_due, new_priorities = candidates_in(found)
         if not candidates:
-            return result_of(parameters, min_due=min_due, new_priorities=new_priorities, complete=complete)
+            return result_of(parameters, min_due=min_due, new_priorities=new_priorities, seen=seen)
         # In id order, so that overlapping claims cannot deadlock.
         pairs = sorted((row[ID], row[VERSION]) for row in candidates)
         # The lease starts at the time of the read, so its end is known without another read. After a wait for locks it starts
         # later.
         until = candidates[0][LOOKED_AT] + parameters["lease"]
-        values = assigned(parameters, until, waits=waits) | statements.wanted(pairs)
+        values = {**parameters, **statements.wanted(pairs), "until": until}
         changed = tx.execute(claim.made(claim_sql.update_claimed, one=len(pairs) == 1), values)
         won: Sequence[Sequence[Any]] = ()
         if changed == len(pairs) and not waits:
@@ -191,7 +191,7 @@ class Dialect(Server):
         elif changed:
             mine = {"of_ids": [job_id for job_id, _ in pairs], "token": parameters["token"]}
             won = tx.fetch(claim.made(claim_sql.won), mine)
-        return result_of(parameters, won, len(candidates), min_due=min_due, new_priorities=new_priorities, complete=complete)
+        return result_of(parameters, won, len(candidates), min_due=min_due, new_priorities=new_priorities, seen=seen)
 
     def change(self, tx: Sender, jobs: Table, pairs: Pairs, assignments: str, values: Values) -> set[int]:
         """Update the rows that match ``pairs`` and return their ids.

@@ -39,7 +39,7 @@ from queue_db.dialects.postgresql_server import PostgreSQLServer
 from queue_db.dialects.postgresql_sql import HEAD, TRIED
 from queue_db.dialects.statements import ONE_NEW, copied
 from queue_db.dialects.transactions import Sender
-from queue_db.model import ClaimResult, Completion, Fault, NewJob, Notice
+from queue_db.model import ClaimResult, Completion, Fault, NewJob, Notice, Seen
 
 
 @compiles(now_us, "postgresql")
@@ -95,9 +95,15 @@ class PostgreSQL(PostgreSQLServer, ReturningDialect):
             except DBAPIError as error:
                 self._leave_fast_path(tx, error)
                 rows = ()
-            return _fast_path_result(parameters, rows, one=one)
+            if not rows:
+                return result_of(parameters, seen=Seen.SOME)
+            # The first row of a slice is not the first due job of the queue, so there is no min_due.
+            first = rows[0]
+            min_due = {} if "start" in parameters else {first[PRIORITY]: first[DUE if one else HEAD]}
+            seen = Seen.ALL if len(rows) == parameters["limit"] else Seen.SOME
+            return result_of(parameters, rows, 1 if one else first[TRIED], min_due=min_due, seen=seen)
         if delete_on_claim or completes is not None:
-            return result_of(parameters, complete=False, looked=False)
+            return result_of(parameters, seen=Seen.NOTHING)
         found = tx.fetch(claim.made(shapes.full_claim), parameters)
         new_priorities = sorted(row[PRIORITY] for row in found if row[ID] is None and row[TRIED] is None)
         # Candidates after a new priority were not tried.
@@ -205,15 +211,6 @@ class PostgreSQL(PostgreSQLServer, ReturningDialect):
 
 # Seconds for which claims use the full statement after a lock timeout.
 _FULL_SECONDS = 10.0
-
-
-def _fast_path_result(parameters: Mapping[str, Any], rows: Sequence[Sequence[Any]], *, one: bool) -> ClaimResult:
-    if not rows:
-        return result_of(parameters, complete=False)
-    tried = 1 if one else rows[0][TRIED]
-    # The first row of a slice is not the first due job of the queue, so there is no min_due.
-    min_due = {} if "start" in parameters else {rows[0][PRIORITY]: rows[0][DUE] if one else rows[0][HEAD]}
-    return result_of(parameters, rows, tried, min_due=min_due, complete=len(rows) == parameters["limit"])
 
 
 def _copy_lines(connection: Connection, jobs: Table, columns: Iterable[str], lines: Lines) -> int:

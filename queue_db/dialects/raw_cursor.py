@@ -105,7 +105,9 @@ def observed(connection: Connection) -> bool:
     """Whether the engine has listeners for statements or errors, or logs them."""
     engine = connection.engine
     events = engine.dispatch
-    return bool(events.before_cursor_execute or events.after_cursor_execute or engine.dialect.dispatch.handle_error or engine.echo)
+    # Without any listener, SQLAlchemy knows it by one attribute. Each list of listeners is asked by a function call.
+    listened = engine._has_events and (events.before_cursor_execute or events.after_cursor_execute)  # noqa: SLF001
+    return bool(listened or engine.dialect.dispatch.handle_error or engine.echo)
 
 
 def lively(connection: Connection) -> bool:
