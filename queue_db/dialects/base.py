@@ -29,7 +29,18 @@ from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import IntegrityError
 
 from queue_db.dialects import claim_sql, raw_cursor, statements
-from queue_db.dialects.claim_sql import ID, LOOKED_AT, VERSION, ClaimText, Lock, as_claimed, candidates_in, result_of
+from queue_db.dialects.claim_sql import (
+    HEAD,
+    ID,
+    LOOKED_AT,
+    PRIORITY,
+    VERSION,
+    ClaimText,
+    Lock,
+    as_claimed,
+    candidates_in,
+    result_of,
+)
 from queue_db.dialects.clock import now_us
 from queue_db.dialects.server import Server
 from queue_db.dialects.statements import ONE_NEW, Columns, Pairs, copied
@@ -169,13 +180,19 @@ class Dialect(Server):
         if locks:
             tx.begin()
         found = tx.fetch(claim.made(claim_sql.fast_path_look), parameters) if fast_path else ()
-        # With fewer rows, either the queue has no more due jobs or it has other priorities.
-        seen = Seen.ALL if len(found) >= parameters["limit"] else Seen.SOME
-        if seen is Seen.SOME and not (fast_path and locks):
+        enough, seen = len(found) >= parameters["limit"], Seen.ALL
+        if not enough and fast_path and locks:
             # A fast path that locks gets no second look: rows locked by the first look could come after rows that the second look
             # locks. Transactions would then lock rows in different orders.
-            found, seen = tx.fetch(claim.made(claim_sql.look), parameters), Seen.ALL
-        candidates, min_due, new_priorities = candidates_in(found)
+            seen = Seen.SOME
+        elif not enough:
+            # Either the queue has no more due jobs or it has other priorities.
+            found = tx.fetch(claim.made(claim_sql.look), parameters)
+        new_priorities: list[int] = []
+        if enough and found[0][HEAD] is not None:  # all are of one priority
+            candidates, min_due = found, {found[0][PRIORITY]: found[0][HEAD]}
+        else:
+            candidates, min_due, new_priorities = candidates_in(found)
         if not candidates:
             return result_of(parameters, min_due=min_due, new_priorities=new_priorities, seen=seen)
         # In id order, so that overlapping claims cannot deadlock.
@@ -187,7 +204,7 @@ class Dialect(Server):
         changed = tx.execute(claim.made(claim_sql.update_claimed, one=len(pairs) == 1), values)
         won: Sequence[Sequence[Any]] = ()
         if changed == len(pairs) and not waits:
-            won = [as_claimed(row, until) for row in candidates]
+            won = as_claimed(candidates, until)
         elif changed:
             mine = {"of_ids": [job_id for job_id, _ in pairs], "token": parameters["token"]}
             won = tx.fetch(claim.made(claim_sql.won), mine)

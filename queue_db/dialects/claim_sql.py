@@ -326,14 +326,15 @@ def result_of(
     )
 
 
-def as_claimed(row: Sequence[Any], until: int) -> Sequence[Any]:
-    """The row of a candidate with the values that the claim has given it."""
-    stored = list(row)
-    stored[DUE] = stored[AVAILABLE]
-    stored[AVAILABLE] = until
-    stored[VERSION] = min(stored[VERSION] + 1, MOST_VERSION)
-    stored[ATTEMPTS] = min(stored[ATTEMPTS] + 1, MOST_ATTEMPTS)
-    return stored
+def as_claimed(candidates: Sequence[Sequence[Any]], until: int) -> Sequence[Sequence[Any]]:
+    """The rows of candidates with the values that the claim has given them."""
+    rows = [[*row] for row in candidates]
+    for row in rows:
+        row[DUE] = row[AVAILABLE]
+        row[AVAILABLE] = until
+        row[VERSION] = min(row[VERSION] + 1, MOST_VERSION)
+        row[ATTEMPTS] = min(row[ATTEMPTS] + 1, MOST_ATTEMPTS)
+    return rows
 
 
 def candidates_in(found: Sequence[Sequence[Any]]) -> tuple[list[Sequence[Any]], dict[int, int], list[int]]:

@@ -67,19 +67,6 @@ class _Control:
     seen: float = 0.0  #: how many candidates the ratio is based on
     won: int = 0  #: candidates won since the last miss, not counted yet
 
-    def learn(self, tried: int, missed: int) -> None:
-        """Update the ratio with the result of claims."""
-        weight = min(tried, _MOST_AT_ONCE)
-        self.seen = min(self.seen + weight, MEMORY)
-        self.ratio += (missed / tried - self.ratio) * weight / self.seen
-
-    def move(self, wanted: float, most: float) -> None:
-        """Move towards the ``wanted`` window, and convert the ratio of the old window by the model."""
-        racing = -self.window * math.log(1.0 - min(self.ratio, _HIGHEST_RATIO))
-        step = _STEP if self.seen >= _FIRST else 1.0
-        self.window = min(max(1.0, self.window + (wanted - self.window) * step), most)
-        self.ratio = 1.0 - math.exp(-racing / self.window)
-
 
 @named("adaptive")
 @dataclass(eq=False)
@@ -153,7 +140,7 @@ class Adaptive:
             won = control.won
             if result.missed or won >= _MOST_AT_ONCE:
                 control.won = 0
-                self._follow(control, result, won)
+                self._adapt(control, result, won)
 
     def _new_control(self, queue: str) -> _Control:
         if len(self._controls) >= MOST:
@@ -161,9 +148,17 @@ class Adaptive:
         self._controls[queue] = control = _Control()
         return control
 
-    def _follow(self, control: _Control, result: ClaimResult, won: int) -> None:
-        control.learn(won + result.missed, result.missed)
+    def _adapt(self, control: _Control, result: ClaimResult, won: int) -> None:
+        """Update the miss ratio, and move the window towards the cheapest one."""
+        tried = won + result.missed
+        weight = min(tried, _MOST_AT_ONCE)
+        control.seen = min(control.seen + weight, MEMORY)
+        control.ratio += (result.missed / tried - control.ratio) * weight / control.seen
         # A claim costs its round trips and the rows that it takes. One more batch in the window is `limit` more candidates.
         cost_ratio = (self.cost_ratio + ROW_COST * (result.limit - 1)) / result.limit
         wanted = best_window(control.window, control.ratio, cost_ratio)
-        control.move(wanted, float(self.max_window))
+        # In another window the same racing claims have another miss ratio, which follows from the model.
+        racing = -control.window * math.log(1.0 - min(control.ratio, _HIGHEST_RATIO))
+        step = _STEP if control.seen >= _FIRST else 1.0
+        control.window = min(max(1.0, control.window + (wanted - control.window) * step), float(self.max_window))
+        control.ratio = 1.0 - math.exp(-racing / control.window)

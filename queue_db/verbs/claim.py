@@ -169,9 +169,14 @@ class ClaimLoop:
         :return: the verdicts, and the claimed jobs. If the claim fails after the completion, no jobs; the error is logged.
         :raises Exception: the completion failed. No job is claimed.
         """
+        dialect = self.core.store.dialect
+        # On a server that needs two statements, the completed jobs would stay locked while the claim runs, so two calls could
+        # deadlock. InnoDB reports deadlocks even if the claims skip locked rows.
+        together = call.way is Way.FAST if dialect.deletes_on_claim else not dialect.served
+        together = together and change.links is None and change.verb.carried
         try:
             with change:
-                verdicts = change.end(self._exchanged(change, call))
+                verdicts = change.end(self._exchanged(change, call) if together else None)
             if change.committed or change.deaths:
                 change.follow()
         except BaseException:
@@ -186,12 +191,6 @@ class ClaimLoop:
     def _exchanged(self, change: FencedChange, call: ClaimCall) -> Outcome | None:
         """Complete the jobs of ``change`` in the transaction of the first round. None: they were not completed."""
         core = self.core
-        dialect = core.store.dialect
-        # On a server that needs two statements, the completed jobs would stay locked while the claim runs, so two calls could
-        # deadlock. InnoDB reports deadlocks even if the claims skip locked rows.
-        together = call.way is Way.FAST if dialect.deletes_on_claim else not dialect.served
-        if not together or change.links is not None or not change.verb.carried:
-            return None
         completion = Completion(change.pairs)
         try:
             result = self._ask(call, change, completion)
