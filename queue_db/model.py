@@ -216,12 +216,9 @@ class ClaimRequest:
     now: int | None = None  #: microseconds; None: the database's clock
     #: Due jobs are expected. So use the cheaper statement, which cannot distinguish an empty queue from lost candidates.
     fast_path: bool = False
-    #: Delete the claimed jobs in the same statement; only together with ``fast_path``.
-    delete_on_claim: bool = False
-    #: Completed jobs to delete in the same statement; only together with ``fast_path``.
-    completes: Completion | None = None
-    #: Claim only jobs of this kind; None: of any kind.
-    kind: str | None = None
+    delete_on_claim: bool = False  #: delete the claimed jobs in the same statement; only together with ``fast_path``
+    completes: Completion | None = None  #: completed jobs to delete in the same statement; only together with ``fast_path``
+    kind: str | None = None  #: claim only jobs of this kind; None: of any kind
     #: Claim nothing while a job is due in one of these queues, each given by name and ranges.
     if_idle: tuple[tuple[str, tuple[Range, ...]], ...] = ()
     #: The number of jobs that the call wants in all its rounds; ``limit`` of them are still missing. None: the same as ``limit``.
@@ -328,9 +325,7 @@ class Seen(Enum):
     """What a round of a claim shows of the jobs that it has not won."""
 
     ALL = "all"  #: the candidates that were lost are counted, and no other job is due
-    #: Fewer jobs than wanted were won, and it is unknown whether jobs were lacking or candidates were lost. See
-    #: ``ClaimRequest.fast_path``.
-    SOME = "some"
+    SOME = "some"  #: fewer jobs than wanted were won, and it is unknown whether jobs were lacking or candidates were lost
     NOTHING = "nothing"  #: the round has neither read nor claimed candidates; the next round does
 
 
@@ -350,8 +345,7 @@ class ClaimResult:
     new_priorities: tuple[int, ...] = ()
     #: What it shows of the jobs that it has not won.
     seen: Seen = Seen.ALL
-    #: The claimed jobs were deleted from the table.
-    deleted: bool = False
+    deleted: bool = False  #: the claimed jobs were deleted from the table
 
 
 @dataclass(slots=True)

@@ -169,8 +169,7 @@ class Dialect(Server):
     ) -> ClaimResult:
         """Read candidates and update those that still have their version. If some are misses, read the jobs won.
 
-        :param fast_path: jobs are expected, so use a cheaper statement if there is one. That statement cannot distinguish an empty
-            queue from misses.
+        :param fast_path: jobs are expected, so use a cheaper statement, which cannot distinguish an empty queue from misses.
         :param delete_on_claim: delete the jobs won in the same statement; only if :attr:`deletes_on_claim`.
         :param completes: in the same statement, first delete these completed jobs, and set ``completes.done``. If one statement
             cannot do both, claim and delete nothing. Only if :attr:`deletes_on_claim`.
@@ -197,8 +196,7 @@ class Dialect(Server):
             return result_of(parameters, min_due=min_due, new_priorities=new_priorities, seen=seen)
         # In id order, so that overlapping claims cannot deadlock.
         pairs = sorted((row[ID], row[VERSION]) for row in candidates)
-        # The lease starts at the time of the read, so its end is known without another read. After a wait for locks it starts
-        # later.
+        # The lease starts at the time of the read, so its end is known. After a wait for locks it starts later.
         until = candidates[0][LOOKED_AT] + parameters["lease"]
         values = {**parameters, **statements.wanted(pairs), "until": until}
         changed = tx.execute(claim.made(claim_sql.update_claimed, one=len(pairs) == 1), values)

@@ -231,8 +231,7 @@ class ClaimLoop:
             if_idle=tuple((queue, core.marks[queue].ranges()) for queue in call.if_idle) if call.if_idle else (),
             call_limit=call.limit,
         )
-        began, runs = time.monotonic(), 0
-        call.token = request.token
+        call.token, began, runs = request.token, time.monotonic(), 0
         call.tx = tx = core.transaction(_COMPLETE_AND_CLAIM if change is not None else _CLAIM_AND_DELETE if call.delete else _CLAIM)
         try:
             while not tx.committed:
