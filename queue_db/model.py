@@ -205,12 +205,9 @@ class ClaimRequest:
     now: int | None = None  #: microseconds; None: the database's clock
     #: Due jobs are expected. So use the cheaper statement, which cannot distinguish an empty queue from lost candidates.
     fast_path: bool = False
-    #: Delete the claimed jobs in the same statement; only together with ``fast_path``.
-    delete_on_claim: bool = False
-    #: Completed jobs to delete in the same statement; only together with ``fast_path``.
-    completes: Completion | None = None
-    #: Claim only jobs of this kind; None: of any kind.
-    kind: str | None = None
+    delete_on_claim: bool = False  #: delete the claimed jobs in the same statement; only together with ``fast_path``
+    completes: Completion | None = None  #: completed jobs to delete in the same statement; only together with ``fast_path``
+    kind: str | None = None  #: claim only jobs of this kind; None: of any kind
     #: Claim nothing while a job is due in one of these queues, each given by name and ranges.
     if_idle: tuple[tuple[str, tuple[Range, ...]], ...] = ()
     #: The number of jobs that the call wants in all its rounds; ``limit`` of them are still missing. None: the same as ``limit``.
@@ -313,6 +310,14 @@ def links_of(queue: str, row: Any) -> JobLinks | None:
     return JobLinks(group_of(queue, row.group_key), row.callback_id)
 
 
+class Seen(Enum):
+    """What a round of a claim shows of the jobs that it has not won."""
+
+    ALL = "all"  #: the candidates that were lost are counted, and no other job is due
+    SOME = "some"  #: fewer jobs than wanted were won, and it is unknown whether jobs were lacking or candidates were lost
+    NOTHING = "nothing"  #: the round has neither read nor claimed candidates; the next round does
+
+
 @dataclass(slots=True)
 class ClaimResult:
     """The jobs that a claim won, and the number of candidates that it lost to other workers."""
@@ -321,21 +326,15 @@ class ClaimResult:
     limit: int
     rows: tuple[ClaimedRow, ...] = ()
     missed: int = 0
-    #: Size of the window of candidates, in batches of ``limit`` jobs.
+    #: Size of the window of candidates, in batches of ``limit`` jobs; 0: the candidates were locked when they were read.
     window: int = 1
     #: The lowest due time that was seen, by priority. The next claim may start there.
     min_due: Mapping[int, int] = field(default_factory=dict)
     #: Priorities of the queue that were missing in ``ClaimRequest.ranges``.
     new_priorities: tuple[int, ...] = ()
-    #: False: fewer jobs than ``limit`` were won, and it is unknown whether jobs were lacking or candidates were lost. See
-    #: ``ClaimRequest.fast_path``.
-    complete: bool = True
-    #: False: this round has neither read nor claimed candidates; the next round does.
-    looked: bool = True
-    #: The claimed jobs were deleted from the table.
-    deleted: bool = False
-    #: The candidates were locked when they were read.
-    locked: bool = False
+    #: What it shows of the jobs that it has not won.
+    seen: Seen = Seen.ALL
+    deleted: bool = False  #: the claimed jobs were deleted from the table
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ from queue_db.store import Transaction, unique_key_ttl
 from queue_db.store.portions import portions
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, QUEUE_LENGTH, WORKER_LENGTH
 from queue_db.verbs import new_jobs
-from queue_db.verbs.claim import MAX_CLAIM, ClaimLoop
+from queue_db.verbs.claim import MAX_CLAIM, ClaimCall, ClaimLoop
 from queue_db.verbs.claim_round import ClaimedBatch
 from queue_db.verbs.enqueue import Enqueue
 from queue_db.verbs.fenced_change import FencedChange, Kept
@@ -297,8 +297,9 @@ class Queue(QueueAdministration):
         micros = arguments.seconds("lease", lease, zero=False)
         if worker is not None:
             arguments.name("worker", worker, WORKER_LENGTH)
-        claims = self._claims
-        return self._leased(claims.claim(claims.call(limit, micros, delete=delete, worker=worker)), worker)
+        codec, claims = self.core.codec, self._claims
+        won = claims.claim(ClaimCall(claims, limit, micros, delete=delete, worker=worker))
+        return [LeasedJob(row, self, codec, token, worker) for rows, token in won for row in rows]
 
     def lease_from_token(self, job_id: int, version: int, token: str) -> LeasedJob:
         """Make the object of a leased job again, to settle the job where the object that :meth:`claim` returned is not at hand.
@@ -327,7 +328,7 @@ class Queue(QueueAdministration):
         """
         micros = arguments.seconds("lease", lease, zero=False)
         claims = self._claims
-        return self._leased(claims.claim(claims.call(limit, micros, delete=delete, if_idle=_queues("due", due))))
+        return self._leased(claims.claim(ClaimCall(claims, limit, micros, delete=delete, if_idle=_queues("due", due))))
 
     def complete_and_claim(
         self, jobs: Sequence[LeasedJob], limit: int = 1, lease: float = 60.0, *, if_idle: Iterable[str] = ()
@@ -352,14 +353,16 @@ class Queue(QueueAdministration):
         :raises StorageError: the completion failed, or there was nothing to complete and the claim failed. Nothing was won.
         """
         micros = arguments.seconds("lease", lease, zero=False)
-        arguments.whole("limit", limit, 0, MAX_CLAIM)
-        others = _queues("if_idle", if_idle)
+        if type(limit) is not int or not 0 <= limit <= MAX_CLAIM:
+            limit = arguments.whole("limit", limit, 0, MAX_CLAIM)
+        others = [] if if_idle == () else _queues("if_idle", if_idle)
         if not limit:
             return self.complete_many(jobs), []
         change = FencedChange(self.core, self, self._complete, jobs)
         if not change.jobs:
             return [], self.claim_if_idle(others, limit, lease)
-        verdicts, won = self._claims.complete_and_claim(change, self._claims.call(limit, micros, if_idle=others))
+        claims = self._claims
+        verdicts, won = claims.complete_and_claim(change, ClaimCall(claims, limit, micros, if_idle=others))
         return verdicts, self._leased(won)
 
     def pop(self, limit: int = 1) -> list[Job]:
@@ -368,12 +371,12 @@ class Queue(QueueAdministration):
         A crash after this call loses the jobs: use it for work that is better skipped than done twice. It needs one commit for each
         list of jobs instead of two.
         """
-        won = self._claims.claim(self._claims.call(limit, _POP_LEASE, delete=True))
+        won = self._claims.claim(ClaimCall(self._claims, limit, _POP_LEASE, delete=True))
         return popped([row for rows, _ in won for row in rows], self.core.codec, queue=self.name, worker=self.core.worker)
 
-    def _leased(self, won: Iterable[ClaimedBatch], worker: str | None = None) -> list[LeasedJob]:
+    def _leased(self, won: Iterable[ClaimedBatch]) -> list[LeasedJob]:
         codec = self.core.codec
-        return [LeasedJob(row, self, codec, token, worker) for rows, token in won for row in rows]
+        return [LeasedJob(row, self, codec, token) for rows, token in won for row in rows]
 
     def _bury_exhausted(self, won: ClaimedBatch) -> None:
         self.bury_many(self._leased([won]), [row.exhaustion for row in won[0]], reason=DeathReason.EXHAUSTED)

@@ -19,14 +19,25 @@ from sqlalchemy import (
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 
 from queue_db.dialects import claim_sql, raw_cursor, statements
-from queue_db.dialects.claim_sql import ID, LOOKED_AT, VERSION, ClaimText, Lock, as_claimed, assigned, candidates_in, result_of
+from queue_db.dialects.claim_sql import (
+    HEAD,
+    ID,
+    LOOKED_AT,
+    PRIORITY,
+    VERSION,
+    ClaimText,
+    Lock,
+    as_claimed,
+    candidates_in,
+    result_of,
+)
 from queue_db.dialects.error_codes import ErrorCodes
 from queue_db.dialects.inserts import Inserts
 from queue_db.dialects.server import Drivers, Product, Server
 from queue_db.dialects.statements import Columns, Pairs
 from queue_db.dialects.transactions import Sender
 from queue_db.errors import ConfigurationError
-from queue_db.model import Capability, ClaimResult, Completion
+from queue_db.model import Capability, ClaimResult, Completion, Seen
 
 _REGISTRY: dict[str, type[Dialect]] = {}
 
@@ -136,8 +147,7 @@ class Dialect:
     ) -> ClaimResult:
         """Read candidates and update those that still have their version. If some are misses, read the jobs won.
 
-        :param fast_path: jobs are expected, so use a cheaper statement if there is one. That statement cannot distinguish an empty
-            queue from misses.
+        :param fast_path: jobs are expected, so use a cheaper statement, which cannot distinguish an empty queue from misses.
         :param delete_on_claim: delete the jobs won in the same statement; only if :attr:`deletes_on_claim`.
         :param completes: in the same statement, first delete these completed jobs, and set ``completes.done``. If one statement
             cannot do both, claim and delete nothing. Only if :attr:`deletes_on_claim`.
@@ -147,29 +157,34 @@ class Dialect:
         if locks:
             tx.begin()
         found = tx.fetch(claim.made(claim_sql.fast_path_look), parameters) if fast_path else ()
-        # With fewer rows, either the queue has no more due jobs or it has other priorities.
-        complete = len(found) >= parameters["limit"]
-        if not complete and not (fast_path and locks):
+        enough, seen = len(found) >= parameters["limit"], Seen.ALL
+        if not enough and fast_path and locks:
             # A fast path that locks gets no second look: rows locked by the first look could come after rows that the second look
             # locks. Transactions would then lock rows in different orders.
-            found, complete = tx.fetch(claim.made(claim_sql.look), parameters), True
-        candidates, min_due, new_priorities = candidates_in(found)
+            seen = Seen.SOME
+        elif not enough:
+            # Either the queue has no more due jobs or it has other priorities.
+            found = tx.fetch(claim.made(claim_sql.look), parameters)
+        new_priorities: list[int] = []
+        if enough and found[0][HEAD] is not None:  # all are of one priority
+            candidates, min_due = found, {found[0][PRIORITY]: found[0][HEAD]}
+        else:
+            candidates, min_due, new_priorities = candidates_in(found)
         if not candidates:
-            return result_of(parameters, min_due=min_due, new_priorities=new_priorities, complete=complete)
+            return result_of(parameters, min_due=min_due, new_priorities=new_priorities, seen=seen)
         # In id order, so that overlapping claims cannot deadlock.
         pairs = sorted((row[ID], row[VERSION]) for row in candidates)
-        # The lease starts at the time of the read, so its end is known without another read. After a wait for locks it starts
-        # later.
+        # The lease starts at the time of the read, so its end is known. After a wait for locks it starts later.
         until = candidates[0][LOOKED_AT] + parameters["lease"]
-        values = assigned(parameters, until, waits=waits) | statements.wanted(pairs)
+        values = {**parameters, **statements.wanted(pairs), "until": until}
         changed = tx.execute(claim.made(claim_sql.update_claimed, one=len(pairs) == 1), values)
         won: Sequence[Sequence[Any]] = ()
         if changed == len(pairs) and not waits:
-            won = [as_claimed(row, until) for row in candidates]
+            won = as_claimed(candidates, until)
         elif changed:
             mine = {"of_ids": [job_id for job_id, _ in pairs], "token": parameters["token"]}
             won = tx.fetch(claim.made(claim_sql.won), mine)
-        return result_of(parameters, won, len(candidates), min_due=min_due, new_priorities=new_priorities, complete=complete)
+        return result_of(parameters, won, len(candidates), min_due=min_due, new_priorities=new_priorities, seen=seen)
 
     def change(self, tx: Sender, jobs: Table, pairs: Pairs, assignments: str, values: Values) -> set[int]:
         """Update the rows that match ``pairs`` and return their ids.

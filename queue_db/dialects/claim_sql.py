@@ -18,7 +18,7 @@ from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 
 from queue_db.dialects.clock import now_us_after_waiting
 from queue_db.dialects.statements import LISTS, JobsText, kept
-from queue_db.model import MOST_ATTEMPTS, MOST_VERSION, ClaimedRow, ClaimResult
+from queue_db.model import MOST_ATTEMPTS, MOST_VERSION, ClaimedRow, ClaimResult, Seen
 
 if TYPE_CHECKING:
     from queue_db.dialects.base import Dialect
@@ -291,10 +291,6 @@ ID, PRIORITY, AVAILABLE, DUE, VERSION, ATTEMPTS = map(
 HEAD = len(ClaimedRow._fields)
 LOOKED_AT = HEAD + 1
 
-#: The parameters of the UPDATE. The other parameters of a claim belong to the query of the candidates.
-ASSIGNED = ("token", "lease", "by_worker", "now")
-
-
 _COLUMNS = len(ClaimedRow._fields)
 _in_claim_order = itemgetter(PRIORITY, DUE, ID)
 
@@ -309,8 +305,7 @@ def result_of(
     *,
     min_due: Mapping[int, int] | None = None,
     new_priorities: Sequence[int] = (),
-    complete: bool = True,
-    looked: bool = True,
+    seen: Seen = Seen.ALL,
 ) -> ClaimResult:
     """The result of a claim.
 
@@ -327,19 +322,19 @@ def result_of(
         missed=candidates - len(won),
         min_due={} if min_due is None else min_due,
         new_priorities=tuple(new_priorities),
-        complete=complete,
-        looked=looked,
+        seen=seen,
     )
 
 
-def as_claimed(row: Sequence[Any], until: int) -> Sequence[Any]:
-    """The row of a candidate with the values that the claim has given it."""
-    stored = list(row)
-    stored[DUE] = stored[AVAILABLE]
-    stored[AVAILABLE] = until
-    stored[VERSION] = min(stored[VERSION] + 1, MOST_VERSION)
-    stored[ATTEMPTS] = min(stored[ATTEMPTS] + 1, MOST_ATTEMPTS)
-    return stored
+def as_claimed(candidates: Sequence[Sequence[Any]], until: int) -> Sequence[Sequence[Any]]:
+    """The rows of candidates with the values that the claim has given them."""
+    rows = [[*row] for row in candidates]
+    for row in rows:
+        row[DUE] = row[AVAILABLE]
+        row[AVAILABLE] = until
+        row[VERSION] = min(row[VERSION] + 1, MOST_VERSION)
+        row[ATTEMPTS] = min(row[ATTEMPTS] + 1, MOST_ATTEMPTS)
+    return rows
 
 
 def candidates_in(found: Sequence[Sequence[Any]]) -> tuple[list[Sequence[Any]], dict[int, int], list[int]]:
@@ -353,13 +348,3 @@ def candidates_in(found: Sequence[Sequence[Any]]) -> tuple[list[Sequence[Any]], 
         if head is not None:
             min_due[priority] = min(head, min_due.get(priority, head))
     return candidates, min_due, new_priorities
-
-
-def assigned(parameters: Mapping[str, Any], until: int, *, waits: bool) -> dict[str, Any]:
-    """The parameters of the UPDATE of a claim; ``until``: the end of the lease."""
-    values = {name: parameters[name] for name in ASSIGNED if name in parameters}
-    if not waits:
-        values["until"] = until
-        del values["lease"]
-        values.pop("now", None)
-    return values

@@ -80,8 +80,8 @@ class MySQL(Dialect):
         return statement.with_hint(FORCE) if isinstance(statement, Update) else statement
 
     def delete_returning(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:
-        sql = tx.connection.dialect
-        returns = is_mariadb(sql) and (len(pairs) == 1 or (sql.server_version_info or ()) >= _HINTS_IN_DELETE)
+        sql: Any = tx.connection.dialect
+        returns = sql.is_mariadb and (len(pairs) == 1 or (sql.server_version_info or ()) >= _HINTS_IN_DELETE)
         if len(pairs) > 1 and not returns:
             tx.begin()
             pairs = self.hold(tx, jobs, pairs)

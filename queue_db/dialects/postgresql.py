@@ -26,7 +26,7 @@ from queue_db.dialects.postgresql_server import ERRORS, PostgreSQLServer
 from queue_db.dialects.postgresql_sql import HEAD, TRIED
 from queue_db.dialects.server import Drivers, Server
 from queue_db.dialects.transactions import Sender
-from queue_db.model import Capability, ClaimResult, Completion, Fault, Notice
+from queue_db.model import Capability, ClaimResult, Completion, Fault, Notice, Seen
 
 
 @compiles(now_us, "postgresql")
@@ -101,9 +101,19 @@ class PostgreSQL(ReturningDialect):
             except DBAPIError as error:
                 self._leave_fast_path(tx, error)
                 rows = ()
-            return _fast_path_result(parameters, rows, one=one)
+            if not rows:
+                return result_of(parameters, seen=Seen.SOME)
+            wanted = parameters["limit"]
+            tried = None if one else rows[0][TRIED]
+            whole = len(rows) == wanted
+            result = result_of(parameters, rows, wanted if tried is None else tried, seen=Seen.ALL if whole else Seen.SOME)
+            # The first row of a slice is not the first due job of the queue. After lost candidates, the next round finds that job.
+            if whole and "start" not in parameters:
+                first: Any = result.rows[0]
+                result.min_due = {first.priority: first.due_at}
+            return result
         if delete_on_claim or completes is not None:
-            return result_of(parameters, complete=False, looked=False)
+            return result_of(parameters, seen=Seen.NOTHING)
         found = tx.fetch(claim.made(shapes.full_claim), parameters)
         new_priorities = sorted(row[PRIORITY] for row in found if row[ID] is None and row[TRIED] is None)
         # Candidates after a new priority were not tried.
@@ -152,16 +162,3 @@ class PostgreSQL(ReturningDialect):
 
 # Seconds for which claims use the full statement after a lock timeout.
 _FULL_SECONDS = 10.0
-
-
-def _fast_path_result(parameters: Mapping[str, Any], rows: Sequence[Sequence[Any]], *, one: bool) -> ClaimResult:
-    if not rows:
-        return result_of(parameters, complete=False)
-    wanted = parameters["limit"]
-    tried = None if one else rows[0][TRIED]
-    result = result_of(parameters, rows, wanted if tried is None else tried, complete=len(rows) == wanted)
-    # The first row of a slice is not the first due job of the queue. If candidates were lost, the next round finds that job.
-    if result.complete and "start" not in parameters:
-        first: Any = result.rows[0]
-        result.min_due = {first.priority: first.due_at}
-    return result

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Connection, Table, case, literal
-from sqlalchemy.util import LRUCache
 
 from queue_db.dialects import Dialect
 from queue_db.dialects.claim_sql import ClaimText, Shape
@@ -34,8 +34,14 @@ class Store:
     notifications: Notifications = field(kw_only=True, repr=False)
     #: Objects that slices keep for this store, by the name of the slice.
     beside: dict[str, Any] = field(default_factory=dict, repr=False)
-    #: The SQL of the latest claims and the statements made of it, by shape and SQLAlchemy dialect.
-    claims: LRUCache[Any, ClaimText] = field(default_factory=lambda: LRUCache(32), repr=False)
+    #: ``claim_text(sql, *shape)``: the SQL of claims of this shape for a SQLAlchemy dialect; a caller's connection has a dialect of
+    #: its own. The latest ones and the statements made of them are kept.
+    claim_text: Callable[..., ClaimText] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        dialect, jobs = self.dialect, self.tables.jobs
+        kept = lru_cache(maxsize=48)(lambda sql, *shape: ClaimText(dialect, jobs, Shape(*shape), sql))
+        object.__setattr__(self, "claim_text", kept)
 
 
 class Transaction(Sender):
@@ -62,14 +68,6 @@ class Transaction(Sender):
         self.following: list[Callable[[], None]] = []
         #: The notifications for this process's listeners after the commit → whether the database sends them to other processes.
         self.woken: dict[str, bool] = {}
-
-    def claim_text(self, shape: Shape) -> ClaimText:
-        """The SQL of claims of this shape. It is made once and kept."""
-        sql = self.connection.dialect  # a caller's connection has another SQLAlchemy dialect
-        claim = self.store.claims.get((shape, sql))
-        if claim is None:
-            claim = self.store.claims[shape, sql] = ClaimText(self.dialect, self.tables.jobs, shape, sql)
-        return claim
 
     # --- the clock --------------------------------------------------------------------------------------------------
 

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from queue_db.dialects.claim_sql import Lock, Order, Shape, candidates
-from queue_db.model import ClaimRequest, ClaimResult, Range
+from queue_db.dialects.claim_sql import ClaimText, Lock, Order, candidates
+from queue_db.model import ClaimRequest, ClaimResult, Range, Seen
 from queue_db.store.base import Transaction
 
 
-@dataclass(slots=True)
-class CandidateWindow:
-    """Which due jobs a claim tries to take.
-
-    ``read`` is the number of rows to read, ``start`` the offset of a SLICE in jobs, and ``width`` the size of the window as a
-    multiple of the claim's limit.
-    """
+class CandidateWindow(NamedTuple):
+    """Which due jobs a claim tries to take; by default the first ones."""
 
     order: Order = Order.HEAD
     lock: Lock = Lock.NONE
-    read: int = 1
+    #: The number of rows to read; None: the claim's limit.
+    read: int | None = None
+    #: The offset of a SLICE, in jobs.
     start: int = 0
+    #: The size of the window as a multiple of the claim's limit.
     width: int = 1
+
+
+#: The first due jobs; of them those that no other transaction has locked.
+HEAD, HEAD_UNLOCKED = CandidateWindow(), CandidateWindow(lock=Lock.SKIP)
 
 
 #: The most ranges of other queues in which a claim checks for due jobs, in the order of ``ClaimRequest.if_idle``. The worker's own
@@ -48,46 +49,42 @@ def claim(tx: Transaction, request: ClaimRequest, window: CandidateWindow) -> Cl
     With ``request.completes`` it takes nothing if the completion cannot be part of the statement. A second call with the same
     request only claims.
     """
-    shape, parameters = _asked(request, window.order, window.lock)
-    parameters |= {
-        "by_worker": request.worker,
-        "token": request.token,
-        "lease": request.lease,
-        "limit": request.limit,
-        "read": window.read,
-    }
-    if window.order is Order.SLICE:
-        parameters["start"] = window.start
-        parameters["front"] = min(window.start, request.limit)
-    locked = shape.lock is not Lock.NONE
-    claim = tx.claim_text(shape)
+    order, lock, read, start, width = window
+    limit = request.limit
+    claim, parameters = _asked(tx, request, order, lock)
+    parameters["by_worker"] = request.worker
+    parameters["token"] = request.token
+    parameters["lease"] = request.lease
+    parameters["limit"] = limit
+    parameters["read"] = limit if read is None else read
+    if order is Order.SLICE:
+        parameters["start"] = start
+        parameters["front"] = min(start, limit)
     fast_path = request.fast_path and claim.has_fast_path
-    completes = request.completes if request.completes is not None and request.completes.done is None else None
-    if completes is not None and not fast_path:
-        return ClaimResult(request.queue, request.limit, complete=False, looked=False, locked=locked)
-    delete_on_claim = request.delete_on_claim and fast_path
-    if request.delete_on_claim and not fast_path:
-        tx.begin()  # the caller deletes the claimed jobs by further statements in this transaction
+    completes, delete_on_claim = request.completes, request.delete_on_claim
+    if completes is not None and completes.done is not None:
+        completes = None
+    if not fast_path:
+        if completes is not None:
+            return ClaimResult(request.queue, limit, seen=Seen.NOTHING)
+        if delete_on_claim:
+            tx.begin()  # the caller deletes the claimed jobs by further statements in this transaction
+            delete_on_claim = False
     result = tx.dialect.execute_claim(
-        tx,
-        claim,
-        parameters,
-        fast_path=fast_path,
-        delete_on_claim=delete_on_claim,
-        completes=completes,
+        tx, claim, parameters, fast_path=fast_path, delete_on_claim=delete_on_claim, completes=completes
     )
-    result.window, result.deleted, result.locked = window.width, delete_on_claim, locked
+    result.deleted, result.window = delete_on_claim, width if lock is Lock.NONE else 0
     return result
 
 
 def anything_due(tx: Transaction, request: ClaimRequest) -> bool:
     """Whether a job is due that this claim may take. It tells a claim that lost its candidates from an empty queue."""
-    shape, parameters = _asked(request, Order.HEAD, Lock.NONE)
-    return bool(tx.fetch(tx.claim_text(shape).made(candidates), parameters | {"read": 1}))
+    claim, parameters = _asked(tx, request, Order.HEAD, Lock.NONE)
+    return bool(tx.fetch(claim.made(candidates), parameters | {"read": 1}))
 
 
-def _asked(request: ClaimRequest, order: Order, lock: Lock) -> tuple[Shape, dict[str, Any]]:
-    """The shape of the SQL for ``request``, and the parameters that select its due jobs."""
+def _asked(tx: Transaction, request: ClaimRequest, order: Order, lock: Lock) -> tuple[ClaimText, dict[str, Any]]:
+    """The SQL for ``request``, and the parameters that select its due jobs."""
     parameters: dict[str, Any] = {"in_queue": request.queue}
     if request.kind is not None:
         parameters["of_kind"] = request.kind
@@ -105,8 +102,9 @@ def _asked(request: ClaimRequest, order: Order, lock: Lock) -> tuple[Shape, dict
         parameters[f"other_queue_{place}"] = queue
         parameters[f"other_priority_{place}"] = known.priority
         parameters[f"other_floor_{place}"] = known.floor
-    shape = Shape(len(own), order, lock, len(asked), settable=request.now is not None, kinded=request.kind is not None)
-    return shape, parameters
+    # The arguments are the fields of a Shape.
+    sql, store = tx.connection.dialect, tx.store
+    return store.claim_text(sql, len(own), order, lock, len(asked), request.now is not None, request.kind is not None), parameters
 
 
 def _size(number: int, sizes: Sequence[int]) -> int:
@@ -122,4 +120,4 @@ def _filled(ranges: Sequence[Range], sizes: Sequence[int], floor: int) -> list[R
     return [*ranges, *([Range(ranges[-1].priority, floor)] * more if more else [])]
 
 
-__all__ = ["CandidateWindow", "Lock", "Order", "anything_due", "claim"]
+__all__ = ["HEAD", "HEAD_UNLOCKED", "CandidateWindow", "Lock", "Order", "anything_due", "claim"]

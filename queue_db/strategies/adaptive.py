@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from queue_db import arguments
 from queue_db.concurrency.forks import reset_after_fork
-from queue_db.concurrency.keyed_cache import KeyedCache
+from queue_db.concurrency.keyed_cache import MOST
 from queue_db.dialects import Dialect
 from queue_db.errors import ArgumentError
 from queue_db.model import Capability, ClaimRequest, ClaimResult
@@ -67,19 +67,6 @@ class _Control:
     seen: float = 0.0  #: how many candidates the ratio is based on
     won: int = 0  #: candidates won since the last miss, not counted yet
 
-    def learn(self, tried: int, missed: int) -> None:
-        """Update the ratio with the result of claims."""
-        weight = min(tried, _MOST_AT_ONCE)
-        self.seen = min(self.seen + weight, MEMORY)
-        self.ratio += (missed / tried - self.ratio) * weight / self.seen
-
-    def move(self, wanted: float, most: float) -> None:
-        """Move towards the ``wanted`` window, and convert the ratio of the old window by the model."""
-        racing = -self.window * math.log(1.0 - min(self.ratio, _HIGHEST_RATIO))
-        step = _STEP if self.seen >= _FIRST else 1.0
-        self.window = min(max(1.0, self.window + (wanted - self.window) * step), most)
-        self.ratio = 1.0 - math.exp(-racing / self.window)
-
 
 @named("adaptive")
 @dataclass(eq=False)
@@ -106,7 +93,8 @@ class Adaptive:
         if not isinstance(self.skip_locked, bool):
             raise ArgumentError(f"skip_locked={arguments.shown(self.skip_locked)}: must be True or False")
         check_chance(self.rng)
-        self._controls: KeyedCache[_Control] = KeyedCache(lambda _: _Control())
+        # At most MOST queues. It is changed only with the lock, and read without.
+        self._controls: dict[str, _Control] = {}
         self._slots = Slots(self.rng)
         self._turn: Callable[[], int] = itertools.count(1).__next__
         self.after_fork()
@@ -129,32 +117,48 @@ class Adaptive:
         """Take the head with SKIP LOCKED, or a slot of the window; every sixteenth claim by window takes the head."""
         limit = request.call_limit or request.limit
         if limit in tx.dialect.skip_locked_pays and self.locks(tx.dialect, tx.store.capabilities, limit):
-            return lease.claim(tx, request, lease.CandidateWindow(lock=lease.Lock.SKIP, read=request.limit))
+            return lease.claim(tx, request, lease.HEAD_UNLOCKED)
         # With one writer at a time there are no races, so claims always take the head.
         races = Capability.CONCURRENT_WRITERS in tx.store.capabilities
         control = self._controls.get(request.queue) if races else None
         width = 1 if control is None else round(control.window)
-        if width == 1 or self._turn() % HEAD_EVERY == 0:
-            return lease.claim(tx, request, lease.CandidateWindow(read=request.limit, width=width))
+        if width == 1:
+            return lease.claim(tx, request, lease.HEAD)
+        if self._turn() % HEAD_EVERY == 0:
+            return lease.claim(tx, request, lease.CandidateWindow(width=width))
         return lease.claim(tx, request, candidate_window("slot", width, request, self.rng, self._slots))
 
     def observe(self, result: ClaimResult) -> None:
         """Adapt the window to the misses."""
-        if result.locked or not (result.rows or result.missed):
-            return
+        if not result.window or not (result.rows or result.missed):
+            return  # locked candidates are not raced for
         if result.missed:
             self._slots.observe(result)
         with self._lock:
-            control = self._controls[result.queue]
+            control = self._controls.get(result.queue) or self._new_control(result.queue)
             control.won += len(result.rows)
             won = control.won
             if result.missed or won >= _MOST_AT_ONCE:
                 control.won = 0
-                self._follow(control, result, won)
+                self._adapt(control, result, won)
 
-    def _follow(self, control: _Control, result: ClaimResult, won: int) -> None:
-        control.learn(won + result.missed, result.missed)
+    def _new_control(self, queue: str) -> _Control:
+        if len(self._controls) >= MOST:
+            del self._controls[next(iter(self._controls))]
+        self._controls[queue] = control = _Control()
+        return control
+
+    def _adapt(self, control: _Control, result: ClaimResult, won: int) -> None:
+        """Update the miss ratio, and move the window towards the cheapest one."""
+        tried = won + result.missed
+        weight = min(tried, _MOST_AT_ONCE)
+        control.seen = min(control.seen + weight, MEMORY)
+        control.ratio += (result.missed / tried - control.ratio) * weight / control.seen
         # A claim costs its round trips and the rows that it takes. One more batch in the window is `limit` more candidates.
         cost_ratio = (self.cost_ratio + ROW_COST * (result.limit - 1)) / result.limit
         wanted = best_window(control.window, control.ratio, cost_ratio)
-        control.move(wanted, float(self.max_window))
+        # In another window the same racing claims have another miss ratio, which follows from the model.
+        racing = -control.window * math.log(1.0 - min(control.ratio, _HIGHEST_RATIO))
+        step = _STEP if control.seen >= _FIRST else 1.0
+        control.window = min(max(1.0, control.window + (wanted - control.window) * step), float(self.max_window))
+        control.ratio = 1.0 - math.exp(-racing / control.window)

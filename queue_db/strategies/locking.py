@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from queue_db.model import Capability, ClaimRequest, ClaimResult
+from queue_db.model import Capability, ClaimRequest, ClaimResult, Seen
 from queue_db.store import lease
 from queue_db.store.base import Transaction
 from queue_db.strategies.base import named
+
+_HEAD_WITH_WAIT = lease.CandidateWindow(lock=lease.Lock.WAIT)
 
 
 @named("pessimistic")
@@ -20,8 +22,8 @@ class Pessimistic:
 
     def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
         """Lock the head, then take it."""
-        won = lease.claim(tx, request, lease.CandidateWindow(lock=lease.Lock.WAIT, read=request.limit))
-        if not won.rows and not won.missed and won.complete and lease.anything_due(tx, request):
+        won = lease.claim(tx, request, _HEAD_WITH_WAIT)
+        if not won.rows and not won.missed and won.seen is Seen.ALL and lease.anything_due(tx, request):
             # Another claim took the rows while this one waited for the locks. The result does not show these rows.
             return replace(won, missed=1)
         return won
@@ -40,7 +42,7 @@ class SkipLocked:
 
     def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
         """Lock the first free jobs, then take them."""
-        return lease.claim(tx, request, lease.CandidateWindow(lock=lease.Lock.SKIP, read=request.limit))
+        return lease.claim(tx, request, lease.HEAD_UNLOCKED)
 
     def observe(self, result: ClaimResult) -> None:
         """Nothing to learn."""

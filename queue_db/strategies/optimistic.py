@@ -80,7 +80,7 @@ def candidate_window(pick: Pick, width: int, request: ClaimRequest, rng: random.
     if width > 1 and pick != "head":
         start = slots.slot(request.queue, width) * limit if pick == "slot" else rng.randrange((width - 1) * limit + 1)
     if start == 0:
-        return lease.CandidateWindow(lease.Order.HEAD, read=limit, width=width)
+        return lease.CandidateWindow(width=width)
     return lease.CandidateWindow(lease.Order.SLICE, read=start + limit, start=start, width=width)
 
 

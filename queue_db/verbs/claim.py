@@ -6,16 +6,16 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.database.transaction import Run
 from queue_db.errors import StorageError
-from queue_db.model import ClaimRequest, ClaimResult, Completion, Verdict, exhausted_in, links_of
-from queue_db.store.base import follow
-from queue_db.verbs.claim_round import ClaimCall, ClaimedBatch, RoundReply, Unanswered, Way, delete_claimed, give_back
+from queue_db.model import ClaimRequest, ClaimResult, Completion, Seen, Verdict, exhausted_in, links_of
+from queue_db.store.base import Transaction, follow
+from queue_db.verbs.claim_round import ClaimedBatch, Unanswered, Way, delete_claimed, give_back
 from queue_db.verbs.fenced_change import FencedChange, Outcome
 
 log = logging.getLogger("queue_db.verbs.claim")
@@ -46,6 +46,72 @@ _NOTHING = Completion(())
 _COMPLETE_AND_CLAIM = Run("complete_and_claim", attempts=1, lazy=True)
 
 
+class ClaimCall:
+    """One call of claim: its arguments, and the results of its rounds so far.
+
+    :param limit: the most jobs; it leases them for ``lease`` microseconds.
+    :param delete: delete the jobs instead of leasing them.
+    :param if_idle: take nothing while a job is due in one of these queues.
+    :param worker: the worker's name in the jobs; None: the name of this process.
+    """
+
+    __slots__ = (
+        "committed",
+        "delete",
+        "if_idle",
+        "lease",
+        "limit",
+        "lost",
+        "missed",
+        "open",
+        "previous",
+        "result",
+        "seconds",
+        "token",
+        "tx",
+        "way",
+        "won",
+        "worker",
+    )
+
+    #: The transaction of the last round, and its duration.
+    tx: Transaction
+    seconds: float
+
+    def __init__(
+        self,
+        claims: ClaimLoop,
+        limit: int,
+        lease: int,
+        *,
+        delete: bool = False,
+        if_idle: Sequence[str] = (),
+        worker: str | None = None,
+    ) -> None:
+        if type(limit) is not int or not 1 <= limit <= MAX_CLAIM:
+            limit = arguments.whole("limit", limit, 1, MAX_CLAIM)
+        self.limit = limit
+        #: How many more jobs are wanted.
+        self.open = limit
+        self.lease = lease
+        self.delete = delete
+        self.if_idle = if_idle
+        self.worker = worker or claims.core.worker
+        self.way = Way.RESCAN if claims.marks.rescan_due() else Way.FAST if claims.winning else Way.FULL
+        self.won: list[ClaimedBatch] = []
+        self.missed = 0
+        #: How many rounds lost every candidate.
+        self.lost = 0
+        #: The token of the last round.
+        self.token = ""
+        #: The result of the last round, until its jobs are in ``won``.
+        self.result: ClaimResult | None = None
+        #: The result of the round before, if that round did not show everything.
+        self.previous: ClaimResult | None = None
+        #: The transactions of its rounds that have a follow-up to run, except one that completed jobs.
+        self.committed: tuple[Transaction, ...] = ()
+
+
 class ClaimLoop:
     """The claims of one queue. Safe to share between threads.
 
@@ -53,28 +119,14 @@ class ClaimLoop:
     """
 
     def __init__(self, core: Core, queue: str, bury: Callable[[ClaimedBatch], object]) -> None:
-        self._core = core
-        self._queue = queue
-        self._bury = bury
-        self._marks = core.marks[queue]
-        # Whether the last round won all the jobs that it wanted. If so, the next round probably does the same.
-        self._winning = False
+        self.core = core
+        self.marks = core.marks[queue]
+        #: Whether the last round won all the jobs that it wanted. If so, the next round probably does the same.
+        self.winning = False
         #: Claims whose jobs are to be released.
         self.unanswered: list[Unanswered] = []
-
-    def call(
-        self, limit: int, lease: int, *, delete: bool = False, if_idle: Iterable[str] = (), worker: str | None = None
-    ) -> ClaimCall:
-        """A call that takes up to ``limit`` due jobs: it leases them for ``lease`` microseconds, or deletes them.
-
-        :param delete: delete the jobs instead of leasing them.
-        :param if_idle: take nothing while a job is due in one of these queues.
-        :param worker: the worker's name in the jobs; None: the name of this process.
-        """
-        if type(limit) is not int or not 1 <= limit <= MAX_CLAIM:
-            limit = arguments.whole("limit", limit, 1, MAX_CLAIM)
-        way = Way.RESCAN if self._marks.rescan_due() else Way.FAST if self._winning else Way.FULL
-        return ClaimCall(limit, limit, lease, delete, tuple(if_idle), worker or self._core.worker, way)
+        self._queue = queue
+        self._bury = bury
 
     def claim(self, call: ClaimCall) -> list[ClaimedBatch]:
         """Run the rounds of a call; return the jobs won.
@@ -83,13 +135,12 @@ class ClaimLoop:
         """
         try:
             for _ in range(_MOST_ROUNDS):
-                answer = call.answer = call.answer or self._ask(call)
-                found = answer.claim
-                buried = self._take_in(call, answer)
+                result = call.result or self._ask(call)
+                buried = self._take_in(call, result)
                 # First the cheap test: most calls win all that they want in one round.
-                another = (call.open > 0 or call.doubtful is not None) and self._another(call, found, buried)
-                if found.complete or found.rows:
-                    self._core.strategy.observe(found)
+                another = (call.open > 0 or call.previous is not None) and self._another(call, result, buried)
+                if result.seen is Seen.ALL or result.rows:
+                    self.core.strategy.observe(result)
                 if not another:
                     break
         except StorageError as error:
@@ -102,8 +153,8 @@ class ClaimLoop:
             self._abandon(call)
             self._follow(call)
             raise
-        counters = self._core.database.counters
-        with self._core.database.counting:
+        counters = self.core.database.counters
+        with self.core.database.counting:
             counters.claims += 1
             if not call.won:
                 counters.contended += call.missed > 0
@@ -118,10 +169,16 @@ class ClaimLoop:
         :return: the verdicts, and the claimed jobs. If the claim fails after the completion, no jobs; the error is logged.
         :raises Exception: the completion failed. No job is claimed.
         """
+        dialect = self.core.store.dialect
+        # On a server that needs two statements, the completed jobs would stay locked while the claim runs, so two calls could
+        # deadlock. InnoDB reports deadlocks even if the claims skip locked rows.
+        together = call.way is Way.FAST if dialect.deletes_on_claim else not dialect.served
+        together = together and change.links is None and change.verb.carried
         try:
             with change:
-                verdicts = change.end(self._exchanged(change, call))
-            change.follow()
+                verdicts = change.end(self._exchanged(change, call) if together else None)
+            if change.committed or change.deaths:
+                change.follow()
         except BaseException:
             self._abandon(call)
             raise
@@ -133,38 +190,32 @@ class ClaimLoop:
 
     def _exchanged(self, change: FencedChange, call: ClaimCall) -> Outcome | None:
         """Complete the jobs of ``change`` in the transaction of the first round. None: they were not completed."""
-        core = self._core
-        dialect = core.store.dialect
-        # On a server that needs two statements, the completed jobs would stay locked while the claim runs, so two calls could
-        # deadlock. InnoDB reports deadlocks even if the claims skip locked rows.
-        together = call.way is Way.FAST if dialect.deletes_on_claim else not dialect.served
-        if not together or not change.is_plain_delete:
-            return None
+        core = self.core
         completion = Completion(change.pairs)
         try:
-            first = self._ask(call, change, completion)
+            result = self._ask(call, change, completion)
         except StorageError as error:
             if error.outcome_unknown:
                 return Outcome(completion.done, None, error)
             with core.database.counting:
                 core.database.counters.retried += 1
             return None
-        if completion.done is None and not first.claim.rows:
-            return None
-        call.answer = first
-        if completion.done is None:
-            call.committed.append(first.tx)
-            return None
-        return Outcome(completion.done, first.tx)
+        if completion.done is not None:
+            return Outcome(completion.done, call.tx)
+        if result.rows:
+            call.committed += (call.tx,)
+        else:
+            call.result = None  # the claim begins again
+        return None
 
     # --- rounds -----------------------------------------------------------------------------------------------------
 
-    def _ask(self, call: ClaimCall, change: FencedChange | None = None, completion: Completion = _NOTHING) -> RoundReply:
+    def _ask(self, call: ClaimCall, change: FencedChange | None = None, completion: Completion = _NOTHING) -> ClaimResult:
         """Read candidates and take them, in one transaction.
 
         :param change: completes the jobs of ``completion`` before the claim, if the database has no single statement for both.
         """
-        core, store = self._core, self._core.store
+        core, store = self.core, self.core.store
         fast, at_once = call.way is Way.FAST, store.dialect.deletes_on_claim
         request = ClaimRequest(
             queue=self._queue,
@@ -172,7 +223,7 @@ class ClaimLoop:
             lease=call.lease,
             worker=call.worker,
             token=os.urandom(_TOKEN).hex(),
-            ranges=self._marks.ranges(rescan=call.way is Way.RESCAN),
+            ranges=self.marks.ranges(rescan=call.way is Way.RESCAN),
             now=store.clock() if store.clock else None,
             fast_path=fast,
             delete_on_claim=call.delete and fast and at_once,
@@ -180,8 +231,8 @@ class ClaimLoop:
             if_idle=tuple((queue, core.marks[queue].ranges()) for queue in call.if_idle) if call.if_idle else (),
             call_limit=call.limit,
         )
-        began, runs = time.monotonic(), 0
-        tx = core.transaction(_COMPLETE_AND_CLAIM if change is not None else _CLAIM_AND_DELETE if call.delete else _CLAIM)
+        call.token, began, runs = request.token, time.monotonic(), 0
+        call.tx = tx = core.transaction(_COMPLETE_AND_CLAIM if change is not None else _CLAIM_AND_DELETE if call.delete else _CLAIM)
         try:
             while not tx.committed:
                 with tx:
@@ -191,9 +242,10 @@ class ClaimLoop:
                         completion.done = change.attempt(tx, completion.pairs)
                     if call.delete and not request.delete_on_claim:
                         tx.begin()
-                    found = core.strategy.claim(tx, request)
-                    if call.delete and not found.deleted:
-                        delete_claimed(tx, self._queue, [row for row in found.rows if not row.exhausted])
+                    result = core.strategy.claim(tx, request)
+                    if call.delete and not result.deleted:
+                        delete_claimed(tx, self._queue, [row for row in result.rows if not row.exhausted])
+            call.result = result
         except StorageError as error:
             if change is not None and not error.outcome_unknown:
                 runs = 0  # its only run was rolled back
@@ -203,72 +255,72 @@ class ClaimLoop:
                 tx.give_back()
             lost = runs - 1 if tx.committed else runs
             if lost and not call.delete:
-                self.unanswered.append(Unanswered(request.token, {row.id for row in found.rows} if tx.committed else set()))
+                self.unanswered.append(Unanswered(request.token, {row.id for row in result.rows} if tx.committed else set()))
+        call.seconds = time.monotonic() - began
         if change is None and (tx.woken or tx.following):
-            call.committed.append(tx)
-        return RoundReply(request.token, found, tx, time.monotonic() - began)
+            call.committed += (tx,)
+        return result
 
-    def _take_in(self, call: ClaimCall, answer: RoundReply) -> int:
+    def _take_in(self, call: ClaimCall, result: ClaimResult) -> int:
         """Add the jobs won to ``call``, and learn where the next claim starts; return how many exhausted jobs were buried."""
-        token, found, _, seconds = answer
-        rows, missed = found.rows, found.missed
+        rows, missed = result.rows, result.missed
         if self.unanswered:
-            give_back(self._core, self._queue, self.unanswered)
-        self._winning = len(rows) >= call.open
-        if found.min_due or found.new_priorities or call.way is Way.RESCAN:
+            give_back(self.core, self._queue, self.unanswered)
+        self.winning = len(rows) >= call.open
+        if result.min_due or result.new_priorities or call.way is Way.RESCAN:
             now = rows[0].available_at - call.lease if rows else None
-            self._marks.learn(found, now=now, rescanned=call.way is Way.RESCAN, seconds=seconds)
+            self.marks.learn(result, now=now, rescanned=call.way is Way.RESCAN, seconds=call.seconds)
         if call.way is Way.FAST:
             call.way = Way.FULL
         exhausted = exhausted_in(rows)
         kept = rows if not exhausted else [row for row in rows if not row.exhausted]
         if kept:
-            call.won.append((kept, token))
+            call.won.append((kept, call.token))
             call.open -= len(kept)
-        call.answer = None
+        call.result = None
         call.missed += missed
-        counters = self._core.database.counters
-        with self._core.database.counting:
+        counters = self.core.database.counters
+        with self.core.database.counting:
             counters.attempts += 1
             counters.candidates += len(rows) + missed
             counters.missed += missed
             counters.claimed += len(kept)
             counters.exhausted += len(exhausted)
         if missed or call.delete:
-            self._core.queue_counters.add(self._queue, missed=missed, completed=len(kept) if call.delete else 0)
+            self.core.queue_counters.add(self._queue, missed=missed, completed=len(kept) if call.delete else 0)
         if exhausted:
             # All attempts of these jobs are used up. They are buried in a separate transaction: if it fails, their leases end and
             # the next claim buries them.
-            self._bury((exhausted, token))
+            self._bury((exhausted, call.token))
         return len(exhausted)
 
-    def _another(self, call: ClaimCall, claim: ClaimResult, buried: int) -> bool:
+    def _another(self, call: ClaimCall, result: ClaimResult, buried: int) -> bool:
         """Whether another round is needed. After lost races this waits a moment.
 
-        Call it only if more jobs are wanted or ``call.doubtful`` is set.
+        Call it only if more jobs are wanted or ``call.previous`` is set.
 
-        :param claim: the result of the last round.
+        :param result: the result of the last round.
         :param buried: how many exhausted jobs the last round buried.
         """
-        if not claim.complete:
+        previous, call.previous = call.previous, None
+        if result.seen is not Seen.ALL:
             # The round won fewer jobs than wanted. If it won none, the next round shows whether there were jobs.
-            call.doubtful = claim if claim.looked and not claim.rows else None
+            call.previous = result
             return call.open > 0
-        if call.doubtful is not None:
+        if previous is not None and previous.seen is Seen.SOME and not previous.rows:
             # A claim that deletes skips exhausted jobs and jobs with a group or a batch on its fast path. These jobs are no misses.
-            left = call.delete and any(row.exhausted or links_of(self._queue, row) is not None for row in claim.rows)
-            call.missed += 0 if left else self._judge(call.doubtful, claim)
-            call.doubtful = None
-        if call.open and (claim.new_priorities or buried):
+            left = call.delete and any(row.exhausted or links_of(self._queue, row) is not None for row in result.rows)
+            call.missed += 0 if left else self._judge(previous, result)
+        if call.open and (result.new_priorities or buried):
             return True
         if call.won:
             return False
-        if claim.missed:
+        if result.missed:
             call.lost += 1
             if call.lost < _ROUNDS:
-                self._core.database.pause(_PAUSE * 2**call.lost * random.random())
+                self.core.database.pause(_PAUSE * 2**call.lost * random.random())
             return call.lost < _ROUNDS
-        if call.way is Way.RESCAN or not self._marks.raised or not self._marks.rescan_due():
+        if call.way is Way.RESCAN or not self.marks.raised or not self.marks.rescan_due():
             return False
         call.way = Way.RESCAN
         return True
@@ -277,12 +329,12 @@ class ClaimLoop:
         """The misses of the round ``doubtful``, which won nothing. It missed the jobs that the next round (``after``) found."""
         lost = min(doubtful.limit, len(after.rows) + after.missed)
         if lost:
-            self._core.strategy.observe(replace(doubtful, missed=lost))
-            counters = self._core.database.counters
-            with self._core.database.counting:
+            self.core.strategy.observe(replace(doubtful, missed=lost))
+            counters = self.core.database.counters
+            with self.core.database.counting:
                 counters.candidates += lost
                 counters.missed += lost
-            self._core.queue_counters.add(self._queue, missed=lost)
+            self.core.queue_counters.add(self._queue, missed=lost)
         return lost
 
     def _follow(self, call: ClaimCall) -> None:
@@ -295,5 +347,5 @@ class ClaimLoop:
     def _abandon(self, call: ClaimCall) -> None:
         """Remember the jobs that a stopped call won, so that the next claim releases them."""
         self.unanswered.extend(Unanswered(token) for _, token in call.won)
-        if call.answer is not None:
-            self.unanswered.append(Unanswered(call.answer.token))
+        if call.result is not None:
+            self.unanswered.append(Unanswered(call.token))

@@ -1,4 +1,4 @@
-"""The parts of a claim: the call, the replies to its rounds, and the release of jobs whose claim was not answered."""
+"""The parts of a claim: how its rounds claim, and the release of jobs whose claim was not answered."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
 
 from queue_db.core import ONCE, Core
 from queue_db.errors import StorageError
-from queue_db.model import ClaimedRow, ClaimResult, JobLinks, links_of
+from queue_db.model import ClaimedRow, JobLinks, links_of
 from queue_db.slices import dependents
 from queue_db.store import Transaction, settle
 from queue_db.store.on_leave import Departure
@@ -26,46 +25,12 @@ ClaimedBatch = tuple[Sequence[ClaimedRow], str]
 LOOKS = (0.0, 1.0, 5.0, 30.0)
 
 
-class RoundReply(NamedTuple):
-    """The database's reply to one round. A round reads candidates and takes them in one transaction."""
-
-    token: str
-    claim: ClaimResult
-    #: The committed transaction of the round.
-    tx: Transaction
-    seconds: float
-
-
 class Way(Enum):
     """How the next round of a call claims."""
 
-    FAST = "fast"  #: one short statement that may be inconclusive; if the last round won all that it wanted
+    FAST = "fast"  #: one short statement that may not show all; if the last round won all that it wanted
     FULL = "full"  #: from the low-water marks
     RESCAN = "rescan"  #: from the beginning of the queue; all further rounds of the call do the same
-
-
-@dataclass(slots=True)
-class ClaimCall:
-    """One call of claim: its arguments, and the results of its rounds so far."""
-
-    limit: int
-    #: How many more jobs are wanted.
-    open: int
-    lease: int
-    delete: bool
-    if_idle: Sequence[str]
-    worker: str
-    way: Way
-    won: list[ClaimedBatch] = field(default_factory=list)
-    missed: int = 0
-    #: How many rounds lost every candidate.
-    lost: int = 0
-    #: The last round, if it won nothing and left open whether there were jobs.
-    doubtful: ClaimResult | None = None
-    #: The answer to a round whose jobs are not in ``won`` yet.
-    answer: RoundReply | None = None
-    #: The transactions of its rounds that have a follow-up to run, except one that completed jobs.
-    committed: list[Transaction] = field(default_factory=list)
 
 
 @dataclass(slots=True)

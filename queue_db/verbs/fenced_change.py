@@ -97,8 +97,7 @@ class Kept:
     locked: set[int] = field(default_factory=set)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of a change."""
 
     #: Ids of the jobs that matched; None: the statement was not answered.
@@ -152,9 +151,6 @@ class FencedChange(Verbs):
     committed: tuple[Transaction, ...] = ()
     #: A report for each job that died by the change.
     deaths: Sequence[Death] = ()
-    # The ids that the last run matched, None before they are known; and the transaction of that run.
-    _matched: set[int] | None = None
-    _tx: Transaction | None = None
     # The versions on which the jobs were changed, by id; None until the change looks for extended leases. How often it did so.
     _versions: dict[int, int] | None = None
     _followed: int = 0
@@ -197,50 +193,42 @@ class FencedChange(Verbs):
         core, verb, pairs = self.core, self.verb, self.pairs
         left, done = pairs, set[int]()
         while left:
+            matched: set[int] | None = None
+            tx: Transaction | None = None
+            doubt: StorageError | None = None
             if outcome is not None:
-                done |= self._proved(left, outcome)
+                (matched, tx, doubt), outcome = outcome, None
             elif using is not None:
                 with core.joined(using, verb.run.name) as joined:
-                    done |= self.attempt(joined, left)
+                    matched = self.attempt(joined, left)
             else:
-                self._matched = self._tx = None
-                tx = core.transaction(verb.run)
+                tx = own = core.transaction(verb.run)
                 try:
-                    while not tx.committed:
-                        with tx:
-                            matched = self.attempt(tx, left)
-                    done |= matched
-                    if tx.woken or tx.following:
-                        self.committed += (tx,)
+                    while not own.committed:
+                        with own:
+                            matched = None  # what an earlier run has matched was rolled back
+                            matched = verb.statement(own, left, *self.given) if self.links is None else self.attempt(own, left)
                 except StorageError as error:
                     if not error.outcome_unknown:
                         raise
-                    done |= self._proved(left, Outcome(self._matched, self._tx, error))
+                    doubt = error
                 finally:
-                    if not tx.committed:
-                        tx.give_back()
-            outcome = None
+                    if not own.committed:
+                        own.give_back()
+            if doubt is not None:
+                matched = self._proved(left, Outcome(matched, tx, doubt))
+            elif tx is not None and (tx.woken or tx.following):
+                self.committed += (tx,)
+            done.update(matched or ())
             left = self._extended(pairs, done, using) if len(done) < len(pairs) else ()
         return self._ended(pairs, done)
-
-    @property
-    def is_plain_delete(self) -> bool:
-        """Whether a claim may make this change in its own transaction."""
-        return self.verb.carried and self.links is None
 
     # --- the transactions -------------------------------------------------------------------------------------------
 
     def attempt(self, tx: Transaction, pairs: Pairs) -> set[int]:
-        """Run the statement, and remember which jobs it matched, in case the COMMIT is not answered."""
-        self._matched, self._tx = None, tx
-        if self.links is None:
-            self._matched = self.verb.statement(tx, pairs, *self.given)
-        else:
-            self._matched = self._leave(tx, pairs, self.links)
-        return self._matched
-
-    def _leave(self, tx: Transaction, pairs: Pairs, links: Mapping[int, JobLinks]) -> set[int]:
         """Run the statement, and update the groups and batches of the jobs that leave their queue by it."""
+        if self.links is None:
+            return self.verb.statement(tx, pairs, *self.given)
         done: set[int] = set()
 
         def leave() -> dict[int, Departure]:
@@ -248,18 +236,26 @@ class FencedChange(Verbs):
             how = {job_id: Departure.DEAD if self._dies(job_id) else self.verb.departure for job_id in done}
             return {job_id: departure for job_id, departure in how.items() if departure is not None}
 
-        dependents().leave(tx, links, leave)
+        dependents().leave(tx, self.links, leave)
         return done
 
     def _alone(self, pairs: Pairs) -> Outcome:
         """Run the change again, in a transaction of our own."""
-        self._matched = self._tx = None
+        matched: set[int] | None = None
+        last: Transaction | None = None
+
+        def attempt(tx: Transaction) -> set[int]:
+            nonlocal matched, last
+            matched, last = None, tx
+            matched = self.attempt(tx, pairs)
+            return matched
+
         try:
-            return Outcome(*self.core.commit(self.verb.run._replace(lazy=False), self.attempt, pairs))
+            return Outcome(*self.core.commit(self.verb.run._replace(lazy=False), attempt))
         except StorageError as error:
             if not error.outcome_unknown:
                 raise
-            return Outcome(self._matched, self._tx, error)
+            return Outcome(matched, last, error)
 
     def _extended(self, pairs: Pairs, done: set[int], using: Connection | Session | None) -> Pairs:
         """The ids and new versions of jobs that were not changed because another verb has extended their leases.

@@ -15,5 +15,5 @@ def on_pool(db: QueueDB, pool: QueueDB) -> QueueDB:
         setattr(db.database, name, getattr(pool.database, name))
     assert db.database.autocommits is db.database.dialect.autocommits, "what fails would not be rolled back"
     if db.store.tables.jobs.fullname == pool.store.tables.jobs.fullname:
-        object.__setattr__(db.store, "claims", pool.store.claims)
+        object.__setattr__(db.store, "claim_text", pool.store.claim_text)
     return db

@@ -81,7 +81,7 @@ def test_the_limit_of_a_call_decides_for_all_its_rounds(
 def test_what_locks_win_or_lose_does_not_move_the_window() -> None:
     strategy, rows = Adaptive(), (None,) * 5
     for _ in range(100):
-        strategy.observe(ClaimResult("q", 10, rows, missed=5, locked=True))  # type: ignore[arg-type]
+        strategy.observe(ClaimResult("q", 10, rows, missed=5, window=0))  # type: ignore[arg-type]
     assert strategy.window("q") == 1
     strategy.observe(ClaimResult("q", 10, rows, missed=5))  # type: ignore[arg-type]
     assert strategy.window("q") > 1

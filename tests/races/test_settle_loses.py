@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from queue_db import JobNotFoundError, LeasedJob, Queue, QueueDB, TransientStorageError, Verdict
-from queue_db.store import Transaction
+from queue_db.store import Transaction, settle
 from queue_db.testing import SettableClock
-from queue_db.verbs.fenced_change import FencedChange
 from tests.races.interleaving import Loser, at_once, open_transaction, other_handle
 from tests.races.test_claim_loses import expired, state
 from tests.races.winners import ROLLED_BACK, WINNERS
@@ -185,17 +184,17 @@ def test_extend_loses_although_its_first_run_matched(
     clock: SettableClock, ours: Queue, theirs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = expired(ours, clock)
-    attempt = FencedChange.attempt
+    extend = settle.extend
     stolen: list[LeasedJob] = []
 
-    def matched_but_refused(change: FencedChange, tx: Transaction, pairs: Any) -> set[int]:
-        matched = attempt(change, tx, pairs)
+    def matched_but_refused(tx: Transaction, pairs: Any, lease: int) -> dict[int, int]:
+        ends = extend(tx, pairs, lease)
         if not stolen:
-            assert matched == {job.id}
+            assert set(ends) == {job.id}
             raise TransientStorageError("the database asks to try again")
-        return matched
+        return ends
 
-    monkeypatch.setattr(FencedChange, "attempt", matched_but_refused)
+    monkeypatch.setattr(settle, "extend", matched_but_refused)
     # Between the two runs: the first one has been rolled back.
     monkeypatch.setattr(ours.db.database, "pause", lambda _: stolen.extend(theirs.claim(lease=1000)))
     version, ends = job.version, job.lease_expires
