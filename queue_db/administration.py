@@ -28,7 +28,7 @@ class QueueAdministration:
     def get(self, job_id: int) -> Job:
         """The job as it is now, live or dead.
 
-        :raises JobNotFoundError: it was completed, cancelled or purged, or never existed.
+        :raises JobNotFoundError: the job was completed, cancelled or purged, or never existed.
         """
         return find_job(self.core, job_id, self.name)
 
@@ -47,10 +47,11 @@ class QueueAdministration:
     ) -> JobPage:
         """A page of the jobs in one state: ``available``, ``scheduled``, ``blocked``, ``running`` or ``dead``.
 
-        Live jobs come in the order of claims (priority, due time, id), or by id if ``group`` is given. Dead jobs come longest dead
-        first. A running job is due when its lease ends. One page reads at most 1,000 entries of an index, however many jobs there
-        are. Therefore a page of scheduled or running jobs, or with ``kind`` or ``group``, may have fewer jobs than ``limit``, even
-        none, although more follow. A job that changes between two pages may be left out or come twice.
+        Live jobs come in the order of claims (priority, due time, id), or by id if ``group`` is given. Dead jobs come in the
+        order of their deaths. A running job is due when its lease ends. One page reads at most 1,000 entries of an index, however
+        many jobs there are. Therefore some pages have fewer jobs than ``limit``, or none, although more jobs follow: pages of
+        scheduled or running jobs, and pages by ``kind`` or ``group``. A job that changes between two pages may be left out or come
+        twice.
 
         :param kind: only jobs of this kind.
         :param group: only jobs of this group.
@@ -63,7 +64,7 @@ class QueueAdministration:
     def stats(self, *, most: int | None = None) -> QueueStats:
         """Counts by state and kind, and the age of the oldest due job. Reads the whole queue.
 
-        :param most: count at most this many jobs of each state, which takes milliseconds, however many jobs there are. ``capped``
+        :param most: count at most this many jobs of each state. This takes milliseconds, however many jobs there are. ``capped``
             names the states that may have more jobs. In a queue with more than 32 priorities only the first 32 are counted.
         """
         return self.core.inspection.stats(self.name, most)
@@ -77,20 +78,20 @@ class QueueAdministration:
         priority: int | None = None,
         version: int | None = None,
     ) -> Verdict:
-        """Give a waiting job another due time or priority, also a job that waits for its next attempt.
+        """Give a waiting job another due time or priority. A job that waits for its next attempt can be rescheduled too.
 
         A time in the past, such as ``delay=0``, makes the job due now; a job that is already due keeps its place. A due job that
         gets another priority counts as due since now. The job's version goes up by one. In a group only the first jobs have a due
         time. The jobs behind them stay blocked until their turn; only their priority can be changed.
 
-        :param run_at: when it is due (aware datetime); if ``delay`` is also given, the later time counts.
-        :param delay: seconds until it is due.
-        :param priority: lower number first.
-        :param version: change it only if it still has this version.
-        :return: LOST: it has another version, or it changed during each of five tries.
+        :param run_at: when the job is due (aware datetime); if ``delay`` is also given, the later time counts.
+        :param delay: seconds until the job is due.
+        :param priority: jobs with a lower number are claimed first.
+        :param version: change the job only if it still has this version.
+        :return: LOST: the job has another version, or it was changed during each of five tries.
         :raises ArgumentError: neither a time nor a priority is given.
         :raises JobNotFoundError: there is no such live job.
-        :raises JobStateError: it is running, or it is blocked in its group and a time was given.
+        :raises JobStateError: the job is running, or the job is blocked in its group and a time was given.
         """
         return reschedule_job(self.core, self.name, job_id, run_at=run_at, delay=delay, priority=priority, version=version)
 
@@ -99,8 +100,8 @@ class QueueAdministration:
     def pause(self, *, wait: float | None = None) -> bool:
         """Stop all workers from claiming from this queue until :meth:`resume`, also across restarts.
 
-        :param wait: seconds to wait until none of its jobs runs. Workers notice the pause within 1.5 s, so the queue is at rest
-            when no job has run for 1.5 s; the call may take 1.5 s longer than ``wait``.
+        :param wait: the most seconds to wait until no job of the queue runs. Workers notice the pause within 1.5 s, so the queue is
+            at rest when no job has run for 1.5 s. The call may take 1.5 s longer than ``wait``.
         :return: whether no job runs; True if ``wait`` is not given.
         """
         return pause_queue(self.core, self.name, wait)
@@ -115,11 +116,11 @@ class QueueAdministration:
         """Set the limits of this queue for all workers together. A limit that is not given is removed; ``limit()`` removes all.
 
         :meth:`controls` reads the limits; the command ``queue-db limit`` changes only the limits it is given. Workers and Spark
-        drains in all processes obey ``concurrency`` and ``rate`` within 1.5 s; a program's own :meth:`claim` does not.
+        drains in all processes obey ``concurrency`` and ``rate`` within 1.5 s; a program's own :meth:`claim` ignores them.
 
-        :param concurrency: most running jobs at once.
-        :param rate: most jobs started in ``per`` seconds. After an idle time ``rate`` jobs may start at once.
-        :param per_group: most running jobs of one group at once, default one. Every claim obeys it.
+        :param concurrency: the most jobs that run at once.
+        :param rate: the most jobs that start in ``per`` seconds. After an idle time ``rate`` jobs may start at once.
+        :param per_group: the most jobs of one group that run at once, default one. Every claim obeys it.
         """
         limits = {"concurrency": concurrency, "rate": rate, "per": None if rate is None else per, "per_group": per_group}
         change_controls(self.core, self.name, limits)
@@ -128,7 +129,7 @@ class QueueAdministration:
     def repair_groups(self) -> int:
         """Unblock the groups of this queue whose next job waits for no other job; return the number of groups.
 
-        Such a group is left when a job was deleted by hand. Workers call this once a minute.
+        A group gets into this state when one of its jobs is deleted by hand. Workers call this method once a minute.
         """
         return self.core.groups.repair(self.name)
 
@@ -139,15 +140,15 @@ class QueueAdministration:
     # --- remove -----------------------------------------------------------------------------------------------------
 
     def cancel(self, job_id: int, *, version: int | None = None) -> Verdict:
-        """Cancel a live job in any state. A worker that runs it loses its lease.
+        """Cancel a live job in any state. A worker that runs the job loses its lease.
 
-        LOST: the job has another version, a stream holds it and cannot give it back, or it changed during each of five tries.
-
-        :param version: cancel it only if it still has this version.
+        :param version: cancel the job only if it still has this version.
+        :return: LOST: the job has another version, a stream holds the job and cannot give it back, or the job was changed during
+            each of five tries.
         :raises JobNotFoundError: there is no such live job.
         """
         return cancel_job(self.core, self.name, job_id, version=version)
 
     def purge(self) -> int:
-        """Delete all due, scheduled and blocked jobs, but no running ones, in batches; return how many."""
+        """Delete all due, scheduled and blocked jobs, in portions; return the number of deleted jobs. Running jobs stay."""
         return purge_queue(self.core, self.name)

@@ -82,12 +82,12 @@ class JobData:
 
     @property
     def id(self) -> int:
-        """The job's number; never used again."""
+        """The number of the job. No other job ever gets this number."""
         return self._row.id
 
     @property
     def version(self) -> int:
-        """The version of the row at the claim; with the id it is the fence."""
+        """The version of the row at the claim. The fence consists of the id and the version."""
         return self._row.version
 
     @property
@@ -102,17 +102,17 @@ class JobData:
 
     @property
     def priority(self) -> int:
-        """Lower number first."""
+        """Jobs with a lower number are claimed first."""
         return self._row.priority
 
     @property
     def attempts(self) -> int:
-        """Number of this attempt, from 1."""
+        """The number of this attempt, from 1."""
         return self._row.attempts
 
     @property
     def max_attempts(self) -> int:
-        """After this many failed attempts the job is dead. The handler's limit, if it has one; otherwise the job's."""
+        """After this many failed attempts the job is dead. A limit of the handler replaces the limit of the job."""
         return self._limit or self._row.max_attempts
 
     @property
@@ -132,7 +132,7 @@ class JobData:
 
     @property
     def created_at(self) -> datetime:
-        """When it was enqueued; aware, UTC."""
+        """When the job was enqueued; aware, UTC."""
         return from_micros(self._row.created_at)
 
     @property
@@ -142,12 +142,12 @@ class JobData:
 
     @property
     def last_error(self) -> str | None:
-        """Error of the previous attempt."""
+        """The error of the previous attempt, as text; None: no error is stored."""
         return self._row.last_error
 
     @property
     def fence(self) -> str:
-        """``id:version`` for outside systems: refuse a request with a lower version than you have seen for this id."""
+        """``id:version`` for outside systems. They refuse a request with a lower version than they have seen for this id."""
         return f"{self.id}:{self.version}"
 
     def __repr__(self) -> str:
@@ -187,13 +187,14 @@ class LeasedJob(JobData, Generic[Payload_co]):
     version: int
 
     def __init__(self, row: ClaimedRow, source: Settler, codec: Codec, token: str, worker: str | None = None) -> None:
-        # For speed it does not call JobData.__init__, and copies the id: a job costs most of its time here and in the settlement.
+        # For speed, this does not call JobData.__init__, and copies the id. This function and the settlement take most of the time
+        # that the library spends on a job.
         self._row = row
         self._limit = None
         self.queue = source.name
         #: The queue object that claimed the job.
         self.source = source
-        #: The job's number; never used again.
+        #: The number of the job. No other job ever gets this number.
         self.id = row.id
         self._codec = codec
         self._payload: tuple[Any] | None = None
@@ -203,7 +204,7 @@ class LeasedJob(JobData, Generic[Payload_co]):
         self.token = token
         #: The worker name that was given to the claim; None: ``db.worker``.
         self.worker = worker
-        #: The version of the lease; goes up when the lease is extended. With the id it is the fence.
+        #: The version of the lease; goes up when the lease is extended. The fence consists of the id and the version.
         self.version = row.version
         #: Whether the job has a group or a batch, so that another job may wait for it.
         self.has_dependents = row.group_key is not None or row.callback_id is not None
@@ -220,7 +221,7 @@ class LeasedJob(JobData, Generic[Payload_co]):
         self.dead = False
         #: The error if the codec cannot decode the payload, or the payload does not fit the handler's schema; otherwise None.
         self.misfit: PayloadError | None = None
-        #: How long the job's handler ran, seconds; None: it was not called, or still runs.
+        #: How long the job's handler ran, seconds; None: the handler was not called or still runs.
         self.ran: float | None = None
         #: The worker run that claimed the job; None: a program without a worker.
         self.claimant = _claimant.get()
@@ -246,7 +247,7 @@ class LeasedJob(JobData, Generic[Payload_co]):
         return self._row.payload
 
     def understood(self, payload: Any) -> None:
-        """Replace :attr:`payload` by ``payload``, the object that the handler's schema made of it."""
+        """Replace :attr:`payload` by ``payload``, the object that the handler's schema made of the decoded payload."""
         self._payload = (payload,)
 
     def limit_attempts(self, most: int) -> None:
@@ -255,7 +256,7 @@ class LeasedJob(JobData, Generic[Payload_co]):
 
     @property
     def limited(self) -> bool:
-        """Whether :attr:`max_attempts` differs from the row's."""
+        """Whether :attr:`max_attempts` differs from the value in the row."""
         return self._limit is not None and self._limit != self._row.max_attempts
 
     def snapshot_row(self) -> ClaimedRow:
@@ -276,18 +277,19 @@ class LeasedJob(JobData, Generic[Payload_co]):
 
     @property
     def lost(self) -> threading.Event:
-        """A worker sets this event when the lease is lost, the job cancelled, or its timeout over: stop, no result will count.
+        """A worker sets this event when the lease is lost, the job is cancelled, or the timeout of the job is over.
 
-        A long handler checks it between two steps: ``if job.lost.is_set(): return``.
+        Then the handler should stop, since no result will count. A long handler checks the event between two steps:
+        ``if job.lost.is_set(): return``.
         """
         if not self._lost:
-            self._lost.append(threading.Event())  # of two threads, both return the first event
+            self._lost.append(threading.Event())  # if two threads come here, both return the first event
         return self._lost[0]
 
     def transaction(self) -> JobTransaction:
         """A transaction for the handler's own SQL that also completes the job: both happen or neither, *exactly-once effect*.
 
-        The end of the block completes the job and commits. An exception rolls back. In a coroutine: ``async with``.
+        The end of the block completes the job and commits. An exception rolls back. A coroutine uses ``async with``.
 
         :raises LeaseLostError: the lease was lost; the block's writes are rolled back.
         """
@@ -302,8 +304,8 @@ class LeasedJob(JobData, Generic[Payload_co]):
     def complete(self, using: Connection | Session | AsyncConnection | AsyncSession | None = None) -> Verdict | Awaitable[Verdict]:
         """The work is done: the job leaves the queue.
 
-        With ``using`` it leaves in that transaction, together with the caller's own writes: exactly-once effect. Then call
-        ``.require()`` on the verdict, so that a lost lease rolls back the writes. A coroutine passes an AsyncConnection or
+        With ``using`` the job leaves in the caller's transaction, together with the caller's own writes: exactly-once effect. Then
+        call ``.require()`` on the verdict, so that a lost lease rolls back the writes. A coroutine passes an AsyncConnection or
         AsyncSession, and awaits the verdict.
         """
         if using is not None and _is_for_tasks(using):
@@ -320,15 +322,15 @@ class LeasedJob(JobData, Generic[Payload_co]):
         return (await run(self.source.complete_many, [self], using=joined(using)))[0]
 
     def fail(self, error: BaseException | str, retry_in: float | None = None) -> Verdict:
-        """The attempt failed: retry after ``retry_in`` seconds or the backoff; after the last attempt the job is dead."""
+        """The attempt failed: the job is due again after ``retry_in`` seconds or the backoff. After its last attempt it is dead."""
         return self.source.fail_many([self], error, retry_in=retry_in)[0]
 
     def snooze(self, seconds: float) -> Verdict:
-        """Make the job due again in ``seconds``; this does not count as an attempt."""
+        """Make the job due again in ``seconds``; the attempt is not counted."""
         return self.source.snooze_many([self], seconds)[0]
 
     def release(self) -> Verdict:
-        """Make the job due again now; this does not count as an attempt."""
+        """Make the job due again now; the attempt is not counted."""
         return self.source.release_many([self])[0]
 
     def extend(self, seconds: float) -> Verdict:
@@ -340,14 +342,14 @@ class LeasedJob(JobData, Generic[Payload_co]):
         return self.source.cancel_many([self])[0]
 
     def bury(self, error: BaseException | str) -> Verdict:
-        """Send the job to the dead table: a retry would not help."""
+        """Send the job to the dead table at once. Use this verb if a retry would not help."""
         return self.source.bury_many([self], error)[0]
 
     def progress(self, fraction: float, note: str | None = None) -> Verdict:
         """Report progress: ``db.get(id).progress`` and ``.progress_note`` show it while this attempt runs.
 
         A worker writes the latest reports of all its jobs once a second in one statement, so the verdict is based on what the
-        worker knows. Outside a worker each report is written at once.
+        worker knows of the lease. Outside a worker each report is written at once.
 
         :param fraction: 0 to 1.
         :param note: a short text, cut at 200 characters.
@@ -379,10 +381,10 @@ class LeasedJob(JobData, Generic[Payload_co]):
 
 
 class JobTransaction:
-    """A transaction of :meth:`LeasedJob.transaction`, for ``with``, or in a coroutine for ``async with``.
+    """The transaction that :meth:`LeasedJob.transaction` returns, for ``with``, or for ``async with`` in a coroutine.
 
     ``with`` gives a Connection of the database object. ``async with`` gives an AsyncConnection to the same database, which belongs
-    to the running event loop. It needs the database's asyncio driver.
+    to the running event loop. ``async with`` needs the asyncio driver of the database.
     """
 
     def __init__(self, job: LeasedJob) -> None:
@@ -456,7 +458,7 @@ def hand_to_worker(jobs: Sequence[LeasedJob], lease: int, report_to: Callable[[L
 
 
 def decode_headers(stored: str | None) -> Mapping[str, Any]:
-    """Headers from their stored text; empty if it is not a JSON object."""
+    """Headers from their stored text; empty if the text is not a JSON object."""
     if not stored:
         return {}
     try:

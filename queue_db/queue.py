@@ -58,10 +58,10 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
     from sqlalchemy.orm import Session
 
-# Wakes the workers that wait for jobs, after a release.
+# How the transaction runs that wakes waiting workers after a release.
 _WAKE = Run("wake")
 
-# Microseconds. The jobs are deleted in the transaction that leases them.
+# The lease of popped jobs, microseconds. Its length does not matter: the transaction that leases the jobs also deletes them.
 _POP_LEASE = 60_000_000
 
 
@@ -137,18 +137,19 @@ class Queue(QueueAdministration):
     ) -> int | None:
         """Add a job and return its id. With ``on_duplicate="skip"`` return None if a live job has the key.
 
-        :param delay: seconds until it is due.
-        :param run_at: when it is due (aware datetime); if ``delay`` is also given, the later time counts.
-        :param priority: lower number first; ties by due time, then id.
+        :param delay: seconds until the job is due.
+        :param run_at: when the job is due (aware datetime); if ``delay`` is also given, the later time counts.
+        :param priority: jobs with a lower number are claimed first; with equal numbers, due time and then id decide.
         :param unique_key: at most one live job of this queue has this key, also with concurrent enqueues.
         :param unique_for: the key stays taken for this many seconds from now, even if the job is done earlier.
-        :param on_duplicate: ``raise`` or ``skip``; or ``replace``: the live job keeps its row and id and gets the new content, and
-            a worker that runs the old job loses its lease; or ``debounce``: a running job keeps its lease and loses its key
-            instead, and the new job is added beside it. With ``delay`` it runs when no enqueue has replaced it for that time.
+        :param on_duplicate: what to do if a live job has the key. ``raise``: raise an error. ``skip``: add no job. ``replace``: the
+            live job keeps its row and id and gets the new content; a worker that runs the old job loses its lease. ``debounce``:
+            as ``replace``, but a running job keeps its lease and loses its key, and the new job is added beside it. With
+            ``debounce`` and ``delay`` a job runs when no enqueue has replaced it for the time of the delay.
         :param group: jobs of this queue with the same group run in the order of their enqueues, one at a time, or as many at once
             as :meth:`limit` allows. A job that waits for its due time or its next attempt blocks the later jobs of its group.
         :param max_attempts: after this many failed attempts the job is dead.
-        :param headers: a small mapping, for example for tracing; JSON.
+        :param headers: a small mapping that JSON can store, for example for tracing.
         :param using: a Connection or Session: the job commits or rolls back with the caller's own data.
         :raises ArgumentError: an argument is out of range; nothing was enqueued.
         :raises PayloadError: the payload cannot be stored, or does not fit the handler's schema; nothing was enqueued.
@@ -220,8 +221,8 @@ class Queue(QueueAdministration):
     ) -> list[int] | list[int | None] | int:
         """Add jobs from any iterable of ``(kind, payload)`` or ``(kind, payload, options)``; return their ids by position.
 
-        ``options`` are the arguments of :meth:`enqueue` for one job. The iterable is read in chunks of 1000, in one transaction:
-        all jobs or none. The id of a job that ``on_duplicate="skip"`` skipped is None.
+        ``options`` are the arguments of :meth:`enqueue` for one job. The iterable is read in chunks of 1000. One
+        transaction adds all jobs or none. The id of a job that ``on_duplicate="skip"`` skipped is None.
 
         :param ids: False: return the number of jobs that were added or replaced another job, instead of their ids. On PostgreSQL
             this takes less time.
@@ -229,7 +230,7 @@ class Queue(QueueAdministration):
         policy = new_jobs.policy(on_duplicate)
         number = None
         if type(jobs) in (list, tuple):
-            # A copy, since the caller may change the list. Reading it never waits, so a driver may read it during a load.
+            # Copy the list, since the caller may change it. Reading the copy never waits, so a driver may read it during a load.
             jobs = tuple(jobs)
             number = len(jobs)
         read = partial(self._builder.chunks, jobs, self.core.headers())
@@ -266,8 +267,9 @@ class Queue(QueueAdministration):
     ) -> tuple[int, list[int]] | tuple[int, list[int | None]]:
         """Add jobs as :meth:`enqueue_many` does, and a callback job that is enqueued when all these jobs have left the queue.
 
-        It is enqueued once, in the transaction in which the last job is completed, dies or is cancelled. Its headers count the
-        jobs: ``{"batch": {"id": …, "jobs": …, "dead": …, "cancelled": …}}``. A dead job that is redriven does not count again.
+        The callback job is enqueued once, in the transaction in which the last job is completed, dies or is cancelled.
+        The headers of the callback job count the jobs:
+        ``{"batch": {"id": …, "jobs": …, "dead": …, "cancelled": …}}``. A dead job that is redriven does not count again.
 
         :param then: the callback job; its ``options`` may be ``priority``, ``max_attempts`` and ``headers``.
         :param on_duplicate: ``raise`` or ``skip``; the batch does not wait for skipped jobs.
@@ -276,7 +278,10 @@ class Queue(QueueAdministration):
         return self.core.groups.enqueue_batch(self._enqueue, self._builder, jobs, then, on_duplicate, using)
 
     def unique_key_holders(self, unique_keys: Iterable[str]) -> dict[str, int]:
-        """Jobs that have taken these keys with ``unique_for``: key → id, also of jobs that are done. Free keys are left out."""
+        """The ids of the jobs that have taken these keys with ``unique_for``, by key. Free keys are left out.
+
+        A job that is done may still hold its key.
+        """
         keys = [arguments.name("unique_key", key, KEY_LENGTH) for key in arguments.members("unique_keys", unique_keys, "keys")]
         found: dict[str, int] = {}
         for some in portions(keys):
@@ -289,7 +294,7 @@ class Queue(QueueAdministration):
         """Lease up to ``limit`` due jobs for ``lease`` seconds, lowest priority number first, then longest due.
 
         The list may be shorter than ``limit``, or empty. A claim that lost every candidate to other workers is repeated a few
-        times, after short random pauses. Then it returns an empty list and counts as ``contended``.
+        times, after short random pauses. If no repetition wins a job, the list is empty and the claim counts as ``contended``.
 
         :param delete: delete the jobs from the table, as :meth:`pop` does. Every verb of such a job returns LOST.
         :param worker: the worker name that the jobs show, for a program that claims on behalf of workers; default: ``db.worker``.
@@ -304,8 +309,8 @@ class Queue(QueueAdministration):
     def lease_from_token(self, job_id: int, version: int, token: str) -> LeasedJob:
         """Make the object of a leased job again, to settle the job where the object that :meth:`claim` returned is not at hand.
 
-        For example in another process, or in a server whose clients keep ``job.id``, ``job.version`` and ``job.token``. The token
-        is required because the version alone could be guessed.
+        This is needed in another process, for example, or in a server whose clients keep ``job.id``, ``job.version`` and
+        ``job.token``. The token is required because the version alone could be guessed.
 
         :raises LeaseLostError: the job is gone, or has another version or token: another worker may have it.
         """
@@ -315,16 +320,21 @@ class Queue(QueueAdministration):
         return job
 
     def leases_from_tokens(self, leases: Iterable[tuple[int, int, str]]) -> list[LeasedJob | None]:
-        """:meth:`lease_from_token` for many ``(id, version, token)``, in one read; a lost lease is None and counts as lost."""
+        """Make the objects of leased jobs again, from many ``(id, version, token)`` in one read, as :meth:`lease_from_token` does.
+
+        None stands for a lost lease. The counters count it as lost.
+        """
         wanted = [given_lease(lease) for lease in arguments.members("leases", leases, "leases: (id, version, token)")]
         return find_leased(self.core, self, wanted)
 
     def claim_if_idle(self, due: Iterable[str], limit: int, lease: float, *, delete: bool = False) -> list[LeasedJob]:
-        """:meth:`claim`, but claim nothing while a job is due in one of the queues ``due``. The same statement checks this.
+        """Claim as :meth:`claim` does, but claim nothing while a job is due in one of the queues ``due``.
+
+        The statement of the claim also checks these queues.
 
         The check overlooks some due jobs: jobs of priorities that this process has not seen, jobs in queues with more than 32
         priorities, and jobs beyond the first 16 priorities of these queues, counted in the order of ``due``. ``db.next_due`` finds
-        all of them.
+        these jobs too.
         """
         micros = arguments.seconds("lease", lease, zero=False)
         claims = self._claims
@@ -338,16 +348,16 @@ class Queue(QueueAdministration):
 
         Both are one transaction on SQLite. On PostgreSQL they are one statement when the last claim won all that it wanted and the
         queue has one known priority. There are two exceptions: once a second a claim also looks for jobs below the low-water mark,
-        and for 10 s after waiting in vain for a locked row the two parts stay apart. They are two transactions on MySQL and
-        MariaDB, for jobs with a group or a batch, with a removal that is not :class:`~queue_db.removal.Delete` itself, and on
-        PostgreSQL with ``Pessimistic``. Only completion can be combined with a claim.
+        and after waiting in vain for a locked row the two parts stay apart for 10 s. The two parts are always separate transactions
+        on MySQL and MariaDB, for jobs with a group or a batch, with a removal that is not :class:`~queue_db.removal.Delete` itself,
+        and on PostgreSQL with ``Pessimistic``. Only completion can be combined with a claim.
 
         Each part takes effect without the other. A lost lease does not prevent the claim. If the claim fails after the jobs have
         been completed, the list of jobs won is empty and the error is logged. So claim once more before you conclude that the queue
         is empty. A completed job whose lease was over may count as a miss of the claim.
 
-        :param limit: most jobs to claim; 0: complete only.
-        :param lease: seconds.
+        :param limit: the most jobs to claim; 0: only complete.
+        :param lease: the length of the leases, seconds.
         :param if_idle: the same as ``due`` of :meth:`claim_if_idle`.
         :raises ArgumentError: ``jobs`` is not a list of leased jobs of this queue, or another argument is out of range.
         :raises StorageError: the completion failed, or there was nothing to complete and the claim failed. Nothing was won.
@@ -368,8 +378,8 @@ class Queue(QueueAdministration):
     def pop(self, limit: int = 1) -> list[Job]:
         """Claim up to ``limit`` due jobs and delete them in the same transaction: *at most once*.
 
-        A crash after this call loses the jobs: use it for work that is better skipped than done twice. It needs one commit for each
-        list of jobs instead of two.
+        A crash after this call loses the jobs: use :meth:`pop` for work that is better skipped than done twice. A call needs one
+        commit, while a claim and a completion need two.
         """
         won = self._claims.claim(ClaimCall(self._claims, limit, _POP_LEASE, delete=True))
         return popped([row for rows, _ in won for row in rows], self.core.codec, queue=self.name, worker=self.core.worker)
@@ -390,9 +400,9 @@ class Queue(QueueAdministration):
         using: Connection | Session | None = None,
         results: Sequence[StoredResult | None] | None = None,
     ) -> list[Verdict]:
-        """Complete these jobs, in one or two statements; one verdict per job.
+        """Complete these jobs, in one or two statements; return one verdict per job.
 
-        :param results: one result for each job, which :meth:`QueueDB.finished` returns; None: keep no result of the job.
+        :param results: for each job, by position, the result that :meth:`QueueDB.finished` returns later, or None.
         """
         if results is not None:
             return complete_and_keep(self.core, self, self._complete, jobs, results, using)
@@ -406,21 +416,23 @@ class Queue(QueueAdministration):
         retry_in: float | Sequence[float | None] | None = None,
         last: Sequence[bool] | None = None,
     ) -> list[Verdict]:
-        """Fail the attempts of these jobs, all with one error or each with its own. Jobs out of attempts go to the dead table.
+        """Fail the attempts of these jobs, all with one error or each with its own.
 
-        :param retry_in: seconds until the next attempt, for all or for each; None: the backoff.
-        :param last: for each job, whether this was its last attempt; default: decided by its ``max_attempts``.
+        Jobs without attempts left go to the dead table.
+
+        :param retry_in: seconds until the next attempt, one number for all jobs or one for each; None: the backoff decides.
+        :param last: for each job, whether this was its last attempt; default: ``max_attempts`` of the job decides.
         """
         change = FencedChange(self.core, self, FAIL, jobs)
         return change.settle(failures(self.core, change.jobs, error, retry_in, last))
 
     def snooze_many(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
-        """Make these jobs due again in ``seconds``; this does not count as an attempt."""
+        """Make these jobs due again in ``seconds``; the attempt is not counted."""
         delay = arguments.seconds("seconds", seconds)
         return FencedChange(self.core, self, SNOOZE, jobs).settle(delay)
 
     def release_many(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
-        """Make these jobs due again now; this does not count as an attempt."""
+        """Make these jobs due again now; the attempt is not counted."""
         verdicts = FencedChange(self.core, self, RELEASE, jobs).settle(0)
         if any(verdicts):
             self.core.run(_WAKE, _wake, self.name)
@@ -432,14 +444,20 @@ class Queue(QueueAdministration):
         return FencedChange(self.core, self, EXTEND, jobs).settle(lease)
 
     def extend_unlocked(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict | None]:
-        """:meth:`extend_many` for a heartbeat: tried once, without waiting for locks. None: another transaction locked the row."""
+        """Extend leases as :meth:`extend_many` does, but without waiting for locks and without retries; for a heartbeat.
+
+        The verdict is None if another transaction has locked the row of the job.
+        """
         lease = Kept(arguments.seconds("seconds", seconds, zero=False))
         change = FencedChange(self.core, self, EXTEND_UNLOCKED, jobs)
         verdicts = zip(change.jobs, change.settle(lease), strict=True)
         return [None if not verdict and job.id in lease.locked else verdict for job, verdict in verdicts]
 
     def adjust_attempts(self, jobs: Sequence[LeasedJob], by: int) -> list[Verdict]:
-        """Add ``by`` to the attempts of leased jobs, for a worker that delays them. They stay leased; versions go up by one."""
+        """Add ``by`` to the attempts of leased jobs, for a worker that delays these jobs.
+
+        The jobs stay leased, and their versions go up by one.
+        """
         return FencedChange(self.core, self, ADJUST_ATTEMPTS, jobs).settle(Kept(by))
 
     def cancel_many(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
@@ -455,23 +473,23 @@ class Queue(QueueAdministration):
     ) -> list[Verdict]:
         """Send these jobs to the dead table, all with one error text or each with its own.
 
-        :param reason: shown by log records, events and metrics.
+        :param reason: the reason of the deaths that log records, events and metrics show.
         """
         change = FencedChange(self.core, self, BURY, jobs)
         return change.settle(burials(change.jobs, error, reason))
 
     def retry_unknown_kinds(self, jobs: Sequence[LeasedJob], error: BaseException | str, *, grace: float) -> list[Verdict]:
-        """Give back jobs whose kinds have no handler in this worker; this does not count as an attempt.
+        """Give back jobs whose kinds have no handler in this worker; the attempt is not counted.
 
-        They become due again after a second at first, later after up to a minute: another worker may have a handler. A job without
-        a handler ``grace`` seconds after the first time goes to the dead table with ``error`` as the text.
+        Another worker may have a handler, so the jobs become due again: at first after a second, later after up to a minute. A job
+        without a handler ``grace`` seconds after it was first given back goes to the dead table, with ``error`` as the text.
         """
         micros = arguments.seconds("grace", grace)
         change = FencedChange(self.core, self, DEFER, jobs)
         return change.settle(deferrals(change.jobs, error, micros))
 
     def progress_of(self, job: LeasedJob, report: ProgressReport) -> Verdict:
-        """Write the progress of a leased job at once. :meth:`LeasedJob.progress` calls it outside a worker."""
+        """Write the progress of a leased job at once. Outside a worker, :meth:`LeasedJob.progress` calls this method."""
         found = report_progress(self.core, {job: report}, attempts=ATTEMPTS)
         return Verdict.APPLIED if found else Verdict.LOST
 
@@ -483,13 +501,13 @@ class Queue(QueueAdministration):
             yield connection
 
     def transaction_on_loop(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """:meth:`transaction` for a coroutine of a worker's handler, on a connection of its event loop."""
+        """A transaction as by :meth:`transaction`, for a handler that is a coroutine, on a connection of the handler's loop."""
         self.core.ready()
         return self.core.on_loops.transaction()
 
 
 def _queues(what: str, names: Iterable[str]) -> list[str]:
-    # Checked here: a driver would refuse a wrong name only in the claim, after the jobs have been completed.
+    # Check the names before anything runs: a driver would refuse a wrong name only in the claim, after the jobs were completed.
     return [arguments.name(what, name, QUEUE_LENGTH) for name in arguments.members(what, names, "queue names")]
 
 

@@ -1,4 +1,4 @@
-"""Removal: how a completed job leaves the table. ``queue_db.compare`` varies it, like the strategy and the database."""
+"""Removal: how a completed job leaves the table. ``queue_db.compare`` compares removals, strategies and databases."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class Removal(Protocol):
     def remove(self, tx: Transaction, pairs: Pairs) -> set[int]:
         """Remove the jobs that are still at their ``(id, version)``; return their ids.
 
-        The connection may commit each statement by itself: call ``tx.begin()`` before several that belong together.
-        The functions of :mod:`queue_db.store.settle` do so where needed.
+        The connection may commit each statement by itself: call ``tx.begin()`` before several statements that belong together.
+        The functions of :mod:`queue_db.store.settle` call it where needed.
         """
         ...
 
 
 @dataclass(frozen=True)
 class _Repeated:
-    """What the removals below have in common."""
+    """The settings and attributes that the removals below share."""
 
     retries: int = 5
     name: ClassVar[str]
@@ -65,13 +65,13 @@ class Delete(_Repeated):
 
     name: ClassVar[str] = "delete"
 
-    # The function itself: a method that calls it would cost one more call for each completion.
+    # The attribute is the function itself: a method around it would cost one more call for each completion.
     remove = staticmethod(settle.delete)
 
 
 @dataclass(frozen=True)
 class LockThenDelete(_Repeated):
-    """SELECT … FOR UPDATE, then DELETE, as frameworks that load a row before they delete it do."""
+    """SELECT … FOR UPDATE, then DELETE: the way of frameworks that load a row before they delete it."""
 
     name: ClassVar[str] = "lock_then_delete"
 
@@ -91,7 +91,7 @@ class DeleteMark(_Repeated):
     name: ClassVar[str] = "delete_mark"
     marks: ClassVar[bool] = True
 
-    # The function itself, as in Delete.
+    # The attribute is the function itself, as in Delete.
     remove = staticmethod(settle.mark)
 
 

@@ -46,40 +46,43 @@ class Holder(Protocol):
         """Select the job with this id if the slice holds it.
 
         :param queue: the queue of the job; None: any queue.
-        :param shown: makes the SELECT from columns by their names.
+        :param shown: a function that makes the SELECT from a mapping of names to columns.
         """
 
 
 class Entry(Protocol):
-    """Jobs with a group that a transaction adds. Their groups are locked until it ends."""
+    """Adds jobs with groups in a transaction. The groups are locked until the transaction ends."""
 
     def waiting(self, of: Sequence[Group | None], /) -> list[bool]:
-        """Whether each new job has to wait for others of its group. None: the job has no group."""
+        """For each new job, whether it has to wait for other jobs of its group.
+
+        :param of: the group of each new job; None: the job has no group.
+        """
 
     def block(self, jobs: Sequence[NewJob], /) -> list[NewJob]:
-        """The ``jobs`` to insert; those that have to wait in their groups are blocked."""
+        """Return ``jobs`` for the insert. Jobs that have to wait in their groups are blocked."""
 
     def inserted(self, jobs: Mapping[int, NewJob], /, *, all_new: bool) -> None:
         """Finish the insert of ``jobs`` (id → job).
 
-        :param all_new: False: a job was skipped, or replaced another.
+        :param all_new: False: at least one job was skipped or replaced another job.
         """
 
 
 class Dependents(Protocol):
-    """Functions of the slice that lets jobs wait for others: for those of their group, or for the last one of a batch."""
+    """Functions of the slice that lets jobs wait for other jobs: for earlier jobs of their group, or for all jobs of a batch."""
 
     def enter(self, tx: Transaction, groups_of: Collection[Group], *, every: bool = False) -> Entry:
-        """Call it before jobs of these groups are added or rescheduled.
+        """Lock these groups, before jobs of the groups are added or rescheduled.
 
-        :param every: the transaction adds more jobs later.
+        :param every: lock all groups, for a transaction that adds more jobs later.
         """
 
     def leave(self, tx: Transaction, links: Mapping[int, JobLinks], remove: Leave, *, every: bool = False) -> None:
-        """Run ``remove``, and do what follows for the jobs that waited for those that left.
+        """Run ``remove``. Then unblock or enqueue the jobs that waited for the jobs that have left.
 
         :param links: the group and batch of each job that may leave, by id.
-        :param every: more jobs may leave later in this transaction.
+        :param every: lock all groups if a job has a group, since more jobs may leave later in this transaction.
         """
 
 
@@ -92,20 +95,22 @@ class Task(NamedTuple):
 
     #: A description for the log, such as ``trimming feeds``.
     name: str
-    #: Seconds between two runs in one worker, give or take a quarter, also after one that failed.
+    #: Seconds between two runs in one worker, also after a failed run. A random part of up to a quarter is added or subtracted.
     every: float
-    #: Does a part of the work, which takes seconds at most. It returns the seconds until its next run; None: ``every``.
+    #: A function that does a part of the work, in a few seconds at most. It returns the seconds until its next run; None: the next
+    #: run is after ``every`` seconds.
     run: Callable[[], float | None]
     #: Whether the first run is at the start of the worker; False: at a time within the first ``every`` seconds.
     at_start: bool = False
-    #: Whether it enqueues jobs that are due. A run until the queues are empty begins with it, and its failures are outages.
+    #: Whether the task enqueues jobs that are due. If so, a worker that runs until its queues are empty runs the task first, and a
+    #: failure of the task counts as an outage.
     enqueues: bool = False
 
 
 class Slots(Protocol):
-    """The slots, in one run of a worker, for something other than the jobs of its queues. Each slot has its own thread.
+    """Slots in which one run of a worker executes something other than the jobs of its queues. Each slot has its own thread.
 
-    An option of the worker has the names of what the slots execute, and the number of slots for each name.
+    An option of the worker maps the names of what the slots execute to the numbers of slots.
     """
 
     def __init__(self, run: Run) -> None: ...
@@ -119,7 +124,7 @@ class Slots(Protocol):
 
     @staticmethod
     def queues(names: Mapping[str, int]) -> list[str]:
-        """The queues of the jobs that the slots create. A worker without given queues works on these."""
+        """The queues of the jobs that the slots create. A worker without given queues works on these queues."""
 
     @staticmethod
     def prepare(worker: Worker) -> None:
@@ -137,7 +142,7 @@ class Slots(Protocol):
 
     @property
     def in_hand(self) -> int:
-        """How many handlers run in these slots, without those that have lost their messages."""
+        """How many handlers run in these slots. Handlers that have lost their messages are not counted."""
 
     def stuck(self, longer: float) -> int:
         """How many handlers still run although they lost their messages more than ``longer`` seconds ago."""
@@ -159,13 +164,13 @@ class Slots(Protocol):
 class Slice:
     """What a slice adds to the queue."""
 
-    #: Makes the tables of the slice, from the name of the table of jobs and the metadata of the store; None: it has no tables.
+    #: Makes the tables of the slice from the name of the table of jobs and the store's metadata; None: the slice has no tables.
     tables: Callable[[str, MetaData], Any] | None = None
-    #: Finds and counts the jobs that the slice holds; None: it holds no jobs.
+    #: Finds and counts the jobs that the slice holds; None: the slice holds no jobs.
     holder: Holder | None = None
-    #: Whether the slice has anything that belongs to a queue; None: it never has.
+    #: Whether the slice has anything that belongs to a queue; None: it never has anything.
     knows: Callable[[Transaction, str], bool] | None = None
-    #: Called when jobs that others wait for enter or leave their queue. One slice has it.
+    #: Functions to call when jobs with a group or a batch enter or leave their queue. Only one slice has them.
     dependents: Dependents | None = None
     #: Deletes up to ``limit`` expired rows of the slice. ``QueueDB.prune`` calls it until no such row is left.
     prune: Callable[..., int] | None = None

@@ -27,7 +27,7 @@ class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
 
     @property
     def version(self) -> int:
-        """The version of the lease; goes up when the lease is extended. With the id it is the fence."""
+        """The version of the lease; goes up when the lease is extended. The fence consists of the id and the version."""
         return self.leased.version
 
     @property
@@ -52,7 +52,7 @@ class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """A transaction for the handler's own SQL that also completes the job: both happen or neither, *exactly-once effect*.
 
-        The end of the block completes the job and commits. An exception rolls back. In a coroutine: ``async with``.
+        The end of the block completes the job and commits. An exception rolls back. A coroutine uses ``async with``.
 
         :raises LeaseLostError: the lease was lost; the block's writes are rolled back.
         """
@@ -62,22 +62,22 @@ class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
     async def complete(self, using: AsyncConnection | AsyncSession | None = None) -> Verdict:
         """The work is done: the job leaves the queue.
 
-        With ``using`` it leaves in that transaction, together with the caller's own writes: exactly-once effect. Then call
-        ``.require()`` on the verdict, so that a lost lease rolls back the writes. A coroutine passes an AsyncConnection or
+        With ``using`` the job leaves in the caller's transaction, together with the caller's own writes: exactly-once effect. Then
+        call ``.require()`` on the verdict, so that a lost lease rolls back the writes. A coroutine passes an AsyncConnection or
         AsyncSession, and awaits the verdict.
         """
         return await run(self.leased.complete, joined(using))
 
     async def fail(self, error: BaseException | str, retry_in: float | None = None) -> Verdict:
-        """The attempt failed: retry after ``retry_in`` seconds or the backoff; after the last attempt the job is dead."""
+        """The attempt failed: the job is due again after ``retry_in`` seconds or the backoff. After its last attempt it is dead."""
         return await run(self.leased.fail, error, retry_in)
 
     async def snooze(self, seconds: float) -> Verdict:
-        """Make the job due again in ``seconds``; this does not count as an attempt."""
+        """Make the job due again in ``seconds``; the attempt is not counted."""
         return await run(self.leased.snooze, seconds)
 
     async def release(self) -> Verdict:
-        """Make the job due again now; this does not count as an attempt."""
+        """Make the job due again now; the attempt is not counted."""
         return await run(self.leased.release)
 
     async def extend(self, seconds: float) -> Verdict:
@@ -89,14 +89,14 @@ class AsyncLeasedJob(LeasedJobTwin[Payload_co]):
         return await run(self.leased.cancel)
 
     async def bury(self, error: BaseException | str) -> Verdict:
-        """Send the job to the dead table: a retry would not help."""
+        """Send the job to the dead table at once. Use this verb if a retry would not help."""
         return await run(self.leased.bury, error)
 
     async def progress(self, fraction: float, note: str | None = None) -> Verdict:
         """Report progress: ``db.get(id).progress`` and ``.progress_note`` show it while this attempt runs.
 
         A worker writes the latest reports of all its jobs once a second in one statement, so the verdict is based on what the
-        worker knows. Outside a worker each report is written at once.
+        worker knows of the lease. Outside a worker each report is written at once.
 
         :param fraction: 0 to 1.
         :param note: a short text, cut at 200 characters.

@@ -77,18 +77,19 @@ class AsyncQueue(QueueTwin):
     ) -> int | None:
         """Add a job and return its id. With ``on_duplicate="skip"`` return None if a live job has the key.
 
-        :param delay: seconds until it is due.
-        :param run_at: when it is due (aware datetime); if ``delay`` is also given, the later time counts.
-        :param priority: lower number first; ties by due time, then id.
+        :param delay: seconds until the job is due.
+        :param run_at: when the job is due (aware datetime); if ``delay`` is also given, the later time counts.
+        :param priority: jobs with a lower number are claimed first; with equal numbers, due time and then id decide.
         :param unique_key: at most one live job of this queue has this key, also with concurrent enqueues.
         :param unique_for: the key stays taken for this many seconds from now, even if the job is done earlier.
-        :param on_duplicate: ``raise`` or ``skip``; or ``replace``: the live job keeps its row and id and gets the new content, and
-            a worker that runs the old job loses its lease; or ``debounce``: a running job keeps its lease and loses its key
-            instead, and the new job is added beside it. With ``delay`` it runs when no enqueue has replaced it for that time.
+        :param on_duplicate: what to do if a live job has the key. ``raise``: raise an error. ``skip``: add no job. ``replace``: the
+            live job keeps its row and id and gets the new content; a worker that runs the old job loses its lease. ``debounce``:
+            as ``replace``, but a running job keeps its lease and loses its key, and the new job is added beside it. With
+            ``debounce`` and ``delay`` a job runs when no enqueue has replaced it for the time of the delay.
         :param group: jobs of this queue with the same group run in the order of their enqueues, one at a time, or as many at once
             as :meth:`limit` allows. A job that waits for its due time or its next attempt blocks the later jobs of its group.
         :param max_attempts: after this many failed attempts the job is dead.
-        :param headers: a small mapping, for example for tracing; JSON.
+        :param headers: a small mapping that JSON can store, for example for tracing.
         :param using: an AsyncConnection or AsyncSession: the job commits or rolls back with the caller's own data.
         :raises ArgumentError: an argument is out of range; nothing was enqueued.
         :raises PayloadError: the payload cannot be stored, or does not fit the handler's schema; nothing was enqueued.
@@ -160,8 +161,8 @@ class AsyncQueue(QueueTwin):
     ) -> list[int] | list[int | None] | int:
         """Add jobs from any iterable of ``(kind, payload)`` or ``(kind, payload, options)``; return their ids by position.
 
-        ``options`` are the arguments of :meth:`enqueue` for one job. The iterable is read in chunks of 1000, in one transaction:
-        all jobs or none. The id of a job that ``on_duplicate="skip"`` skipped is None.
+        ``options`` are the arguments of :meth:`enqueue` for one job. The iterable is read in chunks of 1000. One
+        transaction adds all jobs or none. The id of a job that ``on_duplicate="skip"`` skipped is None.
 
         :param ids: False: return the number of jobs that were added or replaced another job, instead of their ids. On PostgreSQL
             this takes less time.
@@ -198,8 +199,9 @@ class AsyncQueue(QueueTwin):
     ) -> tuple[int, list[int]] | tuple[int, list[int | None]]:
         """Add jobs as :meth:`enqueue_many` does, and a callback job that is enqueued when all these jobs have left the queue.
 
-        It is enqueued once, in the transaction in which the last job is completed, dies or is cancelled. Its headers count the
-        jobs: ``{"batch": {"id": …, "jobs": …, "dead": …, "cancelled": …}}``. A dead job that is redriven does not count again.
+        The callback job is enqueued once, in the transaction in which the last job is completed, dies or is cancelled.
+        The headers of the callback job count the jobs:
+        ``{"batch": {"id": …, "jobs": …, "dead": …, "cancelled": …}}``. A dead job that is redriven does not count again.
 
         :param then: the callback job; its ``options`` may be ``priority``, ``max_attempts`` and ``headers``.
         :param on_duplicate: ``raise`` or ``skip``; the batch does not wait for skipped jobs.
@@ -208,7 +210,10 @@ class AsyncQueue(QueueTwin):
         return await run(self._sync.enqueue_batch, jobs, then, on_duplicate=on_duplicate, using=joined(using))
 
     async def unique_key_holders(self, unique_keys: Iterable[str]) -> dict[str, int]:
-        """Jobs that have taken these keys with ``unique_for``: key → id, also of jobs that are done. Free keys are left out."""
+        """The ids of the jobs that have taken these keys with ``unique_for``, by key. Free keys are left out.
+
+        A job that is done may still hold its key.
+        """
         return await run(self._sync.unique_key_holders, unique_keys)
 
     async def claim(
@@ -217,7 +222,7 @@ class AsyncQueue(QueueTwin):
         """Lease up to ``limit`` due jobs for ``lease`` seconds, lowest priority number first, then longest due.
 
         The list may be shorter than ``limit``, or empty. A claim that lost every candidate to other workers is repeated a few
-        times, after short random pauses. Then it returns an empty list and counts as ``contended``.
+        times, after short random pauses. If no repetition wins a job, the list is empty and the claim counts as ``contended``.
 
         :param delete: delete the jobs from the table, as :meth:`pop` does. Every verb of such a job returns LOST.
         :param worker: the worker name that the jobs show, for a program that claims on behalf of workers; default: ``db.worker``.
@@ -228,8 +233,8 @@ class AsyncQueue(QueueTwin):
     async def lease_from_token(self, job_id: int, version: int, token: str) -> AsyncLeasedJob:
         """Make the object of a leased job again, to settle the job where the object that :meth:`claim` returned is not at hand.
 
-        For example in another process, or in a server whose clients keep ``job.id``, ``job.version`` and ``job.token``. The token
-        is required because the version alone could be guessed.
+        This is needed in another process, for example, or in a server whose clients keep ``job.id``, ``job.version`` and
+        ``job.token``. The token is required because the version alone could be guessed.
 
         :raises LeaseLostError: the job is gone, or has another version or token: another worker may have it.
         """
@@ -237,7 +242,10 @@ class AsyncQueue(QueueTwin):
         return AsyncLeasedJob(found, self)
 
     async def leases_from_tokens(self, leases: Iterable[tuple[int, int, str]]) -> list[AsyncLeasedJob | None]:
-        """:meth:`lease_from_token` for many ``(id, version, token)``, in one read; a lost lease is None and counts as lost."""
+        """Make the objects of leased jobs again, from many ``(id, version, token)`` in one read, as :meth:`lease_from_token` does.
+
+        None stands for a lost lease. The counters count it as lost.
+        """
         found = await run(self._sync.leases_from_tokens, leases)
         return [None if each is None else AsyncLeasedJob(each, self) for each in found]
 
@@ -249,16 +257,16 @@ class AsyncQueue(QueueTwin):
 
         Both are one transaction on SQLite. On PostgreSQL they are one statement when the last claim won all that it wanted and the
         queue has one known priority. There are two exceptions: once a second a claim also looks for jobs below the low-water mark,
-        and for 10 s after waiting in vain for a locked row the two parts stay apart. They are two transactions on MySQL and
-        MariaDB, for jobs with a group or a batch, with a removal that is not :class:`~queue_db.removal.Delete` itself, and on
-        PostgreSQL with ``Pessimistic``. Only completion can be combined with a claim.
+        and after waiting in vain for a locked row the two parts stay apart for 10 s. The two parts are always separate transactions
+        on MySQL and MariaDB, for jobs with a group or a batch, with a removal that is not :class:`~queue_db.removal.Delete` itself,
+        and on PostgreSQL with ``Pessimistic``. Only completion can be combined with a claim.
 
         Each part takes effect without the other. A lost lease does not prevent the claim. If the claim fails after the jobs have
         been completed, the list of jobs won is empty and the error is logged. So claim once more before you conclude that the queue
         is empty. A completed job whose lease was over may count as a miss of the claim.
 
-        :param limit: most jobs to claim; 0: complete only.
-        :param lease: seconds.
+        :param limit: the most jobs to claim; 0: only complete.
+        :param lease: the length of the leases, seconds.
         :param if_idle: the same as ``due`` of :meth:`claim_if_idle`.
         :raises ArgumentError: ``jobs`` is not a list of leased jobs of this queue, or another argument is out of range.
         :raises StorageError: the completion failed, or there was nothing to complete and the claim failed. Nothing was won.
@@ -269,8 +277,8 @@ class AsyncQueue(QueueTwin):
     async def pop(self, limit: int = 1) -> list[Job]:
         """Claim up to ``limit`` due jobs and delete them in the same transaction: *at most once*.
 
-        A crash after this call loses the jobs: use it for work that is better skipped than done twice. It needs one commit for each
-        list of jobs instead of two.
+        A crash after this call loses the jobs: use :meth:`pop` for work that is better skipped than done twice. A call needs one
+        commit, while a claim and a completion need two.
         """
         return await run(self._sync.pop, limit)
 
@@ -281,9 +289,9 @@ class AsyncQueue(QueueTwin):
         using: AsyncConnection | AsyncSession | None = None,
         results: Sequence[StoredResult | None] | None = None,
     ) -> list[Verdict]:
-        """Complete these jobs, in one or two statements; one verdict per job.
+        """Complete these jobs, in one or two statements; return one verdict per job.
 
-        :param results: one result for each job, which :meth:`QueueDB.finished` returns; None: keep no result of the job.
+        :param results: for each job, by position, the result that :meth:`QueueDB.finished` returns later, or None.
         """
         return await run(self._sync.complete_many, settled(jobs), using=joined(using), results=results)
 
@@ -295,19 +303,21 @@ class AsyncQueue(QueueTwin):
         retry_in: float | Sequence[float | None] | None = None,
         last: Sequence[bool] | None = None,
     ) -> list[Verdict]:
-        """Fail the attempts of these jobs, all with one error or each with its own. Jobs out of attempts go to the dead table.
+        """Fail the attempts of these jobs, all with one error or each with its own.
 
-        :param retry_in: seconds until the next attempt, for all or for each; None: the backoff.
-        :param last: for each job, whether this was its last attempt; default: decided by its ``max_attempts``.
+        Jobs without attempts left go to the dead table.
+
+        :param retry_in: seconds until the next attempt, one number for all jobs or one for each; None: the backoff decides.
+        :param last: for each job, whether this was its last attempt; default: ``max_attempts`` of the job decides.
         """
         return await run(self._sync.fail_many, settled(jobs), error, retry_in=retry_in, last=last)
 
     async def snooze_many(self, jobs: Sequence[AsyncLeasedJob], seconds: float) -> list[Verdict]:
-        """Make these jobs due again in ``seconds``; this does not count as an attempt."""
+        """Make these jobs due again in ``seconds``; the attempt is not counted."""
         return await run(self._sync.snooze_many, settled(jobs), seconds)
 
     async def release_many(self, jobs: Sequence[AsyncLeasedJob]) -> list[Verdict]:
-        """Make these jobs due again now; this does not count as an attempt."""
+        """Make these jobs due again now; the attempt is not counted."""
         return await run(self._sync.release_many, settled(jobs))
 
     async def extend_many(self, jobs: Sequence[AsyncLeasedJob], seconds: float) -> list[Verdict]:
@@ -327,17 +337,17 @@ class AsyncQueue(QueueTwin):
     ) -> list[Verdict]:
         """Send these jobs to the dead table, all with one error text or each with its own.
 
-        :param reason: shown by log records, events and metrics.
+        :param reason: the reason of the deaths that log records, events and metrics show.
         """
         return await run(self._sync.bury_many, settled(jobs), error, reason=reason)
 
     async def retry_unknown_kinds(
         self, jobs: Sequence[AsyncLeasedJob], error: BaseException | str, *, grace: float
     ) -> list[Verdict]:
-        """Give back jobs whose kinds have no handler in this worker; this does not count as an attempt.
+        """Give back jobs whose kinds have no handler in this worker; the attempt is not counted.
 
-        They become due again after a second at first, later after up to a minute: another worker may have a handler. A job without
-        a handler ``grace`` seconds after the first time goes to the dead table with ``error`` as the text.
+        Another worker may have a handler, so the jobs become due again: at first after a second, later after up to a minute. A job
+        without a handler ``grace`` seconds after it was first given back goes to the dead table, with ``error`` as the text.
         """
         return await run(self._sync.retry_unknown_kinds, settled(jobs), error, grace=grace)
 
@@ -350,7 +360,7 @@ class AsyncQueue(QueueTwin):
     async def get(self, job_id: int) -> Job:
         """The job as it is now, live or dead.
 
-        :raises JobNotFoundError: it was completed, cancelled or purged, or never existed.
+        :raises JobNotFoundError: the job was completed, cancelled or purged, or never existed.
         """
         return await run(self._sync.get, job_id)
 
@@ -369,10 +379,11 @@ class AsyncQueue(QueueTwin):
     ) -> JobPage:
         """A page of the jobs in one state: ``available``, ``scheduled``, ``blocked``, ``running`` or ``dead``.
 
-        Live jobs come in the order of claims (priority, due time, id), or by id if ``group`` is given. Dead jobs come longest dead
-        first. A running job is due when its lease ends. One page reads at most 1,000 entries of an index, however many jobs there
-        are. Therefore a page of scheduled or running jobs, or with ``kind`` or ``group``, may have fewer jobs than ``limit``, even
-        none, although more follow. A job that changes between two pages may be left out or come twice.
+        Live jobs come in the order of claims (priority, due time, id), or by id if ``group`` is given. Dead jobs come in the
+        order of their deaths. A running job is due when its lease ends. One page reads at most 1,000 entries of an index, however
+        many jobs there are. Therefore some pages have fewer jobs than ``limit``, or none, although more jobs follow: pages of
+        scheduled or running jobs, and pages by ``kind`` or ``group``. A job that changes between two pages may be left out or come
+        twice.
 
         :param kind: only jobs of this kind.
         :param group: only jobs of this group.
@@ -385,7 +396,7 @@ class AsyncQueue(QueueTwin):
     async def stats(self, *, most: int | None = None) -> QueueStats:
         """Counts by state and kind, and the age of the oldest due job. Reads the whole queue.
 
-        :param most: count at most this many jobs of each state, which takes milliseconds, however many jobs there are. ``capped``
+        :param most: count at most this many jobs of each state. This takes milliseconds, however many jobs there are. ``capped``
             names the states that may have more jobs. In a queue with more than 32 priorities only the first 32 are counted.
         """
         return await run(self._sync.stats, most=most)
@@ -399,28 +410,28 @@ class AsyncQueue(QueueTwin):
         priority: int | None = None,
         version: int | None = None,
     ) -> Verdict:
-        """Give a waiting job another due time or priority, also a job that waits for its next attempt.
+        """Give a waiting job another due time or priority. A job that waits for its next attempt can be rescheduled too.
 
         A time in the past, such as ``delay=0``, makes the job due now; a job that is already due keeps its place. A due job that
         gets another priority counts as due since now. The job's version goes up by one. In a group only the first jobs have a due
         time. The jobs behind them stay blocked until their turn; only their priority can be changed.
 
-        :param run_at: when it is due (aware datetime); if ``delay`` is also given, the later time counts.
-        :param delay: seconds until it is due.
-        :param priority: lower number first.
-        :param version: change it only if it still has this version.
-        :return: LOST: it has another version, or it changed during each of five tries.
+        :param run_at: when the job is due (aware datetime); if ``delay`` is also given, the later time counts.
+        :param delay: seconds until the job is due.
+        :param priority: jobs with a lower number are claimed first.
+        :param version: change the job only if it still has this version.
+        :return: LOST: the job has another version, or it was changed during each of five tries.
         :raises ArgumentError: neither a time nor a priority is given.
         :raises JobNotFoundError: there is no such live job.
-        :raises JobStateError: it is running, or it is blocked in its group and a time was given.
+        :raises JobStateError: the job is running, or the job is blocked in its group and a time was given.
         """
         return await run(self._sync.reschedule, job_id, run_at=run_at, delay=delay, priority=priority, version=version)
 
     async def pause(self, *, wait: float | None = None) -> bool:
         """Stop all workers from claiming from this queue until :meth:`resume`, also across restarts.
 
-        :param wait: seconds to wait until none of its jobs runs. Workers notice the pause within 1.5 s, so the queue is at rest
-            when no job has run for 1.5 s; the call may take 1.5 s longer than ``wait``.
+        :param wait: the most seconds to wait until no job of the queue runs. Workers notice the pause within 1.5 s, so the queue is
+            at rest when no job has run for 1.5 s. The call may take 1.5 s longer than ``wait``.
         :return: whether no job runs; True if ``wait`` is not given.
         """
         return await run(self._sync.pause, wait=wait)
@@ -435,18 +446,18 @@ class AsyncQueue(QueueTwin):
         """Set the limits of this queue for all workers together. A limit that is not given is removed; ``limit()`` removes all.
 
         :meth:`controls` reads the limits; the command ``queue-db limit`` changes only the limits it is given. Workers and Spark
-        drains in all processes obey ``concurrency`` and ``rate`` within 1.5 s; a program's own :meth:`claim` does not.
+        drains in all processes obey ``concurrency`` and ``rate`` within 1.5 s; a program's own :meth:`claim` ignores them.
 
-        :param concurrency: most running jobs at once.
-        :param rate: most jobs started in ``per`` seconds. After an idle time ``rate`` jobs may start at once.
-        :param per_group: most running jobs of one group at once, default one. Every claim obeys it.
+        :param concurrency: the most jobs that run at once.
+        :param rate: the most jobs that start in ``per`` seconds. After an idle time ``rate`` jobs may start at once.
+        :param per_group: the most jobs of one group that run at once, default one. Every claim obeys it.
         """
         await run(self._sync.limit, concurrency=concurrency, rate=rate, per=per, per_group=per_group)
 
     async def repair_groups(self) -> int:
         """Unblock the groups of this queue whose next job waits for no other job; return the number of groups.
 
-        Such a group is left when a job was deleted by hand. Workers call this once a minute.
+        A group gets into this state when one of its jobs is deleted by hand. Workers call this method once a minute.
         """
         return await run(self._sync.repair_groups)
 
@@ -455,15 +466,15 @@ class AsyncQueue(QueueTwin):
         return await run(self._sync.controls)
 
     async def cancel(self, job_id: int, *, version: int | None = None) -> Verdict:
-        """Cancel a live job in any state. A worker that runs it loses its lease.
+        """Cancel a live job in any state. A worker that runs the job loses its lease.
 
-        LOST: the job has another version, a stream holds it and cannot give it back, or it changed during each of five tries.
-
-        :param version: cancel it only if it still has this version.
+        :param version: cancel the job only if it still has this version.
+        :return: LOST: the job has another version, a stream holds the job and cannot give it back, or the job was changed during
+            each of five tries.
         :raises JobNotFoundError: there is no such live job.
         """
         return await run(self._sync.cancel, job_id, version=version)
 
     async def purge(self) -> int:
-        """Delete all due, scheduled and blocked jobs, but no running ones, in batches; return how many."""
+        """Delete all due, scheduled and blocked jobs, in portions; return the number of deleted jobs. Running jobs stay."""
         return await run(self._sync.purge)

@@ -1,10 +1,13 @@
-"""The adaptive strategy: claims from a window that follows the misses, or with SKIP LOCKED where measurements showed it faster.
+"""The adaptive strategy: claims from a window that tunes itself, or with SKIP LOCKED where measurements showed that to be faster.
 
-No setting is needed. The window follows the measured share of misses: with *m* claims by others between our read and our
-update, a pick from a window of *W* is lost with probability 1 − e^(−m/W), and an attempt costs K + b·W (round trips, and one more
-candidate row). From the measured miss ratio *r*: m = −W·ln(1 − r), and the cheapest window is
-W = (m + √(m² + 4·m·K/b)) / 2. It grows with the number of *racing* workers, not of all: with real work between claims, or with one
-worker, it shrinks to 1, which is first come, first served.
+No setting is needed. The size *W* of the window follows the measured miss ratio *r*, by this model:
+
+- Between our read and our update, other workers make *m* claims. So a pick from the window is lost with probability 1 − e^(−m/W).
+- An attempt costs K + b·W. K is the fixed cost of its round trips, and b is the cost of one more candidate batch.
+- So the measured ratio gives m = −W·ln(1 − r), and the cheapest window is W = (m + √(m² + 4·m·K/b)) / 2.
+
+The window grows with the number of workers that *race*, not with the number of all workers. With real work between claims, or with
+one worker, the window shrinks to 1, which is first come, first served.
 """
 
 from __future__ import annotations
@@ -27,14 +30,15 @@ from queue_db.store.base import Transaction
 from queue_db.strategies.base import named
 from queue_db.strategies.optimistic import HEAD_EVERY, Slots, candidate_window, check_chance
 
-#: Candidates over which the miss ratio is smoothed.
+#: The number of candidates over which the miss ratio is smoothed.
 MEMORY = 150
 
-#: Most candidates of one claim that count towards the miss ratio, since a batch is often won or lost as a whole. Wins without a
-#: miss are collected until there are this many.
+#: The most candidates of one claim that count towards the miss ratio, since a batch is often won or lost as a whole. Without a
+#: miss, the ratio is updated only after this many wins.
 _MOST_AT_ONCE = 10
 
-#: The part of the way to the best window that one update moves. Until `_FIRST` candidates are counted, an update moves all the way.
+#: One update moves the window by the part `_STEP` of the way to the best window. Until `_FIRST` candidates are counted, an update
+#: moves the window all the way.
 _STEP, _FIRST = 0.25, 30
 
 #: The lowest miss ratio in the formula, so that the logarithm is not zero.
@@ -71,12 +75,12 @@ class _Control:
 @named("adaptive")
 @dataclass(eq=False)
 class Adaptive:
-    """A window that tunes itself, at most ``max_window`` batches wide; SKIP LOCKED for batch sizes for which it pays.
+    """A window that tunes itself, at most ``max_window`` batches wide; SKIP LOCKED for batch sizes with which it is faster.
 
     ``skip_locked``: whether SKIP LOCKED may be used; False: windows only.
 
     ``cost_ratio``: K/b for a single job. Among 32 workers windows of 128 were as fast as windows of 32, so on
-    PostgreSQL K/b is 3000 or more. Half of that costs at most 3 % and keeps jobs nearer to their order.
+    PostgreSQL K/b is 3000 or more. The default is half of that: it costs at most 3 % and keeps jobs nearer to their order.
     """
 
     max_window: int = 64
@@ -93,7 +97,7 @@ class Adaptive:
         if not isinstance(self.skip_locked, bool):
             raise ArgumentError(f"skip_locked={arguments.shown(self.skip_locked)}: must be True or False")
         check_chance(self.rng)
-        # At most MOST queues. It is changed only with the lock, and read without.
+        # The windows of at most MOST queues. Changes of this mapping need the lock; reads do not.
         self._controls: dict[str, _Control] = {}
         self._slots = Slots(self.rng)
         self._turn: Callable[[], int] = itertools.count(1).__next__
@@ -114,7 +118,7 @@ class Adaptive:
         return self.skip_locked and limit in dialect.skip_locked_pays and capabilities >= RACES_WITH_LOCKS
 
     def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
-        """Take the head with SKIP LOCKED, or a slot of the window; every sixteenth claim by window takes the head."""
+        """Take the head with SKIP LOCKED, or a slot of the window. Without SKIP LOCKED every sixteenth claim takes the head."""
         limit = request.call_limit or request.limit
         if limit in tx.dialect.skip_locked_pays and self.locks(tx.dialect, tx.store.capabilities, limit):
             return lease.claim(tx, request, lease.HEAD_UNLOCKED)
@@ -131,7 +135,7 @@ class Adaptive:
     def observe(self, result: ClaimResult) -> None:
         """Adapt the window to the misses."""
         if not result.window or not (result.rows or result.missed):
-            return  # locked candidates are not raced for
+            return  # claims do not race for locked candidates, and a claim without candidates teaches nothing
         if result.missed:
             self._slots.observe(result)
         with self._lock:
@@ -157,7 +161,7 @@ class Adaptive:
         # A claim costs its round trips and the rows that it takes. One more batch in the window is `limit` more candidates.
         cost_ratio = (self.cost_ratio + ROW_COST * (result.limit - 1)) / result.limit
         wanted = best_window(control.window, control.ratio, cost_ratio)
-        # In another window the same racing claims have another miss ratio, which follows from the model.
+        # The same racing claims have another miss ratio in the new window. It follows from the model.
         racing = -control.window * math.log(1.0 - min(control.ratio, _HIGHEST_RATIO))
         step = _STEP if control.seen >= _FIRST else 1.0
         control.window = min(max(1.0, control.window + (wanted - control.window) * step), float(self.max_window))

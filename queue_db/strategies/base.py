@@ -29,10 +29,10 @@ class Strategy(Protocol):
         """Take up to ``request.limit`` jobs. Never commit or sleep. Count misses; do not raise them.
 
         The connection may commit each statement by itself: call ``tx.begin()`` before several statements that belong together.
-        :func:`queue_db.store.lease.claim` does so where needed.
+        :func:`queue_db.store.lease.claim` calls it where needed.
 
         ``request.completes``: completed jobs that :func:`~queue_db.store.lease.claim` deletes before it claims. If a
-        strategy does not pass it on with the request, these jobs are completed in a transaction of their own.
+        strategy does not pass ``completes`` on to that function, these jobs are completed in a transaction of their own.
         """
         ...
 
@@ -46,7 +46,7 @@ _NAMED: dict[str, Callable[[], Strategy]] = {}
 
 
 def named(name: str) -> Callable[[_Made], _Made]:
-    """Register a strategy with its default settings as ``QueueDB(strategy=name)``."""
+    """Return a decorator that registers a strategy: ``QueueDB(strategy=name)`` uses it with its default settings."""
 
     def register(make: _Made) -> _Made:
         _NAMED[name] = make

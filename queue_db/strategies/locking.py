@@ -24,12 +24,13 @@ class Pessimistic:
         """Lock the head, then take it."""
         won = lease.claim(tx, request, _HEAD_WITH_WAIT)
         if not won.rows and not won.missed and won.seen is Seen.ALL and lease.anything_due(tx, request):
-            # Another claim took the rows while this one waited for the locks. The result does not show these rows.
+            # A job is due, but none was won: another claim took the rows while this claim waited for their locks. The result does
+            # not show these rows, so count one miss.
             return replace(won, missed=1)
         return won
 
     def observe(self, result: ClaimResult) -> None:
-        """Nothing to learn."""
+        """Do nothing: this strategy learns nothing from results."""
 
 
 @named("skip_locked")
@@ -41,8 +42,8 @@ class SkipLocked:
     needs: frozenset[Capability] = field(default=frozenset({Capability.SKIP_LOCKED}), init=False, repr=False)
 
     def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
-        """Lock the first free jobs, then take them."""
+        """Lock the first jobs that no other transaction has locked, then take them."""
         return lease.claim(tx, request, lease.HEAD_UNLOCKED)
 
     def observe(self, result: ClaimResult) -> None:
-        """Nothing to learn."""
+        """Do nothing: this strategy learns nothing from results."""

@@ -33,18 +33,19 @@ _CROWDED = 0.3
 def check_chance(rng: object) -> None:
     """Check a random number generator.
 
-    :raises ArgumentError: it is no ``random.Random``.
+    :raises ArgumentError: ``rng`` is no ``random.Random``.
     """
     if not isinstance(rng, random.Random):
         raise ArgumentError(f"rng={arguments.shown(rng)}: must be a random.Random")
 
 
-# Most queues whose slots a thread keeps: copying more of them would take longer than a claim.
+# The most queues for which a thread keeps its slots. A new slot copies the mapping, and copying a larger mapping would take longer
+# than a claim.
 _MOST_SLOTS = 100
 
 
 class Slots:
-    """The slots of threads and tasks. Each keeps its slot in the window of a queue while no other worker uses that slot.
+    """The slots of threads and tasks. Each of them keeps its slot in the window of a queue until another worker uses the slot.
 
     A task of an event loop starts with the slots of the task that created it.
     """
@@ -70,10 +71,10 @@ class Slots:
 
 
 def candidate_window(pick: Pick, width: int, request: ClaimRequest, rng: random.Random, slots: Slots) -> lease.CandidateWindow:
-    """Which jobs to try: ``width`` batches of ``request.limit`` jobs from the head on, picked as ``pick`` says.
+    """Choose the jobs to try from a window of ``width`` batches of ``request.limit`` jobs, which begins at the head of the queue.
 
-    head: the first batch. slice: consecutive jobs at a random offset. slot: the window is cut into batches, and each thread takes
-    from one of them until it meets other workers there. slot has the fewest misses.
+    :param pick: ``head`` chooses the first batch. ``slice`` chooses consecutive jobs at a random offset. ``slot`` chooses one
+        batch, and each thread keeps its batch until another worker uses that batch. ``slot`` has the fewest misses.
     """
     limit = request.limit
     start = 0

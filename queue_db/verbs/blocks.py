@@ -12,7 +12,8 @@ from queue_db.verbs.new_jobs import CHUNK
 
 Chunks = Iterator[list[NewJob]]
 
-# A block of an iterator ends after this many characters of payload: two blocks are in memory at a time.
+# A block that is read from an iterator ends after this many characters of payload. This limits the memory: two blocks are in
+# memory at a time.
 _CHARACTERS = 1 << 22
 
 
@@ -20,7 +21,7 @@ class Block(NamedTuple):
     """Chunks that are sent to the database together."""
 
     chunks: Iterable[list[NewJob]]
-    number: int  #: of jobs
+    number: int  #: the number of jobs in the chunks
 
 
 @dataclass(frozen=True)
@@ -44,17 +45,17 @@ class Blocks:
 
 
 def from_memory(chunks: Callable[[], Chunks], number: int, most: int) -> Blocks:
-    """``number`` jobs in memory, in blocks of up to ``most`` jobs. Reading them needs no wait and can be repeated.
+    """Divide ``number`` jobs in memory into blocks of up to ``most`` jobs. The jobs can be read without a wait, and repeatedly.
 
-    :param chunks: returns the chunks, from their beginning.
+    :param chunks: returns the chunks, from the first.
     """
     return Blocks(lambda: _parts(chunks(), number, most), several=number > most, repeatable=True, lazy=True)
 
 
 def from_iterator(chunks: Chunks, most: int) -> Blocks | None:
-    """Blocks of up to ``most`` jobs; None if there are no jobs.
+    """Divide the jobs of an iterator into blocks of up to ``most`` jobs; return None if there are no jobs.
 
-    Each block is complete before it is returned, since reading a chunk may take long.
+    Each block is complete before it is returned: reading a chunk may take long, and an insert should not wait for a chunk.
     """
     blocks = _gathered(chunks, most)
     first = next(blocks, None)

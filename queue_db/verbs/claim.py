@@ -1,4 +1,4 @@
-"""The claim loop: rounds against the database until a job is won or none is due."""
+"""The claim loop: rounds against the database until jobs are won or no job is due."""
 
 from __future__ import annotations
 
@@ -20,26 +20,29 @@ from queue_db.verbs.fenced_change import FencedChange, Outcome
 
 log = logging.getLogger("queue_db.verbs.claim")
 
-#: Most jobs in one claim.
+#: The most jobs in one claim.
 MAX_CLAIM = 10_000
 
-# A claim ends after this many rounds that lost every candidate. Between two of them it pauses: seconds, doubling, with jitter.
+# A claim ends after this many rounds that lost every candidate.
 _ROUNDS = 5
+
+# Seconds. After the n-th of these rounds the claim pauses for a random time up to 2^n times this value.
 _PAUSE = 0.002
 
-# Most rounds of one claim: those that only find new priorities or bury exhausted jobs do not count as lost. The low-water marks
-# keep fewer priorities than this.
+# The most rounds of one claim. It limits the rounds that only find new priorities or bury exhausted jobs, since these do not count
+# as lost. The low-water marks keep fewer priorities than this, so a claim can find all of them.
 _MOST_ROUNDS = 1000
 
-# Random bytes of a lease token, from the system's source for secrets.
+# The number of random bytes in a lease token. They come from the operating system, so that nobody can guess the token.
 _TOKEN = 16
 
-# A claim may run again: if the answer to a run is lost, its jobs are released later, or their leases end. A claim that deletes
-# its jobs may not: deleted jobs do not return, so an unknown outcome is reported.
+# A claim may run again: if the answer to a run is lost, the jobs of that run are released later, or their leases end.
 _CLAIM = Run("claim", lazy=True, repeatable=True)
+
+# A claim that deletes its jobs must not run again: deleted jobs do not return. So an unknown outcome is reported to the caller.
 _CLAIM_AND_DELETE = Run("claim", lazy=True)
 
-# For claims that complete no jobs.
+# The completion of claims that complete no jobs.
 _NOTHING = Completion(())
 
 # One attempt: after a rollback, the completion and the claim run in two transactions.
@@ -49,10 +52,11 @@ _COMPLETE_AND_CLAIM = Run("complete_and_claim", attempts=1, lazy=True)
 class ClaimCall:
     """One call of claim: its arguments, and the results of its rounds so far.
 
-    :param limit: the most jobs; it leases them for ``lease`` microseconds.
+    :param limit: the most jobs to claim.
+    :param lease: the length of the leases, microseconds.
     :param delete: delete the jobs instead of leasing them.
     :param if_idle: take nothing while a job is due in one of these queues.
-    :param worker: the worker's name in the jobs; None: the name of this process.
+    :param worker: the worker name that the jobs show; None: the name of this process.
     """
 
     __slots__ = (
@@ -74,8 +78,9 @@ class ClaimCall:
         "worker",
     )
 
-    #: The transaction of the last round, and its duration.
+    #: The transaction of the last round.
     tx: Transaction
+    #: The duration of the last round, seconds.
     seconds: float
 
     def __init__(
@@ -106,24 +111,25 @@ class ClaimCall:
         self.token = ""
         #: The result of the last round, until its jobs are in ``won``.
         self.result: ClaimResult | None = None
-        #: The result of the round before, if that round did not show everything.
+        #: The result of the previous round, if its ``seen`` is not ALL; otherwise None.
         self.previous: ClaimResult | None = None
-        #: The transactions of its rounds that have a follow-up to run, except one that completed jobs.
+        #: The transactions of the rounds that have a follow-up to run. A transaction that also completed jobs is not among them:
+        #: the completion runs its follow-up.
         self.committed: tuple[Transaction, ...] = ()
 
 
 class ClaimLoop:
     """The claims of one queue. Safe to share between threads.
 
-    :param bury: moves jobs whose attempts are used up to the dead table.
+    :param bury: a function that moves exhausted jobs to the dead table.
     """
 
     def __init__(self, core: Core, queue: str, bury: Callable[[ClaimedBatch], object]) -> None:
         self.core = core
         self.marks = core.marks[queue]
-        #: Whether the last round won all the jobs that it wanted. If so, the next round probably does the same.
+        #: Whether the last round won all the jobs that it wanted. If so, the next claim tries the fast way.
         self.winning = False
-        #: Claims whose jobs are to be released.
+        #: Claims whose jobs did not reach a caller. The next claims release these jobs.
         self.unanswered: list[Unanswered] = []
         self._queue = queue
         self._bury = bury
@@ -131,7 +137,7 @@ class ClaimLoop:
     def claim(self, call: ClaimCall) -> list[ClaimedBatch]:
         """Run the rounds of a call; return the jobs won.
 
-        :raises StorageError: a round failed, and no earlier round won a job. Otherwise the jobs won so far are returned.
+        :raises StorageError: a round failed, and no earlier round won a job. If one did, the jobs won so far are returned.
         """
         try:
             for _ in range(_MOST_ROUNDS):
@@ -148,7 +154,7 @@ class ClaimLoop:
                 raise
             if call.delete and error.outcome_unknown:
                 message = "%d jobs of %r are claimed and deleted, and up to %d more may be lost: %s"
-                log.error(message, call.limit - call.open, self._queue, call.open, error)  # noqa: TRY400 - others are returned
+                log.error(message, call.limit - call.open, self._queue, call.open, error)  # noqa: TRY400 - won jobs are returned
         except BaseException:
             self._abandon(call)
             self._follow(call)
@@ -164,14 +170,18 @@ class ClaimLoop:
         return call.won
 
     def complete_and_claim(self, change: FencedChange, call: ClaimCall) -> tuple[list[Verdict], list[ClaimedBatch]]:
-        """Complete the jobs of ``change``, then :meth:`claim`: in one transaction where measurements showed that this is faster.
+        """Complete the jobs of ``change``, then claim jobs as :meth:`claim` does.
 
-        :return: the verdicts, and the claimed jobs. If the claim fails after the completion, no jobs; the error is logged.
+        Both are done in one transaction where measurements showed that this is faster.
+
+        :return: the verdicts, and the claimed jobs. If the claim fails after the completion, there are no claimed jobs, and the
+            error is logged.
         :raises Exception: the completion failed. No job is claimed.
         """
         dialect = self.core.store.dialect
-        # On a server that needs two statements, the completed jobs would stay locked while the claim runs, so two calls could
-        # deadlock. InnoDB reports deadlocks even if the claims skip locked rows.
+        # One transaction is used if one statement does both, or if the database has no server. On a server that needs two
+        # statements, the completed jobs would stay locked while the claim runs, so two calls could deadlock. InnoDB reports
+        # deadlocks even if the claims skip locked rows.
         together = call.way is Way.FAST if dialect.deletes_on_claim else not dialect.served
         together = together and change.links is None and change.verb.carried
         try:
@@ -189,7 +199,7 @@ class ClaimLoop:
             return verdicts, []
 
     def _exchanged(self, change: FencedChange, call: ClaimCall) -> Outcome | None:
-        """Complete the jobs of ``change`` in the transaction of the first round. None: they were not completed."""
+        """Complete the jobs of ``change`` in the transaction of the first round; return None if the jobs were not completed."""
         core = self.core
         completion = Completion(change.pairs)
         try:
@@ -211,9 +221,10 @@ class ClaimLoop:
     # --- rounds -----------------------------------------------------------------------------------------------------
 
     def _ask(self, call: ClaimCall, change: FencedChange | None = None, completion: Completion = _NOTHING) -> ClaimResult:
-        """Read candidates and take them, in one transaction.
+        """Run one round: read candidates and take them, in one transaction.
 
-        :param change: completes the jobs of ``completion`` before the claim, if the database has no single statement for both.
+        :param change: completes the jobs of ``completion`` in the same transaction; None: the round only claims.
+        :param completion: the jobs to complete. If the database has no single statement for both, they are completed first.
         """
         core, store = self.core, self.core.store
         fast, at_once = call.way is Way.FAST, store.dialect.deletes_on_claim
@@ -248,7 +259,7 @@ class ClaimLoop:
             call.result = result
         except StorageError as error:
             if change is not None and not error.outcome_unknown:
-                runs = 0  # its only run was rolled back
+                runs = 0  # the only run was rolled back
             raise
         finally:
             if not tx.committed:
@@ -289,26 +300,26 @@ class ClaimLoop:
         if missed or call.delete:
             self.core.queue_counters.add(self._queue, missed=missed, completed=len(kept) if call.delete else 0)
         if exhausted:
-            # All attempts of these jobs are used up. They are buried in a separate transaction: if it fails, their leases end and
-            # the next claim buries them.
+            # All attempts of these jobs are used up. The jobs are buried in a separate transaction. If that transaction fails, the
+            # leases of the jobs end and a later claim buries them.
             self._bury((exhausted, call.token))
         return len(exhausted)
 
     def _another(self, call: ClaimCall, result: ClaimResult, buried: int) -> bool:
-        """Whether another round is needed. After lost races this waits a moment.
+        """Decide whether another round is needed. If the last round lost every candidate, wait a moment first.
 
-        Call it only if more jobs are wanted or ``call.previous`` is set.
+        Call this method only if more jobs are wanted or ``call.previous`` is set.
 
         :param result: the result of the last round.
         :param buried: how many exhausted jobs the last round buried.
         """
         previous, call.previous = call.previous, None
         if result.seen is not Seen.ALL:
-            # The round won fewer jobs than wanted. If it won none, the next round shows whether there were jobs.
+            # The round won fewer jobs than wanted, and does not show why. The next round shows whether jobs were due.
             call.previous = result
             return call.open > 0
         if previous is not None and previous.seen is Seen.SOME and not previous.rows:
-            # A claim that deletes skips exhausted jobs and jobs with a group or a batch on its fast path. These jobs are no misses.
+            # On its fast path, a claim that deletes skips exhausted jobs and jobs with a group or a batch. They are not misses.
             left = call.delete and any(row.exhausted or links_of(self._queue, row) is not None for row in result.rows)
             call.missed += 0 if left else self._judge(previous, result)
         if call.open and (result.new_priorities or buried):
@@ -326,7 +337,10 @@ class ClaimLoop:
         return True
 
     def _judge(self, doubtful: ClaimResult, after: ClaimResult) -> int:
-        """The misses of the round ``doubtful``, which won nothing. It missed the jobs that the next round (``after``) found."""
+        """Count the misses of the round ``doubtful``, which won no job: it missed the jobs that the next round (``after``) found.
+
+        Return the number of misses.
+        """
         lost = min(doubtful.limit, len(after.rows) + after.missed)
         if lost:
             self.core.strategy.observe(replace(doubtful, missed=lost))
@@ -338,7 +352,7 @@ class ClaimLoop:
         return lost
 
     def _follow(self, call: ClaimCall) -> None:
-        """Do what follows the commits of a call's rounds."""
+        """Run the follow-ups of the committed rounds of a call."""
         try:
             follow(call.committed)
         except Exception:  # the caller must still get the jobs that were won: they may be deleted

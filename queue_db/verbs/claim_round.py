@@ -1,4 +1,4 @@
-"""The parts of a claim: how its rounds claim, and the release of jobs whose claim was not answered."""
+"""Parts of the claim loop: the kinds of rounds, the deletion of claimed jobs, and the release of jobs of unanswered claims."""
 
 from __future__ import annotations
 
@@ -20,37 +20,41 @@ log = logging.getLogger("queue_db.verbs.claim_round")
 #: Jobs won by one round, and the token of its claim.
 ClaimedBatch = tuple[Sequence[ClaimedRow], str]
 
-#: Seconds after an unanswered claim at which the library looks for its jobs. More than once, since the server may execute the claim
-#: later: on the library's connections a statement waits up to 10 s for a lock.
+#: Seconds after an unanswered claim at which the library looks for the jobs of the claim. It looks more than once, since the server
+#: may execute the claim later: on the library's connections a statement waits up to 10 s for a lock.
 LOOKS = (0.0, 1.0, 5.0, 30.0)
 
 
 class Way(Enum):
     """How the next round of a call claims."""
 
-    FAST = "fast"  #: one short statement that may not show all; if the last round won all that it wanted
-    FULL = "full"  #: from the low-water marks
-    RESCAN = "rescan"  #: from the beginning of the queue; all further rounds of the call do the same
+    #: By a short statement that may not show which candidates were lost. Used if the last round won all the jobs that it wanted.
+    FAST = "fast"
+    #: By a statement that reads from the low-water marks and counts the lost candidates.
+    FULL = "full"
+    #: By a statement that reads from the beginning of the queue. All further rounds of the call do the same.
+    RESCAN = "rescan"
 
 
 @dataclass(slots=True)
 class Unanswered:
-    """A claim whose answer was lost or may be lost."""
+    """A claim whose jobs may be leased although no caller has received them: the answer was lost, or the call was stopped."""
 
     token: str
     #: Ids of the jobs that the process received. The other jobs of the claim are leased, but no worker has them in hand.
     received: set[int] = field(default_factory=set)
+    #: When this object was made, by the monotonic clock.
     since: float = field(default_factory=time.monotonic)
     #: How often the library has looked for the jobs of the claim.
     looks: int = 0
 
 
 def give_back(core: Core, queue: str, unanswered: list[Unanswered]) -> None:
-    """Release the jobs of unanswered claims, as far as the server has executed the claims."""
+    """Look for the jobs of unanswered claims whose next look is due, and release the jobs that are found."""
     for _ in range(len(unanswered)):
         try:
             lost = unanswered.pop(0)
-        except IndexError:  # another thread has taken the last one
+        except IndexError:  # another thread has taken the last claim
             return
         try:
             if time.monotonic() >= lost.since + LOOKS[lost.looks]:

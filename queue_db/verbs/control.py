@@ -14,17 +14,17 @@ from queue_db.store import controls
 #: Seconds within which workers obey the controls of a queue.
 OBEY_WITHIN = 1.5
 
-# Seconds between two looks at a paused queue while it still has running jobs.
+# Seconds between two looks for running jobs of a queue that was paused.
 _BETWEEN_LOOKS = 0.05
 
-# Most jobs of each state that one look reads.
+# The most jobs of each state that one look reads.
 _LOOKED_AT = 1000
 
 
 def pause_queue(core: Core, queue: str, wait: float | None) -> bool:
     """Stop the claims of workers from ``queue``, and wait until none of its jobs runs.
 
-    :param wait: most seconds to wait; None: do not wait.
+    :param wait: the most seconds to wait; None: do not wait.
     :return: whether no job runs; True without ``wait``.
     :raises ArgumentError: ``wait`` is out of range; nothing was paused.
     """
@@ -33,8 +33,8 @@ def pause_queue(core: Core, queue: str, wait: float | None) -> bool:
     if patience is None:
         return True
     until = time.monotonic() + patience
-    # Workers may notice the pause OBEY_WITHIN seconds late: the queue is at rest after no job has run for that long. While no job
-    # runs, the end of `wait` does not end the loop.
+    # Workers may notice the pause OBEY_WITHIN seconds late. So the queue is at rest only after no job has run for OBEY_WITHIN
+    # seconds. While no job runs, the end of `wait` does not end the loop.
     quiet_since: float | None = None
     while True:
         now = time.monotonic()
@@ -48,7 +48,7 @@ def pause_queue(core: Core, queue: str, wait: float | None) -> bool:
 
 
 def _runs(core: Core, queue: str) -> bool:
-    """Whether a job of ``queue`` runs. Reads the first jobs by due time, and all jobs only if the first ones do not decide it."""
+    """Whether a job of ``queue`` runs. Reads the first jobs by due time, and all jobs only if the first jobs give no answer."""
     stats = core.inspection.stats(queue, _LOOKED_AT)
     return bool(stats.running or ("running" in stats.capped and core.inspection.stats(queue).running))
 

@@ -1,6 +1,7 @@
-"""Enqueue jobs into one queue, one or many, in a transaction of our own or the caller's.
+"""Adds one or many jobs to a queue, in a transaction of our own or of the caller.
 
-Single jobs of several callers may share an insert: jobs that arrive while enough inserts are under way share the next one.
+Single jobs of several callers may share an insert: jobs that arrive while enough inserts are under way go together in the
+next insert.
 """
 
 from __future__ import annotations
@@ -32,19 +33,24 @@ if TYPE_CHECKING:
 
 _Answer = TypeVar("_Answer")
 
-# An insert of one job, and a shared insert of the jobs of several callers.
+# How the insert of one job runs.
 _ALONE = Run("enqueue", lazy=True)
+
+# How a shared insert of the jobs of several callers runs. It has one attempt: if it fails, each caller inserts its job alone.
 _TOGETHER = Run("enqueue", attempts=1)
 
-# Inserts of the jobs of an iterable. `_ONCE`: of an iterator with several chunks, which cannot be read again.
+# How the inserts of many jobs run.
 _MANY = Run("enqueue_many")
+
+# How the inserts of an iterator with several blocks run. They have one attempt, since the iterator cannot be read again.
 _MANY_ONCE = Run("enqueue_many", attempts=1)
 
-# Most simultaneous inserts of single jobs into one queue. With one, a few callers already wait for each other's commits. With four,
-# the inserts are smaller, and 64 threads enqueue a fifth less. A database without a server has one writer at a time anyway.
+# The most simultaneous inserts of single jobs into one queue. With one insert at a time, even a few callers wait for each other's
+# commits. With four, the inserts are smaller, and 64 threads enqueue a fifth fewer jobs per second. A database without a server has
+# one insert at a time, since it allows only one writer.
 _INSERTS = 2
 
-# Most characters of payload and headers of a job that shares an insert. A larger job would delay the other callers.
+# The most characters of payload and headers of a job that shares an insert. A larger job would delay the other callers.
 _SHARED = 1 << 16
 
 
@@ -83,9 +89,9 @@ class Enqueue:
         :raises ArgumentError: ``on_duplicate`` is no known policy, or the policy needs a unique key that the job does not have.
         """
         policy = OnDuplicate.RAISE if on_duplicate == "raise" else policy_for(job, on_duplicate)
-        # A shared insert must not take long, and must not wait for other transactions: a caller's own transaction may have locked a
-        # key or a group, and the same caller may wait for the shared insert. On an application's engine no job shares an insert:
-        # the engine's listeners may set a value of the current thread for its transaction, such as a tenant.
+        # A shared insert must not take long, and must not wait for other transactions. Otherwise callers could wait forever: a
+        # caller that waits for the shared insert may have locked a key or a group in a transaction of its own. On an application's
+        # engine no job shares an insert: the engine's listeners may set a value that depends on the thread, such as a tenant.
         keyed = job.unique_key is not None or job.group_key is not None
         if keyed or using is not None or not self.core.database.made_here or _size(job)[1] > _SHARED:
             return self._alone(job, policy, using)
@@ -100,12 +106,15 @@ class Enqueue:
         return outcome
 
     def _together(self, jobs: Sequence[NewJob]) -> Sequence[_Outcome]:
-        """Insert the jobs of several callers in one transaction, tried once.
+        """Insert the jobs of one or more callers in one transaction.
 
-        If the transaction fails, each caller inserts its job alone, with all its attempts, and gets its own error. Only an unknown
-        outcome is raised for all callers. The first job is the one of the caller that runs this.
+        A transaction with several jobs has one attempt. If it fails, each caller inserts its job alone, with retries, and gets its
+        own error. Only an unknown outcome is raised for all callers.
+
+        :param jobs: one job of each caller; the first job is that of the caller that runs this method.
         """
-        # Each caller wakes the workers itself: that may wait for another caller, and its errors are not errors of the insert.
+        # The workers are not woken here. Each caller wakes them after the insert: waking may wait for another caller, and an error
+        # in waking is not an error of the insert.
         if len(jobs) == 1:
             return self.core.commit(_ALONE, enqueue.insert_jobs, jobs, OnDuplicate.RAISE, self.queue)[0]
         inserted: list[OwnTransaction] = []
@@ -139,7 +148,7 @@ class Enqueue:
             tx.after_commit(partial(self.core.marks[self.queue].add, job.priority))
             return ids
 
-        # A savepoint is needed only for a job with `unique_for`: the reservation of its key could outlive the refused job.
+        # Only a job with `unique_for` needs a savepoint. Without one, its key would stay reserved after the job was refused.
         return self.run(_ALONE, insert, using, atomic=bool(job.unique_for), listed=False)[0]
 
     def many(
@@ -155,9 +164,9 @@ class Enqueue:
 
         :param read: returns the chunks of jobs, from the first.
         :param ids: whether the caller asks for the ids of the jobs.
-        :param number: how many jobs there are, if they are in memory and can be read again; None: they come from an iterator.
+        :param number: the number of jobs, if the jobs are in memory and can be read again; None: the jobs come from an iterator.
         """
-        self.core.ready()  # before the iterable is read: it may be readable only once
+        self.core.ready()  # before the iterable is read, since it may be readable only once
         due = False
 
         def watched() -> Chunks:
@@ -193,13 +202,14 @@ class Enqueue:
             before, begun = begun, begun + block.number
             more = blocks.several or block.number > CHUNK
             with enqueue.after(before):
-                # Not on a caller's connection: its application may observe the statements, or have changed the table.
+                # `load_jobs` needs our own connection. The application that owns a caller's connection may observe the statements,
+                # or may have changed the table.
                 if tx.own:
                     return enqueue.load_jobs(tx, *block, on_duplicate, ids=ids, more=more)
                 return enqueue.insert_chunks(tx, block.chunks, on_duplicate, ids=ids, more=more)
 
-        # A second thread sends the blocks, but not on a caller's connection, which another thread may use. And not on an
-        # application's engine, whose listeners may need the caller's thread.
+        # A second thread sends the blocks, with two exceptions. A caller's connection may be in use by another thread. The
+        # listeners of an application's engine may need the caller's thread.
         own = tx.own and self.core.database.made_here and not self.core.database.asynchronous
         aside = own and tx.dialect.served and blocks.several and not blocks.lazy
         added = list(_overlapped(blocks.read(), add) if aside else map(add, blocks.read()))
@@ -217,8 +227,8 @@ class Enqueue:
     ) -> _Answer:
         """Run ``insert``, all or nothing.
 
-        :param atomic: whether the caller's transaction needs a savepoint for this.
-        :param listed: whether the caller gave a list of jobs: then errors name the position of a job in the list.
+        :param atomic: whether ``insert`` needs a savepoint in a caller's transaction.
+        :param listed: whether the caller gave a list of jobs. If so, errors name the position of the refused job in the list.
         :param read: returns the chunks of the list, from the first; None: the list cannot be read again.
         """
         if using is not None:
@@ -231,7 +241,7 @@ class Enqueue:
                 except DuplicateJobError as error:
                     there = error.existing_id
                     if listed:
-                        # The jobs that this call had inserted are rolled back and hold no key.
+                        # The jobs of this call are rolled back and hold no key any more, so look for the holder again.
                         there = enqueue.holder(tx, self.queue, error.unique_key, current=True)
                     raise _refused(error, there, listed=listed, read=read) from None
         try:
@@ -246,7 +256,7 @@ class Enqueue:
 
 
 def _refused(error: DuplicateJobError, there: int | None, *, listed: bool, read: Callable[[], Chunks] | None) -> DuplicateJobError:
-    """The error as the caller sees it.
+    """Make the error that the caller gets.
 
     :param there: the id of the job that has the key now; None: look for the key in the list.
     """
@@ -259,7 +269,7 @@ def _refused(error: DuplicateJobError, there: int | None, *, listed: bool, read:
 
 
 def _size(job: NewJob) -> tuple[int, int]:
-    """Rows and characters of a job."""
+    """The size of a job for the batcher: its rows and its characters."""
     return 1, len(job.payload) + len(job.headers or "")
 
 

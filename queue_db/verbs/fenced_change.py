@@ -30,13 +30,13 @@ Work = Callable[[Transaction, Pairs], set[int]]
 """A function that changes the jobs that still have their ``(id, version)``, and returns their ids."""
 
 
-# Most unanswered COMMITs of one change; after that the error is raised.
+# The most unanswered COMMITs that one change tolerates. The next one raises its error.
 _DOUBTS = 5
 
-#: How often a verb follows a lease that another verb extends.
+#: The most times that one call looks up the new versions of leases that another verb has extended.
 EXTENSIONS = 5
 
-#: The transaction that looks at leases.
+#: How a transaction runs that only reads leases.
 LOOK = Run("look", write=False, lazy=True, repeatable=True)
 
 
@@ -51,7 +51,7 @@ class Verb(NamedTuple):
     change: Change
     #: How a changed job leaves its queue; None: the job stays in its queue, unless it dies.
     departure: Departure | None = None
-    #: The state of the row of a job that dies by the change; then :class:`Failures` is the first argument. None: no job dies by it.
+    #: The ``change`` of a job that dies; None: no job dies by the verb. If it is set, ``given`` begins with :class:`Failures`.
     death: Change | None = None
     #: The queue counter that counts the changed jobs, except those that died; None: they are not counted.
     counted: str | None = None
@@ -63,11 +63,11 @@ class Verb(NamedTuple):
 class Failures:
     """The errors that a call was given for its jobs, and which of the jobs die. The mappings are by job id."""
 
-    #: Why jobs die by the call.
+    #: The reason why jobs of the call die.
     reason: DeathReason
     #: The error texts as stored.
     texts: Mapping[int, str]
-    #: The errors of which the texts were made, for the report of a death.
+    #: The errors from which ``texts`` were made, for the report of a death.
     causes: Mapping[int, BaseException | str]
     #: The ``max_attempts`` of the jobs; None: no handler sets a limit of its own.
     limits: Mapping[int, int] | None
@@ -89,7 +89,7 @@ class Failures:
 class Kept:
     """The arguments of a call whose jobs stay leased, and what the call finds out about the leases."""
 
-    #: Microseconds of the new lease, or the attempts to add.
+    #: The argument of the verb: the length of the new lease in microseconds, or the attempts to add.
     number: int
     #: The new ends of the leases by job id, as far as they are known.
     ends: dict[int, int] = field(default_factory=dict)
@@ -98,21 +98,21 @@ class Kept:
 
 
 class Outcome(NamedTuple):
-    """What became of a change."""
+    """The outcome of the transaction that makes a change."""
 
     #: Ids of the jobs that matched; None: the statement was not answered.
     matched: set[int] | None
-    #: The transaction of the last run; None: nothing follows it.
+    #: The transaction of the last run; None: the transaction has no follow-up to run.
     tx: Transaction | None
-    #: Why it is unknown whether the change was committed; None: it was committed.
+    #: Why it is unknown whether the change was committed; None: the change was committed.
     doubt: StorageError | None = None
 
 
 class Verbs:
-    """In a ``with`` block, marks jobs on which a verb runs. The heartbeat does not extend them then, and takes none for lost."""
+    """Marks jobs on which a verb runs, for a ``with`` block. The heartbeat neither extends marked jobs nor reports them as lost."""
 
-    # A class: a generator with @contextmanager takes twice as long for one job. No lock: the verb of another thread may have locked
-    # rows in the database for which this verb waits.
+    # This is a class because a generator with @contextmanager takes twice as long for one job. Jobs are marked, not locked: with
+    # locks, verbs could deadlock, since the verb of another thread may have locked database rows for which this verb waits.
 
     def __init__(self, jobs: Iterable[LeasedJob]) -> None:
         self.jobs = [*jobs]
@@ -145,14 +145,15 @@ class FencedChange(Verbs):
     links: Mapping[int, JobLinks] | None = None
     #: The leases of the jobs when the call began, by position.
     leases: Pairs
-    #: The same leases without repetitions, in the order of ids.
+    #: The latest lease of each job, in the order of ids.
     pairs: Pairs
     #: The committed transactions of the change that have a follow-up to run.
     committed: tuple[Transaction, ...] = ()
     #: A report for each job that died by the change.
     deaths: Sequence[Death] = ()
-    # The versions on which the jobs were changed, by id; None until the change looks for extended leases. How often it did so.
+    # The latest version with which the statement ran on each job, by id; None: the versions of ``pairs``.
     _versions: dict[int, int] | None = None
+    # How often this call has looked for leases that another verb has extended.
     _followed: int = 0
 
     def __init__(self, core: Core, source: Settler, verb: Verb, jobs: Sequence[LeasedJob]) -> None:
@@ -188,7 +189,7 @@ class FencedChange(Verbs):
     def end(self, outcome: Outcome | None, using: Connection | Session | None = None) -> list[Verdict]:
         """Change the jobs and count the results. Call it in a ``with`` block of this object, and :meth:`follow` afterwards.
 
-        :param outcome: the outcome of the change as a part of a larger transaction; None: that was not tried.
+        :param outcome: the outcome of a claim's transaction that also made this change; None: the change was not made yet.
         """
         core, verb, pairs = self.core, self.verb, self.pairs
         left, done = pairs, set[int]()
@@ -206,7 +207,7 @@ class FencedChange(Verbs):
                 try:
                     while not own.committed:
                         with own:
-                            matched = None  # what an earlier run has matched was rolled back
+                            matched = None  # if an earlier run matched jobs, that run was rolled back
                             matched = verb.statement(own, left, *self.given) if self.links is None else self.attempt(own, left)
                 except StorageError as error:
                     if not error.outcome_unknown:
@@ -226,7 +227,7 @@ class FencedChange(Verbs):
     # --- the transactions -------------------------------------------------------------------------------------------
 
     def attempt(self, tx: Transaction, pairs: Pairs) -> set[int]:
-        """Run the statement, and update the groups and batches of the jobs that leave their queue by it."""
+        """Run the statement, and update the groups and batches of the jobs that leave their queue."""
         if self.links is None:
             return self.verb.statement(tx, pairs, *self.given)
         done: set[int] = set()
@@ -258,10 +259,10 @@ class FencedChange(Verbs):
             return Outcome(matched, last, error)
 
     def _extended(self, pairs: Pairs, done: set[int], using: Connection | Session | None) -> Pairs:
-        """The ids and new versions of jobs that were not changed because another verb has extended their leases.
+        """Find the jobs that were not changed because another verb has extended their leases; return their ids and new versions.
 
-        The other verb, such as the heartbeat's, runs on the same objects. No verb waits for another: each may have locked rows for
-        which the other waits.
+        The other verb, such as ``extend`` by the heartbeat, runs on the same :class:`LeasedJob` objects. Verbs do not wait for each
+        other, since that could deadlock: each verb may have locked rows that the other verb needs.
         """
         if self._versions is None:
             self._versions = dict(pairs)
@@ -281,11 +282,11 @@ class FencedChange(Verbs):
     # --- a COMMIT that was not answered -----------------------------------------------------------------------------
 
     def _proved(self, pairs: Pairs, outcome: Outcome) -> set[int]:
-        """The ids of the jobs that were changed.
+        """Find out which jobs were changed, and return their ids.
 
-        After an unanswered COMMIT, check whether it happened; if not, run the change again.
+        After an unanswered COMMIT, check whether the server has committed. If it has not, run the change again.
 
-        :raises StorageError: the change cannot be proved, or too many COMMITs in a row were not answered.
+        :raises StorageError: it stays unknown whether the change was committed, or too many COMMITs in a row were not answered.
         """
         done: set[int] = set()
         doubts = 0
@@ -308,17 +309,20 @@ class FencedChange(Verbs):
             self.committed += (outcome.tx,)
         again = outcome.matched or set()
         if doubted is not None and doubtful and not any(job_id in again for job_id, _ in doubtful):
-            # The server may have executed the doubted transaction late: the last run waited for its locks and found other versions.
+            # The last run changed none of the doubtful jobs. Perhaps the server committed the doubted transaction late: then the
+            # last run waited for the locks of that transaction and found other versions. So look once more.
             done |= self._shown([pair for pair in doubtful if pair[0] not in done], doubted)
         return done | again
 
     def _shown(self, pairs: Pairs, outcome: Outcome) -> set[int]:
-        """The ids of the jobs that the transaction in doubt is proved to have changed. Adds that transaction to ``committed``.
+        """Look for proof that the transaction in doubt was committed; return the ids of the jobs that it is proved to have changed.
 
-        The transaction changed all jobs that it matched or none, so one job can prove it for all. A deleted row alone is no proof:
-        after the end of the lease another worker may have claimed and completed the job. While the lease holds, no worker can.
+        If there are such jobs, the transaction is added to ``committed``.
 
-        :raises StorageError: ``outcome.doubt``, if it cannot be proved either way.
+        The transaction changed either all jobs that it matched or none, so one changed job proves the change of all. A deleted row
+        is a proof only while the lease holds: after its end another worker may have claimed and completed the job.
+
+        :raises StorageError: neither the change nor its absence can be proved. The error is ``outcome.doubt``.
         """
         jobs = self._newest()
         sights, now = self.core.run(LOOK, self._look, pairs, jobs)
@@ -375,32 +379,33 @@ class FencedChange(Verbs):
 
     def _raise_versions(self, changed: Iterable[LeasedJob], versions: Mapping[int, int]) -> None:
         kept: Kept = self.given[0]
-        with self.core.database.counting:  # two threads may extend one lease
+        with self.core.database.counting:  # used as a lock: two threads may extend one lease
             for job in changed:
                 if versions[job.id] >= job.version:
                     job.version = versions[job.id] + 1
                     job.lease_ends = kept.ends.get(job.id, job.lease_ends)
 
     def follow(self) -> None:
-        """Do what follows the committed transactions, and report the deaths."""
+        """Run the follow-ups of the committed transactions, and report the deaths."""
         try:
             follow(self.committed)
         finally:
             self.core.deaths.record(self.deaths)
 
     def _dies(self, job_id: int) -> bool:
-        """Whether this job dies by the change, if it is changed."""
+        """Whether this job dies if the change is made."""
         return self.verb.death is not None and job_id in self.given[0].dying
 
     def _newest(self) -> dict[int, LeasedJob]:
-        """The jobs by id. Of two leases of one job, the later one."""
+        """The jobs by id. If a job is given with two leases, the object with the later lease."""
         return {job_id: job for (job_id, _), job in sorted(zip(self.leases, self.jobs, strict=True), key=itemgetter(0))}
 
 
 def _judged(sights: Mapping[int, Sight], holding: set[int], outcome: Outcome) -> set[int]:
-    """The answer of :meth:`FencedChange._shown`, concluded from the sights of the leases.
+    """Conclude from the sights of the leases which jobs are proved to be changed; return their ids.
 
     :param holding: ids of the jobs whose leases hold.
+    :raises StorageError: neither the change nor its absence can be proved. The error is ``outcome.doubt``.
     """
     doubt, matched = outcome.doubt, outcome.matched is not None
     if Sight.UNCHANGED in sights.values():
@@ -421,7 +426,7 @@ def _judged(sights: Mapping[int, Sight], holding: set[int], outcome: Outcome) ->
 
 def leases_in_motion(jobs: Mapping[int, LeasedJob], held: Mapping[int, int], own: Verbs) -> dict[int, tuple[int, str]]:
     """The leases of ``held`` (id → version) that a verb other than ``own`` may have extended: id → (version, token)."""
-    # Look at the verbs before the versions: a verb sets the version before it ends.
+    # Check the verbs before the versions: a verb sets the version before it ends, so no extension is overlooked.
     moving = [
         job_id
         for job_id, version in held.items()

@@ -1,4 +1,4 @@
-"""Find a job by its id, change it if it is still as it was read, and convert rows to :class:`~queue_db.Job` objects."""
+"""Finds a job by its id, changes a job unless another transaction was faster, and converts rows to :class:`~queue_db.Job`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from queue_db.store.schema import BLOCKED
 
 _GET = Run("get", write=False)
 
-# Most tries to change a job that another transaction changes between the read and the write.
+# The most tries to change a job that other transactions change between our read and our write.
 _CHANGE_ATTEMPTS = 5
 
-# The columns that are read of a job, from whichever table has its row.
+# The columns that :func:`find_job` reads, from each table that may have the row of the job.
 _SHOWN = (
     *("id", "queue", "kind", "payload", "headers", "priority", "available_at", "died_at", "version", "attempts", "max_attempts"),
     *("unique_key", "claim_token", "worker", "created_at", "last_error", "group_key", "progress", "progress_note", "callback_id"),
@@ -48,7 +48,9 @@ def find_job(core: Core, job_id: int, queue: str | None = None) -> Job:
 
 
 def change_job(core: Core, queue: str | None, job_id: int, version: int | None, change: Callable[[Job], bool]) -> Verdict:
-    """Read a live job and call ``change`` with it. If ``change`` returns False, the job was changed since the read: try again.
+    """Read a live job and call ``change`` with the job. Try again while ``change`` returns False.
+
+    False means that another transaction has changed the job since the read.
 
     :param version: change the job only if it still has this version.
     :return: LOST: the job has another version, or it was changed during each of five tries.
@@ -92,7 +94,8 @@ def job_from_row(row: Any, state: State, codec: Codec) -> Job:
     )
 
 
-# How popped jobs get the fields that are not plain columns of the row. ``queue`` and ``worker`` are the same for all jobs.
+# Functions for the fields of a popped job that are not plain columns of its row, by field. ``queue`` and ``worker`` are missing:
+# they are the same for all jobs of a call.
 _MADE: dict[str, Callable[[ClaimedRow, Codec], Any]] = {
     "payload": lambda row, codec: decoded_or_text(codec, row.payload),
     "headers": lambda row, _: decode_headers(row.headers),
@@ -123,7 +126,10 @@ def popped(rows: Iterable[ClaimedRow], codec: Codec, *, queue: str, worker: str)
 
 
 class Place(IntEnum):
-    """The tables that may have a row of a job. A held job with a unique key has a row in LIVE and a row in HELD."""
+    """The tables that may have a row of a job.
+
+    A held job with a unique key has a row in LIVE and a row in HELD. If a job has several rows, the lowest place counts.
+    """
 
     LIVE = 0
     DEAD = 1
@@ -136,7 +142,7 @@ def _find(tx: Transaction, queue: str | None, job_id: int) -> tuple[Row[Any], St
 
 
 def first_place(tx: Transaction, queries: Iterable[Select[Any]]) -> tuple[Row[Any], State] | None:
-    """The row of a job in the first of its places, and its state.
+    """The row of a job in the first of its places, and the state of the job; None: there is no such job.
 
     One statement reads all tables at one moment, so it also finds a job that is being moved from one table to another.
     """

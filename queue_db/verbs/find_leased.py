@@ -16,7 +16,7 @@ _HIGHEST = 2**63 - 1
 
 
 class GivenLease(NamedTuple):
-    """What identifies a lease."""
+    """The id, version and token of a lease, as a caller gives them."""
 
     id: int
     version: int
@@ -39,7 +39,7 @@ def given_lease(lease: object) -> GivenLease:
 
 
 def find_leased(core: Core, source: Settler, leases: Sequence[GivenLease]) -> list[LeasedJob | None]:
-    """The leased job of each of ``leases``, by position; None: the lease is lost. Lost leases are counted here."""
+    """Find the leased job of each lease, by position; None: the lease is lost. Lost leases are added to the counters."""
     if not leases:
         return []
     leased = core.read("settle.leased", settle.leased, source.name, sorted({lease.id for lease in leases}))
@@ -57,5 +57,5 @@ def find_leased(core: Core, source: Settler, leases: Sequence[GivenLease]) -> li
 
 
 def _same(given: str, stored: str) -> bool:
-    # As bytes: compare_digest refuses strings with characters outside ASCII.
+    # Compare bytes, since compare_digest refuses strings with characters outside ASCII.
     return compare_digest(given.encode("utf-8", "surrogatepass"), stored.encode())

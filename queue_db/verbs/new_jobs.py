@@ -1,4 +1,4 @@
-"""New jobs: checks arguments, encodes payloads, and cuts iterables into chunks."""
+"""Builds new jobs: checks arguments, encodes payloads, and cuts iterables into chunks."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from queue_db.model import NewJob
 from queue_db.store.enqueue import OnDuplicate
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, KIND_LENGTH
 
-#: Jobs in one INSERT of ``enqueue_many``.
+#: The most jobs in one chunk, and in one INSERT of ``enqueue_many``.
 CHUNK = 1000
 
-#: The keyword arguments of ``enqueue`` that belong to one job.
+#: The keyword arguments of ``enqueue`` that ``enqueue_many`` takes as options of one job.
 OPTIONS = frozenset({"delay", "run_at", "priority", "unique_key", "max_attempts", "headers", "group", "unique_for"})
 
 _SINGLE, _PAIR, _TRIPLE = 1, 2, 3
 
-# Most bytes of one character in UTF-8.
+# The most bytes of one character in UTF-8.
 _UTF_8 = 4
 
-# Most kinds in the cache of checked kinds; a program has few.
+# The most kinds in the cache of checked kinds. A program has few kinds, so the cache is hardly ever full.
 _KINDS = 1000
 _HEADER_CODEC = JSONCodec()
 
@@ -45,7 +45,7 @@ def policy(on_duplicate: str) -> OnDuplicate:
 def policy_for(job: NewJob, on_duplicate: str) -> OnDuplicate:
     """The policy with this name, for one job.
 
-    :raises ArgumentError: there is no such policy, or it needs a unique key that the job does not have.
+    :raises ArgumentError: there is no such policy, or the policy needs a unique key and the job has none.
     """
     chosen = policy(on_duplicate)
     if job.unique_key is None and chosen is not OnDuplicate.RAISE:
@@ -65,7 +65,7 @@ def due_at_once(job: NewJob) -> bool:
 
 
 def with_headers(item: Any, provided: Mapping[str, Any]) -> Any:
-    """The item with the headers ``provided`` added; its own headers win. A malformed item is returned unchanged."""
+    """Add the headers ``provided`` to an item; the headers of the item win. A malformed item is returned unchanged."""
     if not isinstance(item, tuple | list) or len(item) not in (_SINGLE, _PAIR, _TRIPLE):
         return item
     options = item[2] if len(item) == _TRIPLE else {}
@@ -117,7 +117,7 @@ class JobBuilder:
     ) -> NewJob:
         """One job, checked and encoded.
 
-        :raises ArgumentError, PayloadError: the message names the wrong argument.
+        :raises ArgumentError, PayloadError: an argument is wrong; the message names the argument.
         """
         if type(kind) is not str or kind not in self._kinds:
             kind = self._kind(kind)
@@ -146,7 +146,10 @@ class JobBuilder:
         return checked
 
     def chunks(self, jobs: Iterable[Any], provided: Mapping[str, Any] | None = None) -> Iterator[list[NewJob]]:
-        """Jobs from ``(kind, payload)`` or ``(kind, payload, options)``, in chunks. ``provided``: headers to add to all jobs."""
+        """Build jobs from ``(kind, payload)`` or ``(kind, payload, options)``; return an iterator of chunks.
+
+        :param provided: headers to add to all jobs.
+        """
         if not isinstance(jobs, Iterable):
             raise arguments.wrong("jobs", jobs, ": must be an iterable of (kind, payload) or (kind, payload, options)")
         if type(jobs) in (list, tuple) and not provided:
@@ -159,9 +162,9 @@ class JobBuilder:
             yield self._alike(chunk) or [self._item(position, item) for position, item in enumerate(chunk, start)]
 
     def _alike(self, items: Sequence[Any]) -> list[NewJob] | None:
-        """The jobs of ``items``, encoded together in half the time; None if one of them has options or an unchecked kind.
+        """Encode the jobs of ``items`` together, in half the time; return None if an item needs a check or an encoding of its own.
 
-        Not for iterators: an iterator may change a payload after it has yielded it.
+        ``items`` must not come from an iterator: an iterator may change a payload after it has yielded the item.
         """
         if set(map(type, items)) != {tuple} or set(map(len, items)) != {_PAIR} or type(self._codec) is not JSONCodec:
             return None
@@ -209,7 +212,7 @@ class JobBuilder:
         try:
             encoded = codec.encode(value)
         except Exception as error:
-            # A TypeError of JSONCodec: JSON has no date, Decimal, set ….
+            # JSONCodec raises a TypeError for types that JSON does not have, such as date, Decimal and set.
             remedy = "; make it text or numbers first" if isinstance(error, TypeError) and type(codec) is JSONCodec else ""
             raise self._refused(kind, part, f"cannot be encoded: {described(error)}{remedy}") from error
         encoder = type(codec).__name__

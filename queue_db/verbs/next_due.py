@@ -1,6 +1,6 @@
-"""When the next job of each queue is due.
+"""Finds out when the next job of each queue is due.
 
-One statement reads all queues, from their low-water marks, so that idle workers can ask often.
+One statement reads all queues, each from its low-water marks. This is cheap, so idle workers can ask often.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from queue_db.model import Capability, Range
 from queue_db.store import Transaction
 from queue_db.store.schema import NEVER
 
-# Most reads of one call: a read that finds a new priority is repeated with one more range. A queue with more priorities than the
-# marks keep is read without ranges.
+# The most reads of one call. A read that finds a new priority is repeated, with a range for this priority. A queue with more
+# priorities than the marks keep is read without ranges, and then no priority is new.
 _READS = 64
 
 _READ = Run("next_due", write=False, lazy=True, repeatable=True)
 
-# The columns of the answer.
+# The positions of the columns in a row of the answer.
 _PLACE, _PRIORITY, _DUE = range(3)
 
 # The `place` of the row with the time of the database.
@@ -41,7 +41,7 @@ class DueInfo:
     wait: int | None
     #: Priorities of the queue that are not in the ranges.
     new_priorities: tuple[int, ...] = ()
-    #: Priorities with a job in the ranges.
+    #: Priorities of the ranges in which a job was found.
     seen: tuple[int, ...] = ()
     #: The time of the read, by the database's clock, in microseconds.
     read_at: int = 0
@@ -50,7 +50,7 @@ class DueInfo:
 def next_due(core: Core, queues: Iterable[str]) -> dict[str, float | None]:
     """Seconds until the next job of each queue is due: 0 or less if a job is due now, None if the queue has no job.
 
-    One statement reads all queues. A job that appeared below a queue's low-water mark is found by the next rescan, as by claims.
+    One statement reads all queues. As with claims, a job below a queue's low-water mark is found only by the next rescan.
     """
     core.ready()
     waits: dict[str, float | None] = {}
@@ -71,10 +71,10 @@ def next_due(core: Core, queues: Iterable[str]) -> dict[str, float | None]:
             if info.new_priorities:
                 again[queue] = marks
             elif not _due(waits[queue]):
-                if Capability.CONCURRENT_WRITERS in core.store.capabilities:  # other databases remove deleted index entries at once
+                if Capability.CONCURRENT_WRITERS in core.store.capabilities:  # other databases keep no dead index entries
                     marks.nothing_due(ranges[queue], info.read_at)
                 if queue in rescanning:
-                    # Not if a job is due: then the claim must rescan too, or it would not find the job.
+                    # Do not record the rescan if a job is due: the claim must rescan too, or it would not find the job.
                     marks.rescanned(seconds)
         asked = again
     return waits
@@ -85,11 +85,11 @@ def _due(wait: float | None) -> bool:
 
 
 def read_next_due(tx: Transaction, queues: Mapping[str, Sequence[Range]]) -> dict[str, DueInfo]:
-    """When the next job of each queue is due.
+    """Read when the next job of each queue is due.
 
-    Reads one index entry for each range and for each gap between ranges. A running job counts as due at the end of its lease.
+    One index entry is read for each range and for each gap between ranges. A running job counts as due at the end of its lease.
 
-    :param queues: the ranges of each queue in which its jobs lie (``store/low_water_marks.py``); no ranges: jobs may lie anywhere.
+    :param queues: the ranges to read in each queue (``store/low_water_marks.py``); no ranges: look only for any due job.
     """
     values: dict[str, Any] = tx.time()
     for place, (queue, ranges) in enumerate(queues.items()):
@@ -111,7 +111,7 @@ def read_next_due(tx: Transaction, queues: Mapping[str, Sequence[Range]]) -> dic
             new_priorities.setdefault(place, []).append(row[_PRIORITY])
             continue
         seen.setdefault(place, []).append(row[_PRIORITY])
-        if row[_DUE] < NEVER:  # a job that waits for an event has no time at which to wake up
+        if row[_DUE] < NEVER:  # blocked and held jobs have no due time
             due[place] = min(row[_DUE], due.get(place, row[_DUE]))
     return {
         queue: DueInfo(
@@ -126,7 +126,11 @@ def read_next_due(tx: Transaction, queues: Mapping[str, Sequence[Range]]) -> dic
 
 @lru_cache(maxsize=256)
 def _question(jobs: Table, shape: tuple[int, ...], settable: bool) -> Any:
-    """A query of ``place, priority, due``: the clock, the first job of each range, and priorities in the gaps (without a time)."""
+    """A query for rows of ``place``, ``priority`` and ``due``.
+
+    It returns the database's time, the first job of each range, and one priority for each gap that has jobs (``due`` is NULL). For
+    a queue without ranges it returns any due job.
+    """
     columns: list[ColumnElement[Any]] = [literal(_CLOCK, Integer).label("place"), literal(0, Integer).label("priority")]
     arms: list[Select[Any]] = [select(*columns, moment(settable).label("due"))]
     for place, ranges in enumerate(shape):
@@ -150,7 +154,7 @@ def _anywhere(jobs: Table, place: int, settable: bool) -> Select[Any]:
 
 
 def _gap(jobs: Table, place: int, ranges: int, number: int) -> Select[Any]:
-    """A priority between two known priorities. ``store/lease.py`` explains the direction of the order."""
+    """A priority between two known priorities. ``ClaimText.new_priorities`` explains the direction of the order."""
     known = [bindparam(f"priority_{place}_{range_number}", type_=Integer) for range_number in range(ranges)]
     inside: list[ColumnElement[bool]] = []
     if number > 0:
@@ -169,9 +173,9 @@ def _first_row(
     due: ColumnElement[int] | None,
     order: ColumnElement[Any] | None,
 ) -> Select[Any]:
-    """The first row of a queue, in ``order``."""
-    # A subquery, since not every database takes a LIMIT in an arm of a UNION. A cast, since PostgreSQL takes an untyped NULL in a
-    # subquery for text.
+    """The first row of a queue, in ``order``; None: any row."""
+    # The subquery is needed because not every database allows a LIMIT in an arm of a UNION. The cast is needed because PostgreSQL
+    # gives an untyped NULL in a subquery the type text.
     due_at = cast(null(), BigInteger) if due is None else due
     row = select(literal(place, Integer).label("place"), jobs.c.priority.label("priority"), due_at.label("due"))
     row = row.where(jobs.c.queue == bindparam(f"queue_{place}"), jobs.c.delete_mark == 0, *where).limit(1)

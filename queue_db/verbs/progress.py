@@ -1,4 +1,4 @@
-"""Writes the progress that handlers report, under the fence of their leases. The fence does not change."""
+"""Writes the progress that handlers report, under the fence of their leases. The version does not change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from queue_db.verbs.fenced_change import EXTENSIONS, LOOK, Verbs, leases_in_moti
 def report_progress(core: Core, reports: Mapping[LeasedJob, ProgressReport], *, attempts: int) -> int:
     """Write the reports in one statement; return how many jobs still had their leases.
 
-    :param attempts: how often the write is tried if the database asks to try again.
+    :param attempts: the most runs of the write while the database asks for a retry.
     """
     with Verbs(reports) as verb:
         # Of two leases of one job only the later one can hold.
@@ -41,7 +41,7 @@ def report_progress(core: Core, reports: Mapping[LeasedJob, ProgressReport], *, 
 def write_progress(tx: Transaction, reports: Mapping[tuple[int, int], ProgressReport]) -> int:
     """Write the reports of the jobs that are still at their ``(id, version)``, in one statement; return the number of these jobs.
 
-    The versions stay: a report is no change of state, and with a new version the heartbeat would lose the job.
+    The versions stay the same: a report is not a change of state, and with a new version the heartbeat would lose the job.
     """
     jobs = tx.tables.jobs
     pairs = sorted(reports)

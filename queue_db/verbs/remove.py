@@ -26,8 +26,8 @@ def cancel_job(core: Core, queue: str | None, job_id: int, *, version: int | Non
 
 
 def purge_queue(core: Core, queue: str) -> int:
-    """Delete all due, scheduled and blocked jobs of ``queue``, in portions; return how many."""
-    # Jobs that are enqueued during the purge stay, such as the callback job of a batch.
+    """Delete all due, scheduled and blocked jobs of ``queue``, in portions; return the number of deleted jobs."""
+    # Jobs that are enqueued during the purge must stay, such as the callback job of a batch. Their ids are above ``upto``.
     upto = core.run(Run("purge", write=False), _highest_id)
     deleted, above = 0, -1
     while True:
@@ -46,29 +46,30 @@ def _cancel(tx: Transaction, job: Job) -> bool:
 
 
 def delete_marked(tx: Transaction, limit: int, *, everywhere: bool = False) -> int:
-    """Delete up to ``limit`` jobs that are marked as done; return how many.
+    """Delete up to ``limit`` jobs that are marked as done; return the number of deleted jobs.
 
-    :param everywhere: also delete marked jobs outside the queue ``MARKED``, to which :func:`queue_db.store.settle.mark` moves
-        them. This reads the whole table.
+    :func:`queue_db.store.settle.mark` moves the jobs that it marks to the queue ``MARKED``.
+
+    :param everywhere: also delete marked jobs that are in another queue. This reads the whole table.
     """
     jobs = tx.tables.jobs
     query = select(jobs.c.id, jobs.c.version).where(jobs.c.delete_mark == 1).limit(limit)
-    # Jobs of the queue MARKED are read in no order: a planner that expects few of them would read and sort all.
+    # The jobs of the queue MARKED are read without an order: with one, a planner that expects few jobs would read and sort all.
     query = query.order_by(jobs.c.id) if everywhere else tx.dialect.by_claim(query.where(jobs.c.queue == MARKED), jobs)
     pairs = [(row.id, row.version) for row in tx.connection.execute(query)]
     return len(tx.dialect.delete_returning(tx, jobs, pairs)) if pairs else 0
 
 
 def _highest_id(tx: Transaction) -> int:
-    """The highest id of a live job; 0 if there is none."""
+    """The highest id of a live job; 0 if there is no live job."""
     jobs = tx.tables.jobs
     return int(tx.connection.execute(select(func.max(jobs.c.id))).scalar() or 0)
 
 
 def _delete_waiting(tx: Transaction, queue: str, above: int, upto: int, limit: int) -> tuple[int, int | None]:
-    """Delete up to ``limit`` jobs of ``queue`` that are not leased, with ids above ``above`` up to ``upto``.
+    """Delete up to ``limit`` jobs of ``queue`` that are not leased and have ids above ``above`` and up to ``upto``.
 
-    :return: how many were deleted, and the id after which to continue; None: no jobs are left.
+    :return: the number of deleted jobs, and the id after which to continue. The id is None if no jobs are left.
     """
     jobs = tx.tables.jobs
     waiting = or_(jobs.c.claim_token.is_(None), jobs.c.available_at <= tx.now)
@@ -81,6 +82,6 @@ def _delete_waiting(tx: Transaction, queue: str, above: int, upto: int, limit: i
     pairs = [(row.id, row.version) for row in tx.connection.execute(query, tx.time())]
     if not pairs:
         return 0, None
-    # Fenced like every change: a job that was claimed between the two statements stays.
+    # The deletion is fenced, as every change: a job that was claimed between the two statements stays.
     gone = on_leave.delete(tx, pairs, lambda _: Departure.CANCELLED)
     return len(gone), pairs[-1][0]

@@ -40,7 +40,7 @@ def reschedule_job(
 
     :raises ArgumentError: neither ``run_at`` nor ``delay`` nor ``priority`` is given.
     :raises JobNotFoundError: there is no such live job.
-    :raises JobStateError: the job runs, or it is blocked and another time is given.
+    :raises JobStateError: the job is running, or the job is blocked and a new time is given.
     """
     due = _due(run_at, delay)
     if priority is not None:
@@ -87,11 +87,12 @@ def change_waiting(
 
     :param due: the new due time; None: the time stays.
     :param priority: the new priority; None: the priority stays.
-    :param group: the group in which the job is blocked. The job stays blocked, and ``due`` must be None. None: it is not blocked.
+    :param group: the group in which the job is blocked; None: the job is not blocked. A blocked job stays blocked, so ``due`` must
+        not be given.
     """
     assignments, values = [f"version = {NEXT_VERSION}"], dict[str, Any](tx.time())
     if group is not None:
-        # Without this lock the version could change while another transaction unblocks the job by its version.
+        # Lock the group. Otherwise the version could change while another transaction unblocks the job by the old version.
         dependents().enter(tx, [group])
     else:
         time = "available_at"
@@ -105,7 +106,7 @@ def change_waiting(
             # A job that is due and stays due keeps its time, and so its place.
             keeps = f"available_at <= {{now}} AND {time} <= {{now}}"
             assignments.append(f"available_at = CASE WHEN {keeps} THEN available_at ELSE {time} END")
-        # If the job had a lease, that lease has ended.
+        # If the job had a lease, the lease has ended: remove its traces.
         assignments.append("claim_token = NULL, worker = NULL, progress = NULL, progress_note = NULL")
     if priority is not None:
         assignments.append("priority = :new_priority")

@@ -31,20 +31,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("queue_db.verbs.settle")
 
-# Most characters of a stored error text, so that a list can show it.
+# The most characters of a stored error text. Lists of jobs show the text, so it must not be large.
 MAX_ERROR = 10_000
 
-# Most characters of a stored traceback. Its end is kept.
+# The most characters of a stored traceback. A longer traceback loses its beginning.
 _MAX_TRACE = 8_000
 
-#: Seconds for which a job waits for a worker with a handler for its kind; then it is dead. A worker may set another time.
+#: Seconds for which a job waits for a worker with a handler for its kind; after that the job is dead. A worker may set another
+#: time.
 UNKNOWN_GRACE = 3600.0
 
-# Seconds until a job without a handler is claimed again: the shortest and the longest wait. In between, each wait is half of the
-# time for which the job has waited so far.
+# Seconds until a job without a handler is claimed again: the shortest and the longest wait. Between these limits, each wait is
+# half of the time for which the job has waited so far.
 _UNKNOWN_WAITS = (1.0, 60.0)
 
-# Used if the backoff of the user raises.
+# The backoff that applies if the user's ``retry_after`` raises an exception.
 _DEFAULT_BACKOFF = backoff.exponential()
 
 _V = TypeVar("_V")
@@ -71,7 +72,7 @@ def _fail(tx: Transaction, pairs: Pairs, failures: Failures) -> set[int]:
     if gone:
         done |= _bury(tx, gone, failures)
     if done:
-        versions = dict(pairs)  # the versions prove the change: see :func:`queue_db.store.settle.look`
+        versions = dict(pairs)  # with its version, a row proves the change: see :func:`queue_db.store.settle.look`
         history.record_errors(tx, [failures.rows[job_id] | {"version": versions[job_id]} for job_id in sorted(done)])
     return done
 
@@ -83,7 +84,7 @@ def _bury(tx: Transaction, pairs: Pairs, failures: Failures) -> set[int]:
 
 
 def _defer(tx: Transaction, pairs: Pairs, failures: Failures) -> set[int]:
-    """Make the jobs due later, without counting the attempt. Jobs deferred for ``grace`` microseconds die."""
+    """Make the jobs due later, without counting the attempt. Jobs that have waited for a handler for ``grace`` microseconds die."""
     failures.dying = set()
     held = settle.lock(tx, pairs)
     since = settle.unknown_since(tx, held)
@@ -108,7 +109,7 @@ def _free(tx: Transaction, pairs: Pairs, delay: int) -> set[int]:
 def _extend(tx: Transaction, pairs: Pairs, lease: Kept) -> set[int]:
     ends = settle.extend(tx, pairs, lease.number)
     lease.ends |= ends
-    return set(ends)  # not of `lease.ends`: an earlier run, rolled back since, may have added more
+    return set(ends)  # not the ids in `lease.ends`: an earlier run that was rolled back may have added more ids
 
 
 def _extend_unlocked(tx: Transaction, pairs: Pairs, lease: Kept) -> set[int]:
@@ -137,13 +138,13 @@ def completion(removal: Removal) -> Verb:
     )
 
 
-#: The jobs are due again after a wait. Jobs without attempts left go to the dead table.
+#: The attempts of the jobs have failed: the jobs are due again after a wait. Jobs without attempts left go to the dead table.
 FAIL = Verb(Run("fail"), _fail, Change.FAILED, death=Change.FAILED, counted="failed")
 
 #: The jobs go to the dead table.
 BURY = Verb(Run("bury"), _bury, Change.DEAD, death=Change.DEAD)
 
-#: The jobs are due again later, since this worker has no handler for them. After some time they go to the dead table.
+#: This worker has no handler for the jobs: the jobs are due again later. After ``Failures.grace`` they go to the dead table.
 DEFER = Verb(Run("defer"), _defer, Change.FREED, death=Change.DEAD)
 
 #: The jobs are due again later. The attempt is not counted.
@@ -158,7 +159,7 @@ CANCEL = Verb(Run("cancel"), settle.delete, Change.GONE, Departure.CANCELLED)
 #: The leases of the jobs end later.
 EXTEND = Verb(Run("extend"), _extend, Change.KEPT)
 
-#: As EXTEND, but tried once, and without the jobs whose rows are locked.
+#: The same as EXTEND, but without retries, and without the jobs whose rows are locked.
 EXTEND_UNLOCKED = Verb(ONCE.named("extend"), _extend_unlocked, Change.KEPT)
 
 #: The jobs stay leased, with another number of attempts.
@@ -176,7 +177,10 @@ def complete_and_keep(
     results: Sequence[StoredResult | None],
     using: Connection | Session | None,
 ) -> list[Verdict]:
-    """Complete the jobs by ``verb``, and keep their ``results``, by position; None: no result is kept."""
+    """Complete the jobs by ``verb``, and keep their results.
+
+    :param results: the result of each job, by position; None: keep no result of this job.
+    """
     change = FencedChange(core, source, verb, jobs)
     results = arguments.members("retained", results, "results to retain")
     if len(results) != len(change.jobs):
@@ -195,10 +199,10 @@ def failures(
     retry_in: float | Sequence[float | None] | None,
     last: Sequence[bool] | None,
 ) -> Failures:
-    """The argument of :data:`FAIL`.
+    """Make the argument of :data:`FAIL`: decide which jobs die and when the other jobs are due again.
 
-    :param retry_in: seconds until the next attempt; None: by the backoff.
-    :param last: for each job, whether this was its last attempt; None: by its ``max_attempts``.
+    :param retry_in: seconds until the next attempt; None: the backoff decides.
+    :param last: for each job, whether this was its last attempt; None: ``max_attempts`` of the job decides.
     """
     causes = _errors(error, len(jobs))
     given = retry_in if isinstance(retry_in, Sequence) else [retry_in]
@@ -219,14 +223,14 @@ def failures(
 
 
 def burials(jobs: Sequence[LeasedJob], error: BaseException | str | Sequence[BaseException | str], reason: DeathReason) -> Failures:
-    """The argument of :data:`BURY`."""
+    """Make the argument of :data:`BURY`."""
     causes = {job.id: one for job, one in _current(jobs, _errors(error, len(jobs)))}
     texts = {job_id: error_text(one) for job_id, one in causes.items()}
     return Failures(reason, texts, causes, _limits(jobs), set(texts))
 
 
 def deferrals(jobs: Sequence[LeasedJob], error: BaseException | str, grace: int) -> Failures:
-    """The argument of :data:`DEFER`."""
+    """Make the argument of :data:`DEFER`."""
     texts = dict.fromkeys([job.id for job in jobs], error_text(error))
     return Failures(DeathReason.UNKNOWN_KIND, texts, {}, _limits(jobs), set(), grace=grace)
 
@@ -242,7 +246,7 @@ def _failed(core: Core, job: LeasedJob, error: BaseException | str) -> dict[str,
 
 
 def _finished(core: Core, job: LeasedJob, retained: StoredResult) -> dict[str, Any]:
-    """The row of a completed job with its result."""
+    """The row for the table of completed jobs and their results."""
     return {
         "id": job.id,
         "queue": job.queue,
@@ -266,7 +270,7 @@ def _errors(error: BaseException | str | Sequence[BaseException | str], jobs: in
 
 
 def backoff_of(core: Core, attempts: int, job: object) -> int:
-    """Microseconds until the next attempt. If the backoff raises, the default backoff applies."""
+    """Microseconds until the next attempt. If the user's backoff raises an exception, the default backoff applies."""
     try:
         return arguments.seconds("retry_after", core.retry_after(attempts))
     except Exception:
@@ -275,7 +279,7 @@ def backoff_of(core: Core, attempts: int, job: object) -> int:
 
 
 def failure_row(error: BaseException | str, *, worker: str, version: int, attempt: int) -> dict[str, Any]:
-    """A failed attempt as the history shows it, without the columns of the job."""
+    """The columns of the history that describe a failed attempt, without the columns that describe its job."""
     raised = isinstance(error, BaseException)
     trace = "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else None
     return {
@@ -298,7 +302,7 @@ def error_text(error: BaseException | str) -> str:
 
 
 def _current(jobs: Sequence[LeasedJob], values: Sequence[_V]) -> list[tuple[LeasedJob, _V]]:
-    """Each job with its value, by version: if a job is given with two leases, the current one comes last."""
+    """Pair each job with its value, sorted by version. If a job is given with two leases, a mapping by id keeps the later lease."""
     return sorted(zip(jobs, values, strict=True), key=lambda each: each[0].version)
 
 
