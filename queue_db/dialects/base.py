@@ -1,7 +1,7 @@
 """A dialect: everything that differs between databases. To add a database, subclass :class:`Dialect` and set its ``names``.
 
-A subclass registers itself under each of its ``names`` (SQLAlchemy's dialect names). The default members work on every database
-whose row count of an UPDATE is the number of matched rows. They need more statements.
+A subclass registers itself under each of its ``names`` (SQLAlchemy's dialect names). The members of :class:`Dialect` work on every
+database whose row count of an UPDATE is the number of matched rows. A subclass overrides them to need fewer statements.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Statement = TypeVar("Statement", Select[Any], Update, Delete)
 class Dialect:
     """How a database claims, settles and enqueues jobs. Each member has a default that works on most databases.
 
-    A :class:`Companion` has what one package needs.
+    A subclass of :class:`Companion` has what only one package needs from a database.
     """
 
     def __init_subclass__(cls, **kw: Any) -> None:
@@ -58,7 +58,7 @@ class Dialect:
             _REGISTRY[name] = cls
 
     def __init__(self) -> None:
-        #: How the database is opened, and its connections.
+        #: The server or file of the database: opens the database and checks its connections.
         self.server = self.server_type(self)
 
     #: The SQLAlchemy dialect names that the class is for.
@@ -67,7 +67,7 @@ class Dialect:
     title: ClassVar[str] = "SQL database"
     #: The oldest supported ``server_version_info``.
     minimum: ClassVar[tuple[int, ...]] = ()
-    #: What the database can do. See :meth:`product` for one that depends on the server.
+    #: What every server of this dialect can do. :meth:`product` adds what only some servers can do.
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.CONCURRENT_WRITERS})
     drivers: ClassVar[Drivers] = Drivers()
     errors: ClassVar[ErrorCodes] = ErrorCodes()
@@ -79,15 +79,15 @@ class Dialect:
     served: ClassVar[bool] = True
     #: The statement that begins a transaction with changes.
     begins_writing: ClassVar[str] = "BEGIN"
-    #: The statement that begins each transaction, with its values, if every statement needs a transaction. Otherwise None.
+    #: The statement that begins each transaction, and its values. None, except with a pooler (queue_db/dialects/pgbouncer.py).
     begins_each: tuple[str, tuple[str, ...]] | None = None
     #: Whether kept statements go directly to the driver's cursor. It is set when the database is opened.
     uses_raw_cursor: bool = False
 
     #: Whether the statement of the fast path can delete the jobs that it claims, and delete completed jobs before the claim.
     deletes_on_claim: ClassVar[bool] = False
-    #: The values of a claim's ``limit`` for which SKIP LOCKED is worthwhile: at about these values it was measured to be at least
-    #: 1.1 × as fast as windows (docs/explanation.md).
+    #: The values of a claim's ``limit`` for which SKIP LOCKED is worthwhile: measurements found SKIP LOCKED at least 1.1 × as fast
+    #: as windows near these values (docs/explanation.md).
     skip_locked_pays: ClassVar[range] = range(0)
     #: Whether a WITH clause can contain statements that change rows.
     changes_in_with: ClassVar[bool] = False
@@ -115,24 +115,26 @@ class Dialect:
     # --- rows -------------------------------------------------------------------------------------------------------
 
     def lock_rows(self, rows: Select[Any], *, skip: bool, pinned: bool = False) -> Select[Any]:
-        """Lock the rows until the transaction ends; ``skip``: step over rows that other transactions have locked.
+        """Return the query ``rows`` with a clause that locks its rows until the transaction ends.
 
-        :param pinned: lock rows that other transactions have pinned (:meth:`pin_rows`) without a wait for these transactions. Only
-            for rows that the transaction does not delete, and that it finds by another index than the one of ``pin_rows``.
+        :param skip: step over rows that other transactions have locked.
+        :param pinned: do not wait for transactions that have pinned a row (``pin`` in queue_db/feeds/store/rows.py). The
+            transaction must not delete the rows, and the query must find them by another index than ``pin``.
         """
         return rows.with_for_update(skip_locked=skip, key_share=pinned)
 
-    #: The hint of :meth:`by_id` for a statement that is a text. It follows the name of the table.
+    #: The hint of :meth:`by_id` for a statement that is a text. The hint follows the name of the table.
     by_id_hint: ClassVar[str] = ""
 
     #: Returns the condition, as text, for rows whose ``(id, version)`` is given. The primary key finds the rows.
     matching = staticmethod(statements.matching)
-    #: Returns the parameters of the condition. :attr:`lists` has the types of those parameters that are lists.
+    #: Returns the parameters of :attr:`matching`.
     wanted = staticmethod(statements.wanted)
+    #: The types of those parameters of :attr:`matching` that are lists.
     lists: ClassVar[Mapping[str, Any]] = statements.LISTS
 
     def by_id(self, statement: Statement, jobs: Table) -> Statement:
-        """Return the statement with a hint to use the primary key. Default: no hint, because the planner uses it anyway."""
+        """Return the statement with a hint to use the primary key. Default: no hint, because the planner uses this key anyway."""
         return statement
 
     def execute_claim(
@@ -145,7 +147,7 @@ class Dialect:
         delete_on_claim: bool = False,
         completes: Completion | None = None,
     ) -> ClaimResult:
-        """Read candidates and update those that still have their version. If some are misses, read the jobs won.
+        """Claim jobs: read candidates and update those that still have their version. Some databases need several statements.
 
         :param fast_path: jobs are expected, so use a cheaper statement, which cannot distinguish an empty queue from misses.
         :param delete_on_claim: delete the jobs won in the same statement; only if :attr:`deletes_on_claim`.
@@ -160,21 +162,21 @@ class Dialect:
         enough, seen = len(found) >= parameters["limit"], Seen.ALL
         if not enough and fast_path and locks:
             # A fast path that locks gets no second look: rows locked by the first look could come after rows that the second look
-            # locks. Transactions would then lock rows in different orders.
+            # locks. Transactions would then lock rows in different orders and could deadlock.
             seen = Seen.SOME
         elif not enough:
-            # Either the queue has no more due jobs or it has other priorities.
+            # Without the fast path this is the only look. After the fast path it shows whether jobs of other priorities are due.
             found = tx.fetch(claim.made(claim_sql.look), parameters)
         new_priorities: list[int] = []
-        if enough and found[0][HEAD] is not None:  # all are of one priority
+        if enough and found[0][HEAD] is not None:  # all candidates have one priority
             candidates, min_due = found, {found[0][PRIORITY]: found[0][HEAD]}
         else:
             candidates, min_due, new_priorities = candidates_in(found)
         if not candidates:
             return result_of(parameters, min_due=min_due, new_priorities=new_priorities, seen=seen)
-        # In id order, so that overlapping claims cannot deadlock.
+        # The UPDATE gets the pairs in id order, so that overlapping claims cannot deadlock.
         pairs = sorted((row[ID], row[VERSION]) for row in candidates)
-        # The lease starts at the time of the read, so its end is known. After a wait for locks it starts later.
+        # The lease starts at the time of the read, so its end is known here. With ``Lock.WAIT``, the lease starts at the UPDATE.
         until = candidates[0][LOOKED_AT] + parameters["lease"]
         values = {**parameters, **statements.wanted(pairs), "until": until}
         changed = tx.execute(claim.made(claim_sql.update_claimed, one=len(pairs) == 1), values)
@@ -225,7 +227,7 @@ class Dialect:
         return {job_id for job_id, _ in pairs} if deleted else set()
 
     def hold(self, tx: Sender, jobs: Table, pairs: Pairs, *, skip: bool = False) -> Pairs:
-        """Lock the rows that match, in id order, until the transaction ends; return their ``(id, version)``.
+        """Lock the rows that match ``pairs``, in id order, until the transaction ends. Return the pairs of the locked rows.
 
         :param skip: step over rows that other transactions have locked.
         """
@@ -264,7 +266,7 @@ class ReturningDialect(Dialect):
 def dialect_for(name: str) -> Dialect:
     """The dialect registered under a SQLAlchemy dialect name.
 
-    :raises ConfigurationError: when there is none.
+    :raises ConfigurationError: no dialect is registered under ``name``.
     """
     try:
         return _REGISTRY[name]()
@@ -286,7 +288,8 @@ _Kind = TypeVar("_Kind", bound="Companion")
 class Companion:
     """What one package needs from a database, besides the queue's dialect.
 
-    A package has a subclass whose members work on most databases. A database with a better way has a subclass of that one.
+    Each package has one direct subclass, whose members work on most databases. For a database with a better way, the package
+    derives a class from this subclass and sets its ``names``.
     """
 
     #: The names of the dialects that this class is for.
@@ -297,7 +300,7 @@ class Companion:
 
     @classmethod
     def of(cls, dialect: Dialect) -> Self:
-        """The companion for this dialect or for its nearest base class that has one; otherwise an instance of this class."""
+        """Return the companion for the nearest class of ``dialect`` that has one, or else an instance of this class."""
         # A subclass without names of its own is for no dialect.
         known = {name: kind for kind in _below(cls) for name in vars(kind).get("names", ())}
         named = (name for base in type(dialect).__mro__ for name in vars(base).get("names", ()))

@@ -28,7 +28,7 @@ class Order(StrEnum):
     """How candidates are picked from the window of due jobs."""
 
     HEAD = "head"  #: the first ones
-    SLICE = "slice"  #: neighbours from an offset on; continues at the head where the queue ends
+    SLICE = "slice"  #: consecutive jobs from an offset on; if the queue ends too soon, also the first ones
 
 
 class Lock(StrEnum):
@@ -40,13 +40,13 @@ class Lock(StrEnum):
 
 
 class Shape(NamedTuple):
-    """What distinguishes the texts of claim statements. It is a tuple, because each claim makes one to look up its text."""
+    """The properties of a claim that determine its SQL text. A tuple, because each claim makes a shape to look up its text."""
 
-    #: Index ranges that are read, one for each known priority; 0: one range over all priorities.
+    #: The number of index ranges to read, one for each known priority. 0: read one range over all priorities.
     ranges: int
     order: Order
     lock: Lock
-    #: The number of index ranges of other queues in which no job may be due.
+    #: The number of index ranges of other queues. The claim takes nothing if a job in one of these ranges is due.
     others: int = 0
     #: Whether the time is the parameter ``now``; otherwise it is the database's clock.
     settable: bool = False
@@ -63,7 +63,7 @@ _REST = tuple(name for name in COLUMNS if name not in _WINDOW)
 
 
 def columns_of(table: str, names: tuple[str, ...] = COLUMNS) -> str:
-    """``table.id, table.kind, …``"""
+    """The columns ``names`` of ``table`` for a SELECT, such as ``table.id, table.kind``."""
     return ", ".join(f"{table}.{name}" for name in names)
 
 
@@ -76,8 +76,8 @@ class ClaimText(JobsText):
     def __init__(self, dialect: Dialect, jobs: Table, shape: Shape, sql: SQLAlchemyDialect) -> None:
         super().__init__(dialect, jobs, sql, settable=shape.settable)
         self.shape = shape
-        #: Whether one short statement can claim: from a single range, without a wait for locks. A slice that locks has no fast
-        #: path, because it would also lock the jobs before the slice.
+        #: Whether one short statement can claim. The claim needs a single range and must not wait for locks. A slice that locks has
+        #: no fast path, because the short statement would also lock the jobs before the slice.
         self.has_fast_path = shape.ranges == 1 and (shape.order, shape.lock) in _FAST
         #: The table with its alias in these statements.
         self.jobs = f"{self.table} AS jobs"
@@ -86,7 +86,7 @@ class ClaimText(JobsText):
     # --- which jobs are due -----------------------------------------------------------------------------------------
 
     def due(self, place: int | None) -> str:
-        """The condition for the due jobs of the range ``place``; None: of all priorities."""
+        """The condition for the due jobs of the range ``place``. If ``place`` is None: for those of all priorities."""
         kind = " AND jobs.kind = :of_kind" if self.shape.kinded else ""
         within = "" if place is None else f" AND jobs.priority = :priority_{place} AND jobs.available_at >= :floor_{place}"
         return f"jobs.queue = :in_queue AND jobs.available_at <= {self.now} AND jobs.delete_mark = 0{kind}{within}"
@@ -95,7 +95,7 @@ class ClaimText(JobsText):
     def nothing_due(self) -> list[str]:
         """Conditions that no job is due in the ranges of other queues. Each condition reads one index entry.
 
-        They depend on no row. Outside the arms of the claim's ranges, a database evaluates each of them once.
+        The conditions depend on no row, so a database evaluates each condition once if it stands outside the SELECTs of the ranges.
         """
         # NOT EXISTS is not used: a planner may turn it into a join, which reads the claim's own rows first.
         return [
@@ -107,7 +107,7 @@ class ClaimText(JobsText):
 
     @property
     def nothing_before(self) -> str:
-        """The condition that no job has a lower priority number than the only range."""
+        """The condition that no job of the queue has a lower priority number than the priority of the only range."""
         # Without ORDER BY, the database might read all the rows.
         return (
             f"(SELECT other.priority FROM {self.table} AS other WHERE other.queue = :in_queue"
@@ -116,13 +116,13 @@ class ClaimText(JobsText):
 
     @property
     def new_priorities(self) -> str:
-        """A query for new priorities: one ``priority`` for each gap between known priorities that has a job."""
+        """A query for new priorities. If a gap between known priorities has a job, the query returns the priority of this job."""
         gaps = []
         for place in range(self.shape.ranges + 1):
             above = f" AND jobs.priority > :priority_{place - 1}" if place > 0 else ""
             below = f" AND jobs.priority < :priority_{place}" if place < self.shape.ranges else ""
-            # Read downwards from the next known priority, if there is one. A gap without jobs then ends at the last entry of the
-            # range below it. An upward read would reach the beginning of the next range, where InnoDB steps over all dead entries.
+            # Read downwards from the next known priority, if there is one. In a gap without jobs, this read stops at the last entry
+            # of the range below. An upward read would go on to the next range, where InnoDB steps over all dead entries.
             order = " DESC" if below else ""
             gaps.append(
                 f"SELECT gap_{place}.priority FROM (SELECT jobs.priority FROM {self.jobs}"
@@ -134,7 +134,7 @@ class ClaimText(JobsText):
 
     @cached_property
     def lock(self) -> str:
-        """The clause at the end of a SELECT that locks its rows."""
+        """The clause at the end of a SELECT that locks the selected rows; empty for ``Lock.NONE``."""
         lock = self.shape.lock
         return "" if lock is Lock.NONE else self.locked(skip=lock is Lock.SKIP)
 
@@ -162,7 +162,7 @@ class ClaimText(JobsText):
         :param whole: select also the other columns that a claim returns.
         """
         order, locks = self.shape.order, self.shape.lock is not Lock.NONE
-        # All locked jobs are claimed, so the locking read selects their other columns.
+        # All locked jobs are claimed, so the locking read can select all their columns without a join.
         columns = columns_of("jobs", (*_WINDOW, *_REST) if whole and locks else _WINDOW)
         if order is Order.HEAD:
             drawn = f"SELECT * FROM {self._window('due', columns)}"
@@ -183,7 +183,7 @@ class ClaimText(JobsText):
 
     @property
     def assignments(self) -> dict[str, str]:
-        """Column → value. The order matters: MySQL reads the new value of a column that an earlier assignment has changed."""
+        """Column → new value. The order matters: MySQL reads the new value of a column that an earlier assignment has changed."""
         now = self.now
         if self.shape.lock is Lock.WAIT and not self.shape.settable:
             now = self.written(now_us_after_waiting())
@@ -193,11 +193,11 @@ class ClaimText(JobsText):
             "version": f"CASE WHEN jobs.version < {MOST_VERSION} THEN jobs.version + 1 ELSE jobs.version END",
             # Attempts are counted at the claim and not at the failure, so that an attempt that kills its worker counts.
             "attempts": f"CASE WHEN jobs.attempts < {MOST_ATTEMPTS} THEN jobs.attempts + 1 ELSE {MOST_ATTEMPTS} END",
-            # The token of an expired lease shows that another worker had a handler for the job.
+            # If the row has the token of an expired lease, a worker with a handler for the job has claimed it before.
             "unknown_since": "CASE WHEN jobs.claim_token IS NULL THEN jobs.unknown_since ELSE NULL END",
             "claim_token": ":token",
             "worker": ":by_worker",
-            # Progress can remain from an attempt whose lease expired.
+            # Clear the progress of an earlier attempt whose lease expired.
             "progress": "NULL",
             "progress_note": "NULL",
             # Removing the padding keeps the row from growing (queue_db/store/schema/jobs.py).
@@ -216,7 +216,7 @@ def matching(*, one: bool) -> str:
     """The condition for rows whose ``(id, version)`` is given; :func:`~queue_db.dialects.statements.wanted` has the parameters."""
     if one:
         return "jobs.id = :of_id AND jobs.version = :of_version"
-    # The ids alone let the planner use the primary key. Not every planner can derive index ranges from pairs.
+    # The condition on the ids lets the planner use the primary key. Not every planner can derive index ranges from the pairs.
     return "jobs.id IN :of_ids AND (jobs.id, jobs.version) IN :of_pairs"
 
 
@@ -244,7 +244,7 @@ def look(claim: ClaimText) -> Executable:
 
 
 def fast_path_look(claim: ClaimText) -> Executable:
-    """Read the candidates of a single range, in the columns of :func:`look`. The column ``head`` of a slice is NULL."""
+    """Read the candidates of a single range, with the columns of :func:`look`. For a slice, the column ``head`` is NULL."""
     slices = claim.shape.order is Order.SLICE
     where = " AND ".join([claim.due(0), *claim.nothing_due, claim.nothing_before])
     return kept(
@@ -256,7 +256,10 @@ def fast_path_look(claim: ClaimText) -> Executable:
 
 
 def update_claimed(claim: ClaimText, *, one: bool) -> Executable:
-    """Claim the candidates that still have their version. The lease starts at their read, or now after a wait for locks."""
+    """Claim the candidates that still have their version.
+
+    The lease ends at the parameter ``until``. With ``Lock.WAIT``, the lease starts at the time of this UPDATE instead.
+    """
     until = {} if claim.shape.lock is Lock.WAIT else {"available_at": ":until"}
     change = f"UPDATE {claim.by_id} SET {claim.set(**until)} WHERE {matching(one=one)}"
     return kept(change, **LISTS)
@@ -269,10 +272,10 @@ def won(claim: ClaimText) -> Executable:
 
 
 def update_existing(claim: ClaimText) -> Executable:
-    """SQLite: claim candidates in an INSERT whose rows exist already, so it updates them (queue_db/dialects/sqlite.py says why)."""
+    """Claim candidates on SQLite, with an INSERT that updates existing rows (queue_db/dialects/sqlite.py explains why)."""
     where = "true"  # without WHERE SQLite would read ON CONFLICT as the condition of a join
     if claim.shape.ranges:
-        # Candidates after a new priority are excluded: its jobs come first. Priorities are 32-bit numbers.
+        # Candidates after a new priority are excluded, because the jobs of that priority come first. Any priority is below 2**31.
         where = f"candidate.priority < coalesce((SELECT min(unseen.priority) FROM ({claim.new_priorities}) AS unseen), {2**31})"
     return kept(
         f"INSERT INTO {claim.jobs} (id, queue, payload) SELECT candidate.id, '', ''"
@@ -307,7 +310,7 @@ def result_of(
     new_priorities: Sequence[int] = (),
     seen: Seen = Seen.ALL,
 ) -> ClaimResult:
-    """The result of a claim.
+    """Make the result of a claim.
 
     :param rows: the jobs won; each row begins with :data:`COLUMNS`.
     :param candidates: the number of candidates.
@@ -340,7 +343,7 @@ def as_claimed(candidates: Sequence[Sequence[Any]], until: int) -> Sequence[Sequ
 def candidates_in(found: Sequence[Sequence[Any]]) -> tuple[list[Sequence[Any]], dict[int, int], list[int]]:
     """Split the rows of :func:`look` into candidates, the lowest due time of each of their priorities, and new priorities."""
     new_priorities = sorted(row[PRIORITY] for row in found if row[ID] is None)
-    # Candidates after a new priority are excluded: its jobs come first.
+    # Candidates after a new priority are excluded, because the jobs of that priority come first.
     candidates = [row for row in found if row[ID] is not None and not (new_priorities and new_priorities[0] < row[PRIORITY])]
     min_due: dict[int, int] = {}
     for row in candidates:

@@ -38,7 +38,7 @@ class now_us_after_waiting(GenericFunction[int]):  # noqa: N801 - reads like a S
 
 @compiles(now_us_after_waiting)
 def _the_same(element: now_us_after_waiting, compiler: Any, **kw: Any) -> str:
-    # The default: one statement locks the candidates and the next one updates them, so the second starts after the wait.
+    # By default, one statement locks the candidates and the next one updates them. So the UPDATE starts after the wait for locks.
     return str(compiler.process(now_us(), **kw))
 
 
@@ -73,7 +73,7 @@ def moment(settable: bool, *, after_waiting: bool = False) -> ColumnElement[int]
 def due_time(now: Any, after: Any, not_before: Any) -> ColumnElement[int]:
     """When a new job is due: ``after`` microseconds from now, and not before ``not_before``.
 
-    It is never before now. Low-water marks rely on this.
+    The due time is never before now. Low-water marks rely on this.
     """
     return case((now + after >= not_before, now + after), else_=not_before)
 

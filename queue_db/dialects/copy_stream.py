@@ -1,4 +1,4 @@
-"""New jobs as the text of a COPY. The text is made while the server loads the jobs before, without a thread.
+"""New jobs as the text of a COPY. While the server loads jobs, this process makes the text of the next ones, without a thread.
 
 The text has the default format of PostgreSQL's COPY and MySQL's LOAD DATA: tabs between values, one line for each row.
 """
@@ -23,7 +23,11 @@ _NULL = r"\N"
 
 
 def written(columns: Mapping[str, Sequence[Value]], same: Mapping[str, Value]) -> str:
-    """One line for each row. All ``columns`` have the same length. The values ``same`` begin each line."""
+    """Return the text of the rows, one line for each row.
+
+    :param columns: the values of each column. All columns have the same length.
+    :param same: values that are the same in all rows. Each line begins with these values.
+    """
     before = "".join([_text(value) + "\t" for value in same.values()])
     texts = list(map(_texts, columns.values()))
     lines = texts[0] if len(texts) == 1 else map("\t".join, zip(*texts, strict=True))
@@ -50,25 +54,26 @@ def _text(value: Value) -> str:
     return value
 
 
-#: The columns of a COPY. Columns whose value is mostly the same in all rows come first: they are encoded once for a chunk.
+#: The columns of a COPY. The first ones usually have the same value in all rows of a chunk, so the value is encoded only once.
 COLUMNS = ("queue", "created_at", "headers", "max_attempts", "priority", "available_at", "kind", "payload")
 
-# Characters and seconds after which a COPY ends and the next one begins. So a limit on the duration of a statement, such as
-# statement_timeout, does not apply to all jobs together.
+# Characters after which a COPY ends and the next COPY begins. So a limit on the duration of a statement, such as statement_timeout,
+# does not apply to all jobs together.
 _AT_ONCE = 1 << 24
+# Seconds after which a COPY ends, for the same reason.
 _SECONDS = 1.0
 
 
 class UnreadableError(Exception):
-    """Ends a COPY with an error. The server receives its text and writes it to the server's log."""
+    """Ends a COPY with an error. The server logs the text of this error, so the text must not contain data of jobs."""
 
 
 class Lines:
-    """A file with the lines of jobs, which one COPY after the other reads until :attr:`ended`.
+    """A file with the lines of jobs. Each COPY reads a part of the file. The caller starts another COPY until :attr:`ended`.
 
     ``read(size)`` returns up to ``size`` characters, and an empty text at the end of a COPY.
 
-    :param ids: the ids, at least one for each job, for the column ``id`` after :data:`COLUMNS`; empty: there is no such column.
+    :param ids: at least one id for each job, for the column ``id`` after :data:`COLUMNS`. Empty: the file has no column ``id``.
     :param now: the database's time, microseconds.
     """
 
@@ -79,9 +84,9 @@ class Lines:
         #: The number of jobs that have been read.
         self.jobs = 0
         self.ended = False
-        #: The exception that ``chunks`` raised. The error of the COPY does not contain it.
+        #: The exception that ``chunks`` raised. The error of the COPY does not contain this exception, so the caller raises it.
         self.error: BaseException | None = None
-        # A generator and not a method: it resumes inside its try block, so Ctrl-C cannot interrupt it before the block begins.
+        # ``read`` resumes a generator inside its try block. In a method, Ctrl-C could come before the try block begins.
         self._generator = self._pieces()
         next(self._generator)
         self.read = self._generator.send

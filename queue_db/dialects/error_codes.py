@@ -28,22 +28,22 @@ def _message(error: DBAPIError) -> str:
 class ErrorCodes:
     """The error codes of a database, as texts, and what they mean."""
 
-    #: Returns the code of an exception: its SQLSTATE, error number or result code; None: the driver does not give one.
+    #: Returns the code of an exception: its SQLSTATE, error number or result code; None: the driver gives no code.
     code: Callable[[DBAPIError], str | None] = _sqlstate
     #: Returns the driver's message.
     message: Callable[[DBAPIError], str] = _message
-    #: The same transaction may succeed if it runs again.
+    #: Codes of errors after which the same transaction may succeed if it runs again.
     transient: frozenset[str] = _NONE
-    #: The server or file refuses all changes, independently of the user's rights: a standby, or a node that has lost its cluster.
+    #: Codes that mean: the server or file refuses all changes, whatever the user's rights are. The server may be a standby.
     read_only: frozenset[str] = _NONE
-    #: The statement took longer than the server allows. The library does not run the transaction again by itself, because the
-    #: statement would probably be slow again. An application may.
+    #: Codes that mean: the statement took longer than the server allows. The library does not run the transaction again by itself,
+    #: because the statement would probably be slow again. An application may run it again.
     expired: frozenset[str] = _NONE
-    #: The disk is full.
+    #: Codes that mean: the disk is full.
     full: frozenset[str] = _NONE
-    #: A prepared statement does not exist, or exists already: a pooler gives each transaction another session.
+    #: Codes that mean: a prepared statement does not exist, or exists already, because a pooler has changed the session.
     other_session: frozenset[str] = _NONE
-    #: Collisions between transactions.
+    #: Code → the kind of collision between transactions.
     faults: Mapping[str, Fault] = field(default_factory=dict)
 
     def fault(self, error: SQLAlchemyError) -> Fault:
@@ -55,12 +55,12 @@ class ErrorCodes:
         """The library's exception for an exception of the driver."""
         code, away = self.code(error), error.connection_invalidated
         if code is None:
-            # A failed connection attempt has no SQLSTATE: the server may be restarting.
+            # A failed connection attempt has no code. It counts as transient, because the server may be restarting.
             transient = away = away or isinstance(error, OperationalError)
         else:
             again = code in self.transient or code in self.other_session
             transient = away or again or code in self.expired
-            # The server is unavailable, so that every statement fails. A collision between transactions is another case.
+            # ``away``: the server is unavailable, so that every statement fails. After a collision of transactions it is available.
             away = away or (code in self.transient and code not in self.faults)
         kind = TransientStorageError if transient else PermanentStorageError
         detail = (self.message(error).strip().splitlines() or [type(error.orig).__name__])[0]

@@ -18,15 +18,15 @@ from queue_db.model import NewJob, Notice
 Rows = Sequence[NewJob]
 """New jobs. The database's time and their fields ``after`` and ``not_before`` give their due time."""
 
-# The number of times that an insert is tried when other transactions insert one of its unique keys first.
+# The most attempts at one insert. An attempt fails if another transaction inserts one of the unique keys first.
 _RACES = 8
 
-# All rows go in one statement: of two statements, the second could fail after the first has inserted its rows.
+# Makes SQLAlchemy insert all rows with one statement. With two statements, the second could fail after the first has inserted rows.
 _ONE_PAGE = {"insertmanyvalues_page_size": 100_000}
 
 
 class Inserts:
-    """Each member has a default that works on most databases."""
+    """Inserts new jobs. Each member has a default that works on most databases."""
 
     #: Whether INSERT can return the id of a row. Otherwise the id is the driver's ``lastrowid``.
     returns_new_id: ClassVar[bool] = True
@@ -41,11 +41,11 @@ class Inserts:
         The unique keys within ``rows`` must differ from each other.
 
         :param now: microseconds; None: the database's clock.
-        :param notice: a notification to send in the same statement; only if :attr:`notifies`.
+        :param notice: a notification to send in the same statement; only if ``Dialect.notifies``.
         """
         keys = [(row.queue, row.unique_key) for row in rows if row.unique_key is not None]
         for race in range(_RACES):
-            # After a lost race, a caller's old snapshot does not show the other transaction's row. A locking read does.
+            # After a lost race, a caller's old snapshot does not show the other transaction's row. A locking read shows this row.
             taken = live_keys(tx, jobs, keys, current=race > 0) if keys else None
             fresh = [row for row in rows if row.key not in taken] if taken else rows
             try:
@@ -81,14 +81,14 @@ class Inserts:
     ) -> tuple[int, Sequence[int]] | None:
         """Insert many new jobs without keys, groups and callbacks in a transaction that has begun.
 
-        Default: None, because the database has no way that is faster than ``insert_new``. Then ``chunks`` is unread.
+        Return None, without reading ``chunks``, if the database has no way that is faster than ``insert_new``. This is the default.
 
         :param chunks: the jobs. Each chunk is read while the database loads the chunks before it.
         :param number: the most jobs that ``chunks`` may have.
         :param now: microseconds; None: the database's clock.
         :param ids: whether to return the ids.
         :return: the number of jobs, and their ids in the order of the jobs.
-        :raises Exception: reading ``chunks`` raised it.
+        :raises Exception: the exception that reading ``chunks`` has raised.
         """
         return None
 
@@ -96,7 +96,10 @@ class Inserts:
 def live_keys(
     tx: Sender, jobs: Table, keys: Collection[tuple[str, str]], *, current: bool = False
 ) -> dict[tuple[str, str] | None, tuple[int, int]]:
-    """``(queue, unique_key)`` → ``(id, version)`` of the live jobs that have one of ``keys``."""
+    """Return the live jobs that have one of ``keys``: ``(queue, unique_key)`` → ``(id, version)``.
+
+    :param current: use a locking read, which also shows rows that are newer than the transaction's snapshot.
+    """
     if not keys:
         return {}
     query = select(jobs.c.queue, jobs.c.unique_key, jobs.c.id, jobs.c.version).where(
@@ -109,7 +112,8 @@ def live_keys(
 def dated(tx: Sender, rows: Rows, now: int | None) -> tuple[Columns, list[tuple[Any, ...]]]:
     """Return the columns to insert, with due time and creation time, and the values of each row.
 
-    The clock is read first, because drivers and SQLAlchemy join rows into one statement only if no value is an expression.
+    A separate statement reads the clock, because drivers and SQLAlchemy join rows into one statement only if no value is an
+    expression.
     """
     clock: int = now if now is not None else tx.connection.execute(clock_query()).scalar_one()
     columns = copied(rows)
@@ -119,7 +123,7 @@ def dated(tx: Sender, rows: Rows, now: int | None) -> tuple[Columns, list[tuple[
 
 
 def load(tx: Sender, jobs: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]) -> int:
-    """Insert rows of these columns with the driver's ``executemany``; return its ``lastrowid``."""
+    """Insert rows of these columns with the driver's ``executemany``; return the driver's ``lastrowid``."""
     texts = statements.on(tx.dialect, jobs, tx.connection.dialect)
     _, last = tx.execute_many(texts.made(statements.insert_into, columns=columns), [f"new_{name}" for name in columns], rows)
     return last

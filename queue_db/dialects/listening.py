@@ -23,7 +23,7 @@ class Listener(Protocol):
         ...
 
     def received(self) -> set[str]:
-        """The notifications since the last call.
+        """Return the texts of the notifications since the last call.
 
         :raises StorageError: the connection is broken.
         """
@@ -105,8 +105,8 @@ class PostgreSQLListener:
 def readable(*sources: Any, within: float = 0.0) -> list[Any]:
     """Return the sources that have something to read; wait at most ``within`` seconds.
 
-    ``poll`` needs no descriptor of its own, so a process that has no free ones can still wait. ``select`` refuses descriptors from
-    1,024 on, so it is only for systems without ``poll``. The module ``selectors`` would make fourteen calls.
+    ``poll`` needs no descriptor of its own, so a process without free descriptors can still wait. ``select`` refuses descriptors
+    from 1,024 on, so only systems without ``poll`` use it. The module ``selectors`` is not used, because it makes fourteen calls.
 
     :raises OSError, ValueError: a source is closed.
     """
@@ -125,13 +125,14 @@ _ANSWER = 5.0
 
 class AsyncpgListener:
     """Listens with asyncpg on a connection that it takes out of the engine's pool and does not return. Create it in a greenlet.
+
     :param broken: called on the event loop when the connection breaks.
     """
 
     def __init__(self, engine: Engine, broken: Callable[[], None]) -> None:
         driver: Any = engine.dialect.loaded_dbapi
         asyncpg = driver.asyncpg
-        # SQLAlchemy translates only the errors of statements.
+        # SQLAlchemy translates only the errors of statements, so the calls here also raise asyncpg's own exceptions.
         self._errors = (driver.Error, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
         self._callbacks: dict[str, Callable[..., None]] = {}
         self._process = os.getpid()

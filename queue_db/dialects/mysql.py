@@ -27,7 +27,7 @@ from queue_db.model import Capability
 
 @compiles(now_us, "mysql", "mariadb")
 def _now(element: now_us, compiler: Any, **kw: Any) -> str:
-    # UTC_TIMESTAMP does not follow the session's time zone, and the number does not end in 2038.
+    # UTC_TIMESTAMP does not follow the session's time zone, and TIMESTAMPDIFF still works after 2038.
     return "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))"
 
 
@@ -45,7 +45,7 @@ def _instant(element: instant, compiler: Any, **kw: Any) -> str:
 
 
 class MySQL(Dialect):
-    """Neither server has UPDATE … RETURNING. MariaDB has DELETE … RETURNING."""
+    """MySQL and MariaDB. Neither has UPDATE … RETURNING. Only MariaDB has DELETE … RETURNING."""
 
     names: ClassVar[tuple[str, ...]] = ("mysql", "mariadb")
     title: ClassVar[str] = "MySQL"
@@ -73,8 +73,8 @@ class MySQL(Dialect):
     by_id_hint: ClassVar[str] = " FORCE INDEX (PRIMARY)"
 
     def by_id(self, statement: Statement, jobs: Table) -> Statement:
-        # While the table is small, the planner prefers to read all of it. Such a read waits for rows that other transactions have
-        # locked, and two workers with different jobs can deadlock.
+        # While the table is small, the planner prefers to read the whole table. Such a read waits for rows that other transactions
+        # have locked, and two workers with different jobs can deadlock.
         if isinstance(statement, Select):
             return statement.with_hint(jobs, FORCE)
         return statement.with_hint(FORCE) if isinstance(statement, Update) else statement
@@ -87,21 +87,22 @@ class MySQL(Dialect):
             pairs = self.hold(tx, jobs, pairs)
         if not pairs:
             return set()
-        # In id order, so that two settles cannot deadlock. A single row needs no hint: the planner uses its primary key anyway.
+        # Delete in id order, so that two settles cannot deadlock. For a single row the planner uses the primary key without a hint.
         one, values, texts = len(pairs) == 1, self.wanted(sorted(pairs)), statements.on(self, jobs, sql)
         if returns:
             gone = tx.fetch(texts.made(statements.delete, one=one, returns=True, hint="" if one else self.by_id_hint), values)
             return {job_id for (job_id,) in gone}
-        # If a DELETE from one table takes no hint, the form of DELETE for several tables does.
+        # Not every DELETE from one table takes a hint, so use the form of DELETE for several tables, which always takes one.
         delete = texts.made(statements.delete, one=one, hint="" if one else f" USING {texts.by_id}")
         return {job_id for job_id, _ in pairs} if tx.execute(delete, values) else set()
 
     def by_claim(self, rows: Select[Any], jobs: Table) -> Select[Any]:
-        # With few keyed jobs the planner prefers the index of the unique keys. It would lock the whole queue and then sort it.
+        # If few jobs have unique keys, the planner prefers the index of the unique keys. The query would then lock and sort the
+        # whole queue.
         return rows.with_hint(jobs, f"FORCE INDEX ({jobs.name}_claim)")
 
     def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
-        # The hint is for a queue with few keyed jobs, as in by_claim.
+        # Without the hint, the planner might prefer the index of the unique keys, as in by_claim.
         return super().by_group(rows, jobs, key, above).with_hint(jobs, f"FORCE INDEX ({jobs.name}_group)")
 
 

@@ -20,16 +20,16 @@ from queue_db.errors import TransientStorageError
 
 
 class MySQLInserts(Inserts):
-    """A statement has several rows if the driver would join them too."""
+    """Inserts several rows with each statement, as many as PyMySQL would join into one."""
 
-    returns_new_id: ClassVar[bool] = False  # MariaDB could; without RETURNING, both servers get the same statement
+    returns_new_id: ClassVar[bool] = False  # MariaDB can return ids, but both servers get the same statement
 
     def bulk_load(self, tx: Sender, jobs: Table, rows: Rows, now: int | None) -> list[int]:
         ids: list[int] = []
         columns, values = dated(tx, rows, now)
         parts = _parts(values)
         insert_part = self._insert_returning if is_mariadb(tx.connection.dialect) else self._insert_and_read
-        # If a part fails because another transaction has inserted one of its keys, the savepoint also undoes the parts before it.
+        # If a part fails because another transaction has inserted one of its keys, the savepoint also undoes the earlier parts.
         with savepoint(tx.connection) if len(parts) > 1 else nullcontext():
             for part in parts:
                 ids += insert_part(tx, jobs, columns, part)
@@ -50,9 +50,9 @@ class MySQLInserts(Inserts):
     def _insert_and_read(self, tx: Sender, jobs: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]) -> list[int]:
         """Insert ``rows`` in one statement, and calculate their ids from the first id and the last one.
 
-        The driver knows the first id. The step between ids is the same within one statement, but a cluster can change this setting
-        in open sessions. So the last id is read: the highest one among the jobs with the same creation time. It is reliable if the
-        number of these jobs is the number of ``rows``.
+        The driver knows the first id. The step between the ids of one statement is constant, but unknown, because a cluster can
+        change this setting in open sessions. So the last id is read: the highest id of the jobs with the same creation time. The
+        last id is reliable if there are exactly as many of these jobs as ``rows``.
         """
         first, number = load(tx, jobs, columns, rows), len(rows)
         if number == 1:
@@ -73,7 +73,7 @@ class MySQLInserts(Inserts):
         return list(ids)
 
 
-# PyMySQL joins rows into one statement of at most 1,024,000 bytes. Escaping, which may double a text, comes before this limit.
+# The most bytes of one statement. PyMySQL joins rows into statements of at most 1,024,000 bytes, counted after escaping.
 _STATEMENT_BYTES = 1_000_000
 
 
@@ -82,7 +82,7 @@ def _parts(rows: Sequence[tuple[Any, ...]]) -> list[list[tuple[Any, ...]]]:
     parts: list[list[tuple[Any, ...]]] = [[]]
     room = _STATEMENT_BYTES
     for row in rows:
-        # A character has at most four bytes. Escaping may double them.
+        # A character has at most four bytes. Escaping may double the bytes of a text.
         size = 200 + 2 * sum([len(value) * (1 if value.isascii() else 4) for value in row if type(value) is str])
         if size > room and parts[-1]:
             parts.append([])
@@ -96,11 +96,11 @@ _RETURNING = " RETURNING id"
 
 
 def _inserted(jobs: JobsText) -> Executable:
-    """The number of jobs with an id from ``of_id`` on that were created at the time ``now``, and their highest id."""
+    """Read the number and the highest id of the jobs with an id from ``of_id`` on that were created at the time ``now``."""
     rows = f"FROM {jobs.by_id} WHERE id >= :of_id AND created_at = :now"
     return kept(f"SELECT count(*) AS inserted, max(id) AS last_inserted {rows}", "inserted", "last_inserted")
 
 
 def _among(jobs: JobsText) -> Executable:
-    """Those ids of ``of_ids`` whose jobs were created at the time ``now``."""
+    """Read which of the ids ``of_ids`` belong to jobs that were created at the time ``now``."""
     return jobs.kept(f"SELECT id FROM {jobs.by_id} WHERE id IN :of_ids AND created_at = :now", "id")

@@ -16,14 +16,14 @@ from queue_db.dialects.server import GONE_AFTER, Server, limit_waits
 from queue_db.dialects.transactions import Sender
 from queue_db.model import Fault
 
-# Errors of COMMIT and of statements whose message contains the error number of the storage engine.
+# Error numbers of COMMIT (1180) and of statements (1030) whose messages contain the error number of the storage engine.
 _NUMBERED = frozenset({1180, 1030})
 _NUMBER = re.compile(r"\d+")
 
-# Driver → options of connections that it lacks.
+# Driver → options of connections that this driver lacks.
 _LACKING: Mapping[str, tuple[str, ...]] = {"aiomysql": ("read_timeout", "write_timeout"), "asyncmy": ("write_timeout",)}
 
-# The flag SERVER_STATUS_IN_TRANS. Each reply of the server that is not an error has these flags.
+# The flag SERVER_STATUS_IN_TRANS of the status that each reply of the server contains, unless the reply is an error.
 _IN_TRANSACTION = 1
 
 
@@ -40,21 +40,20 @@ def _message(error: DBAPIError) -> str:
     return str(args[1]) if len(args) > 1 else str(error.orig)
 
 
-# 1290: read_only or super_read_only is on. 1836: InnoDB is read-only. The others: a node of Galera that has lost its cluster
+# 1290: read_only or super_read_only is on. 1836: InnoDB is read-only. The other codes: a node of Galera that has lost its cluster
 # refuses statements or a COMMIT.
 _READ_ONLY = frozenset({"1290", "1836", "1047", "1180", "1180-107"})
 
 ERRORS = ErrorCodes(
     code=_code,
     message=_message,
-    # 1020 is a lost version check with innodb_snapshot_isolation. The other numbers without a suffix are a deadlock, a lock wait
-    # timeout, and a connection that was lost or refused. In a cluster with several writers, a transaction can conflict with one of
-    # another node. Then COMMIT fails, or the transaction is rolled back with its savepoints: 3101 and the numbers with a suffix
-    # (_NUMBERED).
+    # 1020: a lost version check with innodb_snapshot_isolation. 1213: a deadlock. 1205: a lock wait timeout. 3101 and the codes
+    # with a suffix (_NUMBERED): a conflict with a transaction of another node, in a cluster with several writers. COMMIT fails, or
+    # the transaction is rolled back with its savepoints. The other numbers: a connection that was lost or refused.
     transient=_READ_ONLY
     | {"1020", "1213", "1205", "2002", "2003", "2006", "2013", "1040", "1053", "1927", "4031", "3101", "1180-149", "1030-153"},
     read_only=_READ_ONLY,
-    # The disk, a tablespace or a table is full. The numbers with a suffix are the same failure of a storage engine (_NUMBERED).
+    # The disk, a tablespace or a table is full. The codes with a suffix come from a storage engine (_NUMBERED).
     full=frozenset({"1021", "1114", "1030-28", "1180-28"}),
     # max_execution_time of MySQL, max_statement_time of MariaDB.
     expired=frozenset({"3024", "1969"}),
@@ -92,7 +91,8 @@ class MySQLServer(Server):
         return found
 
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
-        # At REPEATABLE READ, the default, reads use an old snapshot. A locking read that finds no row blocks inserts.
+        # Use READ COMMITTED. At REPEATABLE READ, the default, reads use an old snapshot, and a locking read that finds no row
+        # blocks inserts.
         if not made_here:
             return engine.execution_options(isolation_level="READ COMMITTED")
         event.listen(engine, "connect", _read_committed)
@@ -101,14 +101,14 @@ class MySQLServer(Server):
         return engine
 
     def is_idle(self, driver: Any) -> bool:
-        # Drivers for asyncio have a method for the status; drivers that use the C library do not show it.
+        # Drivers for asyncio have a method for the status. Drivers that use the C library do not show the status and count as idle.
         status = getattr(driver, "get_transaction_status", None)
         if status is not None:
             return not status()
         return not (getattr(driver, "server_status", 0) or 0) & _IN_TRANSACTION
 
     def known_alive(self, tx: Sender) -> bool:
-        # Only for the library's own connections with PyMySQL: other drivers do not show their socket.
+        # Only the library's own connections with PyMySQL are checked, because other drivers do not show their socket.
         source = getattr(tx._driver, "_sock", None) if tx.sends_raw else None  # noqa: SLF001 - a dialect knows the driver
         return source is not None and raw_cursor.lively(tx.info, source)
 

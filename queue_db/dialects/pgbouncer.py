@@ -1,7 +1,7 @@
 """PostgreSQL behind a pooler that gives each transaction another session, such as PgBouncer in transaction mode.
 
 Settings from the start of a session have no effect. Settings and prepared statements of one transaction are missing in the next.
-So each statement runs in a transaction, and the settings are sent with its BEGIN in one message.
+So each statement runs in a transaction, and one message contains the BEGIN and the settings of the transaction.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from queue_db.errors import ConfigurationError
 if TYPE_CHECKING:
     from queue_db.dialects.base import Dialect
 
-#: A setting that the server ignores. If a session lacks it, the options did not reach the server.
+#: A setting that the library sends with the options of a connection, and that has no effect. If a session lacks this setting, the
+#: options did not reach the server.
 MARK = "queue_db.session"
 
 _SETTINGS = {"lock_timeout": "10000", "enable_seqscan": "off", "jit": "off"}
 
-#: READ COMMITTED, whatever the server's default is. At other levels a lost version check is an error instead of an empty result.
+#: Begins each transaction at READ COMMITTED, whatever the server's default is. At other levels a lost version check is an error
+#: instead of an empty result.
 _BEGINS = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
 _PIECE = re.compile(r"(?:\\.|\S)+", re.DOTALL)
@@ -50,11 +52,11 @@ def settings_in(options: str) -> dict[str, str]:
 
 
 class PoolerDetection:
-    """Detects at the first connection whether an engine connects through such a pooler, and tells the dialect."""
+    """Detects at the first connection whether an engine connects through a pooler in transaction mode, and adapts the dialect."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        #: Whether the engine connects through such a pooler; None: not known yet.
+        #: Whether the engine connects through a pooler in transaction mode. None: not known yet.
         self.pooled: bool | None = None
         self._options = ""
 
@@ -97,7 +99,7 @@ class PoolerDetection:
 
 
 def refuse_pooler(dialect: Any, _record: Any, arguments: list[Any], options: dict[str, Any]) -> Any:
-    """Connect with asyncpg, which does not work through such a pooler. It is a listener of ``do_connect`` events.
+    """Connect with asyncpg, which does not work through PgBouncer. This function is a listener of ``do_connect`` events.
 
     :raises ConfigurationError: the pooler refuses the settings of a session.
     """

@@ -43,7 +43,7 @@ def _instant(element: instant, compiler: Any, **kw: Any) -> str:
 
 @compiles(now_us_after_waiting, "postgresql")
 def _now_after_waiting(element: now_us_after_waiting, compiler: Any, **kw: Any) -> str:
-    # On PostgreSQL one statement locks and writes the rows.
+    # One statement locks and writes the rows, so the time at the start of the statement would be before the wait for locks.
     return "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)"
 
 
@@ -107,7 +107,7 @@ class PostgreSQL(ReturningDialect):
             tried = None if one else rows[0][TRIED]
             whole = len(rows) == wanted
             result = result_of(parameters, rows, wanted if tried is None else tried, seen=Seen.ALL if whole else Seen.SOME)
-            # The first row of a slice is not the first due job of the queue. After lost candidates, the next round finds that job.
+            # The first row is the first due job of the queue only if no candidate was lost and the candidates are no slice.
             if whole and "start" not in parameters:
                 first: Any = result.rows[0]
                 result.min_due = {first.priority: first.due_at}
@@ -138,7 +138,7 @@ class PostgreSQL(ReturningDialect):
     def _leave_fast_path(self, tx: Sender, error: DBAPIError) -> None:
         """After a lock timeout, use the full statement for a while, because it steps over locked jobs.
 
-        :raises DBAPIError: ``error`` is no lock timeout, or it has rolled back a transaction.
+        :raises DBAPIError: ``error`` is another error, or a transaction has begun, which ``error`` has aborted.
         """
         if self.errors.fault(error) is not Fault.LOCK_TIMEOUT:
             raise error
@@ -147,9 +147,9 @@ class PostgreSQL(ReturningDialect):
             raise error
 
     def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
-        # With an equality on the key of a large group, the planner might read the primary key from its beginning for the order.
-        # The condition on the id follows from the other conditions. With it, PostgreSQL 13 expects one row, so it does not read and
-        # sort all rows of the group.
+        # With ``group_key = …`` and a large group, the planner might read the primary key from its beginning to get the order. So
+        # the conditions are a range of (group_key, id). The condition on the id follows from this range. Without this condition,
+        # PostgreSQL 13 would expect many rows, and read and sort all rows of the group.
         place = tuple_(jobs.c.group_key, jobs.c.id)
         within = (place > tuple_(key, above), jobs.c.group_key <= key, jobs.c.id > above)
         return rows.where(*within).order_by(jobs.c.group_key, jobs.c.id)

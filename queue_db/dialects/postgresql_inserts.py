@@ -22,7 +22,7 @@ from queue_db.model import NewJob, Notice
 
 
 class PostgreSQLInserts(Inserts):
-    """Any number of jobs in one statement, which also notifies; COPY for many."""
+    """Inserts any number of jobs with one statement, which also sends the notification. Loads many jobs with COPY."""
 
     loaded_at_once: ClassVar[int] = 10_000
     loaded_from_memory: ClassVar[int] = 100_000
@@ -45,7 +45,7 @@ class PostgreSQLInserts(Inserts):
             values["now"] = now
         many = texts.made(shapes.insert_many, columns=names, same=same, keyed=keyed, notifies=notice is not None)
         inserted = tx.fetch(many, values)
-        # The sequence gives ids in the order of ``rows``. The statement skips no row without a key.
+        # The sequence gives ids in the order of ``rows``, and no row without a key is skipped. So the sorted ids match these rows.
         if not keyed:
             return sorted([row[0] for row in inserted])
         keyless = iter(sorted([job_id for job_id, _, key in inserted if key is None]))
@@ -55,7 +55,8 @@ class PostgreSQLInserts(Inserts):
     def load_new(
         self, tx: Sender, jobs: Table, chunks: Iterable[Rows], number: int, now: int | None, *, ids: bool
     ) -> tuple[int, Sequence[int]] | None:
-        # COPY returns no ids, so they are taken from the sequence first. An engine with listeners uses INSERT, which they can see.
+        # Listeners of the engine cannot see a COPY, so with listeners INSERT is used. COPY returns no ids, so the ids are taken
+        # from the sequence first.
         if tx.connection.dialect.driver != "psycopg2" or raw_cursor.observed(tx.connection):
             return None
         name = tx.connection.dialect.identifier_preparer.format_table(jobs)
@@ -80,14 +81,14 @@ def _copy_lines(connection: Connection, jobs: Table, columns: Iterable[str], lin
     except DBAPIError:
         if lines.error is None:
             raise
-    # It is raised outside the except block, so that it keeps its own cause and context.
+    # Raise the exception of the chunks outside the except block, so that it keeps its own cause and context.
     error, lines.error = lines.error, None
     raise error
 
 
 @lru_cache(maxsize=64)
 def _ids_and_clock(jobs: Table) -> Select[Any]:
-    """Take ids for ``rows`` jobs in the table ``name``; read the database's time and whether the table has row-level security.
+    """Take ids for ``rows`` jobs in the table ``name``. Also read the time, and whether the table has row-level security.
 
     The result has the first id and the last one. It has all ids only if they are not consecutive.
     """

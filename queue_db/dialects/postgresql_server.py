@@ -18,8 +18,8 @@ from queue_db.model import Fault
 if TYPE_CHECKING:
     from queue_db.dialects.base import Dialect
 
-# asyncpg prepares all statements and keeps them with the connection. Each execution gets its own plan, because a generic plan that
-# was made for an empty table would stay.
+# Options of connections with asyncpg, which prepares all statements and keeps them with the connection. Each execution gets its own
+# plan (plan_cache_mode), because a generic plan that was made for an empty table would stay.
 _ASYNCPG: dict[str, Any] = {
     "timeout": 10,
     "server_settings": {
@@ -44,8 +44,8 @@ def _code(error: DBAPIError) -> str | None:
 
 ERRORS = ErrorCodes(
     code=_code,
-    # Serialization failure, deadlock, lock not available, too many connections, shutting down, cannot connect now. The others are
-    # all codes of a connection that failed.
+    # Serialization failure, deadlock, lock not available, too many connections, shutting down, cannot connect now. The codes that
+    # begin with 08 are those of a connection that failed.
     transient=_READ_ONLY
     | {"40001", "40P01", "55P03", "53300", "57P01", "57P02", "57P03"}
     | {"08000", "08001", "08003", "08004", "08006", "08007", "08P01"},
@@ -81,8 +81,8 @@ class PostgreSQLServer(Server):
             # lock_timeout, in milliseconds, limits the wait for a row or a table that a forgotten transaction has locked.
             # Isolation: at REPEATABLE READ a lost version check is an error instead of an empty result.
             # plan_cache_mode: the prepared statements need no new plan for each set of values.
-            # enable_seqscan: a plan that is made while the table is small must not read all of it when it has grown.
-            # jit: a query that must read a whole table now looks so expensive that servers before 18 would compile it first.
+            # enable_seqscan: a plan that is made while the table is small must not read the whole table after it has grown.
+            # jit: with enable_seqscan=off, reading a whole table looks so expensive that servers before 18 would compile the query.
             "options": r"-c lock_timeout=10000 -c default_transaction_isolation=read\ committed "
             f"-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off -c {pgbouncer.MARK}=1",
         }
@@ -114,8 +114,8 @@ class PostgreSQLServer(Server):
         return str(connection.execute(select(func.current_database())).scalar_one())
 
     def known_alive(self, tx: Sender) -> bool:
-        # Only for the library's own connections with psycopg2. A caller's connection may have any driver, and has a transaction.
-        # asyncpg reads from its socket all the time. Poolers need a transaction anyway.
+        # Only the library's own connections with psycopg2 are checked. Statements on a caller's connection or through a pooler are
+        # in a transaction anyway. asyncpg reads from its socket all the time, so the socket shows nothing.
         return tx.sends_raw and raw_cursor.lively(tx.info, tx._driver)  # noqa: SLF001 - a dialect knows the driver
 
     def listen(self, engine: Engine, channel: str) -> PostgreSQLListener | None:

@@ -21,8 +21,9 @@ from queue_db.dialects.prepared import NEVER
 from queue_db.dialects.statements import IDS, Columns, JobsText, Pairs, kept
 from queue_db.model import MOST_ATTEMPTS, MOST_CLAIMED_VERSION, ClaimedRow
 
-#: The columns after those of a claimed job: the number of candidates, and in the full statement also their lowest due time.
+#: The position of the number of candidates in a row, after the columns of a claimed job.
 TRIED = len(ClaimedRow._fields)
+#: The position of the lowest due time of the candidates. Only rows of :func:`full_claim` have this column.
 HEAD = TRIED + 1
 
 
@@ -31,7 +32,7 @@ def fast_path(claim: ClaimText, *, one: bool, delete_on_claim: bool) -> Executab
 
     :param one: there is at most one candidate, so the statement needs no array.
     :param delete_on_claim: delete the jobs won. The statement claims no job without attempts left. It claims nothing if any
-        candidate has a group or a batch, because the same transaction would have to update these.
+        candidate has a group or a batch, because the same transaction would have to update the group or batch.
     """
     change = _fast_change(claim, one=one, delete_on_claim=delete_on_claim)
     return kept(f"WITH {_fast_candidates(claim, tied=delete_on_claim)} {change}", *COLUMNS, *(() if one else ("tried",)))
@@ -40,10 +41,10 @@ def fast_path(claim: ClaimText, *, one: bool, delete_on_claim: bool) -> Executab
 def complete_and_claim(claim: ClaimText, *, one: bool, completes_one: bool) -> Executable:
     """Delete completed jobs and then claim, as :func:`fast_path` does. Return the rows of the jobs won, then the deleted ids.
 
-    It deletes before it claims. So a call that waits for a row to delete holds no claimed job, and two calls cannot deadlock. A job
-    that is deleted here is still in the snapshot of the claim, but PostgreSQL does not update it.
+    The statement deletes before it claims. So a call that waits for a row to delete holds no claimed job, and two calls cannot
+    deadlock. A job that is deleted here is still in the snapshot of the claim, but PostgreSQL does not update a deleted row.
     """
-    # The leases of the jobs won begin before the wait for rows of the DELETE.
+    # The leases of the jobs won begin before the DELETE waits for locked rows. So _PATIENCE keeps this wait short.
     completed = f"DELETE FROM {claim.table} WHERE {matching(one=completes_one)} AND {_PATIENCE} RETURNING id"
     candidates = _fast_candidates(claim, after=["(SELECT count(*) FROM completed) >= 0"])
     more = () if one else ("tried",)
@@ -59,10 +60,10 @@ def complete_and_claim(claim: ClaimText, *, one: bool, completes_one: bool) -> E
 
 
 def full_claim(claim: ClaimText) -> Executable:
-    """Read the candidates and claim those that still have their version, in one statement that returns both.
+    """Read the candidates and claim those that still have their version, in one statement.
 
-    It returns three kinds of rows: jobs won (with ``id``), the count of candidates of each priority (with ``tried`` and ``head``),
-    and new priorities (with none of these columns).
+    The statement returns three kinds of rows: jobs won (with ``id``), the count of candidates of each priority (with ``tried`` and
+    ``head``), and new priorities (with none of these columns).
     """
     shape = claim.shape
     among = _AMONG_CANDIDATES
@@ -141,7 +142,7 @@ def _fast_change(claim: ClaimText, *, one: bool, delete_on_claim: bool = False) 
         left = claim.assignments
         returning = ", ".join(f"{left[name]} AS {name}" if name in left else f"jobs.{name}" for name in COLUMNS)
     if not one:
-        # The number is in each row. It is NULL if there were as many candidates as wanted: a NULL costs the client next to nothing.
+        # Each row has the number of candidates. NULL stands for as many as wanted, because a NULL costs the client next to nothing.
         returning += ", NULLIF((SELECT count(*) FROM candidate), :limit) AS tried"
     change = f"DELETE FROM {claim.jobs}" if delete_on_claim else f"UPDATE {claim.jobs} SET {claim.set()}"
     return f"{change} WHERE {' AND '.join(chosen)} RETURNING {returning}"
@@ -154,9 +155,9 @@ def matching(*, one: bool) -> str:
     """The condition for rows whose ``(id, version)`` is given; :func:`wanted` has the parameters."""
     if one:
         return statements.matching(one=True)
-    # With the array of ids the planner uses an index, even if its statistics are of an empty table. The primary key reads in id
-    # order. While the table is small, the planner may use the claim index or a bitmap scan, which read in other orders. IS TRUE
-    # makes the planner use a hash table for the pairs instead of a join that compares all of them.
+    # With the array of ids the planner uses an index, even if its statistics are of an empty table. With the primary key, rows are
+    # locked in id order. While the table is small, the planner may use the claim index or a bitmap scan, and lock rows in another
+    # order. IS TRUE makes the planner use a hash table for the pairs instead of a join that compares all of them.
     pairs = "(SELECT wanted.id, wanted.version FROM unnest(:ids, :versions) AS wanted(id, version))"
     return f"id = ANY(:ids) AND ((id, version) IN {pairs}) IS TRUE"
 
@@ -172,9 +173,9 @@ def wanted(pairs: Pairs) -> dict[str, Any]:
     return {"ids": [job_id for job_id, _ in pairs], "versions": [version for _, version in pairs]}
 
 
-#: Notify when the transaction commits; its parameters are those of a :class:`~queue_db.model.Notice`.
+#: The statement that notifies when the transaction commits. Its parameters are the fields of a :class:`~queue_db.model.Notice`.
 NOTIFICATION = kept("SELECT pg_notify(:channel, :text)", "notified").execution_options(**{NEVER: True})
-_NOTIFY = "(SELECT pg_notify(:channel, :text))"  # it depends on no row, so it runs once
+_NOTIFY = "(SELECT pg_notify(:channel, :text))"  # the subquery depends on no row, so it runs once
 
 
 def insert_one(jobs: JobsText, *, columns: Columns, notifies: bool) -> Executable:

@@ -1,8 +1,9 @@
 """Statements that PostgreSQL parses and plans once for each connection. Planning takes most of the time of claiming one job.
 
-psycopg2 cannot prepare, but SQL can: ``PREPARE name AS …`` once, then ``EXECUTE name (…)``. The plan is generic, for any values. A
-plan that was made while the table was small may be slow when the table is large: PostgreSQL 17 and later find a few jobs by reading
-the whole claim index. So each plan is renewed every minute, and sooner if it is used often.
+psycopg2 cannot prepare statements, so the library sends SQL: ``PREPARE name AS …`` once, and then ``EXECUTE name (…)``. The plan is
+generic: it serves any values. A plan that was made while the table was small may be slow when the table is large. For example,
+PostgreSQL 17 and later may read the whole claim index to find a few jobs. So each plan is renewed every minute, and sooner if the
+plan is used often.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from sqlalchemy.types import TypeEngine
 from queue_db.dialects import raw_cursor
 from queue_db.dialects.transactions import Sender
 
-#: Seconds after which a plan is renewed, and seconds after which it is renewed if it was used :data:`OFTEN` times.
+#: Seconds after which a plan is renewed.
 PLAN_AGE = 60.0
+#: Seconds after which a plan is renewed if it was used :data:`OFTEN` times.
 BUSY_PLAN_AGE = 2.0
+#: The number of uses from which on a plan is renewed after :data:`BUSY_PLAN_AGE`.
 OFTEN = 100
 
 #: An execution option of kept statements that are not prepared: planning them is cheap, or a program may run them only once.
@@ -57,7 +60,7 @@ class Prepared:
     lists: Mapping[str, Callable[[Sequence[Any]], str]]  #: name of an array parameter → the function that writes it as text
 
     def arguments(self, values: raw_cursor.Values) -> tuple[Any, ...]:
-        """The arguments of ``execute``. Arrays become PostgreSQL's array text, several times faster than the driver does it."""
+        """Return the arguments of ``execute``. Arrays are written as texts here, several times faster than by the driver."""
         lists = self.lists
         return tuple([lists[name](values[name]) if name in lists else values[name] for name in self.parameters])
 
@@ -119,7 +122,7 @@ def _array_of(kind: TypeEngine[Any]) -> Callable[[Sequence[Any]], str]:
 
 
 def _numbers(numbers: Sequence[int | None]) -> str:
-    # One str() of the whole list is faster than one of each number. PostgreSQL ignores the blanks.
+    # One call of str() for the whole list is faster than one call for each number. PostgreSQL ignores the blanks.
     return f"{{{str(list(numbers))[1:-1].replace('None', 'NULL')}}}"
 
 

@@ -1,8 +1,9 @@
 """Statements that are compiled once and then sent to the driver's cursor directly.
 
 For a single job, SQLAlchemy's work for each execution (parameters, an execution context, a result with named columns) takes longer
-than the database's. Claims and completions are a few statements, so each is compiled once, and an execution only orders its values.
-If the engine has listeners, the statements go through SQLAlchemy, so that the listeners see each of them.
+than the work of the database. Claims and completions use few different statements, so each statement is compiled once. An execution
+then only puts the values in order. If the engine has listeners, the statements go through SQLAlchemy, so that the listeners see
+them.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ _FORGOTTEN = 30.0
 
 _ASKED_AT = "queue_db.asked_at"
 
-#: The key in a connection's ``info`` of a weak reference to the library's transaction. It is absent after a transaction has ended.
+#: The key of the weak reference to the library's transaction in a connection's ``info``. Between transactions the key is absent.
 TRANSACTION = "queue_db.transaction"
 
-# Characters that a COPY reads at a time. With psycopg2's default of 8192 it would need many more calls.
+# Characters that a COPY reads at a time. psycopg2's default of 8192 would need many more calls.
 _PIECE = 1 << 18
 
 _NAMED = re.compile(r"%\((\w+)\)s")
@@ -54,7 +55,7 @@ class Written:
     lists: Mapping[str, tuple[str, str]]
 
     def filled(self, values: Values) -> tuple[str, tuple[Any, ...]]:
-        """Text and arguments for these values."""
+        """Return the text and the arguments of the statement for these values."""
         if not self.lists:
             return self.text, tuple(map({**self.fixed, **values}.__getitem__, self.order))
         text, arguments = self.text, []
@@ -102,9 +103,9 @@ def written(statement: Executable, dialect: SQLAlchemyDialect) -> Written:
 
 
 def observed(connection: Connection) -> bool:
-    """Whether the engine has listeners for statements or errors, or logs them."""
+    """Whether the engine logs statements, or has listeners for statements or errors."""
     engine, dialect = connection.engine, connection.dialect
-    # SQLAlchemy sets ``_has_events`` when a listener is added, and reads it before it looks for one. To look costs five calls.
+    # SQLAlchemy sets ``_has_events`` when a listener is added. Looking for listeners costs five calls, so read this flag first.
     if engine._has_events and (engine.dispatch.before_cursor_execute or engine.dispatch.after_cursor_execute):  # noqa: SLF001
         return True
     return bool(engine._echo or (dialect._has_events and dialect.dispatch.handle_error))  # noqa: SLF001
@@ -116,7 +117,7 @@ def lively(info: MutableMapping[Any, Any], source: Any) -> bool:
     A server that closes a session sends a message, so the socket is readable. A network may drop an idle session without a message.
 
     :param info: the connection's ``info``.
-    :param source: the socket of the connection, or an object with its ``fileno``.
+    :param source: the socket of the connection, or an object with the socket's ``fileno``.
     """
     now = time.monotonic()
     asked_at = info.get(_ASKED_AT)
@@ -127,7 +128,7 @@ def lively(info: MutableMapping[Any, Any], source: Any) -> bool:
 def copy(connection: Connection, text: str, file: IO[Any]) -> int:
     """Run a COPY from or to ``file`` on PostgreSQL with psycopg2, and return the number of rows.
 
-    :raises DBAPIError: as SQLAlchemy would. Its message does not show the row at which the COPY failed.
+    :raises DBAPIError: the exception that SQLAlchemy would raise, but its message does not show the row at which the COPY failed.
     """
     cursor: Any = None
     try:
@@ -143,17 +144,18 @@ def copy(connection: Connection, text: str, file: IO[Any]) -> int:
 
 
 def _hide_row(error: BaseException) -> None:
-    """Keep only the primary message. The lines after it show the row at which a COPY failed, and payloads must not be logged."""
+    """Keep only the primary message. The other lines show the row at which a COPY failed, and payloads must not be logged."""
     shown = getattr(getattr(error, "diag", None), "message_primary", None)
     if shown:
         error.args = (shown,)
 
 
 def failed(connection: Connection, text: str, cursor: Any, error: BaseException) -> None:
-    """Raise SQLAlchemy's exception for an error of the driver, and discard a broken connection. Return for any other error.
+    """Raise SQLAlchemy's exception for an error of the driver, and discard a broken connection.
 
-    Any other error comes from a signal handler, Ctrl-C or a cancelled task, during or after a reply. The transaction is marked as
-    interrupted, so it cannot commit, and its connection is discarded when it is returned.
+    Any other error comes from a signal handler, Ctrl-C or a cancelled task, during or after a reply. For such an error, mark the
+    transaction as interrupted and return. An interrupted transaction cannot commit, and its connection is not used again unless
+    the database can recover it.
     """
     dialect, broken = connection.dialect, connection.invalidated
     driver: Any = dialect.loaded_dbapi
@@ -161,7 +163,8 @@ def failed(connection: Connection, text: str, cursor: Any, error: BaseException)
         if broken:
             return
         if isinstance(cursor, sqlite3.Cursor):
-            # A statement with unread rows holds the file's lock, even outside a transaction. The traceback would keep it alive.
+            # A statement with unread rows holds the file's lock, even outside a transaction. Without this, the traceback would keep
+            # the cursor alive.
             cursor.close()
         mark = connection.info.get(TRANSACTION)
         if mark is not None:

@@ -33,7 +33,7 @@ class Drivers:
     async_options: Mapping[str, str | None] = field(default_factory=dict)
 
     def named(self, *, asynchronous: bool) -> tuple[str | None, str]:
-        """The driver and its extra."""
+        """The driver, and the extra that installs the driver."""
         return (self.asynchronous, self.async_extra) if asynchronous else (self.default, self.extra)
 
 
@@ -44,14 +44,14 @@ class Product:
     title: str
     #: The oldest supported ``server_version_info``.
     minimum: tuple[int, ...]
-    #: SQLAlchemy's compiler does not know them: on SQLite it silently omits SKIP LOCKED.
+    #: What the server can do. SQLAlchemy does not check this: for SQLite, it silently omits SKIP LOCKED from a statement.
     capabilities: frozenset[Capability]
 
 
 class Server:
     """The server or file of one :class:`~queue_db.dialects.base.Dialect`. Each member has a default."""
 
-    #: Whether the ``schema`` of a table is a database of the server. Then a connection to any database of the server reaches it.
+    #: Whether the ``schema`` of a table is a database of the server. If so, a connection to any of its databases reaches the table.
     schemas_are_databases: ClassVar[bool] = False
     #: Whether the database is in memory, so that it ends with its connection. Known after :meth:`prepare`.
     in_memory: bool = False
@@ -62,18 +62,18 @@ class Server:
     def engine_options(self, url: URL) -> dict[str, Any]:
         """Arguments of ``create_engine`` for the library's own engines: isolation, and a limit on every network wait.
 
-        They contain ``poolclass`` if the database needs a pool of a certain kind and size.
+        The arguments contain ``poolclass`` if the database needs a pool of a certain kind and size.
         """
         return {}
 
     def file(self, url: URL) -> Path | None:
-        """The file of the database. Default: None, it is not a file."""
+        """The file of the database. Default: None, because the database is not a file."""
         return None
 
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
         """Return the engine that the library's transactions use.
 
-        :param made_here: the library has made the engine. Otherwise it is the caller's, and its settings must not change.
+        :param made_here: the library has made the engine. Otherwise the engine is the caller's, and its settings must not change.
         """
         return engine
 
@@ -92,14 +92,14 @@ class Server:
         """
         return None
 
-    # --- its connections --------------------------------------------------------------------------------------------
+    # --- connections ------------------------------------------------------------------------------------------------
 
     def database_of(self, connection: Connection) -> str | None:
-        """The database of the connection: a file, or the name of a database on the server. Default: None, it is unknown."""
+        """The database of the connection: a file, or the name of a database on the server. Default: None (unknown)."""
         return None
 
     def begin_changes(self, connection: Connection) -> None:
-        """Prepare a transaction that SQLAlchemy or a caller has begun for several changes. Default: no effect."""
+        """Prepare a transaction for changes, after SQLAlchemy or a caller has begun the transaction. Default: no effect."""
 
     def commits_each_statement(self, connection: Connection) -> bool:
         """Whether a caller's connection is in the driver's autocommit mode. Costs no round trip."""
@@ -118,19 +118,19 @@ class Server:
         return True
 
     def known_alive(self, tx: Sender) -> bool:
-        """Whether this connection of the library is probably not broken, as far as this process can know without a round trip.
+        """Whether the connection of ``tx`` is probably alive. Costs no round trip.
 
-        If so, an insert may be sent without a transaction. If the connection breaks during such an insert, its effect is unknown.
-        In a transaction, an insert that failed before the COMMIT can be repeated.
+        If so, a single insert may be sent without a transaction. If the connection breaks during such an insert, the effect of the
+        insert is unknown. In a transaction, an insert that fails before the COMMIT can be repeated.
 
-        Default: False, unknown.
+        Default: False, because this is unknown.
         """
         return False
 
     def recover(self, driver: Any) -> bool:
-        """End an interrupted statement or transaction on a connection on which no reply can be outstanding.
+        """End an interrupted statement or transaction, if no reply can be outstanding on the connection.
 
-        :return: whether the connection can be used again; False: it must be closed. Default: False.
+        :return: True: the connection can be used again. False (default): the connection must be closed.
         """
         return False
 
@@ -152,24 +152,25 @@ def long_statements(connection: Connection) -> Iterator[None]:
 #: Network timeout in seconds while statements that take minutes run.
 LONG = 1800
 
-#: Seconds after which a connection that does not answer counts as broken. It is less than a third of the default lease, so that a
-#: completion whose reply is lost can be looked up before the lease ends. It is more than the longest wait for a lock.
+#: Seconds after which a connection that does not answer counts as broken. This is less than a third of the default lease, so that a
+#: completion whose reply is lost can be looked up before the lease ends. This is more than the longest wait for a lock.
 GONE_AFTER = 15
 
-# The units are seconds, seconds, a count and milliseconds. Not every operating system has all of these options.
+# Socket options with which the kernel ends a dead connection. The units are seconds, seconds, a count and milliseconds. Not every
+# operating system has all of these options.
 _WAITS = {"TCP_KEEPIDLE": 9, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": GONE_AFTER * 1000}
 
 
 def limit_waits(connection: Any, _record: Any) -> None:
-    """Let the kernel end a dead connection of a driver that has no option for it. It is a listener of ``connect`` events."""
+    """Let the kernel end a dead connection, for drivers without such an option. This is a listener of ``connect`` events."""
     driver = connection.driver_connection
     # The transport of asyncpg, or of aiomysql.
     transport = getattr(driver, "_transport", None) or getattr(getattr(driver, "_writer", None), "transport", None)
     found = None if transport is None else transport.get_extra_info("socket")
     if found is None or found.family not in (socket.AF_INET, socket.AF_INET6):
         return
-    # The socket objects of event loops refuse options. The kernel shares options between duplicates of a descriptor, so a duplicate
-    # can set them.
+    # The socket objects of event loops refuse options. The kernel shares options between duplicates of a descriptor, so set the
+    # options through a duplicate.
     with socket.socket(found.family, found.type, found.proto, fileno=os.dup(found.fileno())) as twin:
         twin.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _WAITS.items():

@@ -1,7 +1,7 @@
 """Whether a PostgreSQL server accepts connections, checked as ``pg_isready`` does.
 
-libpq reports a failed connection without an error code, so a wrong password and a stopped server look the same. The server's answer
-to the first message of a connection contains the code.
+libpq reports a failed connection without an error code, so a wrong password and a stopped server look the same. This module itself
+sends the first message of a connection, because the server's answer contains the error code.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def none_accepts(servers: Sequence[Target], options: Mapping[str, Any]) -> bool:
 
 
 def refuses(server: Target, options: Mapping[str, Any]) -> bool:
-    """Whether the server refuses a session because of the settings in ``options``, and accepts one without them."""
-    # The settings for libpq, or for asyncpg.
+    """Whether the server refuses a session because of the settings in ``options``, and accepts a session without settings."""
+    # The settings of libpq are in ``options``, those of asyncpg in ``server_settings``.
     given = {"options": str(options["options"])} if options.get("options") else dict(options.get("server_settings", {}))
     try:
         return UNSUPPORTED in (_answer(server, options, given) or ()) and UNSUPPORTED not in (_answer(server, options) or ())
@@ -78,7 +78,7 @@ def _answer(server: Target, options: Mapping[str, Any], given: Mapping[str, str]
         answer = reached.recv(4096)
     if not answer:
         return None
-    # An error has fields, each a letter and a text that ends with NUL.
+    # An error consists of fields. Each field is a letter and a text that ends with NUL. The field C is the error code.
     fields = answer[5:].split(b"\0") if answer[:1] == b"E" else []
     return {field[1:].decode("ascii", "replace") for field in fields if field[:1] == b"C"}
 

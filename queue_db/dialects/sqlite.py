@@ -39,11 +39,11 @@ def _instant(element: instant, compiler: Any, **kw: Any) -> str:
 
 
 class SQLiteInserts(Inserts):
-    """Many rows of one writer have consecutive ids."""
+    """Inserts new jobs, many rows with ``executemany``."""
 
     def bulk_load(self, tx: Sender, jobs: Table, rows: Rows, now: int | None) -> list[int]:
         load(tx, jobs, *dated(tx, rows, now))
-        # There is only one writer, so the ids are consecutive.
+        # The driver has no ``lastrowid`` after ``executemany``. There is only one writer, so the ids are consecutive.
         last = tx.connection.execute(select(func.last_insert_rowid())).scalar_one()
         return list(range(last - len(rows) + 1, last + 1))
 
@@ -61,12 +61,12 @@ class SQLite(ReturningDialect):
     server_type: ClassVar[type[Server]] = SQLiteServer
     autocommits: ClassVar[bool] = True
     served: ClassVar[bool] = False
-    # The driver begins its transaction before the first change and then upgrades a read lock. If two claims do this, one fails at
-    # once with SQLITE_BUSY. With BEGIN IMMEDIATE a transaction takes the write lock first, so the second claim waits for the first.
+    # The driver begins its transaction before the first change and then upgrades a read lock. If two claims upgrade their locks,
+    # one fails at once with SQLITE_BUSY. With BEGIN IMMEDIATE a transaction takes the write lock first, so the second claim waits.
     begins_writing: ClassVar[str] = "BEGIN IMMEDIATE"
 
     def hold(self, tx: Sender, jobs: Table, pairs: Pairs, *, skip: bool = False) -> Pairs:
-        # There are no row locks, so the order does not matter.
+        # SQLite has no row locks, so the order of the rows does not matter.
         texts = statements.on(self, jobs, tx.connection.dialect)
         if len(pairs) == 1:
             rows = tx.fetch(texts.made(statements.select, columns=("id", "version"), one=True), self.wanted(pairs))
@@ -95,7 +95,7 @@ class SQLite(ReturningDialect):
         if self._delete_each(tx, jobs, pairs) == len(pairs):
             run_beside(tx.connection, f"RELEASE {_POINT}")
             return {job_id for job_id, _ in pairs}
-        # Some leases are lost, but the count does not show which ones.
+        # Some leases are lost, but the count does not show which ones. So undo the deletion and look.
         run_beside(tx.connection, f"ROLLBACK TO {_POINT}")
         return self._delete_held(tx, jobs, pairs)
 
@@ -131,13 +131,14 @@ class SQLite(ReturningDialect):
 
 # ruff: noqa: S608 - the texts are made of constants and of table names that SQLAlchemy has quoted; values are bound.
 
-# After ANALYZE of a nearly empty table, SQLite scans the whole table to find ``id IN (…)``, even if it has grown to a million jobs.
-# SQLite 3.53 always does this. SQLite 3.40 does it if the table had a job with a key and one with a group. A join is no better.
-# SQLite never scans the table for ``id = …`` in a statement on one table, or for the existing row of ON CONFLICT (id). So the
-# statements on several jobs use one of these two forms.
+# After ANALYZE of a nearly empty table, SQLite scans the whole table to find ``id IN (…)``, even after the table has grown to a
+# million jobs. SQLite 3.53 always scans the table. SQLite 3.40 scans it if, at the time of ANALYZE, the table had a job with a key
+# and one with a group. A join also leads to a scan. SQLite never scans the table for ``id = …`` in a statement on one table, or for
+# the existing row of ON CONFLICT (id). So the statements on several jobs use one of these two forms.
 
-# The id of a given pair, and the FROM and WHERE clauses for the given pairs whose job has the given version.
+# The id of a given pair.
 _GIVEN_ID = 'CAST(given."key" AS BIGINT)'
+# The FROM and WHERE clauses that select the given pairs whose job has the given version. ``{}`` stands for the table of jobs.
 _GIVEN = f"json_each(:of_pairs) AS given WHERE (SELECT held.version FROM {{}} AS held WHERE held.id = {_GIVEN_ID}) = given.value"
 
 
@@ -157,7 +158,7 @@ def _matching(jobs: JobsText) -> Executable:
 
 
 def _update(jobs: JobsText, *, assignments: str, returning: Columns) -> Executable:
-    """Update the rows of the given pairs. It is an INSERT, but all its rows exist, so it inserts nothing."""
+    """Update the rows that match the given pairs. The statement is an INSERT, but all its rows exist, so it only updates."""
     rows = f"SELECT {_GIVEN_ID}, '', '' FROM {_GIVEN.format(jobs.table)}"
     change = f"ON CONFLICT (id) DO UPDATE SET {assignments.format(now=jobs.now)} RETURNING {', '.join(returning)}"
     return kept(f"INSERT INTO {jobs.table} (id, queue, payload) {rows} {change}", *returning)

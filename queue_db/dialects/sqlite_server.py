@@ -21,10 +21,10 @@ from queue_db.model import Fault
 # The options of the driver in a URL. With uri=true, SQLite itself takes other options.
 _OPTIONS = frozenset({"cached_statements", "check_same_thread", "detect_types", "isolation_level", "timeout", "uri"})
 
-# The names of a database in memory.
+# The names that stand for a database in memory in a URL.
 IN_MEMORY = (None, "", ":memory:")
 
-#: The number of cursors in the list of a connection from which on references to freed cursors are removed.
+#: The length of a connection's list of cursors from which on references to freed cursors are removed from the list.
 _CURSORS = 16
 
 
@@ -58,8 +58,8 @@ class SQLiteServer(Server):
         waits: dict[str, Any] = {} if "timeout" in url.query else {"timeout": 30.0}
         options: dict[str, Any] = {"connect_args": waits | {"factory": _Finishing}}
         if url.database in IN_MEMORY:
-            # The database belongs to one connection. For threads, SQLAlchemy's pool has one connection each. For asyncio, the pool
-            # has one connection, which the tasks use in turn.
+            # The database belongs to one connection. For threads, SQLAlchemy's pool has one connection for each thread. For
+            # asyncio, the pool has one connection, which the tasks use in turn.
             one = {"poolclass": AsyncAdaptedQueuePool, "pool_size": 1, "max_overflow": 0}
             options |= one if url.get_dialect().is_async else {"poolclass": SingletonThreadPool}
         return options
@@ -71,12 +71,12 @@ class SQLiteServer(Server):
 
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
         if made_here:
-            # With FULL, a commit is on the disk when it returns. With WAL, some builds have a weaker default.
+            # With FULL, a commit is on the disk when COMMIT returns. Some builds of SQLite have a weaker default with WAL.
             event.listen(engine, "connect", lambda connection, _: _tell(connection, "PRAGMA synchronous = FULL"))
         else:
             event.listen(engine, "do_connect", _finishing)
         with engine.connect() as connection:
-            # With WAL, readers do not wait for the writer. The file keeps this mode. It has no effect on a database in memory.
+            # With WAL, readers do not wait for the writer. The file keeps this mode. A database in memory ignores the mode.
             run_beside(connection, "PRAGMA journal_mode = WAL")
             self.in_memory = self._file_of(connection) is None
         return engine
@@ -89,13 +89,14 @@ class SQLiteServer(Server):
         return os.path.realpath(files["main"]) if files["main"] else None
 
     def begin_changes(self, connection: Connection) -> None:
-        # A caller's transaction also takes the write lock first. This also protects a savepoint: before the first change there
-        # would be no transaction around it, so the release of the savepoint would commit.
+        # A caller's transaction also takes the write lock first. This also protects a savepoint: without BEGIN, a savepoint before
+        # the first change would have no transaction around it, and its release would commit.
         if not _in_transaction(connection):
             run_beside(connection, self.dialect.begins_writing)
 
     def is_idle(self, driver: Any) -> bool:
-        # A change with unread rows holds the lock until its statement ends. Without BEGIN, ``in_transaction`` does not show it.
+        # A change with unread rows holds the lock until its statement ends. Without BEGIN, ``in_transaction`` does not show the
+        # lock.
         return not (driver.in_transaction or (isinstance(driver, _Finishing) and driver.has_statements()))
 
     def known_alive(self, tx: Sender) -> bool:
@@ -113,8 +114,8 @@ class SQLiteServer(Server):
         return not driver.in_transaction
 
     def commits_each_statement(self, connection: Connection) -> bool:
-        # Without an isolation level the driver begins no transaction by itself. An application may send BEGIN in a listener, as
-        # SQLAlchemy's documentation recommends. Then a transaction exists as soon as SQLAlchemy begins.
+        # Without an isolation level the driver begins no transaction by itself. But an application may send BEGIN in a listener, as
+        # SQLAlchemy's documentation recommends. So begin with SQLAlchemy, and look whether the driver has a transaction.
         if _in_transaction(connection) or not _autocommits(connection):
             return False
         if connection.in_transaction():
@@ -165,7 +166,7 @@ class _Finishing(sqlite3.Connection):
 
 
 def _finishing(_: object, __: object, arguments: list[Any], options: dict[str, Any]) -> None:
-    """Make the new connections of an application's engine instances of :class:`_Finishing`. It is a ``do_connect`` listener."""
+    """Let an application's engine make connections of the class :class:`_Finishing`. This is a ``do_connect`` listener."""
     options.setdefault("factory", _Finishing)
 
 

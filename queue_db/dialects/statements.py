@@ -45,7 +45,7 @@ Columns = tuple[str, ...]
 #: The type of an array of ids or versions.
 IDS = ARRAY(BigInteger())
 
-#: The types of the lists of :func:`matching`.
+#: The types of the list parameters of :func:`matching`.
 LISTS: Mapping[str, Any] = {"of_ids": BigInteger(), "of_pairs": TupleType(BigInteger(), BigInteger())}
 
 # The text columns among those that statements return. All other columns are numbers.
@@ -61,11 +61,11 @@ _TYPES: dict[str, Any] = {
 
 
 def kept(sql: str, *returns: str, **lists: Any) -> Executable:
-    """A statement that is built once and kept.
+    """Build a statement that the caller keeps.
 
-    :param returns: the columns of its rows.
-    :param lists: the types of list parameters. An array type makes one parameter. Any other type is that of an element, and each
-        element becomes a parameter.
+    :param returns: the columns that the statement returns.
+    :param lists: the types of list parameters. A list with an array type is sent as one parameter. Any other type is the type of
+        the elements, and each element is sent as one parameter.
     """
     statement = text(sql)
     statement = statement.bindparams(*(_parameter(name, lists) for name in statement.compile().params))
@@ -75,7 +75,7 @@ def kept(sql: str, *returns: str, **lists: Any) -> Executable:
 
 
 def match(dialect: Dialect, pairs: Pairs) -> TextClause:
-    """The condition ``dialect.matching`` with these pairs, for a statement of SQLAlchemy on the table of jobs alone."""
+    """The condition ``dialect.matching`` with these pairs, for a SQLAlchemy statement whose only table is the table of jobs."""
     values, lists = dialect.wanted(pairs), dialect.lists
     return (
         text(dialect.matching(one=len(pairs) == 1)).bindparams(*(_parameter(name, lists) for name in values)).bindparams(**values)
@@ -113,12 +113,12 @@ class JobsText:
     def written(self, expression: ColumnElement[Any]) -> str:
         """An expression without parameters as SQL text of this database."""
         sql = str(expression.compile(dialect=self._sql, compile_kwargs={"literal_binds": True}))
-        # A percent sign stays unescaped, because SQLAlchemy escapes it when it compiles the whole text. A colon is escaped, because
-        # it would begin a parameter.
+        # A percent sign must not be escaped here, because SQLAlchemy escapes the whole text later. A colon must be escaped, because
+        # an unescaped colon begins a parameter.
         return sql.replace(str(text("%").compile(dialect=self._sql)), "%").replace(":", "\\:")
 
     def locked(self, *, skip: bool) -> str:
-        """The clause at the end of a SELECT that locks its rows. It is empty without ``ROW_LOCKS``."""
+        """The clause at the end of a SELECT that locks the selected rows; empty if the database has no row locks."""
         if Capability.ROW_LOCKS not in self._dialect.product(self._sql).capabilities:
             return ""
         return " FOR UPDATE SKIP LOCKED" if skip else " FOR UPDATE"
@@ -132,17 +132,18 @@ def on(dialect: Dialect, jobs: Table, sql: SQLAlchemyDialect, *, settable: bool 
 
 # --- new jobs -----------------------------------------------------------------------------------------------------------
 
-# The columns of a new job that are inserted unchanged. Most jobs have no group_key and no callback_id. Without these two columns an
-# insert is a tenth cheaper.
+# The columns that are inserted unchanged for a job without group and batch, as most jobs are. Without the columns group_key and
+# callback_id an insert is a tenth cheaper.
 _PLAIN = ("queue", "kind", "payload", "headers", "priority", "max_attempts", "unique_key")
+# The columns that are inserted unchanged for a job with a group or a batch.
 _TIED = (*_PLAIN, "group_key", "callback_id")
 
-#: The fields of a :class:`NewJob` as names of parameters. :func:`insert_one` uses most of them.
+#: The names of the parameters for the fields of a :class:`NewJob`. :func:`insert_one` uses most of these parameters.
 ONE_NEW = tuple(f"new_{name}" for name in NewJob._fields)
 
 
 def copied(rows: Sequence[NewJob]) -> Columns:
-    """The columns of these jobs that are inserted unchanged. They are the first fields of a :class:`NewJob`."""
+    """The columns that are inserted unchanged for these jobs. The columns are the first fields of a :class:`NewJob`."""
     for row in rows:
         if row.group_key is not None or row.callback_id is not None:
             return _TIED
@@ -152,7 +153,7 @@ def copied(rows: Sequence[NewJob]) -> Columns:
 def due(now: str, after: str = ":new_after", not_before: str = ":new_not_before") -> str:
     """When a new job is due: ``after`` microseconds from now, and not before ``not_before``.
 
-    It is never before now. Low-water marks rely on this.
+    The due time is never before now. Low-water marks rely on this.
     """
     return f"CASE WHEN {now} + {after} >= {not_before} THEN {now} + {after} ELSE {not_before} END"
 
@@ -182,7 +183,8 @@ def new(columns: Columns) -> list[str]:
 
 # --- jobs by (id, version) ----------------------------------------------------------------------------------------------
 
-#: The new value of ``version`` in a change: one more, up to the maximum of the column. No lease has a version that high.
+#: The new value of ``version`` in a change: the old value plus 1. At the maximum of the column, which no lease reaches, the version
+#: stays the same.
 NEXT_VERSION = f"CASE WHEN version < {MOST_VERSION} THEN version + 1 ELSE version END"
 
 
@@ -191,7 +193,7 @@ ONE_ATTEMPT_LESS = "CASE WHEN attempts > 0 THEN attempts - 1 ELSE 0 END"
 
 
 def each(name: str, values: Mapping[int, Any], ids: Sequence[int]) -> tuple[str, dict[str, Any]]:
-    """The SQL expression for the value of each of these jobs, with its parameters. If all values are equal, it is one parameter."""
+    """Return a SQL expression for the value of each job, and its parameters. For equal values, the expression is one parameter."""
     given = [values[job_id] for job_id in ids]
     if given.count(given[0]) == len(given):
         return f":{name}", {name: given[0]}
@@ -204,7 +206,7 @@ def matching(*, one: bool) -> str:
     """The condition for rows whose ``(id, version)`` is given; :func:`wanted` has the parameters."""
     if one:
         return "id = :of_id AND version = :of_version"
-    # The ids alone let the planner use the primary key. Not every planner can derive index ranges from pairs.
+    # The condition on the ids lets the planner use the primary key. Not every planner can derive index ranges from the pairs.
     return "id IN :of_ids AND (id, version) IN :of_pairs"
 
 
@@ -220,7 +222,7 @@ def update(jobs: JobsText, *, assignments: str, one: bool, returning: Columns = 
     """Change the rows that match; in ``assignments``, ``{now}`` stands for the time."""
     change = f"UPDATE {jobs.by_id} SET {assignments.format(now=jobs.now)} WHERE {jobs.matching(one=one)}"
     statement = jobs.kept(change + (f" RETURNING {', '.join(returning)}" if returning else ""), *returning)
-    # With a value for each job, each number of jobs has its own statement. These are too many to prepare.
+    # If each job has its own value, the text depends on the number of jobs. There are too many such texts to prepare.
     return statement.execution_options(**{NEVER: True}) if "CASE id" in assignments else statement
 
 

@@ -1,4 +1,4 @@
-"""Transactions on a connection. They begin when they are needed, and they can be nested."""
+"""Transactions on a connection. A transaction begins when it is needed. Transactions can be nested."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PooledConnection:
-    """A connection of the library with its attributes that each use needs. SQLAlchemy would look them up each time."""
+    """A connection of the library, and those of its attributes that SQLAlchemy would look up anew at each use."""
 
     __slots__ = ("connection", "driver", "info", "proxied")
 
@@ -35,10 +35,10 @@ class PooledConnection:
 
 
 class Sender:
-    """A transaction on a connection: it begins, ends and sends statements.
+    """A transaction on a connection. It sends all statements, including BEGIN and COMMIT.
 
-    :meth:`lead` makes it the outermost transaction of a connection of the library. Each statement then commits by itself until
-    :meth:`begin`. Without :meth:`lead` it is nested in another transaction of the library or in a caller's.
+    :meth:`lead` makes this the outermost transaction of a connection of the library. Each statement then commits by itself until
+    :meth:`begin`. Without :meth:`lead`, this transaction is nested in another transaction of the library or of a caller.
 
     Kept statements go to the driver's cursor on a connection of the library, and through SQLAlchemy on a caller's connection.
     """
@@ -73,7 +73,7 @@ class Sender:
         self.sent = 0
         #: The transaction of the library in which this one is nested.
         self._block = block = own(connection)
-        #: Whether each statement commits by itself until this transaction begins. SQLAlchemy does not know of this transaction.
+        #: Whether each statement commits by itself until the transaction begins. If so, SQLAlchemy does not know the transaction.
         self.autocommits = block is not None
         if block is not None:
             self.info = block.info
@@ -83,8 +83,8 @@ class Sender:
     def lead(self, pooled: PooledConnection, *, write: bool = True) -> None:
         """Make this the transaction of the connection until :meth:`leave`.
 
-        The connection's ``info`` has only a weak reference to it, so Python can free and close a connection that was never
-        returned.
+        The connection's ``info`` has only a weak reference to the transaction, so Python can free and close a connection that was
+        never returned.
 
         :param write: whether the transaction changes rows.
         """
@@ -99,20 +99,20 @@ class Sender:
         self.observed = observed(connection)
         self.write = write
         self.begun = False
-        #: Whether BEGIN was sent. It may have failed. In either case, nothing is committed without a COMMIT.
+        #: Whether BEGIN was sent, even if it failed. After BEGIN, nothing is committed without a COMMIT.
         self.asked = False
         #: Whether a statement has been interrupted, so that its effect is unknown.
         self.interrupted = False
         #: The number of statements that were sent by :meth:`fetch` and :meth:`execute`, including BEGIN and COMMIT.
         self.sent = 0
-        #: The transaction around this one, if a thread has only one connection.
+        #: The transaction around this one on the same connection, if a thread has only one connection.
         self._outer = self.info.get(TRANSACTION)
         self._mark: ref[Sender] | None = ref(self)
         self.info[TRANSACTION] = self._mark
 
     def leave(self) -> None:
-        """Remove this transaction from the connection. It has ended, and the connection is idle."""
-        # If the mark is another one, the connection was taken from this transaction and may belong to another transaction.
+        """Remove this transaction from the connection. The transaction has ended, and the connection is idle."""
+        # Another mark means that the connection was taken from this transaction. It may mark another transaction, so keep it.
         if self.info.get(TRANSACTION) is self._mark:
             if self._outer is None:
                 del self.info[TRANSACTION]
@@ -137,7 +137,7 @@ class Sender:
     def commit(self) -> None:
         """Commit the transaction, if it has begun.
 
-        :raises PendingRollbackError: the connection broke or a statement was interrupted, and the block ignored this error.
+        :raises PendingRollbackError: the connection broke or a statement was interrupted, and the caller has ignored the error.
         """
         if self.begun:
             if self.interrupted or self.connection.invalidated or self.info.get(TRANSACTION) is not self._mark:
@@ -146,7 +146,7 @@ class Sender:
             self.begun = False
 
     def rollback(self) -> None:
-        """Roll back the transaction, if it has begun. If this fails, the connection is discarded, so the server rolls back."""
+        """Roll back the transaction, if it has begun. If ROLLBACK fails, the connection is discarded, so the server rolls back."""
         if self.begun and not self.connection.invalidated:
             try:
                 self.execute("ROLLBACK", ())
@@ -166,7 +166,7 @@ class Sender:
 
         :param statement: a kept statement, or a text for the driver.
         :param values: the values by name for a kept statement, or a tuple for a text.
-        :raises DBAPIError: as SQLAlchemy would.
+        :raises DBAPIError: the exception that SQLAlchemy would raise.
         """
         self.sent += 1
         if isinstance(statement, str):
@@ -189,7 +189,7 @@ class Sender:
         return rows
 
     def execute(self, statement: Executable | str, values: Any) -> int:
-        """Execute a statement that returns no rows, as :meth:`fetch` does; return the number of rows that it matched."""
+        """Execute a statement that returns no rows, and return the number of matched rows. For parameters see :meth:`fetch`."""
         self.sent += 1
         if isinstance(statement, str):
             text, arguments = statement, values
@@ -244,7 +244,7 @@ def own(connection: Connection) -> Sender | None:
 
 
 def forget(info: MutableMapping[Any, Any]) -> None:
-    """Remove the transaction from a connection's ``info``, if something other than its own block has ended it."""
+    """Remove the transaction from a connection's ``info``, after ``Server.recover`` has ended the transaction."""
     info.pop(TRANSACTION, None)
 
 
@@ -252,8 +252,9 @@ def interrupted(connection: Connection, error: BaseException) -> bool:
     """Whether ``error`` may have interrupted a statement, so that its reply may be outstanding or its effect unknown.
 
     Errors of the database are replies, and errors of this package are raised between statements. Neither interrupts a statement.
-    Another exception is harmless if code of the application has raised it, even in place of one of these errors. It is not harmless
-    if its traceback leads through SQLAlchemy or the driver, because a signal handler may have raised it there.
+    Exceptions such as KeyboardInterrupt, which are no ``Exception``, may always have interrupted a statement. Any other exception
+    may have done so only if its traceback leads through SQLAlchemy, the driver or this package: a signal handler may have raised
+    the exception there. This also applies to the exceptions before it in its chain, up to an error of the first two kinds.
     """
     driver: Any = connection.dialect.loaded_dbapi
     replies = (SQLAlchemyError, QueueDBError, driver.Error)
@@ -280,7 +281,7 @@ def savepoint(connection: Connection) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        # After a deadlock or a refused snapshot, the server has rolled back the whole transaction, so the savepoint does not exist.
+        # After a deadlock or a serialization failure, the server may have rolled back the whole transaction with its savepoints.
         # Suppress the error of this rollback, so that the first error is raised.
         with suppress(DBAPIError):
             nested.rollback()

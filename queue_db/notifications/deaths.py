@@ -1,6 +1,6 @@
-"""Reports deaths of jobs: each death gets a log record and a call of each listener, and is counted for the process and the queue.
+"""Reports deaths of jobs: writes a log record, counts the death for the process and the queue, and calls each listener.
 
-Verbs report all deaths here, for any reason, after their transactions have committed.
+Every death is reported here, for any reason. If a transaction makes a job dead, the death is reported after the commit.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from queue_db.model import DeathReason
 
 log = logging.getLogger("queue_db.dead")
 
-# Longest error text in a log line, characters.
+# The most characters of an error text in a log line.
 _MAX_ERROR = 500
 
 
 @dataclass(frozen=True, slots=True)
 class UnleasedJob:
-    """A job that died without a lease: a slice held it."""
+    """A dead job that had no lease, because a slice held the job or its message."""
 
     id: int
     queue: str
@@ -41,7 +41,7 @@ class Death:
     reason: DeathReason
     #: The error text that the dead table shows.
     error: str
-    #: The error of which the text was made. The traceback of an exception is logged.
+    #: The exception or the text from which :attr:`error` was made. If it is an exception, its traceback is logged.
     cause: BaseException | str | None = None
     #: The queue whose metrics count the death; None: the queue of the job.
     queue: str | None = None
@@ -54,7 +54,7 @@ Listener = Callable[[Death], None]
 class Deaths:
     """Reports the deaths caused through one :class:`QueueDB`.
 
-    :param worker: returns the worker name for log records; it changes after a fork.
+    :param worker: returns the name of the worker for log records. The name changes after a fork.
     """
 
     def __init__(self, database: Database, counters: QueueCounters, worker: Callable[[], str]) -> None:
@@ -78,7 +78,7 @@ class Deaths:
     def record(self, deaths: Iterable[Death], *, kept: bool = True) -> None:
         """Log and count each death, and call the listeners.
 
-        :param kept: whether the jobs are in the dead table; False: they are lost.
+        :param kept: whether the jobs are in the dead table. False: the jobs are lost, and their deaths are not counted.
         """
         for death in deaths:
             job = death.job

@@ -21,36 +21,37 @@ from queue_db.errors import QueueDBError, TransientStorageError
 
 log = logging.getLogger("queue_db.notifications")
 
-# Seconds between two tries to open the connection that receives notifications: the first and the longest pause.
+# The first and the longest pause, in seconds, between two attempts to open the connection that receives notifications.
 _RETRY = (0.1, 10.0)
 
 
 class LoopListening:
     """The database's notifications for the tasks of one event loop.
 
-    While tasks wait, a separate task keeps one connection open. No other task uses this connection, so none can break it. Without
-    the connection, tasks poll.
+    While tasks wait, a separate task keeps one connection open. No other task uses this connection, so no other task can break it.
+    Without the connection, tasks poll.
 
-    :param listen: opens the connection, or returns None if the database has no notifications. The connection calls the argument of
-        ``listen`` when it breaks.
+    :param listen: opens the connection, or returns None if the database has no notifications. Its argument is a function that is
+        called when the connection breaks.
     """
 
     def __init__(self, listen: Callable[[Callable[[], None]], LoopListener | None]) -> None:
         self._listen = listen
-        #: True if the database has no notifications, or is closed.
+        #: Whether listening is off, because the database has no notifications or is closed.
         self._off = False
         self._process = os.getpid()
         #: Waiting tasks, by channel.
         self._waiting: dict[str, set[LoopWakeup]] = {}
         #: The task that keeps the connection.
         self._keeper: asyncio.Task[None] | None = None
-        #: Set when the waiting tasks have changed, or the connection broke.
+        #: Set when the set of channels or of waiting tasks has changed, or when the connection broke.
         self._changed = asyncio.Event()
-        # The parent's tasks, never freed: asyncpg would close their connection and remove its socket from the parent's event loop.
+        # After forks: the parent's keeper tasks. If they were freed, asyncpg would close their connection and remove its socket
+        # from the parent's event loop.
         self._inherited: list[object] = []
 
     def join(self, wakeup: LoopWakeup) -> None:
-        """Set ``wakeup`` at each notification of its channel, and once when listening begins, so that the caller queries."""
+        """From now on, set ``wakeup`` at each notification of its channel, and once when listening begins."""
         self._forget_parents()
         if self._off:
             return
@@ -112,7 +113,7 @@ class LoopListening:
                 await asyncio.sleep(retry.next())
 
     async def _receive(self, listener: LoopListener, retry: Pause) -> None:
-        """Receive the notifications of all channels for which tasks wait, until none waits.
+        """Receive the notifications of all channels for which tasks wait, until no task waits.
 
         :raises StorageError: the connection is broken.
         """
@@ -139,7 +140,7 @@ class LoopListening:
             wakeup.set(name)
 
     def _silent(self) -> None:
-        """Wake all tasks, so that they query: no more notifications arrive."""
+        """Wake all tasks, because no more notifications arrive, so the tasks must query."""
         for wakeup in self._wakeups(self._waiting):
             wakeup.listens = False
             wakeup.set()
@@ -150,7 +151,7 @@ class LoopListening:
 
 
 class LoopWakeup:
-    """One task waits, and any task or thread wakes it. Create it on the event loop of the waiting task.
+    """Lets one task wait until any task or thread wakes it. Create the object on the event loop of the waiting task.
 
     :param listening: sets the wakeup at notifications of the database.
     :param channel: the channel of these notifications.
@@ -165,9 +166,9 @@ class LoopWakeup:
         self._woken = asyncio.Event()
 
     def set(self, name: str | None = None) -> None:
-        """End the wait, or the next one.
+        """End the current wait. If no task waits, end the next wait.
 
-        :param name: names a queue that has a new job, or a cancelled job; the wait returns it.
+        :param name: a text that the wait returns, such as the name of a queue that has a new job.
         """
         if name is not None:
             self._names.append(name)
@@ -175,7 +176,7 @@ class LoopWakeup:
             self._loop.call_soon_threadsafe(self._woken.set)
 
     async def arrived(self, seconds: float) -> AbstractSet[str]:
-        """Wait until :meth:`set` or a notification, at most this many seconds; return the names that came.
+        """Wait at most ``seconds`` for a call of :meth:`set` or a notification; return the names that came.
 
         The wait also ends when listening begins: earlier notifications are lost, so the caller must query.
         """
@@ -190,7 +191,7 @@ class LoopWakeup:
         return names
 
     def wait(self, seconds: float) -> AbstractSet[str]:
-        """As :meth:`arrived`, in a greenlet."""
+        """Do what :meth:`arrived` does, in a greenlet."""
         return await_(self.arrived(seconds))
 
     def close(self) -> None:

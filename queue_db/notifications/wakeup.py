@@ -22,10 +22,10 @@ log = logging.getLogger("queue_db.notifications")
 
 
 class Wakeup:
-    """One thread waits, and any thread wakes it.
+    """Lets one thread wait until another thread or a notification wakes it.
 
     :param listen: opens the connection that receives notifications, or returns None if the database has no notifications.
-    :param retry: seconds between two tries to open the connection: the first and the longest pause.
+    :param retry: the first and the longest pause, in seconds, between two attempts to open the connection.
     """
 
     def __init__(self, listen: Callable[[], Listener | None], retry: tuple[float, float]) -> None:
@@ -41,9 +41,9 @@ class Wakeup:
         self._writer.setblocking(False)
 
     def set(self, name: str | None = None) -> None:
-        """End the wait, or the next one.
+        """End the current wait. If no thread waits, end the next wait.
 
-        :param name: names a queue that has a new job, or a cancelled job; :meth:`wait` returns it.
+        :param name: a text that :meth:`wait` returns, such as the name of a queue that has a new job.
         """
         if name is not None:
             self._names.append(name)
@@ -55,7 +55,7 @@ class Wakeup:
                 return  # the buffer is full, so the wait ends; or the socket is closed, and no thread waits
 
     def wait(self, seconds: float) -> AbstractSet[str]:
-        """Wait until :meth:`set` or a notification, at most this many seconds; return the names that came.
+        """Wait at most ``seconds`` for a call of :meth:`set` or a notification; return the names that came.
 
         When listening begins, the wait ends at once: earlier notifications are lost, so the caller must query.
         """
@@ -69,8 +69,9 @@ class Wakeup:
         except (OSError, ValueError) as error:
             self._broken(error)
         if self._reader in ready:
-            # Read the byte before the flag is cleared: a set() between the two statements still ends a wait. In the other order its
-            # byte would be read here, and all later calls of set() would find the flag set and send no byte.
+            # Read the byte before the flag is cleared. A set() between the two statements then sends no byte, but this wait returns
+            # its name. In the other order, the byte of this set() would be read here and the flag would stay set, so later calls of
+            # set() would send no byte.
             with suppress(OSError):
                 self._reader.recv(4096)
             self._is_set = False
