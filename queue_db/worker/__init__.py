@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Handler", "JobSnapshot", "Program", "Stoppable", "Summary", "Supervisor", "Worker"]
 
-# Imported when they are first used: the worker does not import what works in other processes.
+# These classes, with their modules in queue_db.processes, are imported at first use: a worker without processes needs none.
 _OF_PROCESSES = {"JobSnapshot": "main", "Program": "program", "Supervisor": "supervisor"}
 
-if not TYPE_CHECKING:  # for a type checker, any name would be an attribute of this module
+if not TYPE_CHECKING:  # a type checker would take any name for an attribute of this module
 
     def __getattr__(name: str) -> Any:
         if name not in _OF_PROCESSES:

@@ -1,8 +1,8 @@
 """The completer: one thread settles the jobs whose handlers have ended, many in one statement.
 
-What a handler returned or raised decides the verb. The fetcher does not complete jobs with its claims
-(:meth:`Queue.complete_and_claim`). One completion for the jobs of several claims costs no more than that, and claims need not wait
-for it. benchmarks/README.md has the figures.
+What a handler returned or raised decides the verb. The worker does not use :meth:`Queue.complete_and_claim`. Its separate
+completions cost no more, since each completes the jobs of several claims, and no claim waits for a completion. benchmarks/README.md
+has the figures.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("queue_db.worker")
 
-#: Seconds for which results are collected before they are reported. If a worker dies within this time, its finished jobs run once
-#: more.
+#: Seconds for which the completer collects results before it reports them. If the worker dies within this time, the jobs of these
+#: results run once more.
 WITHIN = 0.002
 
 #: The most results in one statement.
@@ -46,7 +46,7 @@ SETTLE_FOR = 600.0
 
 
 def is_last(job: LeasedJob) -> bool:
-    """Whether the job is dead if this attempt fails. If so, its death is logged and the failure is not."""
+    """Whether this attempt is the last one. If the last attempt fails, the log has the death of the job instead of the failure."""
     return job.attempts >= job.max_attempts
 
 
@@ -54,12 +54,15 @@ class Unknown(NamedTuple):
     """The outcome of a job whose kind has no handler: the job waits for a worker with a handler."""
 
     error: UnknownKindError
-    #: Seconds for which the job waits before it is dead.
+    #: The job is dead if it has found no handler for this many seconds.
     grace: float
 
 
 def unknown_kind(error: UnknownKindError, options: Options) -> tuple[Dead | Unknown, DeathReason | None]:
-    """The outcome of a job whose kind has no handler, as the worker's options say, and why the job is dead; None: it is not."""
+    """The outcome of a job whose kind has no handler, as the worker's options say.
+
+    :return: the outcome, and why the job is dead; this reason is None if the job waits.
+    """
     if options.unknown == "dead" or options.at_most_once:
         return Dead(f"parked: {error}"), DeathReason.UNKNOWN_KIND
     return Unknown(error, options.unknown_grace), None
@@ -70,7 +73,7 @@ class LeaseLost(NamedTuple):
 
 
 class LostResult(NamedTuple):
-    """Replaces what a handler returned where it cannot be sent from the process of the handler."""
+    """The outcome of a handler whose return value cannot be sent from its process."""
 
     problem: str
 
@@ -86,11 +89,11 @@ class JobResult(NamedTuple):
     spec: HandlerSpec | None
     #: What the handler returned or raised.
     outcome: object
-    #: Seconds for which the handler ran; None: it was not called.
+    #: Seconds for which the handler ran; None: the handler was not called.
     seconds: float | None = None
     #: Seconds for which the job is kept if it is completed; None or 0: it is not kept.
     result_ttl: float | None = None
-    #: Why the worker moves the job to the dead table; None: it does not, or the handler decided that.
+    #: The reason if the worker itself moves the job to the dead table; otherwise None.
     reason: DeathReason | None = None
     #: The encoded return value of the handler, if it is kept.
     result: str | None = None
@@ -115,9 +118,10 @@ class Completer:
         self._retry = retry
         self._results: SimpleQueue[JobResult | None] = SimpleQueue()
         #: Tokens of the jobs whose results are not reported yet. A thread adds a token before it removes the job from the jobs in
-        #: flight, so that the job is always in one of the two. If another thread has removed the job, it removes the token again.
+        #: flight. So each job without a reported result is in flight or pending. If another thread has already removed the job
+        #: from the jobs in flight, the first thread removes its token again.
         self.pending: dict[PendingJob | None, None] = {}
-        #: Report this result soon.
+        #: Puts a result into the queue of this completer, which reports it soon.
         self.put: Callable[[JobResult], None] = self._results.put
         self._closing = threading.Event()
 
@@ -133,7 +137,7 @@ class Completer:
             if first is None:
                 return
             if self._results.qsize() < AT_MOST:
-                # A pause, not a wait for the next result: a wake-up for each result would cost more than its report.
+                # Sleep instead of waiting for the next result: a wake-up for each result would cost more than its report.
                 time.sleep(WITHIN)
             batch = [first]
             while len(batch) < AT_MOST and not closed:
@@ -149,12 +153,12 @@ class Completer:
                 self._settle_each(verb, results)
 
     def close(self) -> None:
-        """Report the results that were put, without retries, and end :meth:`run`."""
+        """Tell :meth:`run` to report the remaining results without retries, and to end."""
         self._closing.set()
         self._results.put(None)
 
     def _settle_each(self, verb: Verb, results: Sequence[JobResult]) -> None:
-        """Settle these jobs together, and one by one if that raises."""
+        """Settle these jobs together; if that raises, settle them one by one."""
         try:
             self._settle(verb, results)
         except Exception:
@@ -169,9 +173,9 @@ class Completer:
                 self._report(done, None)
 
     def _settle(self, verb: Verb, results: Sequence[JobResult]) -> None:
-        """Settle these jobs, with retries while the database does not answer. The fence decides whether the result still counts.
+        """Settle these jobs, with retries while the database does not answer. The fence rejects results whose leases were lost.
 
-        :raises StorageError: there are several jobs, and the database refuses a row of one, for example one that a removal inserts.
+        :raises StorageError: the database refuses a row, and there are several jobs: the caller settles them one by one.
         """
         retry: Pause | None = None
         until = time.monotonic() + SETTLE_FOR
@@ -184,7 +188,7 @@ class Completer:
                     raise
                 retry = retry or Pause(*self._retry)
                 wait = retry.next()
-                # The database would refuse this row again, and other results must not wait for the retries.
+                # A refused row is not tried again: the database would refuse it again, and other results would wait.
                 if refused or time.monotonic() + wait > until or self._closing.wait(wait):
                     message = "%s could not be settled and comes back when its lease expires: %s"
                     log.error(message, _text(results), error, extra=_about(results))  # noqa: TRY400 - each try was a warning
@@ -256,7 +260,7 @@ def complete_plain(results: Sequence[JobResult]) -> list[Verdict]:
 
 
 def name_of_verb(done: JobResult) -> tuple[JobResult, str, Any]:
-    """The result to report, the name of the verb, and the verb's argument: the seconds of a snooze or the reason of a death."""
+    """The result to report, the name of the verb, and the verb's argument, such as the seconds of a snooze."""
     outcome = done.outcome
     detail: Any = None
     match outcome:
@@ -282,7 +286,7 @@ def name_of_verb(done: JobResult) -> tuple[JobResult, str, Any]:
 
 
 def _with_result(done: JobResult, name: str, detail: Any) -> tuple[JobResult, str, Any]:
-    """Encode the result if it is kept; if it cannot be encoded, the job is dead."""
+    """Encode the return value of a job that is kept. If this fails, the verb becomes ``bury``."""
     if name == "complete" and done.result_ttl:
         try:
             done = done._replace(result=_encoded(done))
@@ -357,6 +361,6 @@ def retry_in(done: JobResult) -> float | None:
 
 
 def reason_of(outcome: object) -> BaseException | str:
-    """Why a job is not completed: what its handler raised, or the reason that it gave."""
+    """Why a job is not completed: what its handler raised, or the reason in its Retry or Dead."""
     reason: object = outcome.reason if isinstance(outcome, Retry | Dead) else outcome
     return reason if isinstance(reason, BaseException | str) else text_of(reason)

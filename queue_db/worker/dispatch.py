@@ -1,8 +1,8 @@
-"""Takes claimed jobs, in the fetcher's thread: finds the handler of each, and begins it, lets it run alone, or settles it uncalled.
+"""Begins claimed jobs, in the fetcher's thread. Jobs without handlers are settled at once, and some last attempts run alone.
 
 When a process dies, an attempt is counted for each of its jobs, since any of them may have killed the process. So a job that kills
-its process would move other jobs of that process to the dead table. The isolation of last attempts prevents that: a job whose
-attempts were not settled is dead only after it was the only job of its worker.
+its process would move other jobs of that process to the dead table. The isolation of last attempts prevents that: if the previous
+attempt of a job was not settled, the job's last attempt runs as the only job of its worker.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("queue_db.worker")
 
-# The most kinds without handlers that are logged by name.
+# The most kinds without handlers that are logged. Each of them is logged once.
 _MOST_KINDS = 1000
 
 # Seconds between two checks whether another job is still in flight.
@@ -37,7 +37,7 @@ _CHECK = 0.02
 
 
 class Dispatch:
-    """Takes the jobs that a run claims."""
+    """Begins the jobs that a run has claimed, or settles them if they cannot begin."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -47,12 +47,12 @@ class Dispatch:
         self._specs = run.worker.handlers.by_kind
         self._in_flight = run.in_flight
         self._execution = run.execution
-        # With at_most_once there is no row for the progress.
+        # With at_most_once a claimed job has no row any more, so its progress cannot be written.
         self._report = None if self._at_most_once else run.progress.report
         self._unknown: set[str] = set()
 
     def take(self, queue: str, jobs: Sequence[LeasedJob]) -> None:
-        """Begin these jobs of a queue."""
+        """Begin these claimed jobs of a queue, or settle those that cannot begin."""
         hand_to_worker(jobs, self._lease, self._report)
         self._in_flight.add(queue, jobs)
         if self._run.left.is_set():
@@ -98,9 +98,9 @@ class Dispatch:
     # --- last attempts ----------------------------------------------------------------------------------------------
 
     def _begin_last(self, assignments: Sequence[Assignment], last: Sequence[LeasedJob]) -> None:
-        """Begin these jobs. Those of ``last`` that may have killed a process run one after the other, and nothing beside them.
+        """Begin these jobs. The jobs of ``last`` that may have killed a process run alone, one after the other.
 
-        :param last: jobs of one queue whose last attempts begin; these are not their first attempts.
+        :param last: the jobs whose last attempts begin, all of one queue. Jobs with a single attempt are not among them.
         """
         suspects = self._suspects(last)
         self._execution.begin([assignment for assignment in assignments if assignment[0] not in suspects])
@@ -114,10 +114,13 @@ class Dispatch:
             else:
                 self._drop(job)
         if suspects:
-            self._wait_until_alone(waiting)  # this thread claims nothing before the last one has ended
+            self._wait_until_alone(waiting)  # claim nothing until the last suspect has ended
 
     def _suspects(self, last: Sequence[LeasedJob]) -> list[LeasedJob]:
-        """The jobs that must run alone. Their attempts are not counted until they begin."""
+        """Find the jobs that must run alone, because their previous attempts were not settled.
+
+        The current attempts of these jobs are subtracted here, and counted again when the jobs begin.
+        """
         try:
             failed = self._run.worker.db.core.read("history.last_failed", history.last_failed, [job.id for job in last])
             suspects = [job for job in last if failed.get(job.id) != job.attempts - 1]
@@ -155,7 +158,7 @@ class Dispatch:
         if not self._in_flight.remove(job):
             self._execution.returned(job)
             return
-        # The release subtracts an attempt, but this attempt has not been counted.
+        # The release subtracts an attempt, but this attempt has not been counted yet: count it first.
         with suppress(StorageError):
             queue_of(job).adjust_attempts([job], by=1)
         self._run.results.release([job])

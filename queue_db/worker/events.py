@@ -39,7 +39,7 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """An event of a job. Each attempt begins with at most one event and ends with exactly one."""
+    """An event of a job. Each attempt has at most one event at its start and exactly one at its end."""
 
     type: EventType
     job: LeasedJob
@@ -63,8 +63,8 @@ class Summary:
     failed: int = 0  #: the attempt failed, and there will be another one
     snoozed: int = 0  #: the handler snoozed the job, or its kind has no handler
     cancelled: int = 0
-    #: Jobs that this worker's attempts moved to the dead table. With ``at_most_once``: jobs that were not completed; no row is
-    #: written, and they do not come back.
+    #: Jobs that this worker's attempts moved to the dead table. With ``at_most_once``: jobs that were neither completed nor
+    #: cancelled. These are lost, and the dead table has no rows of them.
     dead: int = 0
     released: int = 0  #: the handler or the stop of the worker returned the job to its queue
     lost: int = 0  #: the lease was lost, or the result could not be reported: another worker gets the job
@@ -87,12 +87,12 @@ _BY_VERB = {
 
 
 class Results:
-    """Counts and logs the results of one run, and calls the hooks with them, in the thread that reports the result."""
+    """Counts and logs the results of one run, and calls the hooks, in the thread that reports the result."""
 
     def __init__(self, run: Run) -> None:
         self._worker = run.worker
         self._lock = run.lock
-        # Identifies the jobs that this run has claimed.
+        # The ``claimant`` of the jobs that this run has claimed.
         self._claimant = run
         # The results of jobs that are not settled yet. If such a job dies, the hooks get its result.
         self._ended: dict[LeasedJob, JobResult] = {}
@@ -116,7 +116,8 @@ class Results:
         if job.dead:
             return  # counted by died()
         if isinstance(done.outcome, BaseException) and is_last(job) and job.settled_by in {None, "fail"}:
-            log_failure(job, done.outcome, None, done.seconds)  # a death would have logged this, but the job has not died
+            # The failure of a last attempt is logged with the job's death, but this job has not died.
+            log_failure(job, done.outcome, None, done.seconds)
         event = _event_of(done, verdict)
         if event is EventType.LOST and verdict is not None:
             message = "%r: the lease was lost before the handler ended; the result does not count"
@@ -138,7 +139,7 @@ class Results:
             self._count(EventType.COMPLETED, len(done))
 
     def died(self, death: Death) -> None:
-        """Count a job of this run that died, whatever verb settled it, and tell the hooks. A listener of ``db.deaths``."""
+        """A listener of ``db.deaths``: count a job of this run that has died, and tell the hooks."""
         job = death.job
         if not isinstance(job, LeasedJob) or job.claimant is not self._claimant:
             return
@@ -159,7 +160,7 @@ class Results:
         self.settled(done, Verdict.APPLIED)
 
     def release(self, jobs: list[LeasedJob]) -> None:
-        """Return unfinished jobs to their queues. With ``at_most_once`` they are lost."""
+        """Return unfinished jobs to their queues. With ``at_most_once`` these jobs are lost."""
         if self._worker.options.at_most_once:
             for job in jobs:
                 self.ended_at_most_once(JobResult(job, None, _NOT_RUN, reason=DeathReason.EXHAUSTED))
@@ -206,7 +207,7 @@ class Results:
 def log_failure(job: LeasedJob, error: BaseException, verb: str | None, seconds: float | None) -> None:
     """Log what a handler has raised.
 
-    :param verb: the verb that the handler had called on its job before it raised.
+    :param verb: the verb that the handler had called on its job before it raised; None: no verb.
     """
     what = "failed" if verb is None else f"raised after {verb}(), which counts if it was committed"
     extra = about(job, EventType.FAILED if verb is None else None, seconds)
@@ -214,7 +215,7 @@ def log_failure(job: LeasedJob, error: BaseException, verb: str | None, seconds:
 
 
 def _event_of(done: JobResult, verdict: Verdict | None) -> EventType:
-    """The event of a job that has not died. The verb that settled the job decides; the handler may have called it."""
+    """The event of a job that has not died: the event of the verb that settled the job, called by the worker or the handler."""
     if verdict is None:
         return EventType.LOST
     if done.job.settled_by is not None:
@@ -236,7 +237,7 @@ def _shown(done: JobResult) -> object:
 
 
 def _failure(outcome: object) -> str | None:
-    """Why a job that cannot come back is lost; None: it was completed or cancelled."""
+    """With ``at_most_once``: why a job is lost; None: the job was completed or cancelled."""
     match outcome:
         case BaseException():
             return f"{type(outcome).__name__}: {text_of(outcome)}"

@@ -41,12 +41,12 @@ Urgency = Callable[[LeasedJob], tuple[int, int] | int]
 """A sort key: the job with the lowest key begins first."""
 
 
-# Without a function in Python: it is called for each job.
+# The sort key by priority. It is computed for each job, and attrgetter is faster than a function in Python.
 _PRIORITY: Callable[[LeasedJob], int] = attrgetter("_row.priority")
 
 
 def urgency_of(options: Options) -> Urgency:
-    """By queue and priority; with weights in order of the claims."""
+    """The sort key of waiting jobs: queue and priority. With weights it is constant: jobs begin in the order of their claims."""
     if options.weights is not None:
         return lambda job: 0
     if len(options.limits) == 1:
@@ -73,7 +73,7 @@ class Threads:
         self._numbers = count()
         # True wakes a thread that has no job, None ends it.
         self._wakes: SimpleQueue[bool | None] = SimpleQueue()
-        # Whether _wakes contains a True, or a thread has just taken it. One True at a time is enough.
+        # Whether a thread is being woken: _wakes contains a True, or a thread has just taken it. One True at a time is enough.
         self._waking = False
         self._lock = threading.Lock()
         self._threads = [
@@ -112,7 +112,7 @@ class Threads:
                 self._work(*assignment)
 
     def _next(self) -> Assignment | None:
-        """The job that begins now; None: no job waits."""
+        """Take the job that begins now, and wake another thread if more jobs wait; None: no job waits."""
         with self._lock:
             heap = self._heap
             if not heap:
@@ -136,7 +136,7 @@ class Loop:
 
     def __init__(self, work: Callable[[LeasedJob, HandlerSpec], Coroutine[Any, Any, None]], name: str) -> None:
         self._work = work
-        # The tasks of the coroutines that have begun.
+        # The tasks of the running coroutines.
         self._tasks: dict[LeasedJob, asyncio.Task[Any] | None] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=f"queue_db event loop of {name}", daemon=True)
@@ -151,7 +151,7 @@ class Loop:
         self._loop.call_soon_threadsafe(self._cancel, job)
 
     def call(self, job: LeasedJob, coroutine: Coroutine[Any, Any, object]) -> object:
-        """Run a coroutine on the loop and wait for it in another thread. :meth:`cancel` cancels it."""
+        """Run a coroutine on the loop, and wait in the calling thread for its result. :meth:`cancel` cancels the coroutine."""
         return asyncio.run_coroutine_threadsafe(self._noted(job, coroutine), self._loop).result()
 
     def close(self) -> None:
@@ -199,9 +199,10 @@ class Execution:
         self._in_flight = run.in_flight
         self._results = run.results
         self._pending = run.completer.pending
-        # With at_most_once the database has no row of the job any more: the result is reported at once, before the slot is free.
+        # With at_most_once a claimed job has no row any more: its result is reported at once, before its slot is free.
         self._put = self._end_at_most_once if self._at_most_once else run.completer.put
-        # One thread makes these reports. So a listener that waits delays neither the thread in Worker.run() nor coroutines.
+        # With at_most_once one thread makes the reports of coroutines and timeouts. So a slow listener delays neither the event
+        # loop nor the thread in Worker.run().
         self._reports: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._start_thread = run.thread
         self._reporting: threading.Thread | None = None
@@ -217,7 +218,7 @@ class Execution:
         self._threads: Threads | None = None
         self._loop: Loop | None = None
 
-    # --- the thread in Worker.run() and the fetcher's -----------------------------------------------------------------
+    # --- called by the thread in Worker.run() and by the fetcher ------------------------------------------------------
 
     def start(self) -> None:
         """Start the threads and the event loop that the handlers need."""
@@ -242,7 +243,7 @@ class Execution:
             self._threads.begin(functions)
 
     def unstarted(self) -> list[LeasedJob]:
-        """Remove the jobs that wait for a slot from the jobs in flight, and return them."""
+        """Return the jobs that wait for slots. They are no longer in flight."""
         return [] if self._threads is None else [job for job in self._threads.unstarted() if self._in_flight.remove(job)]
 
     def stop(self, longest: float) -> list[LeasedJob]:
@@ -261,7 +262,7 @@ class Execution:
                 function: Any = spec.function
                 if isinstance(function, Stoppable):
                     function.stop()
-        # Before the jobs are released: their next attempts must not begin while these processes run.
+        # Close before the caller releases the jobs: their next attempts must not begin while these processes run.
         if self._processes is not None:
             self._processes.close()
         return jobs
@@ -279,7 +280,7 @@ class Execution:
         began: float | None = None
         try:
             if not (self.lease_check.valid(job) or self.lease_check.wait_until_valid(job)):
-                self.returned(job)  # the lease was lost while the job waited here
+                self.returned(job)  # the lease was lost before the handler was called
                 return
             if spec.timeout is not None and spec.watched:
                 self._deadlines[job] = (time.monotonic() + spec.timeout, spec)
@@ -303,19 +304,19 @@ class Execution:
                 return
             self._results.started(job)
             began = time.monotonic()
-            current.set(job)  # for this task
+            current.set(job)  # for the log lines of this task
             spec.read(job)
             outcome = await within_timeout(spec, self._wrapped_handler(spec), job)
         except BaseException as error:  # noqa: BLE001 - also CancelledError, after the job was abandoned
             outcome = error
-        seconds = None if began is None else time.monotonic() - began  # without the wait for other reports
+        seconds = None if began is None else time.monotonic() - began  # excludes the wait for other reports
         if self._at_most_once and outcome is not None and job in self._in_flight:
             self._reports.put(partial(self.finish, job, spec, outcome, seconds))
         else:
             self.finish(job, spec, outcome, seconds)
 
     def call(self, job: LeasedJob, spec: HandlerSpec) -> object:
-        """Call a handler and wait for it; return its outcome, or what it raised. Slots for feeds call it for their messages."""
+        """Call a handler; return its outcome, or the exception that it raised. Slots for feeds use this for messages."""
         current.set(job)
         try:
             if spec.schema is not None:
@@ -331,7 +332,7 @@ class Execution:
             current.set(None)
 
     def _wrapped_handler(self, spec: HandlerSpec) -> Handler:
-        """The handler with the wrappers around it."""
+        """The handler's function inside the wrappers. It is made at the first call and kept."""
         with self._wrapping:
             if spec not in self._wrapped:
                 function = None
@@ -351,10 +352,10 @@ class Execution:
         seconds: float | None = None,
         reason: DeathReason | None = None,
     ) -> None:
-        """Report the outcome of a job, unless the job was abandoned before.
+        """Report the outcome of a job and free its slot. If the job was abandoned before, the outcome does not count.
 
-        :param seconds: how long the handler ran; None: it was not called.
-        :param reason: why the job is dead; None: it is not dead, or its handler decided that.
+        :param seconds: how long the handler ran; None: the handler was not called.
+        :param reason: the reason if the worker itself moves the job to the dead table; otherwise None.
         """
         job.ran = seconds
         if outcome is not None and outcome is job.misfit:
@@ -384,7 +385,7 @@ class Execution:
         self._slot_freed(None)
 
     def lose(self, job: LeasedJob) -> None:
-        """End a job whose lease is lost. The heartbeat and the fetcher call this, and do not wait for hooks and logs."""
+        """Abandon a job whose lease is lost. The completer calls the hooks and writes the log, so this returns at once."""
         self._end_early(job, None, LeaseLost())
 
     def timeouts_every(self) -> float:
@@ -403,7 +404,7 @@ class Execution:
                 log.warning(message, job, spec.timeout, extra=about(job, EventType.FAILED, spec.timeout))
 
     def _end_early(self, job: LeasedJob, spec: HandlerSpec | None, outcome: object, seconds: float | None = None) -> bool:
-        """Abandon a job whose handler runs, and report this outcome; False: the job was not in flight any more."""
+        """Abandon a job whose handler runs, and report ``outcome``; False: the job was not in flight any more."""
         pending: PendingJob = object()
         try:
             self._pending[pending] = None
@@ -444,7 +445,7 @@ class Execution:
         return self._at_most_once or is_last(job)
 
     def cancel(self, job: LeasedJob) -> None:
-        """End the handler of an abandoned job, as far as that is possible."""
+        """End the handler of an abandoned job: set ``job.lost``, and cancel its coroutine or stop its process."""
         job.lost.set()
         for executor in (self._loop, self._processes):
             if executor is not None:
@@ -453,7 +454,7 @@ class Execution:
 
 async def within_timeout(spec: HandlerSpec, function: Handler, job: LeasedJob) -> object:
     """Await the coroutine of a handler within its timeout; return its outcome, or the error of the timeout."""
-    current.set(job)  # for this task
+    current.set(job)  # for the log lines of this task
     clock = asyncio.timeout(spec.timeout)
     try:
         async with clock:

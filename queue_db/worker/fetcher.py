@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("queue_db.worker")
 
-#: While some queues have jobs, the queues without jobs are polled after POLL_EVERY seconds, or after POLL_AFTER claimed jobs.
+#: While some queues have jobs, the queues without jobs are polled after this many seconds.
 POLL_EVERY = 0.05
+#: While some queues have jobs, the queues without jobs are polled after this many claimed jobs, even before POLL_EVERY.
 POLL_AFTER = 100
 
 #: The next poll waits for at least this many times the duration of the last poll. So polls take at most a fortieth of the time.
@@ -56,13 +57,13 @@ class Fetcher:
         self._retry = Pause(*run.retry)
         self._outage = Activity(outages_of(db.url))
         self.wakeup = Wakeup(lambda: db.database.listen(db.notifications.channel), run.retry)
-        # Queues whose last claim got all that it asked for: the next claim probably gets jobs too.
+        # Queues that probably have due jobs, as a poll, a notification or the last claim showed.
         self._promising: set[str] = set()
         self._order = FairOrder(list(limits), options.weights)
         self._rank = {queue: rank for rank, queue in enumerate(limits)}
         self._polled_at = self._poll_took = 0.0
         self._claimed_since = 0  # jobs claimed since the last poll
-        # While the fetcher waits for a slot: it claims when at most this many slots are in use. Otherwise -1.
+        # The fetcher is woken when at most this many slots are in use; -1: the fetcher does not wait for a slot.
         self._hungry_at = -1
         self._pacing = FetchPacing(run.in_flight.slots_in_use)
         self._stopping = run.stopping
@@ -77,7 +78,7 @@ class Fetcher:
         )
 
     def run(self, *, until_empty: bool) -> None:
-        """Claim until :meth:`stop` is called; with ``until_empty`` at most until no job is due or in hand."""
+        """Claim until :meth:`stop` is called; with ``until_empty`` end earlier if no job is due or in hand."""
         self._until_empty = until_empty
         self._take = self._run.dispatch.take
         self._db.notifications.add(self.wakeup.set)
@@ -103,7 +104,7 @@ class Fetcher:
             log.debug("the shares of limited queues could not be returned and expire: %s", error)
 
     def keep_shares(self) -> None:
-        """Keep the shares of limited queues. The fetcher's thread calls this while it does not claim."""
+        """Refresh the shares of limited queues before they expire. The fetcher's thread calls this while it does not claim."""
         with suppress(QueueDBError):
             self._limiter.refresh()
 
@@ -115,9 +116,9 @@ class Fetcher:
     def freed(self, seconds: float | None) -> None:
         """Note that a slot is free. Any thread calls this after each job. It costs little unless the fetcher waits for a slot.
 
-        :param seconds: how long the handler ran; None: it was not called.
+        :param seconds: how long the handler ran; None: the handler was not called.
         """
-        if not self._ahead:  # otherwise claims are not paced
+        if not self._ahead:  # with prefetch, claims are not paced
             self._pacing.ended(seconds)
         if self._hungry_at >= 0:
             in_use = self._in_flight.slots_in_use()
@@ -139,14 +140,14 @@ class Fetcher:
         room = self._room(free)
         if not room:
             self._hungry_at = self._slots - self._fewest
-            free = self._slots - self._in_flight.slots_in_use()  # a slot freed before _hungry_at was set has set no wakeup
+            free = self._slots - self._in_flight.slots_in_use()  # a slot freed before _hungry_at was set did not wake this thread
             room = self._room(free)
             if not room:
                 self._wait(self._longest)
                 return True
         self._hungry_at = -1
         if self._stopping.is_set():
-            return True  # the slot is perhaps free because the last job ended after stop()
+            return True  # after stop() a free slot stays free
         if time.monotonic() >= self._limiter.refresh_at:
             self._limiter.refresh()
         if not self._limiter.unlimited:
@@ -168,7 +169,7 @@ class Fetcher:
 
     def _allowed(self, room: Mapping[str, int]) -> dict[str, int]:
         """How many jobs of each queue in ``room`` the limits allow."""
-        # Set before the limits are read, so that a job that ends afterwards ends the wait.
+        # The end of a job may free a place, so it ends the wait. Set before the limits are read, so that no end is missed.
         if self._limiter.limited:
             self._hungry_at = self._slots
         return {queue: places for queue, most in room.items() if (places := self._limiter.places(queue, most))}
@@ -176,13 +177,13 @@ class Fetcher:
     def _claim_all(self, promising: Mapping[str, int], room: Collection[str], left: int) -> bool:
         """Claim jobs from each of the ``promising`` queues, up to the queue's part of the free slots.
 
-        Return False if no job came, probably because a higher queue has due jobs.
+        Return False if no job came, probably because a queue of higher precedence has due jobs.
 
         :param left: free slots, including the slots for jobs that are claimed ahead.
         """
         won = 0
         began = time.monotonic()
-        # Queues from which this round does not claim. Those of higher precedence may have got jobs since the last poll.
+        # Queues that had no jobs at the last poll. In strict order a claim checks those of higher precedence for new jobs.
         unasked = [queue for queue in room if queue not in promising] if self._order.strict else []
         parts = self._order.split(promising, left) if len(promising) > 1 or not self._order.strict else promising
         guarded = refused = False
@@ -196,7 +197,7 @@ class Fetcher:
                 came = self._claim(queue, allowed, before)
             else:
                 refused = True
-                # Other workers use what the limit allows, and may have claimed the last job: poll before the next claim.
+                # Other workers use up the limit, and may have claimed the last job. So poll before the next claim.
                 self._promising.discard(queue)
             if not self._order.strict:
                 self._order.came(queue, most, came)
@@ -204,12 +205,12 @@ class Fetcher:
         if won == left and not self._ahead:
             self._pacing.claimed(time.monotonic() - began, self._slots - left, won)
         if not won and not guarded and not refused:
-            # Other workers have claimed all due jobs.
+            # Other workers have claimed all due jobs: wait for new ones.
             self._wait(self._idle.next())
         return won > 0 or not guarded
 
     def _poll_is_due(self, room: Collection[str]) -> bool:
-        """Whether to poll the queues that had no jobs. In strict order one of them must precede a queue with jobs."""
+        """Whether to poll the queues without jobs. In strict order such a queue must precede a queue with jobs."""
         since = time.monotonic() - self._polled_at
         if (self._claimed_since < POLL_AFTER and since < POLL_EVERY) or since < POLL_REST * self._poll_took:
             return False
@@ -244,8 +245,8 @@ class Fetcher:
         return came
 
     def _poll_queues(self, room: Mapping[str, int]) -> bool:
-        """Read which queues have due jobs, and wait if none has."""
-        # Read before the poll: if no job was in hand, no handler of this worker can have enqueued a job since.
+        """Read which queues have due jobs, and wait if no queue has one; False: there is nothing more to do."""
+        # Read before the poll: if the run was idle then, no handler can have enqueued a job that the poll did not see.
         idle = self._run.idle
         began = time.monotonic()
         waits = self._db.next_due(room)
@@ -280,7 +281,7 @@ class Fetcher:
         self._promising |= named & self._queues.keys()
 
     def _room(self, free: int) -> dict[str, int]:
-        """How many more jobs may be claimed from each queue, at most ``free``; empty if they are not worth a statement."""
+        """How many more jobs to claim from each queue, at most ``free``. Queues with too few free places are missing."""
         if self._quiet.is_set():
             return {}
         if free < self._fewest:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Executor = Literal["thread", "process"]
 """Where functions are called."""
 
-#: A result or None completes the job; Snooze, Retry, Cancel or Dead settles it otherwise. An exception fails the attempt.
+#: The return value completes the job, unless it is Snooze, Retry, Cancel or Dead. An exception fails the attempt.
 Handler = Callable[[LeasedJob], Any]
 """A function of a job; its result is the outcome."""
 
@@ -44,11 +44,11 @@ class HandlerSpec:
     """The handler of one kind, with its options."""
 
     function: Handler
-    #: After this many attempts the job is dead; None: the job's own number counts.
+    #: After this many attempts the job is dead; None: the job's own ``max_attempts`` counts.
     max_attempts: int | None = None
     #: Attempt number → seconds until the next attempt; None: the default of the database object.
     backoff: Backoff | None = None
-    #: Seconds after which the attempt fails.
+    #: Seconds after which the attempt fails; None: never.
     timeout: float | None = None
     schema: Schema | None = None
     #: Seconds for which a completed job is kept with its result; 0: it is not kept; None: the worker's default.
@@ -58,7 +58,7 @@ class HandlerSpec:
     apart: Reference | None = None
 
     def wrapped(self, wrappers: Sequence[Wrapper], function: Handler | None = None) -> Handler:
-        """The handler inside the wrappers of its type; the first wrapper is the outermost.
+        """The handler's function inside the wrappers of its type (functions or coroutines). The first wrapper is the outermost.
 
         :param function: called in place of the handler's own function.
         """
@@ -96,7 +96,7 @@ class Handlers:
     def add(self, kind: str | None, spec: HandlerSpec, executor: Executor) -> None:
         """Add the handler of a kind.
 
-        :param spec: the values that the application has given, unchecked.
+        :param spec: the values that the application has given; this method checks them.
         :raises ArgumentError: the function cannot be called, the kind has a handler, or a value is outside its allowed range.
         """
         function, timeout, result_ttl = spec.function, spec.timeout, spec.result_ttl
@@ -122,7 +122,7 @@ class Handlers:
         self.by_kind[kind] = replace(spec, timeout=timeout, result_ttl=result_ttl, asynchronous=asynchronous, apart=apart)
 
     def of(self, job: LeasedJob) -> HandlerSpec:
-        """The handler of this job. If the handler has ``max_attempts``, they replace the job's own from now on.
+        """Find the handler of this job. If the handler has ``max_attempts``, the job gets this number.
 
         :raises UnknownKindError: there is no handler for the job's kind.
         """

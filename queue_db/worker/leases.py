@@ -1,8 +1,8 @@
 """The jobs in flight: their leases are extended, lost leases are found, and progress is written.
 
 While a job waits for a free slot or its handler runs, another process may cancel, replace or rescue the job. The heartbeat would
-find that up to a third of a lease later. So :class:`LeaseCheck` compares the claim tokens of the jobs in flight with the database
-once a second, in one statement by primary key. When a notification names a job, it does so at once.
+notice this up to a third of a lease later. So :class:`LeaseCheck` compares the claim tokens of the jobs in flight with the database
+once a second, in one statement by primary key. A job that a notification names is checked at once.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ log = logging.getLogger("queue_db.worker")
 
 
 class InFlight:
-    """The jobs in flight. The thread that removes a job decides its outcome: the handler, the heartbeat, the timeout or the stop.
+    """The jobs in flight. Handlers, the heartbeat, timeouts and the stop remove jobs. The first removal decides the outcome.
 
     One thread adds jobs, and any thread removes them, each with one atomic method of a dict. So there is no lock.
     """
 
     def __init__(self, queues: Iterable[str]) -> None:
-        # The key is the object: after a lost lease one worker may have the same job twice, under two leases.
-        #: For each queue: when each of its jobs was added, by ``time.monotonic``.
+        # The keys are LeasedJob objects, not ids: after a lost lease one worker may have the same job twice, under two leases.
+        #: The jobs of each queue, each with the time when it was added (``time.monotonic``).
         self.by_queue: dict[str, dict[LeasedJob, float]] = {queue: {} for queue in queues}
-        # Abandoned jobs. Their handlers still run, and use their slots until they return.
+        # Abandoned jobs, each with the time when it was abandoned. Their handlers use slots until they return.
         self._abandoned: dict[LeasedJob, float] = {}
         self._every = (*self.by_queue.values(), self._abandoned)
 
@@ -54,7 +54,7 @@ class InFlight:
 
     def abandon(self, job: LeasedJob) -> bool:
         """:meth:`remove` a job whose handler still runs. When the handler returns, :meth:`returned` is called."""
-        # Added before the removal: a handler that returns in between removes the job from here.
+        # Added before the removal. Otherwise the job would stay here for ever if its handler returned in between.
         self._abandoned[job] = time.monotonic()
         if self.remove(job):
             return True
@@ -89,8 +89,8 @@ class InFlight:
 class Heartbeat:
     """Extends the leases of all jobs in flight every third of a lease: two beats may fail before a lease expires.
 
-    It waits neither for locked rows nor for verbs that handlers call on their jobs. If the leases of one queue cannot be extended,
-    it tries that queue again soon, and extends the leases of the other queues.
+    A beat waits neither for locked rows nor for verbs that handlers call on their jobs. If the leases of one queue cannot be
+    extended, the beat still extends those of the other queues, and the next beat comes sooner.
 
     :param lost: called with a job in flight whose lease was lost; returns at once.
     :param outage: logs failures.
@@ -127,7 +127,7 @@ class Heartbeat:
 
     def _extend(self, queue: Queue, jobs: list[LeasedJob]) -> bool:
         """Extend the leases of one queue; False: some rows are locked, try again soon."""
-        # A verb that runs on a job may wait for a lock in the database: its job is extended the next time.
+        # A verb that runs on a job may wait for a lock in the database. So the next beat extends the lease of this job.
         batch = [job for job in jobs if not job.verbs]
         verdicts = queue.extend_unlocked(batch, self._lease)
         waiting = len(jobs) - len(batch) + verdicts.count(None)
@@ -135,7 +135,7 @@ class Heartbeat:
             if verdict is not Verdict.LOST:
                 continue
             if job.verbs:
-                waiting += 1  # the verb has perhaps ended the lease
+                waiting += 1  # a verb that began in between has perhaps ended the lease
             elif not job.settled:
                 self._lost(job)
         if waiting:
@@ -149,16 +149,17 @@ def queue_of(job: LeasedJob) -> Queue:
     return source
 
 
-#: Seconds between two checks of the jobs in flight, and after a check that failed.
+#: Seconds between two checks of the jobs in flight.
 CHECK_EVERY = 1.0
+#: Seconds between a check that failed and the next one.
 CHECK_AGAIN = 0.2
 
-#: If the last check of leases is more seconds ago than this, a job does not begin: it waits for the next check.
+#: Seconds for which a claim or a lease check counts. If both are older, a job does not begin: it waits for the next check.
 VALID_FOR = 2.0
 
 
 class LeaseCheck:
-    """The lease checks of one worker.
+    """Checks whether the jobs in flight of one worker still have their leases.
 
     :param lost: called with a job in flight whose lease is lost; returns at once.
     :param enabled: False for jobs that are deleted when they are claimed: no other worker can have them.
@@ -203,7 +204,7 @@ class LeaseCheck:
         return not self._enabled or time.monotonic() - max(since, self._checked_at) < VALID_FOR
 
     def wait_until_valid(self, job: LeasedJob) -> bool:
-        """Wait until the job is :meth:`valid`; False: it is no longer in flight."""
+        """Wait until the job is :meth:`valid`; False: the job is no longer in flight."""
         while job in self._in_flight:
             if self.valid(job):
                 return True
@@ -216,7 +217,7 @@ class LeaseCheck:
             return
         tokens = self._core.run(Run("settle.tokens", write=False, attempts=1), settle.tokens, [job.id for job in jobs])
         for job in jobs:
-            # If a verb runs or has run, it may have ended the lease itself.
+            # A verb that runs or has settled the job may have changed the token itself: then the lease is not lost.
             if tokens.get(job.id) != job.token and not job.verbs and not job.settled:
                 self._lost(job)
 
@@ -237,14 +238,14 @@ class Progress:
         self._reports: dict[LeasedJob, ProgressReport] = {}
 
     def report(self, job: LeasedJob, report: ProgressReport) -> Verdict:
-        """Keep the progress of a job, unless it is no longer in flight."""
+        """Keep the progress of a job until it is written; ``LOST``: the job is no longer in flight."""
         if job not in self._in_flight:
             return Verdict.LOST
         self._reports[job] = report
         return Verdict.APPLIED
 
     def write(self) -> float:
-        """A periodic task: write new progress in one statement. If that fails, it is tried again the next time."""
+        """A periodic task: write new progress in one statement. If the statement fails, the next run tries again."""
         fresh = {job: self._reports.pop(job) for job in list(self._reports)}
         fresh = {job: report for job, report in fresh.items() if job in self._in_flight}
         if fresh:

@@ -17,11 +17,11 @@ from queue_db.worker.registration import own_name
 #: Seconds between two reads of the controls of the queues.
 REFRESH = 1.0
 
-# A share expires after this many leases: when the last job of a dead worker has come back.
+# A share expires after this many leases. So the share of a dead worker is free only when the worker's last job has come back.
 _LEASES = 2
 
-# A worker takes at once the jobs that a rate allows in this many seconds. A transaction for each claim would cost a third of the
-# throughput, and a burst of this size does not show.
+# A worker takes, in one transaction, the jobs that a rate allows in this many seconds. A transaction for each claim would cost a
+# third of the throughput. The bursts are too short to be noticed.
 _AHEAD = 0.05
 
 #: The first and the longest pause before a worker asks again for a larger share, seconds.
@@ -35,17 +35,17 @@ class _QueueLimits:
     """The limits of one queue, and this worker's part of them."""
 
     controls: Controls = _NONE
-    #: This worker's part of the concurrency limit; None: it has not asked for a part.
+    #: This worker's part of the concurrency limit; None: the worker has not asked for a part.
     share: int | None = None
-    #: The most jobs in hand since the last refresh. The next refresh returns the rest of the share.
+    #: The most jobs in hand since the last refresh. The next refresh returns the unused part of the share.
     used: int = 0
-    #: Jobs that the rate allows and that are not claimed yet.
+    #: How many more jobs this worker may claim before it must ask the rate limit again.
     credit: int = 0
     #: When the rate allows jobs again.
     refused_until: float = 0.0
     #: When to ask for a larger share.
     ask_at: float = 0.0
-    #: The pauses between these requests.
+    #: The pauses between two requests for a larger share.
     pause: Pause = field(default_factory=lambda: Pause(*ASK_AGAIN))
     #: When to try this queue again after a limit left no free place; None: no such time is known.
     try_again: float | None = None
@@ -56,7 +56,7 @@ class _QueueLimits:
 
 
 class RateLimiter:
-    """How many jobs one worker may claim. Only the fetcher's thread uses it.
+    """Says how many jobs one worker, or one task of a drain in Spark, may claim now. Threads must not use it at the same time.
 
     :param lease: seconds for which the worker's jobs are leased.
     :param most: returns how many jobs of a queue the worker can have in hand.
@@ -74,11 +74,11 @@ class RateLimiter:
         self._name = own_name(db)
         #: When :meth:`refresh` reads the controls again, by ``time.monotonic``.
         self.refresh_at = 0.0
-        #: Whether no queue was paused or limited at the last refresh: then the other methods need not be called.
+        #: Whether no queue was paused or limited at the last refresh. If so, only :meth:`refresh` need be called.
         self.unlimited = False
 
     def refresh(self) -> None:
-        """Read the controls, unless that was done within a second, and reduce shares to what is used."""
+        """Read the controls, and reduce the shares to what is used; within a second of the last refresh do nothing."""
         now = time.monotonic()
         if now < self.refresh_at:
             return
@@ -127,16 +127,16 @@ class RateLimiter:
 
     @property
     def limited(self) -> bool:
-        """Whether this worker has a share of a limit: then the end of a job may let another job of its queue begin."""
+        """Whether this worker has a share of a limit. If so, the end of a job may let another job of the same queue begin."""
         return any(limits.share is not None for limits in self._of.values())
 
     def wait(self) -> float:
-        """Seconds until a queue without free places may be tried again, unless one of its jobs ends here before."""
+        """Seconds until a queue without free places may be tried again. The end of a job may free a place earlier."""
         times = [limits.try_again for limits in self._of.values() if limits.try_again is not None]
         return max(0.0, min(times) - time.monotonic()) if times else math.inf
 
     def spend(self, queue: str, wanted: int) -> int:
-        """Take up to ``wanted`` jobs from the allowance; return how many may be claimed now."""
+        """Ask the limits of this queue for up to ``wanted`` jobs; return how many may be claimed now."""
         limits = self._of[queue]
         if limits.controls.concurrency is not None:
             in_hand = self._in_hand(queue)
@@ -197,7 +197,7 @@ class RateLimiter:
     def _take(self, queue: str, wanted: int) -> int:
         share = self._core.write("controls.take_share", controls.take_share, queue, self._name, wanted, self._lasts)
         if share is None:
-            self.refresh_at = 0.0  # the limit has been removed
+            self.refresh_at = 0.0  # the limit has been removed: read the controls
             share = wanted
         self._of[queue].share = share
         return share

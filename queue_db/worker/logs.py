@@ -1,6 +1,7 @@
 """What a worker logs: the fields of records about jobs, the line of its start, and outages.
 
-All threads of a worker fail while the database does not answer. That is logged once, then every minute, and at the end.
+While the database does not answer, all threads of a worker fail. Such an outage has one log line at its start, one each minute,
+and one at its end.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("queue_db.worker")
 
-#: The job whose handler runs in this thread or task: its own log lines get the fields of the job.
+#: The job whose handler runs in this thread or task. The handler's own log lines get the fields of this job.
 current: ContextVar[LeasedJob | None] = ContextVar("queue_db_job", default=None)
 
 
@@ -34,7 +35,7 @@ def about(job: LeasedJob, outcome: str | None = None, seconds: float | None = No
     """The fields of a log record about a job; ``outcome`` and ``seconds`` only if they are known. The payload is never logged.
 
     :param outcome: a value of :class:`queue_db.worker.events.EventType`.
-    :param seconds: how long its handler ran.
+    :param seconds: how long the job's handler ran.
     """
     queue: Queue = job.source  # type: ignore[assignment]
     fields = {"job_id": job.id, "queue": job.queue, "kind": job.kind, "attempt": job.attempts, "worker": queue.db.worker}
@@ -46,7 +47,7 @@ def about(job: LeasedJob, outcome: str | None = None, seconds: float | None = No
 
 
 def described(worker: Worker) -> tuple[str, dict[str, Any]]:
-    """What a worker works on and how, for the line of its start: as text and as fields. The database's URL has no password."""
+    """Describe a worker for the log line of its start, as text and as fields. The database's URL is without its password."""
     options, kinds = worker.options, worker.handlers.shown()
     fields = {
         "version": __version__,
@@ -81,7 +82,7 @@ class _Outage:
 
 
 class Outages:
-    """The outages of one database, for all workers of a process. Each :class:`Activity` adds its failures and removes them.
+    """The outages of one database, for all workers of a process. An :class:`Activity` joins an outage when it fails.
 
     :param clock: returns the time in seconds; tests replace it.
     """
@@ -93,14 +94,14 @@ class Outages:
 
 
 class Activity:
-    """The failures of one thread, or of one slot for feeds, to which the heartbeat, timeouts and the end of the run also report."""
+    """Logs the failures of one part of a worker: a thread, a maintenance task or a slot for feeds. Any thread may report them."""
 
     def __init__(self, outages: Outages | None = None) -> None:
         self._outages = outages or Outages()
         #: Whether no statement has succeeded since the last failure.
         self.fails = False
         self._over = False
-        # When a rare failure of each kind was logged last.
+        # When :meth:`failed_rarely` last logged each kind of failure.
         self._logged_at: dict[object, float] = {}
 
     def failed(self, what: str, error: BaseException, wait: float, extra: dict[str, Any] | None = None) -> None:
@@ -115,7 +116,7 @@ class Activity:
             first, again = outage.logged_at < outage.since, now - outage.logged_at >= REPEAT
             if again:
                 outage.logged_at = now
-        # An error of the database fits in a line; any other is a mistake and needs its traceback.
+        # One line is enough for a QueueDBError. Any other error is a mistake in the code and needs its traceback.
         expected = isinstance(error, QueueDBError)
         level = logging.WARNING if expected else logging.ERROR
         trace = None if expected else error
@@ -125,13 +126,13 @@ class Activity:
             log.log(level, "%s still fails, for %.0f s by now: %s", what, now - outage.since, error, exc_info=trace, extra=extra)
         else:
             log.debug("%s failed, trying again in %.1f s: %s", what, wait, error, extra=extra)
-        # Set last: otherwise a success of another thread in between would not end the outage.
+        # Set last. Otherwise another thread's success could reset this flag before the activity joins the outage.
         self.fails = True
 
     def failed_rarely(self, what: str, error: BaseException) -> None:
         """Log that ``what`` failed, unless an outage is logged already, or the same failure was logged within :data:`REPEAT`.
 
-        For tasks that run rarely: they would report the end of an outage too late.
+        Tasks that run rarely take no part in outages, because they would report the end of an outage too late.
         """
         if self._over:
             log.debug("%s was interrupted by the end of the worker: %s", what, error)
@@ -151,12 +152,12 @@ class Activity:
                 log.warning("back again after %.0f s", max(ended))
 
     def ended(self) -> None:
-        """The thread ends. A rare task may still run: the end does not wait for it, and the next worker does it."""
+        """Note that the run ends. A task may still be running; from now on :meth:`failed_rarely` logs at level DEBUG."""
         self._over = True
         self._leave()
 
     def _leave(self) -> list[float]:
-        """Fail no more; return how many seconds the outages lasted in which no other activity fails."""
+        """Leave all outages; end those in which no other activity fails, and return how many seconds each of these lasted."""
         now = self._outages.clock()
         ended: list[float] = []
         with self._outages.lock:
@@ -169,7 +170,7 @@ class Activity:
 
 
 def _outage_of(activity: Activity, error: BaseException) -> object:
-    """The key of the outage to which an error belongs: if the server is away, the outage of all activities (None).
+    """The key of the outage to which an error belongs. If the server is away, this is None, for the outage of all activities.
 
     Any other error, such as a lock timeout, concerns this activity and this kind of failure only.
     """

@@ -24,10 +24,10 @@ PeriodicTask = Callable[[], float]
 # Seconds until the next run of a task that has raised.
 _AFTER_EXCEPTION = 5.0
 
-#: A task that has run for this many seconds waits for something, perhaps a lock: another thread goes on with the other tasks.
+#: When a task has run for this many seconds, another thread goes on with the other tasks. The task perhaps waits for a lock.
 PATIENCE = 0.5
 
-#: Most threads of periodic tasks at a time, each with a connection: the heartbeat needs one too.
+#: The most threads of periodic tasks at a time. Each may use a connection, and a connection must be left for the heartbeat.
 MOST_THREADS = 4
 
 #: Seconds between two runs of pruning and of the repair of groups.
@@ -67,14 +67,14 @@ class PeriodicTasks:
         start: Callable[[Callable[[object], None], object], threading.Thread],
     ) -> None:
         now = time.monotonic()
-        # When each task is due; a running task is not in it.
+        # When each task is due, without the tasks that are running.
         self._due = {task: now + first for first, task in tasks}
         self._stopped = stopped
         self._start = start
         self._lock = threading.Lock()
         # Identifies the thread that takes the next task.
         self._turn = object()
-        # When that thread began its task; None: it runs none.
+        # When that thread began its current task; None: the thread runs no task.
         self._began: float | None = None
         #: The threads that were started, the latest last.
         self.threads: list[threading.Thread] = []
@@ -94,7 +94,7 @@ class PeriodicTasks:
 
     def _hand_over(self) -> None:
         turn = object()
-        thread = self._start(self._run, turn)  # waits for the lock
+        thread = self._start(self._run, turn)  # the new thread waits for the lock, which this thread holds
         self.threads = [*(other for other in self.threads if other.is_alive()), thread]
         self._turn, self._began = turn, None
 
@@ -119,7 +119,7 @@ class PeriodicTasks:
                     del self._due[task]
                     self._began = now
                     return task
-            # A second at most: a relieved thread may put back a task that is due earlier.
+            # Wait for a second at most: a relieved thread may end a task and make it due earlier than this one.
             self._stopped.wait(min(left, 1.0))
         return None
 
@@ -133,14 +133,14 @@ def maintenance(db: QueueDB, options: Options, own: Registration) -> list[Task]:
         *(Task("repairing groups", PRUNE_EVERY, _whole(db.queue(name).repair_groups)) for name in options.limits),
     ]
     if db.removal.marks:
-        # Also at the start, so that a worker that runs for a second each minute sweeps.
+        # At the start too: otherwise a worker that runs for a second each minute would rarely sweep.
         sweep = partial(db.sweep, limit=SWEEP_LIMIT)
         tasks.append(Task("sweeping completed jobs", SWEEP_EVERY, sweep, at_start=True))
     return tasks
 
 
 def logged(task: Task, outage: Activity) -> PeriodicTask:
-    """Run the task for a worker; what it raises is logged."""
+    """Make a periodic task from ``task``: exceptions are logged, and the pauses between runs vary at random."""
 
     def run() -> float:
         wait = None
@@ -158,7 +158,7 @@ def logged(task: Task, outage: Activity) -> PeriodicTask:
 
 
 def _whole(call: Callable[[], object]) -> Callable[[], None]:
-    """A task that never has more to do at once."""
+    """Make a function for :class:`Task` from ``call``. Each run does all the work, so the next comes after ``every`` seconds."""
 
     def run() -> None:
         call()

@@ -13,10 +13,10 @@ from queue_db.store.schema import QUEUE_LENGTH
 from queue_db.verbs.claim import MAX_CLAIM
 from queue_db.verbs.settle import UNKNOWN_GRACE
 
-#: Jobs in hand at once where neither ``concurrency`` nor the queues set a number.
+#: The number of jobs in hand at once if neither ``concurrency`` nor ``queues`` sets a number.
 CONCURRENCY = 10
 
-#: Slots at most, of each queue and of the worker.
+#: The most slots of one queue and of one worker.
 MOST_SLOTS = 1000
 
 UnknownKinds = Literal["wait", "dead"]
@@ -54,7 +54,7 @@ class WorkerOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of a worker; its class documents them.
+    """The options of a worker; :class:`queue_db.worker.Worker` documents them.
 
     :raises ArgumentError: a value is outside its allowed range.
     """
@@ -74,9 +74,9 @@ class Options:
     result_ttl: float | None = None
     dead_for: float | None = None
     dead_at_most: int | None = None
-    #: The number of slots by ``feed:cursor``.
+    #: The number of slots of each shared cursor, by ``feed:cursor``.
     feeds: Mapping[str, int] = field(default_factory=dict)
-    #: Most messages that a slot claims at once.
+    #: The most messages that a slot claims at once.
     span: int = 100
     #: How many jobs of each queue may be in hand at once, in the order of the queues.
     limits: Mapping[str, int] = field(init=False)
@@ -115,7 +115,7 @@ class Options:
         return self.mode == "at_most_once"
 
     def _queues(self) -> str | Sequence[str] | Mapping[str, int]:
-        """The queues; by default the queues in which failed messages become jobs."""
+        """Check the feeds, and return the queues. With feeds, the default is the queues in which failed messages become jobs."""
         arguments.whole("span", self.span, 1, MAX_CLAIM)
         if not self.feeds:
             if self.queues is None:

@@ -1,4 +1,4 @@
-"""The order of claims: which queue comes first, how many jobs of each, and when the next claim goes out."""
+"""The order of claims: which queue comes first, how many jobs to claim from each queue, and when to claim next."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
-# The most jobs by which a queue without due jobs may lag behind its share; the rest is forfeited.
+# A queue that had no due jobs for some time may catch up on its share by this many jobs at most.
 _CREDIT = 20.0
 
 
 class FairOrder:
-    """Divides jobs by weight: while all queues have jobs, the jobs of each queue differ from its share by at most one.
+    """Divides claims by weight: while all queues have jobs, each queue gets its share of the jobs, give or take one job.
 
     Each queue has a clock that advances by ``1/weight`` for each of its jobs. The next job comes from the queue whose clock is
     furthest behind. Without weights the order is strict.
@@ -21,7 +21,7 @@ class FairOrder:
     def __init__(self, queues: Sequence[str], weights: Mapping[str, int] | None) -> None:
         self._queues = list(queues)
         self._weights = weights
-        #: Whether no job of a queue may be claimed while one is due in a queue before it.
+        #: Whether the order is strict: a queue gets no claim while a job is due in an earlier queue.
         self.strict = weights is None
         self._clocks = dict.fromkeys(self._queues, 0.0)
         self._now = 0.0
@@ -46,24 +46,26 @@ class FairOrder:
         return wanted
 
     def came(self, queue: str, wanted: int, number: int) -> None:
-        """Note that the claim of ``wanted`` jobs got ``number`` jobs."""
+        """Note that a claim of ``wanted`` jobs from this queue got ``number`` jobs."""
         if self._weights is not None:
             self._clocks[queue] -= (wanted - number) / self._weights[queue]
 
 
-#: The most seconds for which a claim waits for slots. It also waits at most twice as long as the last claim took.
+#: The most seconds for which a claim waits for slots. No claim waits longer than twice the time that the last claim took.
 LONGEST = 0.0025
 
-# Each handler changes the share of short ones by this part of the difference; claims wait while the share is above _MOSTLY.
+# The weight of the latest handler in the moving average that estimates the share of short handlers.
 _WEIGHT = 1 / 16
+# Claims wait only while the share of short handlers is above this value.
 _MOSTLY = 0.75
 
 
 class FetchPacing:
-    """Delays the next claim after one that filled all slots, since a claim of ten jobs costs little more than a claim of one.
+    """Delays the claim after one that filled all slots, since a claim of ten jobs costs little more than a claim of one.
 
-    It waits only while most handlers end within that wait, so never for handlers that take :data:`LONGEST` or more. The fetcher's
-    thread claims and waits, and any thread calls :meth:`ended`. Two calls at the same moment may count as one; that does no harm.
+    A claim is delayed only if most handlers end within the delay. So handlers that take :data:`LONGEST` or more delay no claim.
+    The fetcher's thread claims and waits, and any thread calls :meth:`ended`. Two such calls at the same moment may count as one,
+    which does no harm.
 
     :param in_hand: returns how many jobs are in hand.
     """
@@ -72,9 +74,9 @@ class FetchPacing:
         self._in_hand = in_hand
         self._longest = 0.0
         self._short = 0.0  # the share of short handlers
-        #: Until when :meth:`wait` waits, by ``time.monotonic``; 0: not at all.
+        #: The time until which :meth:`wait` waits (``time.monotonic``); 0: no wait.
         self.until = 0.0
-        # When at most this many jobs are in hand, those of the last claim have ended.
+        # The number of jobs in hand before the last claim. The wait ends when the number is as low again.
         self._before = 0
         self._several = False  # whether the last claim brought more than one job
         self._wake_at = -1  # _before while the fetcher waits; otherwise -1
@@ -93,9 +95,9 @@ class FetchPacing:
         self.until = time.monotonic() + self._longest if self._short > _MOSTLY else 0.0
 
     def ended(self, seconds: float | None) -> None:
-        """A slot is free. From any thread.
+        """Note that a slot is free. Any thread may call this.
 
-        :param seconds: how long its handler took; None: it was not called.
+        :param seconds: how long the handler ran; None: the handler was not called.
         """
         if seconds is not None:
             self._short += ((seconds < self._longest) - self._short) * _WEIGHT
@@ -103,11 +105,11 @@ class FetchPacing:
             self._wake_at = -1
             self._wakes.put(None)
             if self._several:
-                # Lets the fetcher claim while this thread ends its job. For a single job that is not worth it.
+                # Let the fetcher claim while this thread ends its job. For a single job this switch is not worth its cost.
                 time.sleep(0)
 
     def wait(self) -> None:
-        """Wait for the jobs of the last claim, if they are expected in a moment."""
+        """Wait until as few jobs are in hand as before the last claim, at most until :attr:`until`."""
         seconds = self.until - time.monotonic()
         if seconds <= 0:
             self.until = 0.0

@@ -27,7 +27,7 @@ log = logging.getLogger("queue_db.worker")
 #: Seconds between two updates of a worker's row.
 REPORT_EVERY = 5.0
 
-#: Seconds between two looks for dead processes of this machine.
+#: Seconds between two searches for dead processes of this machine.
 RESCUE_EVERY = 15.0
 
 # A row without an update for this many seconds is deleted.
@@ -37,9 +37,9 @@ _NUMBERS = itertools.count(1)
 
 
 def host_identity() -> str:
-    """Names the scope in which a process id is unique: the machine, its boot, and the namespace of process ids.
+    """A name for the scope in which a process id is unique: the machine, its boot, and the namespace of process ids.
 
-    Containers may share a host's name; they do not share its process ids. Empty where the system does not provide these.
+    The host name is not enough, since containers may have the same host name. Empty if the system does not tell boot or namespace.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -54,12 +54,12 @@ class Status(NamedTuple):
     state: str
     in_hand: int
     counters: dict[str, int]
-    #: Slots of handlers that have not returned although their jobs were taken from them.
+    #: Slots of handlers that have not returned although their jobs were abandoned.
     stuck: int = 0
 
 
 def own_name(db: QueueDB) -> str:
-    """A new name for one object of a worker, unique over all processes."""
+    """A new name for a worker's row, or for the owner of its shares. No other process uses it."""
     unique = "" if db.worker == process_name() else f"{process_name().rpartition('-')[2]}."
     return f"{db.worker[:80]}#{unique}{next(_NUMBERS)}"
 
@@ -84,8 +84,8 @@ class Registration:
         self._outage = outage or Activity()
         self._retry = Pause(*retry)
         self._refused = False
-        #: Set when the row is written, or cannot be written. The worker claims only afterwards: other workers find the jobs of a
-        #: killed worker by its row. Without the row the jobs wait until their leases end.
+        #: Set when the row is written, or cannot be written. The worker claims only afterwards, because other workers find the
+        #: jobs of a killed worker by its row. Without a row these jobs wait until their leases end.
         self.decided = threading.Event()
         self._core = db.core
         self._queues = json.dumps(dict(queues))
@@ -129,7 +129,7 @@ class Registration:
             self.deregister()
 
     def _refuse(self, what: str, error: QueueDBError) -> None:
-        """The database refuses something that a retry does not cure: log and count it once, unless it is only closed."""
+        """Log and count an error that a retry does not cure, the first time only. An error of a closed database is ignored."""
         if self._refused or self._core.database.closed:
             return
         self._refused = True
@@ -141,7 +141,7 @@ class Registration:
         log.warning("%s: %s; %s", what, error, fix, extra={"worker": self._name, "outcome": "unregistered"})
 
     def deregister(self) -> None:
-        """Delete the row. A report that is under way deletes it again."""
+        """Delete the row. A report that is under way may write the row again; that report then deletes it."""
         self._left = True
         with suppress(QueueDBError):
             self._core.run(ONCE.named("worker_registry.deregister"), worker_registry.deregister, self._name)
@@ -158,7 +158,7 @@ class Registration:
             )
             for row in rows:
                 worker = row.name.rpartition("#")[0]
-                # A worker name that the application has chosen may belong to several processes.
+                # A worker name that the application has chosen may belong to several processes, so its jobs are not rescued.
                 if not self._host or not names_process(worker, row.pid) or is_alive(worker, row.pid):
                     continue
                 count = self._db.rescue(worker)
@@ -166,7 +166,7 @@ class Registration:
                 level = logging.WARNING if count else logging.DEBUG  # the supervisor may have returned the jobs already
                 log.log(level, "process %d of this machine is dead: returned its %d jobs and spans", row.pid, count)
                 rescued += count
-            # Last, because after hours without a worker the first one of a machine must find the rows of earlier workers.
+            # Last: after hours without a worker, the first worker of a machine must find the rows of the workers before it.
             self._core.run(
                 ONCE.named("worker_registry.deregister_unseen"), worker_registry.deregister_unseen, round(_DELETE_AFTER * 1e6)
             )
@@ -178,7 +178,7 @@ class Registration:
 
 
 def is_alive(worker: str, pid: int) -> bool:
-    """Whether the process of this id on this machine is the one that the worker is named after."""
+    """Whether a process with this id runs on this machine. If the id is our own, only our worker name counts as alive."""
     if pid == os.getpid():
         return worker == process_name()  # otherwise an earlier process had our process id
     try:

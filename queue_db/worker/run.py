@@ -37,30 +37,30 @@ log = logging.getLogger("queue_db.worker")
 #: The first and the longest pause between tries while the database does not answer, seconds.
 RETRY = (0.1, 3.0)
 
-# Seconds for which the end waits for a claim that is under way.
+# Seconds for which the end of a run waits for a claim or a release that is under way.
 _CLAIM = 5.0
-# Seconds for which the end waits until the last results are reported.
+# Seconds for which the end of a run waits until the last results are reported.
 _RESULTS = 10.0
 
-# How long it then waits for the threads of periodic tasks, all together, seconds.
+# Seconds for which the end of a run then waits for all threads of periodic tasks together.
 _HELPERS = 2.0
 
-# Longest wait for a command, seconds. A signal right after SIGCONT may go to any thread, and Python calls its handler only when the
-# main thread wakes up.
+# The longest wait for a command, seconds. Python calls signal handlers only when the main thread wakes up. A signal right after
+# SIGCONT may go to another thread, so the main thread must wake up by itself.
 _COMMANDS = 0.5
 
 # Seconds between two checks whether all results are reported.
 _REPORTED = 0.005
 
-#: A handler is stuck when its job was abandoned this many seconds ago. Coroutines and processes are stopped earlier.
+#: A handler is stuck if it still runs this many seconds after its job was abandoned. Coroutines and processes are stopped earlier.
 STUCK_AFTER = 5.0
 
-# Seconds between two counts of the handlers that are stuck.
+# Seconds between two counts of the stuck handlers.
 _CHECK_STUCK = 1.0
 
 
 class Run:
-    """One run of a worker. Its methods are called by the thread in ``Worker.run()``."""
+    """One run of a worker. The thread in ``Worker.run()`` calls its methods, except those of the last section."""
 
     def __init__(self, worker: Worker, commands: Commands, lock: threading.Lock) -> None:
         options = worker.options
@@ -78,7 +78,7 @@ class Run:
         self._why = "an error"
         #: Set when nothing more is claimed and no more handlers are called.
         self.stopping = threading.Event()
-        #: Set when the end does not wait any longer for a claim that is under way.
+        #: Set when the end of the run stops waiting for a claim that is under way. Jobs of this claim are then released.
         self.left = threading.Event()
         self._ended = threading.Event()
         self.in_flight = InFlight(options.limits)
@@ -92,13 +92,13 @@ class Run:
         self.others: list[Slots] = [slots("feeds")(self)] if options.feeds else []
         served = {**options.limits, **options.feeds}
         self._registration = Registration(worker.db, served, self._status, self.activity(), RETRY)
-        # One run of each task for the fetcher's thread and for maintenance: a success in either ends the outage.
+        # The fetcher's thread and maintenance use the same function for a task: a success in either thread ends the outage.
         self._maintenance = [(task, logged(task, self.activity())) for task in maintenance(worker.db, options, self._registration)]
         self._beats = PeriodicTasks(self._leases(), self._ended, partial(self.thread, "heartbeat"))
 
     @property
     def stuck(self) -> int:
-        """Slots of handlers that have not returned although their jobs or messages were taken from them."""
+        """Slots of handlers that have not returned although their jobs or messages were abandoned."""
         return self.in_flight.stuck(STUCK_AFTER) + sum(other.stuck(STUCK_AFTER) for other in self.others)
 
     @property
@@ -111,7 +111,7 @@ class Run:
     def start(self, *, until_empty: bool, started: Callable[[], None] | None) -> None:
         """Start all threads, the fetcher last.
 
-        :param started: called before any thread starts: if it raises, nothing is left behind.
+        :param started: called before any thread starts. So if it raises, no thread is left running.
         """
         worker = self.worker
         if until_empty:
@@ -129,7 +129,7 @@ class Run:
         self._fetching = self.thread("fetcher", self._claim, until_empty)
 
     def _leases(self) -> list[tuple[float, PeriodicTask]]:
-        """The tasks of the heartbeat. It has its own thread and connection: maintenance may wait for locks, longer than a lease."""
+        """The tasks of the heartbeat. They have a thread of their own, since maintenance may wait for locks longer than a lease."""
         lease = self.worker.options.lease
         if self.worker.options.at_most_once:
             return []
@@ -140,7 +140,7 @@ class Run:
         return [(CHECK_EVERY, self.execution.lease_check.check), *((lease / 3, beat) for beat in beats)]
 
     def _tasks(self, *, until_empty: bool) -> list[tuple[float, PeriodicTask]]:
-        """The tasks of maintenance, in the order of their first runs. The first claim waits until the worker's row is written."""
+        """The tasks of maintenance. The first one writes the worker's row, for which the first claim waits."""
         options = self.worker.options
         tasks: list[tuple[float, PeriodicTask]] = [(0.0, self._registration.report)]
         if not options.at_most_once:
@@ -150,12 +150,12 @@ class Run:
         for task, run in self._maintenance:
             first = 0.0 if task.at_start else task.every * random.random()
             if task.enqueues and until_empty:
-                first = task.every  # the first run is in the fetcher's thread
+                first = task.every  # the fetcher's thread makes the first run
             tasks.append((first, run))
         return tasks
 
     def activity(self) -> Activity:
-        """The activity of one thread, which logs its failures."""
+        """A new activity, which logs the failures of one thread or task of this run."""
         self._activities.append(Activity(outages_of(self.worker.db.url)))
         return self._activities[-1]
 
@@ -171,8 +171,8 @@ class Run:
     def watch(self) -> None:
         """Obey commands until the fetcher has ended and all results are reported, or the grace time of a stop is over.
 
-        Between commands it fails handlers whose timeouts are over, and starts another thread for maintenance if a task takes long.
-        So this thread must not wait for a lock or for the database here.
+        Between commands, this thread fails handlers whose timeouts are over. It also starts another thread for maintenance if a
+        task takes long. So it must not wait for a lock or for the database here.
         """
         deadline = math.inf
         ending = False
@@ -211,7 +211,7 @@ class Run:
     def _stop(self, command: Stop) -> float:
         """Stop claiming; return the grace time, seconds."""
         first = not self.stopping.is_set()
-        # Before the log line: a program that waits for the line may let the handlers go on.
+        # Stop before the log line: when a program reads this line, nothing more must be claimed.
         self.fetcher.stop()
         self._registration.decided.set()
         for other in self.others:
@@ -233,7 +233,7 @@ class Run:
 
     def _quiet(self, *, on: bool) -> None:
         (self.worker.quiet if on else self.worker.resume)()
-        # Service managers send SIGCONT after SIGTERM.
+        # Service managers send SIGCONT after SIGTERM. After a stop, SIGCONT must not start claims again.
         if not self.stopping.is_set():
             self.fetcher.wakeup.set()
             log.info("quiet: no more claims until SIGCONT" if on else "claiming again")
@@ -303,7 +303,7 @@ class Run:
             if self.stopping.is_set():
                 return
             for task, run in self._maintenance if until_empty else ():
-                if task.enqueues:  # these jobs belong to this run
+                if task.enqueues:  # this run must execute the jobs that the task enqueues
                     run()
             for other in self.others:
                 other.start(until_empty=until_empty)

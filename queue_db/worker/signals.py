@@ -22,7 +22,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """Stop claiming, or claim again."""
+    """Stop claiming if ``on``; otherwise claim again."""
 
     on: bool
 
@@ -34,7 +34,7 @@ class LogStacks:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The fetcher of a run has ended; or the last handler has ended after a stop."""
+    """The fetcher of a run has ended, or the last handler has ended after a stop."""
 
     run: object
 
@@ -54,7 +54,7 @@ def available(names: Iterable[str]) -> list[int]:
 
 
 def is_hangup(number: int) -> bool:
-    """Whether this is SIGHUP: a terminal that closes sends it twice, so a second SIGHUP does not shorten the grace time."""
+    """Whether this is SIGHUP. A closing terminal sends SIGHUP twice, so the second one does not shorten the grace time."""
     return number == getattr(signal, "SIGHUP", None)
 
 

@@ -40,35 +40,35 @@ class Worker:
     One thread claims for all queues, as many jobs as there are free slots. Handlers run on threads, or if they are ``async def`` on
     one event loop. Another thread reports results, many jobs in one statement. The heartbeat extends the leases of all jobs in
     hand. Maintenance enqueues the jobs of schedules and deletes what has expired; while one of its tasks waits for a lock, another
-    thread goes on with the others. With the connection that listens to notifications, where the database has them, the worker uses
-    five connections.
+    thread goes on with the other tasks. The worker uses four connections, and a fifth that listens for notifications if the
+    database has them.
 
-    :param queues: a queue's name; a list of names, in order of precedence; or how many jobs of each may be in hand at once. With
-        ``feeds`` the default is the queues in which failed messages become jobs.
+    :param queues: a queue's name; a list of names, in order of precedence; or a mapping from names to the most jobs in hand.
+        With ``feeds`` the default is the queues in which failed messages become jobs.
     :param concurrency: jobs in hand at once; default: as many as the queues allow together, or 10.
-    :param lease: seconds for which jobs are claimed and extended; when this process is killed, its jobs wait that long.
+    :param lease: seconds for which a claim or an extension leases jobs; if this process is killed, its jobs wait up to that long.
     :param mode: ``at_least_once``; or ``at_most_once``: jobs are deleted when they are claimed, and a job is lost if
         its worker dies or its handler fails.
     :param prefetch: jobs to claim ahead of free slots: fewer statements, but these jobs wait here while another worker may be idle.
-    :param weights: the share of each queue's jobs while all queues have jobs, so that none starves; default: strictly in order.
+    :param weights: the share of each queue while all queues have jobs, so that no queue starves; default: strict precedence.
     :param poll: longest pause between two polls of empty queues, seconds.
     :param grace: how long a stop waits for running handlers, seconds; then their jobs are released.
     :param result_ttl: seconds for which completed jobs stay readable, with payloads and results; a handler may set its
         own. Default: they are not kept. With ``at_most_once`` they are never kept.
     :param dead_for: delete jobs of these queues this many seconds after they died; default: never.
-    :param dead_at_most: delete the oldest dead jobs of each of these queues above this number.
-    :param unknown: what to do with a job of a kind without a handler here. ``wait``: it comes back, without counting an attempt,
-        after a second at first and a minute at last, since another worker may have a handler, as in a rolling deployment; ``dead``:
-        it goes to the dead table at once. With ``at_most_once`` it is lost at once, whatever is given here.
-    :param unknown_grace: seconds for which such a job waits after its first claim; then it is dead.
-    :param exit_when_stuck: end the run when this many handlers have not returned after their timeouts or lost leases: they keep
-        their slots. ``queue-db work`` then ends with status 75, for its supervisor to start it again; default: never; at most the
-        number of slots.
-    :param schedules: also enqueue the jobs of the database's schedules, of all queues. Each occurrence is enqueued once.
-    :param feeds: also run the messages of these shared cursors: slots by ``feed:cursor``, such as ``{"orders:mailers": 4}``. Each
-        slot is a thread that claims a span and calls the handlers of its messages, in their order; a message that fails becomes a
-        job of the queue with the cursor's name. A handler gets the message as a job.
-    :param span: most messages that a slot claims at once.
+    :param dead_at_most: keep only this many dead jobs of each of these queues, the newest; default: all.
+    :param unknown: what to do with a job of a kind without a handler here. ``wait``: another worker may have a handler, as in a
+        rolling deployment. So the job comes back after a second at first and a minute at last, without counting an attempt.
+        ``dead``: the job goes to the dead table at once. With ``at_most_once`` the job is always lost at once.
+    :param unknown_grace: seconds for which a job without a handler waits after its first claim; then it is dead.
+    :param exit_when_stuck: end the run when this many handlers have not returned after their timeouts or lost leases, because
+        they keep their slots. ``queue-db work`` then ends with status 75, so that its supervisor starts it again. At most the
+        number of slots; default: never.
+    :param schedules: also enqueue the jobs of the database's schedules, for all queues. Each occurrence is enqueued once.
+    :param feeds: also handle the messages of these shared cursors: the number of slots by ``feed:cursor``, such as
+        ``{"orders:mailers": 4}``. Each slot is a thread that claims a span and calls the handlers of its messages, in their order.
+        A handler gets the message as a job. A message that fails becomes a job of the queue with the cursor's name.
+    :param span: the most messages that a slot claims at once.
     :raises ArgumentError: a value is outside its allowed range.
     """
 
@@ -114,9 +114,9 @@ class Worker:
     def configure(self, **options: Unpack[WorkerOptions]) -> None:
         """Change options of this worker before it runs; they are named as in the constructor.
 
-        ``concurrency`` caps the sum of the queues.
+        ``concurrency`` limits the jobs in hand of all queues together.
 
-        :raises ArgumentError: as the constructor does; nothing is changed then.
+        :raises ArgumentError: there is no such option, or a value is outside its allowed range. Then no option is changed.
         """
         _check_names(options)
         self.options = replace(self.options, **options)
@@ -124,9 +124,9 @@ class Worker:
     def changed(self, **options: Unpack[WorkerOptions]) -> Self:
         """Another worker with the same handlers and other options, which are named as in the constructor.
 
-        ``concurrency`` caps the sum of the queues. The two workers run and stop separately.
+        ``concurrency`` limits the jobs in hand of all queues together. The two workers run and stop separately.
 
-        :raises ArgumentError: as the constructor does.
+        :raises ArgumentError: there is no such option, or a value is outside its allowed range.
         """
         _check_names(options)
         settings: dict[str, Any] = {field.name: getattr(self.options, field.name) for field in fields(self.options) if field.init}
@@ -176,20 +176,20 @@ class Worker:
     ) -> Callable[[Any], Any]:
         """Decorate the handler of jobs of this kind; None: of every kind without a handler of its own.
 
-        The handler gets the job. Its return value completes the job and is its result, unless it is a Snooze, Retry, Cancel or
-        Dead; an exception fails the attempt. An ``async def`` runs on the worker's event loop.
+        The handler gets the job. Its return value completes the job and is the job's result, unless the value is a Snooze, Retry,
+        Cancel or Dead. An exception fails the attempt. An ``async def`` runs on the worker's event loop.
 
-        :param max_attempts: after this many attempts the job is dead; precedes the job's own number.
+        :param max_attempts: after this many attempts the job is dead; default: the job's own ``max_attempts``.
         :param backoff: attempt number → seconds until the next attempt, as in ``queue_db.backoff``.
         :param timeout: seconds after which the attempt fails. A coroutine is cancelled. A thread goes on, with ``job.lost`` set,
             and keeps its slot until it returns. A process is stopped.
-        :param schema: of the payload: a pydantic model, a msgspec Struct, a dataclass, or a function. ``job.payload`` is then an
-            object of it. A payload that does not fit is refused when it is enqueued through the same database object; a claimed job
-            with such a payload goes to the dead table.
+        :param schema: the schema of the payload: a pydantic model, a msgspec Struct, a dataclass, or a function. ``job.payload`` is
+            then the object that the schema makes. A payload that does not fit is refused when it is enqueued through the same
+            database object. A claimed job with such a payload goes to the dead table.
         :param result_ttl: seconds for which a completed job is kept, with its payload and the return value (``db.finished``,
-            ``db.wait``); 0: not at all; default: the worker's.
+            ``db.wait``); 0: it is not kept; default: the worker's ``result_ttl``.
         :param executor: ``thread``; or ``process``, for handlers that keep a core busy: the function is called in another process,
-            which imports it by its name. It gets a :class:`JobSnapshot`, and its return value is pickled.
+            which imports it by its name. The function gets a :class:`JobSnapshot`, and its return value is pickled.
         :raises ArgumentError: the kind has a handler already, another process cannot find the function, or a value is outside its
             allowed range.
         """
@@ -218,7 +218,7 @@ class Worker:
         return hook
 
     def around(self, wrapper: _Wrapper) -> _Wrapper:
-        """Call ``wrapper(job, call)`` around each handler: it returns ``call(job)`` or another outcome; usable as a decorator.
+        """Call ``wrapper(job, call)`` in place of each handler, to return ``call(job)`` or another outcome; usable as a decorator.
 
         A function wraps functions. An ``async def`` that awaits ``call(job)`` wraps coroutines. The first wrapper is the outermost.
         """
@@ -234,14 +234,14 @@ class Worker:
     def run(self, until_empty: bool = False, *, started: Callable[[], None] | None = None) -> Summary:
         """Run jobs until :meth:`stop`, or in the main thread until SIGTERM, SIGINT or SIGHUP.
 
-        The first signal stops as :meth:`stop` does; a second one, unless it is SIGHUP, releases running jobs at once. SIGTSTP is
-        :meth:`quiet`, SIGCONT :meth:`resume`; SIGUSR1 logs the stack of every thread.
+        The first signal stops as :meth:`stop` does; a second one, unless it is SIGHUP, releases running jobs at once. SIGTSTP calls
+        :meth:`quiet`, SIGCONT calls :meth:`resume`, and SIGUSR1 logs the stack of every thread.
 
-        :param until_empty: return when no job is due, except in paused queues, and this worker has none in hand. It does not wait
-            for jobs that are scheduled for later or that other workers have.
+        :param until_empty: return when no job is due, except in paused queues, and this worker has no job in hand. The run does
+            not wait for jobs that are scheduled for later or that other workers have.
         :param started: called once, when the worker starts, before its first claim. What it raises ends the run.
         :raises SchemaOutOfDateError: the tables are missing or of another version.
-        :raises ConfigurationError: it has no handlers, a cursor of ``feeds`` is not a shared one, or it runs already.
+        :raises ConfigurationError: the worker has no handlers or runs already, or a cursor of ``feeds`` is not a shared one.
         """
         self.check_start()
         self._begin()
@@ -270,16 +270,16 @@ class Worker:
         return self.summary
 
     def stop(self, grace: float | None = None) -> None:
-        """Stop claiming and let running handlers finish; then :meth:`run` returns. From any thread or signal handler.
+        """Stop claiming and let running handlers finish; then :meth:`run` returns. Any thread or signal handler may call this.
 
-        Called before a run, it stops that run at once. Called while a run ends, it does not affect the next one.
+        A call before a run stops that run at once. A call while a run ends does not affect the next run.
 
-        :param grace: seconds to wait for the handlers, in place of the worker's own; 0 releases their jobs at once.
+        :param grace: seconds to wait for the handlers; default: the worker's ``grace``; 0 releases their jobs at once.
         """
         self._commands.put(Stop(grace))
 
     def quiet(self) -> None:
-        """Stop claiming, but go on with the jobs in hand, until :meth:`resume` or :meth:`stop`. From any thread."""
+        """Stop claiming, but go on with the jobs in hand, until :meth:`resume` or :meth:`stop`. Any thread may call this."""
         self.quieted.set()
 
     def resume(self) -> None:
@@ -289,7 +289,7 @@ class Worker:
     def __enter__(self) -> Self:
         """Run in the background until the end of the block.
 
-        :raises ConfigurationError: it has no handlers, a cursor of ``feeds`` is not a shared one, or it runs already.
+        :raises ConfigurationError: the worker has no handlers or runs already, or a cursor of ``feeds`` is not a shared one.
         """
         self.check_start()
         self._begin()
@@ -315,10 +315,10 @@ class Worker:
                     self.summary.signal = command.signal
 
     def check_start(self) -> None:
-        """Check what a run needs.
+        """Check that the worker can run.
 
         :raises SchemaOutOfDateError: the tables are missing or of another version.
-        :raises ConfigurationError: it has no handlers, or a cursor of ``feeds`` is not a shared one.
+        :raises ConfigurationError: the worker has no handlers, or a cursor of ``feeds`` is not a shared one.
         """
         self.handlers.require(self.options.names)
         self.db.ready()
