@@ -42,22 +42,23 @@ if TYPE_CHECKING:
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-# Characters of the random part of a process's name. It differs even in containers that share a host name and process ids.
+# Characters of the random part of a process's name. Containers may share a host name and process ids, but not the random part.
 _RANDOM = 8
 
 
 _CLOCK = Run("clock", write=False)
 
-#: For callers that try again later themselves. :meth:`Run.named` makes the one of a verb.
+#: A transaction without retries, for callers that try again later themselves. Each verb adds its name with :meth:`Run.named`.
 ONCE = Run(attempts=1)
 
 
 class Core:
-    """One database with the settings of its queues. Every verb reads and writes through it.
+    """One database with the settings of its queues. Every verb reads and writes through a core.
 
-    A function of the store is ``function(tx, …)``. :meth:`read`, :meth:`write` and :meth:`run` run it in a transaction of its own,
-    with a name for errors, and do what follows the commit. Before the first call they check the tables. :meth:`commit` leaves what
-    follows to its caller. :meth:`transaction` is for verbs that are called for each job: a block saves a function call.
+    A function of the store has the form ``function(tx, …)``. :meth:`read`, :meth:`write` and :meth:`run` run such a function in a
+    transaction of its own, and then call :meth:`Transaction.follow`. :meth:`commit` leaves the call of ``follow`` to its caller.
+    :meth:`transaction` is for verbs that are called for each job, because a ``with`` block saves a function call. The first
+    transaction checks the tables.
 
     :param worker: the name that claimed jobs show; None: the name of the process.
     :raises UnsupportedError: the server lacks what the strategy or the removal needs.
@@ -92,7 +93,7 @@ class Core:
         self.schemas = schemas
         #: Called at each enqueue. Its result is added to the headers of the jobs.
         self.header_provider: Callable[[], Mapping[str, Any]] | None = None
-        #: Where the claims of each queue start.
+        #: The low-water marks of each queue: where its claims start.
         self.marks: KeyedCache[LowWaterMarks] = KeyedCache(lambda _: LowWaterMarks())
         self.notifications = self.store.notifications
         #: Where the tasks of an event loop wait for the database's notifications.
@@ -103,8 +104,8 @@ class Core:
         self._worker = worker
         # Connection pools that are known to lead to this database: our own, and pools of callers.
         self._pools: WeakSet[Pool] = WeakSet((database.engine.pool,))
-        # Checked here, so that the first verb need not. A user without the right to read the version gets the error from the first
-        # verb.
+        # Check the tables here, so that the first verb does not have to. If the user has no right to read the version, the first
+        # verb raises the error.
         self._schema_fits = False
         with suppress(PermanentStorageError):
             self._schema_fits = schema_version.found(database, tables).revision == HEAD
@@ -135,7 +136,7 @@ class Core:
     def check(self) -> None:
         """Read the version of the tables and check that this package works with it.
 
-        :raises SchemaOutOfDateError: it does not; the message has the command that fixes it.
+        :raises SchemaOutOfDateError: the package does not work with the tables; the message has the command that fixes them.
         """
         self._schema_fits = False
         tables = self.store.tables
@@ -143,7 +144,7 @@ class Core:
         self._schema_fits = True
 
     def migrate(self, connection: Connection | None, revision: str) -> None:
-        """Bring the tables to ``revision``; the next verb checks them again."""
+        """Bring the tables to ``revision``. The next verb checks the tables again."""
         migrate.run(self.database, self.store.tables, connection, revision)
         self._schema_fits = False
 
@@ -151,7 +152,7 @@ class Core:
         """Check the tables, unless an earlier check found that they fit.
 
         :raises ConfigurationError: the database is closed.
-        :raises SchemaOutOfDateError: the tables do not fit; the message has the command that fixes it.
+        :raises SchemaOutOfDateError: the tables do not fit; the message has the command that fixes them.
         """
         self.database.check_open()
         if not self._schema_fits:
@@ -162,7 +163,7 @@ class Core:
     def read(self, name: str, query: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run ``query``, which changes nothing, and return its answer.
 
-        :param name: the name in errors, such as ``groups.repair``: the module of the queue's store, or the slice, and the function.
+        :param name: the name in errors, such as ``groups.repair``: a module of the store or a slice, then the function.
         """
         return self.run(Run(name, write=False), query, *args, **kwargs)
 
@@ -171,7 +172,7 @@ class Core:
         return self.run(Run(name), change, *args, **kwargs)
 
     def run(self, how: Run, function: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Run ``function(tx, …)`` in a transaction of its own, as ``how`` says, do what follows, and return its answer.
+        """Run ``function(tx, …)`` in a transaction as ``how`` says, call :meth:`Transaction.follow`, and return the answer.
 
         :raises StorageError: the database refuses a statement, or still asks to try again after the last attempt.
         """
@@ -187,9 +188,10 @@ class Core:
     def commit(
         self, how: Run, function: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs
     ) -> tuple[_T, Transaction]:
-        """:meth:`run` without what follows: the caller calls :meth:`Transaction.follow`, last.
+        """Run ``function(tx, …)`` and commit; return the answer and the transaction.
 
-        For callers that handle errors of the transaction, or that do something before what follows.
+        The caller must call :meth:`Transaction.follow` as its last step. This is for callers that handle errors of the transaction,
+        or that do something between the commit and this last step.
         """
         tx = self.transaction(how)
         try:
@@ -210,15 +212,16 @@ class Core:
     def run_reporting_deaths(
         self, how: Run, function: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs
     ) -> _T:
-        """:meth:`run` for a function that adds jobs that die to ``tx.deaths``. These deaths are reported after the commit."""
-        # The deaths of all attempts: an attempt with an unanswered COMMIT may have happened, and the next then finds no job.
+        """Run ``function`` as :meth:`run` does, and report the deaths that it adds to ``tx.deaths`` after the commit."""
+        # The deaths of all attempts. An attempt whose COMMIT got no reply may have been committed. Then the next attempt does not
+        # find the jobs that died.
         deaths: dict[int, Death] = {}
 
         def work(tx: Transaction) -> _T:
             tx.deaths = {}
             answer = function(tx, *args, **kwargs)
             if not how.repeatable:
-                deaths.clear()  # the attempt before was certainly rolled back
+                deaths.clear()  # the previous attempt was certainly rolled back
             deaths.update(tx.deaths)
             return answer
 
@@ -264,10 +267,11 @@ class Core:
     def _require_here(self, connection: Connection) -> None:
         """Check that a caller's connection leads to this database, as far as can be seen.
 
-        :raises ConfigurationError: it leads to another file, or to a database of another name.
+        :raises ConfigurationError: the connection leads to another file, or to a database of another name.
         """
         dialect, ours = self.database.dialect, self.database.engine
-        # A host can have several names, so URLs to one database may differ in all but its name. A file can have several names too.
+        # A host can have several names, so compare only the name of the database. A file can also have several names, so ask the
+        # database for its file.
         names = (connection.engine.url.database, ours.url.database)
         if dialect.served and (None in names or names[0] == names[1]):
             return
@@ -313,11 +317,11 @@ if hasattr(os, "register_at_fork"):
 
 
 def process_name() -> str:
-    """The default worker name of this process: ``host:pid-random``. No other process ever has it."""
+    """The default worker name of this process: ``host:pid-random``. No other process ever has this name."""
     return _name
 
 
 def names_process(worker: str, pid: int) -> bool:
-    """Whether ``worker`` is the :func:`process_name` of a process with this id on a host of this name."""
+    """Whether ``worker`` is the :func:`process_name` of a process with the id ``pid`` on a host with this host's name."""
     readable = _readable(pid)
     return worker.startswith(readable) and len(worker) == len(readable) + _RANDOM

@@ -1,1 +1,1 @@
-"""What threads and tasks share: group commit, caches and counts; and the waits between retries and polls."""
+"""Tools for threads and tasks: group commit, caches, counts, pauses, greenlets, and new locks after a fork."""

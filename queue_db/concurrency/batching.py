@@ -59,7 +59,7 @@ class Callers(Protocol):
 class Threads:
     """The callers of a batcher are threads."""
 
-    #: Threads cannot be cancelled. A KeyboardInterrupt is raised within the work itself.
+    #: None, because threads cannot be cancelled. A KeyboardInterrupt is raised within the work itself.
     detach = None
 
     def signal(self) -> Signal:
@@ -100,9 +100,9 @@ class _Entry(Generic[Item, Result]):
         self.error: BaseException | None = None
         #: The entries that the caller of this entry runs.
         self.batch: Sequence[_Entry[Item, Result]] = ()
-        #: The run continues even if the caller is cancelled.
+        #: Whether the run continues even if the caller is cancelled.
         self.detached = False
-        #: The entry is neither in the queue nor a leader any more.
+        #: Whether the entry has been removed from the queue and from the leaders.
         self.left = False
 
     def fail(self, error: Exception) -> None:
@@ -117,7 +117,7 @@ class Batcher(Generic[Item, Result]):
     goes to all its callers: it may have come after the commit, and then a second run would do everything twice.
 
     :param run: takes items and returns their results in the same order. Either all items take effect or none.
-    :param size: the number of rows and of characters of an item.
+    :param size: returns the number of rows and the number of characters of an item.
     :param at_once: the most runs at the same time. With 1, the items run in the order of their submission.
     :param rows: the most rows of one batch. A single item may have more.
     :param characters: the most characters of one batch. A single item may have more.
@@ -157,7 +157,8 @@ class Batcher(Generic[Item, Result]):
         """
         caller = self._callers.current()
         if caller in self._inside:
-            # The item comes from a signal handler, or from code that ``run`` calls. It must not wait for the run that waits for it.
+            # The item comes from a signal handler, or from code that ``run`` calls. The run of this caller waits for the item, so
+            # the item must not wait for this run.
             return self._run([item])[0]
         entry: _Entry[Item, Result] = _Entry(item)
         # The cleanup is there twice: a KeyboardInterrupt may come at any moment, even within the first cleanup.
@@ -178,7 +179,7 @@ class Batcher(Generic[Item, Result]):
             finally:
                 if not (entry.left or entry.detached):
                     self._leave(entry)
-                # Only after the entry has left: until then an item from a signal handler must run alone, not wait for this entry.
+                # Do this after the entry has left. Until then, an item from a signal handler must not wait for this entry.
                 self._inside.discard(caller)
         finally:
             if not (entry.left or entry.detached):
@@ -218,7 +219,7 @@ class Batcher(Generic[Item, Result]):
             self._inside.discard(caller)
 
     def _fitting(self, leader: _Entry[Item, Result]) -> int:
-        """How many of the waiting callers go with the leader."""
+        """The number of waiting entries that fit into the batch of the leader."""
         if not self._queue:
             return 0
         sizes = [self._size(entry.item) for entry in (leader, *self._queue)]
@@ -272,7 +273,7 @@ class Batcher(Generic[Item, Result]):
             if self._queue:
                 others = [waiting for waiting in self._queue if waiting is not entry]
                 free = max(0, self._at_once - len(self._leaders))
-                # In one assignment: an interrupt may come before or after it, and then this method runs again.
+                # Change both in one assignment: an interrupt may come before or after it, and then this method runs again.
                 self._leaders, self._queue = self._leaders.union(others[:free]), others[free:]
             for leader in self._leaders:
                 if leader.signal is not None and not leader.batch:

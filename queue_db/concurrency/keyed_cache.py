@@ -36,7 +36,7 @@ class KeyedCache(Generic[_T]):
         self._lock = threading.RLock()
 
     def __len__(self) -> int:
-        """Number of objects, including those that only references elsewhere keep alive."""
+        """The number of objects, including objects that exist only because they are referenced elsewhere."""
         return len(self._all)
 
     def __getitem__(self, name: str) -> _T:

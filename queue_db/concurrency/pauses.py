@@ -6,11 +6,11 @@ import random
 import time
 from collections.abc import Callable
 
-#: The pause before a poll is this share of the time since the worker's last job. So a poll finds a job on average a fortieth of
-#: that time late, and there are fewer than fifty polls between the first second and the tenth.
+#: The pause before a poll is about this share of the time since the worker's last job. So the next job is found late by about a
+#: fortieth of this time on average. Between one and ten seconds after the last job, there are about fifty polls.
 SHARE = 0.05
 
-#: Seconds; the shortest pause between two polls.
+#: The shortest pause between two polls (seconds), before its random reduction.
 SHORTEST = 0.001
 
 

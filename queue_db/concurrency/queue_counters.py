@@ -14,10 +14,11 @@ log = logging.getLogger("queue_db.concurrency")
 #: Maps each queue to its counts by name.
 Counts = dict[str, dict[str, int]]
 
-#: The count of leases that were lost in a queue whose name may be mistaken.
+#: The name of the count of lost leases in a queue that a caller has named, perhaps wrongly. The metrics leave the count out if they
+#: know nothing else of this queue.
 LOST_IF_KNOWN = "lost_if_known"
 
-#: The most queues with counts that were not taken yet. Counts of further queues are dropped, and one warning is logged.
+#: The most queues whose counts wait to be written. Counts of further queues are dropped, and one warning is logged.
 MOST_QUEUES = 10_000
 
 
@@ -30,7 +31,7 @@ class QueueCounters:
         reset_after_fork(self)
 
     def after_fork(self) -> None:
-        """Begin without counts: the parent process writes those that it had."""
+        """Begin without counts, because the parent process writes its own counts."""
         self._lock = threading.RLock()
         self._counts: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
 

@@ -29,7 +29,10 @@ class Tasks:
         return asyncio.current_task()
 
     def detach(self, work: Callable[[], None], ended: Callable[[], None]) -> None:
-        """Run ``work`` in a new task, and then ``ended``. Both run even if this caller is cancelled: other callers need them."""
+        """Run ``work`` in a new task, and then ``ended``.
+
+        Both functions run even if this caller is cancelled, because other callers wait for them.
+        """
         task = asyncio.get_running_loop().create_task(_spawned(work))
         self._working.add(task)  # the loop has only a weak reference to the task
         task.add_done_callback(self._working.discard)

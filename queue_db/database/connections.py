@@ -28,10 +28,10 @@ log = logging.getLogger("queue_db.database")
 class Connections:
     """The connections of one engine, each used by one caller at a time.
 
-    :param keep: the number of idle connections that stay open. 0: each connection returns to the engine's pool. This is required if
-        the engine is the caller's, or if its pool binds connections to threads.
+    :param keep: the number of idle connections that stay open. 0: each connection returns to the engine's pool. It must be 0 if the
+        engine is the caller's, or if the pool binds connections to threads.
     :param count: called for each connection that is discarded because it may not be idle.
-    :param made_here: the library made the engine. Then the engine's pool also takes back only idle connections.
+    :param made_here: whether the library made the engine. If so, the engine's pool also takes back only idle connections.
     """
 
     def __init__(self, engine: Engine, dialect: Dialect, keep: int, count: Callable[[], None], *, made_here: bool = False) -> None:
@@ -39,16 +39,17 @@ class Connections:
         self._dialect = dialect
         self._keep = keep
         self._count = count
-        # Other pools may give a thread the connection on which it already has a transaction.
+        # Whether only one caller uses a connection. Other pools may give a thread the connection of its open transaction again.
         self._alone = isinstance(engine.pool, QueuePool)
         if made_here:
             event.listen(engine, "reset", self._returned)
         # The number of connections that may be idle; 0 after close().
         self._room = keep
-        # append and pop are atomic.
+        # No lock is needed, because append and pop are atomic.
         self._idle: deque[PooledConnection] = deque()
         self._process = os.getpid()
-        # Never freed: asyncpg would close a freed connection, and so remove its socket from the parent's event loop.
+        # The connections of the parent process. They are never freed: asyncpg would close a freed connection, and so remove its
+        # socket from the parent's event loop.
         self._inherited: list[object] = []
 
     @contextmanager
@@ -114,7 +115,7 @@ class Connections:
                 self._drop()
 
     def _recovered(self, driver: Any, info: MutableMapping[Any, Any]) -> bool:
-        """Make a connection in doubt idle. If that fails, count and log that it will be closed."""
+        """Make a connection in doubt idle; return whether it is. If not, count and log that the connection will be closed."""
         if self._dialect.server.recover(driver):
             transactions.forget(info)
             return True
@@ -138,7 +139,7 @@ class Connections:
             record.invalidate()
 
     def _drop(self) -> None:
-        """Close the idle connections. One has broken or leads to the wrong server, so the others are probably unusable as well."""
+        """Close the idle connections. If one connection has broken or leads to the wrong server, all are probably unusable."""
         with suppress(IndexError):  # another thread has taken the last one
             while self._idle:
                 connection = self._idle.pop().connection
@@ -159,7 +160,7 @@ class Connections:
         with suppress(IndexError):  # another thread has taken the last one
             while self._idle:
                 connection = self._idle.pop().connection
-                connection.detach()  # for the same reason as in put_back
+                connection.detach()  # as in put_back: the disposed pool would leave the connection open
                 connection.close()
 
 
@@ -167,7 +168,7 @@ def _close(connection: Connection) -> None:
     try:
         connection.close()
     except AssertionError as error:
-        # SQLAlchemy raises it if a transaction is still active. The caller gets the interrupt that prevented its end.
+        # SQLAlchemy raises this if a transaction is still active. Raise the interrupt that prevented the end of the transaction.
         raise (error.__context__ or error) from None
 
 
@@ -175,7 +176,7 @@ def _discard_half_open(error: BaseException) -> None:
     """Close the connection that SQLAlchemy was checking out of the pool when ``error`` came.
 
     On an application's engine, SQLAlchemy sets the isolation level at the checkout. If the connection returned to the pool before
-    that reply was read, the next statement would read it as its own reply.
+    the reply to this was read, the next statement would take this reply for its own.
     """
     for frame, _ in traceback.walk_tb(error.__traceback__):
         half_open = frame.f_locals.get("self")

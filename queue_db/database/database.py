@@ -74,14 +74,14 @@ _REMEDIES: dict[type[SQLAlchemyError], str] = {
     MultipleResultsFound: "the result has several rows, and one is required",
 }
 
-#: Remedies at the start of a verb, where the caller's connection is checked. Only there do the two added classes have one cause.
+#: Remedies at the start of a verb, where the caller's connection is checked. There, each of the two added classes has one cause.
 _REMEDIES_AT_START: dict[type[SQLAlchemyError], str] = _REMEDIES | {
     ResourceClosedError: "the connection is closed: use it within its with block",
     InvalidRequestError: "no transaction is open: begin one, and use it within its with block",
 }
 
 
-# For transactions of callers only: the library's own are at READ COMMITTED.
+# A note for serialization failures in transactions of callers. The library's own transactions are at READ COMMITTED.
 _OLD_SNAPSHOT = (
     "another transaction has changed the row since this one first read: roll back and run the transaction again. At READ COMMITTED "
     "the database does not refuse it"
@@ -144,7 +144,7 @@ class Database:
             engine = self._engine(url, hide_parameters=True, **options)
             engine.dialect.create_connect_args(url)
         except (SQLAlchemyArgumentError, ValueError, TypeError) as error:
-            # Raised without its cause, which may show the URL.
+            # Raise it without its cause, which may show the password in the URL.
             raise ConfigurationError(f"cannot open {masked(url)}: {mask(str(error), secrets_in(url))}") from None
         return engine
 
@@ -155,7 +155,7 @@ class Database:
             kind = type(error)
             cut = isinstance(error.__cause__, DBAPIError) and error.__cause__.connection_invalidated
             if error.sqlstate is None and not cut:
-                # The driver does not say whether the password is wrong or the server is starting.
+                # The driver does not say whether the password is wrong or the server is starting, so check whether it is down.
                 down = isinstance(error.__cause__, OperationalError) and self.dialect.server.is_down(engine)
                 kind = TransientStorageError if down else PermanentStorageError
             reason: object = self._missing_folder(engine) or error
@@ -176,8 +176,8 @@ class Database:
     def after_fork(self) -> None:
         """Make a new lock: another thread of the parent may have held the old one."""
         #: Guards changes of the counters: a bare ``+=`` can lose the increment of another thread. Use the lock itself in ``with``:
-        #: an interrupt in an ``__exit__`` written in Python could leave it locked. It is reentrant because garbage collection may
-        #: discard a connection, and count that, while this thread holds the lock.
+        #: an interrupt in an ``__exit__`` written in Python could leave the lock locked. The lock is reentrant, because garbage
+        #: collection may discard a connection, and count this, while the thread holds the lock.
         self.counting = threading.RLock()
 
     def _missing_folder(self, engine: Engine) -> str | None:
@@ -198,7 +198,8 @@ class Database:
         time.sleep(seconds)
 
     def _keeps(self, pool_size: int) -> int:
-        # Other pools bind connections to threads, and the application may count the connections checked out of its own engine.
+        # Keep connections only of a QueuePool of our own. Other pools bind connections to threads, and an application may count the
+        # connections that are checked out of its own engine.
         return pool_size if self.made_here and isinstance(self.engine.pool, QueuePool) else 0
 
     def _meet(self, connection: Connection) -> None:
@@ -364,7 +365,7 @@ class Database:
         if isinstance(error, DBAPIError):
             translated = self.dialect.errors.translate(error, name)
             if translated.sqlstate in self.dialect.errors.other_session:
-                # The transaction runs again. From then on, no statement is prepared.
+                # A pooler gives each transaction another session, so prepare no more statements. The transaction runs again.
                 self.dialect.uses_raw_cursor = False
             translated.statement_name = _running(error) or name
             return translated
@@ -384,7 +385,7 @@ class Database:
 def _running(error: BaseException) -> str | None:
     """The innermost function of ``queue_db.store`` in the traceback, for example ``enqueue.insert_jobs``; None if there is none.
 
-    The module ``by_key`` is skipped: it only sends statements for other functions of the store.
+    The module ``by_key`` is skipped, because it only sends statements for the stores of slices.
     """
     found: str | None = None
     for frame, _ in traceback.walk_tb(error.__traceback__):

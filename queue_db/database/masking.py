@@ -1,4 +1,4 @@
-"""Masks passwords in logs, ``repr``, reports, errors and on the screen. No other module does."""
+"""Masks passwords in logs, ``repr``, reports, errors and on the screen. No other module decides what is masked."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from sqlalchemy.exc import ArgumentError
 
 MASK = "***"
 
-# Shorter secrets are often parts of ordinary words. If those were masked, the masks would reveal the secret.
+# The length of the shortest secret that is masked. Shorter secrets are often parts of ordinary words. A mask in such a word would
+# reveal the secret.
 _SHORTEST = 3
 
-# Excludes the example URL in our own messages. If its password is the real one, mask() gets it among ``secrets``.
+# The credentials in a URL, except in the example URL of our own messages. If the real password is also "password", the argument
+# ``secrets`` of mask() contains it.
 _CREDENTIALS = re.compile(r"(://[^\s:/@]*):(?!password@host\b[^\s@]*(?:\s|$))[^\s]*@")
 
-# Parts of the names of options that hold a secret. Options such as passfile and sslkey hold names of files.
+# Parts of the names of options that hold a secret. They do not match passfile and sslkey, which hold names of files.
 _WORDS = "password|passwd|passphrase|pwd|secret|token|api_?key|access_?key|credential"
 _SECRET = re.compile(f"{_WORDS}|^pass$", re.IGNORECASE)
 _IN_QUERY = re.compile(rf"([?&;](?:[^\s=&;?]*?(?:{_WORDS})[^\s=&;?]*|pass)=)[^\s&;'\"]+", re.IGNORECASE)
@@ -43,7 +45,7 @@ def masked(url: URL | str) -> str:
 
 
 def has_stray_at(url: URL | str, parsed: URL) -> bool:
-    """Whether the password may contain an unescaped @. Parsers end the password there and take the rest of it for another part.
+    """Whether the password may contain an unescaped @. Parsers would end the password there, and misread the rest of the password.
 
     :param parsed: the parsed ``url``.
     """
@@ -70,7 +72,8 @@ def secrets_in(url: str | URL | Sequence[str] | None) -> list[str]:
         return _longest_first({secret for one in url for secret in secrets_in(one)})
     _, _, rest = url.partition("://")
     found: set[str] = set()
-    # If a password contains an unescaped @ or /, parsers take a part of it for the host, and drivers print the host.
+    # If a password contains an unescaped @ or /, parsers take a part of it for the host, and drivers print the host. So each part
+    # of the password is a secret.
     before, at, _ = rest.rpartition("@")
     if at:
         password = before.partition(":")[2]

@@ -44,8 +44,10 @@ _FIRST_COLUMNS = _COMMON | {"headers", "version"}
 # A view or table with these columns is taken for our view.
 _VIEW_COLUMNS = _COMMON | {"state", "group_key", "due_at", "leased_until", "died_at"}
 
-# The number of checks for tables that another process is creating, and the pause between two checks (seconds).
+# The number of checks for tables that another process is creating.
 _LOOKS = 20
+
+# The longest pause between two of these checks (seconds).
 _BETWEEN_LOOKS = 0.25
 
 
@@ -67,7 +69,7 @@ def configuration(tables: Tables, connection: Connection | None = None, **attrib
         from alembic.config import Config
     except ImportError:
         raise ConfigurationError('Alembic runs the migrations and is not installed: pip install "queue-db[migrate]"') from None
-    # Pass the current stdout: Alembic's default is the one at the time when it was imported.
+    # Pass the current stdout: Alembic's default is the stdout at the time when Alembic was imported.
     config = Config(stdout=sys.stdout)
     config.set_main_option("script_location", str(scripts()).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
@@ -78,7 +80,7 @@ def configuration(tables: Tables, connection: Connection | None = None, **attrib
 def run(database: Database, tables: Tables, connection: Connection | None, revision: str) -> None:
     """Migrate up or down to ``revision``. With ``connection``, the migration runs in the caller's transaction.
 
-    Several processes may call this at the same time when they start: one of them makes the tables, and the others wait for these.
+    Several processes may call this at the same time when they start: one of them makes the tables, and the others wait.
 
     :raises TransientStorageError: for example, another transaction keeps a table locked for longer than ten seconds.
     """
@@ -106,7 +108,7 @@ def _in_full(connection: Connection, tables: Tables, revision: str) -> None:
 
 
 def _made_by_another(database: Database, tables: Tables) -> bool:
-    """Whether another process migrates the tables within a few seconds, after our own attempt has failed."""
+    """After our own attempt has failed, wait up to a few seconds and return whether another process has migrated the tables."""
     for _ in range(_LOOKS):
         if found(database, tables).fits:
             return True
@@ -128,7 +130,7 @@ def _to(connection: Connection, tables: Tables, revision: str) -> None:
 
     prepare(connection, tables, version)
     try:
-        # For new tables, skip this check: it reads all scripts, which takes as long as running three of them.
+        # For new tables, skip _leads_down: it reads all scripts, which takes as long as running three of them.
         new = version.revision is None and revision == "head"
         down = not new and _leads_down(ScriptDirectory.from_config(config), version, revision, tables)
         with _within_another():
@@ -151,7 +153,7 @@ def prepare(connection: Connection, tables: Tables, version: SchemaVersion | Non
 
 @contextmanager
 def _within_another() -> Iterator[None]:
-    """Restore Alembic's global ``context`` and ``op`` after the block: it may run within an application's migration."""
+    """Restore Alembic's global ``context`` and ``op`` after the block, which may run within an application's migration."""
     from alembic import context, op
 
     outer = [proxy for module in (context, op) if (proxy := getattr(module, "_proxy", None)) is not None]
@@ -163,7 +165,7 @@ def _within_another() -> Iterator[None]:
 
 
 def _require_support(dialect: SQLAlchemyDialect) -> None:
-    """Refuse a database that Alembic does not know, with its name in the message: Alembic only raises a KeyError."""
+    """Refuse a database that Alembic does not know. The message names the database; Alembic would only raise a KeyError."""
     from alembic.ddl.impl import DefaultImpl
 
     try:
@@ -195,7 +197,7 @@ def _leads_down(directory: ScriptDirectory, version: SchemaVersion, revision: st
 def works_since(directory: ScriptDirectory, revision: str) -> str:
     """The oldest revision whose code works with the tables of ``revision``.
 
-    That is the latest migration, up to and including ``revision``, that is not declared ``additive = True``.
+    This is the latest migration up to ``revision`` (inclusive) that is not declared ``additive = True``.
     """
     for script in directory.iterate_revisions(revision, "base"):
         if getattr(script.module, "additive", False) is not True:
@@ -233,13 +235,13 @@ def _check_name(directory: ScriptDirectory, revision: object) -> None:
 
 
 def _refuse_foreign(connection: Connection, tables: Tables) -> None:
-    """Refuse a jobs or dead table of another application. Our own tables without a version are left by an interrupted migration."""
+    """Refuse a jobs or dead table of another application. Accept our own tables, which an interrupted migration may have left."""
     inspector = inspect(connection)
     for ours in (tables.jobs, tables.dead):
         if not inspector.has_table(ours.name, schema=ours.schema):
             continue
         columns = {column_info["name"] for column_info in inspector.get_columns(ours.name, schema=ours.schema)}
-        # Later revisions add columns, so tables of an interrupted migration may lack those.
+        # Later revisions add columns, so the tables of an interrupted migration may lack the columns of later revisions.
         if not _FIRST_COLUMNS <= columns <= {column.name for column in ours.c}:
             raise ConfigurationError(
                 f"there is a table {ours.name!r} in this database that is not queue_db's; choose another name: "
@@ -306,16 +308,17 @@ def offline_sql(
 def include_migration(op: Any, start: str, to: str, *, table: str = "jobs", schema: str | None = None) -> None:
     """For a revision of an application's own Alembic: bring the queue's tables from one of our revisions to another.
 
-    ``include_migration(op, "base", "0010")`` in its ``upgrade()``, and ``include_migration(op, "0010", "base")`` in its
-    ``downgrade()``. It runs in the application's transaction; with ``--sql`` it prints the statements. Tables that have already
-    reached ``to``, or passed it, stay as they are.
+    Call ``include_migration(op, "base", "0010")`` in the ``upgrade()`` of the revision, and
+    ``include_migration(op, "0010", "base")`` in its ``downgrade()``. The migration runs in the application's transaction; with
+    ``--sql`` the statements are printed. Tables that have already reached or passed ``to`` stay as they are.
 
     :param op: ``alembic.op`` of the application.
     :param start: the revision of the tables; "base": there are no tables.
     :param to: the revision to reach; "base" drops the tables.
     :param table: as for :class:`~queue_db.QueueDB`.
     :param schema: as for :class:`~queue_db.QueueDB`.
-    :raises ConfigurationError: there is no such revision, or both are the same. "head" changes with the package and is refused.
+    :raises ConfigurationError: there is no such revision, or ``start`` and ``to`` are the same. "head" is refused, because its
+        meaning changes with the package.
     """
     tables = described(table, schema)
     from alembic.script import ScriptDirectory
@@ -344,11 +347,11 @@ _FORMER = ("ticked", "ticks")
 def include_object(table: str = "jobs", schema: str | None = None, *, also: IncludeObject | None = None) -> IncludeObject:
     """For the ``env.py`` of an application in the same database: Alembic's autogenerate leaves the queue's tables alone.
 
-    ``context.configure(…, include_object=include_object())``. Without it, ``alembic revision --autogenerate`` finds tables that the
-    application's metadata does not know, and proposes to drop them.
+    Call ``context.configure(…, include_object=include_object())``. Without this filter, ``alembic revision --autogenerate`` finds
+    tables that the application's metadata does not know, and proposes to drop them.
 
     :param table: as for :class:`~queue_db.QueueDB`.
-    :param schema: as for :class:`~queue_db.QueueDB`. Give None if it is the default schema of Alembic's connection.
+    :param schema: as for :class:`~queue_db.QueueDB`. Give None for the default schema of Alembic's connection.
     :param also: the application's own filter, or the result of another call of this function. An object is included if both filters
         include it.
     :raises ArgumentError: ``table`` or ``schema`` is not a valid name.

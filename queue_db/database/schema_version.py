@@ -1,4 +1,4 @@
-"""The version of the tables: read it, check it, and say how to bring them up to date. It needs only SQLAlchemy, not Alembic."""
+"""The version of the tables: read it, check it, and say how to bring the tables up to date. This works without Alembic."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ log = logging.getLogger("queue_db")
 class SchemaVersion:
     """The version of the tables, as stored in the database."""
 
-    #: The latest migration that was run; None if there are no tables.
+    #: The latest migration that was run; None: there are no tables.
     revision: str | None
-    #: The ``HEAD`` of the oldest package that works with these tables; None if no migration has recorded it.
+    #: The ``HEAD`` of the oldest package that works with these tables; None: no migration has recorded it.
     works_since: str | None = None
 
     @property
     def fits(self) -> bool:
-        """Whether this package works with the tables: they are at its own revision, or at a newer one that only adds to it."""
+        """Whether this package works with the tables, because they are at its revision or at a compatible newer revision."""
         return self.revision == HEAD or self.newer_and_fits
 
     @property
@@ -78,7 +78,7 @@ def require(version: SchemaVersion, tables: Tables, url: str) -> None:
 def repair(url: URL | str, table: str = "jobs", schema: str | None = None) -> str:
     """The command that makes the tables or brings them up to date. It does not show the password.
 
-    It leaves out the URL if the environment variable of the command line already contains it.
+    The command has no URL if the environment variable of the command line already contains the URL.
     """
     options = "" if table == "jobs" else f" --table {table}"
     options += "" if schema is None else f" --schema {schema}"
@@ -97,7 +97,7 @@ def _in_environment(url: URL | str) -> bool:
 
 
 def accept(version: SchemaVersion, tables: Tables) -> None:
-    """Log that the tables are newer than this package, and that it works with them."""
+    """Log that the tables are newer than this package, and that the package works with them."""
     log.info(
         "the tables %r are at revision %s; this queue-db was written for %s and works with them: upgrade it when convenient",
         tables.name,

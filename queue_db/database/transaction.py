@@ -17,13 +17,17 @@ from queue_db.store import Store, Transaction
 if TYPE_CHECKING:
     from queue_db.database.database import Database
 
-#: The most runs of one transaction while the database asks for a retry, and the longest time for them (seconds). The waits add
-#: up to three seconds, which is enough for a server to restart after a crash.
+#: The most runs of one transaction while the database asks for a retry. Together the waits between ten runs last over two seconds.
+#: In this time a server can restart after a crash.
 ATTEMPTS = 10
+
+#: Seconds after the first failed run in which the transaction may run again.
 RETRY_SECONDS = 30.0
 
-# Seconds. The first wait is a random time up to _FIRST_WAIT. The waits then double, up to _LONGEST_WAIT plus a random part.
+# The first wait is random, up to this (seconds). The next waits are 1, 2, 4 … times this, each plus a random part up to this.
 _FIRST_WAIT = 0.01
+
+# The longest wait (seconds), without its random part.
 _LONGEST_WAIT = 1.0
 
 
@@ -34,22 +38,22 @@ class Run(NamedTuple):
     again only if it is ``repeatable``.
     """
 
-    #: The name of the verb or of the function of the store, for errors. A constant for several has none: see :meth:`named`.
+    #: The name of the verb or of the function of the store, for errors. A constant for several verbs has none: see :meth:`named`.
     name: str = ""
-    #: The transaction changes rows.
+    #: Whether the transaction changes rows.
     write: bool = True
     #: The most runs while the database asks for a retry.
     attempts: int = ATTEMPTS
     #: The transaction is one statement, or the block calls ``tx.begin`` itself. On connections that autocommit, no BEGIN and COMMIT
     #: are sent around the block. If the connection breaks during a statement that commits by itself, the outcome is unknown.
     lazy: bool = False
-    #: Running it twice does no harm, so it also runs again if its outcome is unknown.
+    #: Whether the transaction can run twice without harm. If so, it runs again even if its outcome is unknown.
     repeatable: bool = False
     #: The transaction updates or inserts a row. It runs once more if another transaction inserts the row first.
     upserts: bool = False
 
     def named(self, name: str) -> Run:
-        """The same with this name."""
+        """A copy with this name."""
         return self._replace(name=name)
 
 
@@ -65,11 +69,11 @@ class OwnTransaction(Transaction):
             tx.give_back()
         tx.follow()
 
-    The end of the block commits. If the database asks to try again, it hides the error, after a pause, and the block runs again:
-    only where ``run.attempts`` is 1 does the block need no loop.
+    The end of the block commits. If the database asks for a retry, the end of the block waits and hides the error. Then the loop
+    runs the block again. If ``run.attempts`` is 1, there is no retry, so no loop is needed.
 
-    :param store: None: nothing runs in it that needs tables.
-    :raises StorageError: the database refuses, or still asks to try again after the last attempt.
+    :param store: the store whose tables the block uses; None: the block uses no tables.
+    :raises StorageError: the database refuses a statement, or still asks for a retry after the last attempt.
     """
 
     __slots__ = ("_database", "_pooled", "_root", "_runs", "_until", "committed", "run")
@@ -138,7 +142,7 @@ class OwnTransaction(Transaction):
                 self._pooled = self._root = None
                 try:
                     self._database.connections.put_back(pooled, in_doubt=in_doubt)
-                except StorageError as raised:  # of a signal handler
+                except StorageError as raised:  # a signal handler raised it
                     raise self._late(raised)  # noqa: B904 - its cause is set
         database = self._database
         if self.run.lazy and pooled is not None:
@@ -150,11 +154,11 @@ class OwnTransaction(Transaction):
         return self._again(failure, committing=error is None)
 
     def lend(self) -> None:
-        """Let the block use the connection.
+        """Let the block use the SQLAlchemy connection.
 
-        If the block commits or rolls back, SQLAlchemy refuses its later statements, and the end of the block is an error.
+        If the block commits or rolls back, SQLAlchemy refuses its later statements, and the end of the block raises an error.
         """
-        self._root = self.connection.begin()  # sends nothing where each statement commits by itself
+        self._root = self.connection.begin()  # sends nothing on a connection that autocommits
         self._root.__enter__()
 
     def _commit_lent(self, root: RootTransaction) -> None:
@@ -169,7 +173,7 @@ class OwnTransaction(Transaction):
         root.__exit__(None, None, None)
 
     def give_back(self) -> None:
-        """Give the connection back if ``__exit__`` has not: an interrupt may have come before its first line."""
+        """Give the connection back, if an interrupt before the first line of ``__exit__`` has prevented this."""
         pooled, self._pooled = self._pooled, None
         if pooled is not None:
             self._database.connections.put_back(pooled, in_doubt=True)
@@ -197,9 +201,10 @@ class OwnTransaction(Transaction):
         return in_doubt
 
     def _again(self, failure: BaseException, *, committing: bool) -> bool:
-        """Whether the block runs again, after a pause. If not, raise the library's exception in place of SQLAlchemy's.
+        """If the block may run again, pause and return True. If not, raise the library's exception in place of SQLAlchemy's.
 
-        :param committing: the COMMIT failed. Otherwise the block raised ``failure``, and ``with`` raises it again.
+        :param committing: whether the COMMIT failed; False: the block raised ``failure``.
+        :return: False: ``with`` raises ``failure`` again.
         """
         run, problem = self.run, failure
         if isinstance(failure, StorageError) and run.write and self._maybe_done(committing=committing):
@@ -254,8 +259,8 @@ class OwnTransaction(Transaction):
 def unreachable(error: Exception, name: str) -> TransientStorageError:
     """The exception to raise when ``error`` prevented a connection.
 
-    The first connection worked, so the driver is complete, and the error is transient. A restarted server may once demand the full
-    password exchange over TLS, or no server answers, and the driver raises the operating system's error.
+    The error is transient: the first connection worked, so the driver is complete. There are two causes. If no server answers, the
+    driver raises the operating system's error. A restarted server may demand the full password exchange over TLS once.
     """
     return TransientStorageError(f"{name}: {error}", statement_name=name, server_away=True)
 

@@ -18,11 +18,11 @@ URL_VARIABLE = "QUEUE_DB_URL"
 
 
 def parse_url(url: str | URL, *, asynchronous: bool = False) -> URL:
-    """The URL, with our driver if it names none.
+    """Check the URL and return it, with our driver if it names none.
 
     :param asynchronous: choose and require a driver for asyncio.
-    :raises ConfigurationError: the text is not a URL, the scheme is unknown, the driver is not installed, or it is of the
-        wrong sort (for asyncio or not).
+    :raises ConfigurationError: the text is not a URL, the scheme is unknown, or the driver is not installed or of the wrong sort
+        (for asyncio or not).
     """
     try:
         parsed = make_url(url)
@@ -65,7 +65,7 @@ def parse_url(url: str | URL, *, asynchronous: bool = False) -> URL:
 
 
 def missing_file(url: URL) -> Path | None:
-    """The file of the database, if it does not exist and a connection would create it."""
+    """The file of the database, if it does not exist and a connection would create it; otherwise None."""
     file = registered()[url.get_backend_name()]().server.file(url)
     return file if file is not None and file.parent.is_dir() and not file.exists() else None
 

@@ -34,8 +34,8 @@ class Store:
     notifications: Notifications = field(kw_only=True, repr=False)
     #: Objects that slices keep for this store, by the name of the slice.
     beside: dict[str, Any] = field(default_factory=dict, repr=False)
-    #: ``claim_text(sql, *shape)``: the SQL of claims of this shape for a SQLAlchemy dialect; a caller's connection has a dialect of
-    #: its own. The latest ones and the statements made of them are kept.
+    #: ``claim_text(sql, *shape)`` returns the SQL of claims of this shape for the SQLAlchemy dialect ``sql``. A caller's connection
+    #: has its own SQLAlchemy dialect. The latest texts are cached, with the statements made from them.
     claim_text: Callable[..., ClaimText] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -47,8 +47,8 @@ class Store:
 class Transaction(Sender):
     """A transaction: its connection, tables and clock, and the calls and notifications after its commit.
 
-    The library began the transaction, or a caller did (``using=``). The library does not see a caller's commit, so it does nothing
-    after it.
+    Either the library or a caller (``using=``) has begun the transaction. The library cannot see a caller's commit, so
+    :meth:`follow` is not called after such a commit.
     """
 
     dialect: Dialect
@@ -57,16 +57,17 @@ class Transaction(Sender):
 
     def __init__(self, connection: Connection, store: Store, *, own: bool = True) -> None:
         super().__init__(connection, store.dialect)
-        #: Whether the library began the transaction; False: a caller did.
+        #: Whether the library began the transaction; False: a caller began it.
         self.own = own
         self.store = store
         self.tables = store.tables
-        #: The jobs that died in this transaction without a lease, by id. None: nothing reports them. See
+        #: The jobs that died in this transaction without a lease, by id. None: deaths are not reported. See
         #: ``Core.run_reporting_deaths``.
         self.deaths: dict[int, Death] | None = None
         #: The functions to call after the commit.
         self.following: list[Callable[[], None]] = []
-        #: The notifications for this process's listeners after the commit → whether the database sends them to other processes.
+        #: The notifications for the listeners of this process, sent after the commit. The value says whether the database sends the
+        #: notification to other processes.
         self.woken: dict[str, bool] = {}
 
     # --- the clock --------------------------------------------------------------------------------------------------
@@ -102,9 +103,11 @@ class Transaction(Sender):
                 self.dialect.notify(self, notice.channel, queue)
 
     def notice(self, queue: str) -> Notice | None:
-        """As :meth:`wake`, for a statement that sends the notification itself.
+        """Wake the workers of ``queue`` when the transaction commits, and return the notification for other processes.
 
-        :return: the notification to send; None: send none now.
+        This is for a statement that sends the notification itself.
+
+        :return: the notification to send; None: send no notification now.
         """
         notifications = self.store.notifications
         due = self.dialect.notifies and notifications.due(queue)
@@ -129,7 +132,7 @@ class Transaction(Sender):
             self.store.notifications.wake(*self.woken)
 
     def rolled_back(self) -> None:
-        """Make the notifications of a transaction that was not committed due again."""
+        """After a rollback, make the notifications of this transaction due again, because they were not sent."""
         for queue, sent in self.woken.items():
             if sent:
                 self.store.notifications.unsent(queue)
@@ -151,17 +154,17 @@ def follow(transactions: Iterable[Transaction]) -> None:
 
 
 def next_version(table: Table) -> ColumnElement[int]:
-    """The ``version`` after a change: one more, up to the largest value. No lease reaches that value."""
+    """The ``version`` after a change: the old version plus 1, at most the largest value. No lease reaches the largest value."""
     return case((table.c.version < MOST_VERSION, table.c.version + 1), else_=table.c.version)
 
 
 def next_attempt(table: Table) -> ColumnElement[int]:
-    """The ``attempts`` after a claim: one more, up to the largest value."""
+    """The ``attempts`` after a claim: the old number plus 1, at most the largest value."""
     return case((table.c.attempts < MOST_ATTEMPTS, table.c.attempts + 1), else_=MOST_ATTEMPTS)
 
 
 def attempt_before(table: Table) -> ColumnElement[int]:
-    """The ``attempts`` after a claim that does not count as an attempt: one less, but not below 0."""
+    """The ``attempts`` before a claim that does not count as an attempt: the number minus 1, at least 0."""
     return case((table.c.attempts > 0, table.c.attempts - 1), else_=0)
 
 

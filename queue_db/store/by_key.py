@@ -35,7 +35,7 @@ def change(tx: Transaction, table: Table, key: Key, values: Mapping[str, Any]) -
 
 
 def release(tx: Transaction, table: Table, key: Key, values: Mapping[str, Any]) -> bool:
-    """As :func:`change`, and end the lease of the row, so that it can be taken over at once."""
+    """Change the row, and end its lease, so that the row can be taken over at once; False: no row matches."""
     return change(tx, table, key, {"version": table.c.version + 1, **values, "until": 0})
 
 
@@ -45,8 +45,9 @@ def delete(tx: Transaction, table: Table, key: Key) -> bool:
 
 
 def lock(tx: Transaction, table: Table, key: Key, *columns: str, wait: bool = True) -> Row[Any] | None:
-    """Lock the row until the transaction ends, and return its ``columns``, or all columns if none are given; None: no row matches.
+    """Lock the row until the transaction ends, and return it; None: no row matches.
 
+    :param columns: the names of the columns to return; empty: all columns.
     :param wait: whether to wait for another transaction that has locked the row. A database without SKIP LOCKED always waits.
     :raises RowLockedError: another transaction has locked the row, and ``wait`` is False.
     """
@@ -59,7 +60,7 @@ def lock(tx: Transaction, table: Table, key: Key, *columns: str, wait: bool = Tr
 
 
 def insert_new(tx: Transaction, table: Table, values: Mapping[str, Any]) -> bool:
-    """Insert a row; False: a row with the same key exists. If another transaction is inserting such a row, wait for its end."""
+    """Insert a row; False: a row with the same key exists. If another transaction is inserting such a row, wait until it ends."""
     try:
         with savepoint(tx.connection):
             tx.connection.execute(insert(table).values(values), tx.time())

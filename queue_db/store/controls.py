@@ -1,8 +1,8 @@
 """The controls of queues: the pause, the concurrency and the rate, and how much of the concurrency each worker uses.
 
-A queue's concurrency is divided into *shares*. Each worker has a share, and keeps no more jobs in hand than that. The sum of the
-shares is at most the queue's concurrency. So the limit costs nothing at each claim, and holds over all processes. A dead worker's
-share expires.
+A queue's concurrency is divided into *shares*. Each worker has a share, and keeps no more jobs in hand than its share. The sum of
+the shares is at most the queue's concurrency. So the limit holds over all processes, and claims do not have to check it. A dead
+worker's share expires.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def spend(tx: Transaction, queue: str, wanted: int) -> tuple[int, int]:
 
     Each job costs ``per / rate`` microseconds. If no job has begun for ``per``, up to ``rate`` jobs may begin at once.
 
-    :return: how many jobs may begin now, and the microseconds until one more may begin.
+    :return: how many jobs may begin now, and the microseconds until the next job may begin.
     """
     table = tx.tables.queues
     tx.begin()

@@ -1,4 +1,4 @@
-"""Insert new jobs, and decide what happens when a live job has the unique key."""
+"""Insert new jobs, and decide what happens if a live job already has the unique key of a new job."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from queue_db.store.schema import BLOCKED
 
 
 class OnDuplicate(StrEnum):
-    """What happens to a new job whose unique key a live job has."""
+    """What happens to a new job if a live job already has its unique key."""
 
     RAISE = "raise"
     SKIP = "skip"
-    #: The new content replaces the old job under its id; a worker that runs the old one loses its lease.
+    #: The old job gets the content of the new job and keeps its id. A worker that runs the old job loses its lease.
     REPLACE = "replace"
-    #: As REPLACE, but a worker that runs the old job keeps its lease, and the new job is inserted as another row.
+    #: As REPLACE, unless a worker runs the old job. In this case the worker keeps its lease, and the new job is inserted as another
+    #: row.
     DEBOUNCE = "debounce"
 
     @property
@@ -48,7 +49,7 @@ class Added(NamedTuple):
 
 @contextmanager
 def after(number: int) -> Iterator[None]:
-    """For a block that inserts a list's jobs after the first ``number``: make the position in errors the position in the list."""
+    """Add ``number`` to the position in an error of the block, which inserts the jobs of a list after the first ``number``."""
     try:
         yield
     except DuplicateJobError as error:
@@ -70,7 +71,7 @@ def holder(tx: Transaction, queue: str, key: str, *, current: bool = False) -> i
 # Fewer jobs than this are inserted by INSERT, since a bulk load takes one more round trip.
 _LOADED = 100
 
-# The most lost races for one key in a row.
+# The most attempts to insert jobs. An attempt fails if another transaction completes or changes a job with the same key meanwhile.
 _RACES = 8
 
 
@@ -90,7 +91,7 @@ def insert_jobs(
         statement is enough. Its commit wakes the workers that wait for the queue. None: the caller begins the transaction and wakes
         the workers.
     :param more: the transaction inserts more jobs after these.
-    :raises DuplicateJobError: under RAISE; the caller rolls the other rows back.
+    :raises DuplicateJobError: a key is taken and ``on_duplicate`` is RAISE. The caller must roll the transaction back.
     :raises ArgumentError: a job would replace a job of another group, or REPLACE or DEBOUNCE is combined with ``unique_for``.
     """
     plain, due = bool(jobs), False
@@ -99,7 +100,8 @@ def insert_jobs(
             plain = False
         if not (job.after or job.not_before):
             due = True
-    # A transaction can be repeated until its COMMIT. One plain job needs no transaction if its connection is known to be alive.
+    # If the connection breaks before the COMMIT, a transaction can be repeated, but a single statement cannot. So one plain job is
+    # inserted without a transaction only if its connection is known to be alive.
     if queue is not None and not (plain and len(jobs) == 1 and tx.dialect.server.known_alive(tx)):
         tx.begin()
     if plain:
@@ -156,7 +158,7 @@ def _load_plain(
 ) -> Added:
     """Insert jobs without keys by the bulk load, or by INSERT if they are few.
 
-    :param most: the most jobs that ``chunks`` may have; as many ids are reserved. None: the jobs are counted first.
+    :param most: the most jobs that ``chunks`` may have, and the number of ids to reserve. None: count the jobs first.
     """
     if most is None:
         chunks = list(chunks)
@@ -199,7 +201,7 @@ def _insert_windowed(
     for position in free:
         job, job_id = jobs[position], ids[position]
         if job.unique_for and job.unique_key is not None:
-            if job_id is None:  # a live job has the key: this job does not take it
+            if job_id is None:  # skipped, because a live job has the key: free the key
                 refused.setdefault(job.queue, []).append(job.unique_key)
             else:
                 added.setdefault(job.queue, {})[job.unique_key] = job_id
@@ -289,7 +291,7 @@ def _one_of_each_key(jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Seque
 def _replace(tx: Transaction, live: tuple[int, int], row: NewJob, on_duplicate: OnDuplicate) -> bool:
     """Replace the content of the job ``live`` (id, version).
 
-    :return: False: the job has changed, or this call has taken the key from a running job.
+    :return: whether the content was replaced; False: the job has changed, or this call has taken the key from a running job.
     """
     jobs = tx.tables.jobs
     now = tx.now
@@ -322,7 +324,7 @@ def _replace(tx: Transaction, live: tuple[int, int], row: NewJob, on_duplicate: 
     if tx.connection.execute(statement, tx.time()).rowcount == 1:
         return True
     if unheld:
-        # A running job continues without its key. Its state does not change, so neither does its version.
+        # A running job continues without its key. Only a change of state raises the version, so the version stays.
         keyless = update(jobs).where(match(tx.dialect, [live]), same_group, ~unheld[0]).values(unique_key=None)
         if tx.connection.execute(keyless, tx.time()).rowcount == 1:
             return False

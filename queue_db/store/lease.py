@@ -23,20 +23,21 @@ class CandidateWindow(NamedTuple):
     width: int = 1
 
 
-#: The first due jobs; of them those that no other transaction has locked.
+#: ``HEAD``: the first due jobs. ``HEAD_UNLOCKED``: the first due jobs that no other transaction has locked.
 HEAD, HEAD_UNLOCKED = CandidateWindow(), CandidateWindow(lock=Lock.SKIP)
 
 
-#: The most ranges of other queues in which a claim checks for due jobs, in the order of ``ClaimRequest.if_idle``. The worker's own
-#: polls find due jobs in further ranges.
+#: The most ranges of other queues in which a claim checks for due jobs. Ranges are taken in the order of ``ClaimRequest.if_idle``.
+#: Due jobs in further ranges are found by the worker's polls of these queues.
 MOST_ASKED = 16
 
-# The numbers of ranges for which there are statements. A claim with another number adds ranges up to the next of these numbers.
-# Otherwise each new priority in a queue would need a new statement, to be compiled and planned.
+# The numbers of ranges, of the claimed queue and of other queues, for which there are statements. A claim with another number adds
+# ranges up to the next of these numbers. Otherwise each new priority in a queue would need a new statement, which would have to be
+# compiled and planned.
 _OWN = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _OTHERS = (1, 2, 4, 8, MOST_ASKED)
 
-# The highest value of ``available_at``: no job is due after it.
+# The highest value of ``available_at``. A range that begins here has no due job.
 _NEVER = 2**63 - 1
 
 
@@ -46,8 +47,8 @@ def claim(tx: Transaction, request: ClaimRequest, window: CandidateWindow) -> Cl
     Whatever the limit, a claim takes one statement on PostgreSQL and SQLite. On SQLite a claim that finds too few jobs may need a
     second, small statement to look for new priorities. Other databases take two statements, and a third if candidates were lost.
 
-    With ``request.completes`` it takes nothing if the completion cannot be part of the statement. A second call with the same
-    request only claims.
+    With ``request.completes``, nothing is completed or claimed if one statement cannot do both. If an earlier call with the same
+    request has completed the jobs, this call only claims.
     """
     order, lock, read, start, width = window
     limit = request.limit
@@ -78,7 +79,7 @@ def claim(tx: Transaction, request: ClaimRequest, window: CandidateWindow) -> Cl
 
 
 def anything_due(tx: Transaction, request: ClaimRequest) -> bool:
-    """Whether a job is due that this claim may take. It tells a claim that lost its candidates from an empty queue."""
+    """Whether a job is due that this claim may take. If so, a claim that won nothing lost its candidates to other claims."""
     claim, parameters = _asked(tx, request, Order.HEAD, Lock.NONE)
     return bool(tx.fetch(claim.made(candidates), parameters | {"read": 1}))
 
@@ -108,7 +109,7 @@ def _asked(tx: Transaction, request: ClaimRequest, order: Order, lock: Lock) -> 
 
 
 def _size(number: int, sizes: Sequence[int]) -> int:
-    """The smallest of ``sizes`` that is large enough; 0 stays 0."""
+    """The smallest of ``sizes`` that is at least ``number``; 0 if ``number`` is 0."""
     if number in sizes:
         return number
     return next((size for size in sizes if size >= number), number) if number else 0

@@ -2,17 +2,17 @@
 
 A claim that reads from the beginning of the index steps over every dead index entry that an old open snapshot keeps there. After a
 million jobs have come and gone, that takes 334 ms. A claim that starts at the due time of the first job that the last claim saw
-takes 0.4 ms. So each process remembers that due time for each priority: the mark.
+takes 0.4 ms. So each process remembers this due time for each priority. It is the mark.
 
 Jobs hardly ever appear below the mark, since enqueue, lease, retry and redrive all set ``available_at`` to now or later. The
 exceptions are a producer's long transaction and an INSERT by hand with an old time. A *rescan*, which is a claim that starts at the
 beginning, finds these jobs.
 
-- The mark stays :data:`SLACK` behind the database's clock, so that claims do not miss jobs of transactions shorter than that.
-- A priority without a job for :data:`REMEMBERED` seconds is dropped. Claims find its next job as they find any new priority. So
-  only the priorities that are in use cost time.
-- A worker rescans once a second, idle or busy. After a slow rescan the pause is ``50 ×`` its duration, at most
-  :data:`LONGEST_RESCAN_INTERVAL`. A late job is found within this time.
+- The mark stays :data:`SLACK` behind the database's clock, so that claims do not miss jobs of transactions shorter than ``SLACK``.
+- A priority without a job for :data:`REMEMBERED` seconds is dropped, so that only the priorities in use cost time. Claims find the
+  next job of a dropped priority as they find a new priority.
+- A worker rescans once a second, idle or busy. After a slow rescan it waits for ``50 ×`` the duration of this rescan, at most
+  :data:`LONGEST_RESCAN_INTERVAL`. So the next rescan finds a late job within this interval.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ LONGEST_RESCAN_INTERVAL = 30.0
 # The pause after a rescan is this many times its duration, so that rescans take at most one fiftieth of a worker's time.
 _DUTY = 50
 
-#: The most priorities of a queue that a claim reads one by one. With more, it reads one range over all of them, without marks.
+#: The most priorities of a queue that a claim reads one by one. If there are more, the claim reads one range over all priorities,
+#: without marks.
 MOST_RANGES = 32
 
 #: Seconds for which a priority without a job is remembered.
@@ -50,13 +51,14 @@ class LowWaterMarks:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # The lock is reentrant, as all locks of verbs: a signal handler may call a verb while its thread is in another one.
+        # The lock is reentrant, like all locks of verbs: a signal handler may call a verb while its thread holds the lock.
         self._lock = threading.RLock()
         # Begin with 0, the default priority. Most queues have only this one.
         self._floors: dict[int, int] = {0: BEGINNING}
         self._seen_at: dict[int, float] = {0: clock()}
-        # Another object after each change of ``_floors``, and the ranges with the object for which they were made.
+        # Identifies the state of ``_floors``: a new object after each change.
         self._change = object()
+        # The ranges, with the ``_change`` for which they were made.
         self._ranges: tuple[object, tuple[Range, ...]] = (None, ())
         self._rescanned_at = clock()
         self._interval = SHORTEST_RESCAN_INTERVAL
@@ -70,7 +72,7 @@ class LowWaterMarks:
                 return tuple(Range(priority, BEGINNING) for priority in sorted(self._floors))
             change = self._change
             if self._ranges[0] is not change:
-                # In one assignment: a signal handler may change the floors before it.
+                # Assign both together. If a signal handler changes the floors before, the next call makes the ranges again.
                 self._ranges = (change, tuple(Range(priority, floor) for priority, floor in sorted(self._floors.items())))
             return self._ranges[1]
 
@@ -82,7 +84,7 @@ class LowWaterMarks:
 
     def rescan_due(self) -> bool:
         """Whether a claim should start from the beginning now."""
-        return self._clock() - self._rescanned_at >= self._interval  # without the lock: both change together, once a second
+        return self._clock() - self._rescanned_at >= self._interval  # needs no lock: a wrong answer only shifts a rescan
 
     def learn(self, result: ClaimResult, *, now: int | None, rescanned: bool, seconds: float) -> None:
         """Update the marks from the result of a claim.
@@ -108,7 +110,7 @@ class LowWaterMarks:
                 self._rescan_again_after(seconds)
 
     def nothing_due(self, ranges: Sequence[Range], now: int) -> None:
-        """Raise the marks after no job was due in these ranges at ``now``, the database's time."""
+        """Raise the marks, because no job was due in ``ranges`` at ``now``, the database's time."""
         with self._lock:
             for known in ranges:
                 floor = self._floors.get(known.priority)
@@ -140,7 +142,7 @@ class LowWaterMarks:
                 self._change = object()
 
     def _drop_old(self) -> None:
-        """Drop priorities without a job for :data:`REMEMBERED` seconds. The latest one stays: a claim needs at least one range."""
+        """Drop priorities without a job for :data:`REMEMBERED` seconds. Keep the latest: a claim needs at least one range."""
         last = max(self._seen_at, key=self._seen_at.__getitem__)
         long_ago = self._rescanned_at - REMEMBERED
         for priority in [known for known, seen_at in list(self._seen_at.items()) if seen_at < long_ago and known != last]:

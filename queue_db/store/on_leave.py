@@ -1,7 +1,7 @@
-"""Jobs leave their queue. Others may wait for them: the next jobs of their groups, and the callback jobs of their batches.
+"""Remove jobs that other jobs may wait for: the next jobs of their groups, and the callback jobs of their batches.
 
-The slice of groups and batches does what follows, in the transaction in which the jobs leave. Most jobs have neither a group nor a
-batch, and need nothing.
+The slice of groups and batches admits the waiting jobs, in the transaction in which the jobs leave. Most jobs have neither a group
+nor a batch, so no job waits for them.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ Leave = Callable[[], Mapping[int, Departure]]
 
 
 def delete(tx: Transaction, pairs: Pairs, departure: Callable[[int], Departure], *, every: bool = False) -> set[int]:
-    """Delete jobs by :func:`queue_db.store.settle.delete`, and do what follows; return the ids of the deleted jobs.
+    """Delete jobs, and let the slice of groups admit the jobs that waited for them; return the ids of the deleted jobs.
 
+    :param departure: returns how the job with an id left.
     :param every: more jobs may leave later in this transaction.
     """
     links = read(tx, pairs)
@@ -53,7 +54,7 @@ def delete(tx: Transaction, pairs: Pairs, departure: Callable[[int], Departure],
 def read(tx: Transaction, pairs: Pairs) -> dict[int, JobLinks]:
     """The groups and batches of these jobs, by id; jobs without either are missing.
 
-    A change after this read raises the job's version. Then the job's pair no longer matches, so the job does not leave.
+    A change after this read raises the job's version. Then the pair of the job no longer matches, so the job does not leave.
     """
     jobs = tx.tables.jobs
     links: dict[int, JobLinks] = {}

@@ -11,8 +11,8 @@ from queue_db.store.base import Transaction
 
 _T = TypeVar("_T")
 
-#: The most rows in one statement. For each row a CASE with a value for each row is evaluated from its beginning, so several short
-#: statements cost less than a long one. Drivers also limit the number of parameters (asyncpg: 32,767).
+#: The most rows in one statement. A statement may have a CASE with a value for each row. The database searches this CASE for each
+#: row, so the time grows with the square of the number of rows. Drivers also limit the number of parameters (asyncpg: 32,767).
 AT_ONCE = 500
 
 
@@ -34,10 +34,11 @@ def delete_before(tx: Transaction, column: Column[int], before: int, limit: int)
 
 
 def repeated(delete: Callable[[int], int], limit: int | None = None) -> int:
-    """Call ``delete`` with a number of rows until it deletes fewer rows than that, or ``limit`` rows in total.
+    """Call ``delete(most)`` until it deletes fewer than ``most`` rows, or until the calls have deleted ``limit`` rows in total.
 
     Each call is a separate transaction, so that other transactions wait only for a part of the rows.
 
+    :param limit: the most rows to delete in total; None: no limit.
     :return: the number of deleted rows.
     """
     deleted = 0

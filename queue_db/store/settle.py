@@ -1,8 +1,8 @@
 """Settling: one fenced change of claimed jobs on ``(id, version)``, the same for every strategy and database.
 
-Each function takes pairs of id and version and returns the ids that it has changed. The leases of the other jobs are lost. A change
-takes one to three statements for any number of jobs. If the jobs have different delays or errors, it takes them for each 500 jobs.
-Every change raises ``version`` by one, so an old pair never matches again.
+Each change takes pairs of id and version and returns the ids of the changed jobs. The leases of the jobs that it did not change are
+lost. A change takes one to three statements for any number of jobs. If the jobs have different delays or errors, each 500 jobs take
+one to three statements. Every change raises ``version`` by one, so an old pair never matches again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from queue_db.store.schema import MARKED
 
 
 class Change(Enum):
-    """The state of a job after a settling verb. :func:`look` checks it when the reply to a COMMIT was lost."""
+    """The state of a job after a settling verb. :func:`look` checks this state after the reply to a COMMIT was lost."""
 
     KEPT = "kept"  #: still leased: extend
     FREED = "freed"  #: back in the queue: snooze, release
@@ -36,7 +36,7 @@ class Sight(Enum):
 
     CHANGED = "changed"  #: the change was committed: only the holder of this lease can have made it
     UNCHANGED = "unchanged"  #: the lease is as before: the change was not committed
-    VANISHED = "vanished"  #: the row is gone: this change deleted it, or another one did after the end of the lease
+    VANISHED = "vanished"  #: the row is gone: this change deleted it, or another change deleted it after the end of the lease
     OTHER = "other"  #: a state that this change does not produce
 
 
@@ -46,7 +46,7 @@ _EXTENDED = f"available_at = {{now}} + :lease, version = {NEXT_VERSION}"
 def extend(tx: Transaction, pairs: Pairs, lease: int) -> dict[int, int]:
     """Set the end of the lease to ``lease`` microseconds from now; return the new ends by id.
 
-    It raises the version. Otherwise a claim could take the job if the lease has expired in the claim's old snapshot.
+    This raises the version. Otherwise a claim could take the job if the claim's old snapshot shows an expired lease.
     """
     values = {"lease": lease, **tx.time()}
     rows = tx.dialect.update_returning(tx, tx.tables.jobs, pairs, _EXTENDED, values, ("id", "available_at"))
@@ -61,9 +61,11 @@ def adjust_attempts(tx: Transaction, pairs: Pairs, by: int) -> set[int]:
 
 
 def extend_unlocked(tx: Transaction, pairs: Pairs, lease: int) -> tuple[dict[int, int], set[int]]:
-    """As :func:`extend`, but skip rows that other transactions have locked; also return the ids of the skipped rows.
+    """Extend leases as :func:`extend` does, but skip rows that other transactions have locked.
 
     A database without SKIP LOCKED waits for the locks.
+
+    :return: the new ends by id, and the ids of the skipped rows.
     """
     if Capability.SKIP_LOCKED not in tx.store.capabilities:
         return extend(tx, pairs, lease), set()
@@ -74,7 +76,7 @@ def extend_unlocked(tx: Transaction, pairs: Pairs, lease: int) -> tuple[dict[int
     rest = [pair for pair in pairs if pair[0] not in ends]
     if not rest:
         return ends, set()
-    # A row that was not extended but still has its version was locked. All other leases are lost.
+    # A row in ``rest`` that still has the version of its lease was locked. If the version has changed, the lease is lost.
     there = statements.on(tx.dialect, jobs, tx.connection.dialect).made(statements.select, columns=("id",), one=len(rest) == 1)
     return ends, {job_id for (job_id,) in tx.fetch(there, tx.dialect.wanted(rest))}
 
@@ -120,9 +122,9 @@ _FREED = f"version = {NEXT_VERSION}, claim_token = NULL, worker = NULL, progress
 
 
 def _parts(tx: Transaction, pairs: Pairs, *values: Mapping[int, Any] | None) -> Sequence[Pairs]:
-    """Divide ``pairs`` into the parts for one statement each.
+    """Divide ``pairs`` into one part for each statement.
 
-    There are several parts if many jobs have different values; then the transaction begins here.
+    There are several parts if many jobs have different values. In this case the transaction begins here.
     """
     if len(pairs) <= AT_ONCE or all(len(set(by_id.values())) <= 1 for by_id in values if by_id):
         return [pairs]
@@ -131,9 +133,9 @@ def _parts(tx: Transaction, pairs: Pairs, *values: Mapping[int, Any] | None) -> 
 
 
 def rescue(tx: Transaction, worker: str) -> int:
-    """Return the jobs that ``worker`` has leased to their queues.
+    """Put the jobs that ``worker`` has leased back into their queues.
 
-    Reads all jobs.
+    This reads all jobs.
 
     :return: the number of jobs.
     """
@@ -148,9 +150,9 @@ def rescue(tx: Transaction, worker: str) -> int:
 
 
 def give_back_claim(tx: Transaction, queue: str, token: str, but: set[int]) -> int:
-    """Return the jobs of the claim ``token`` to the queue, except those with ids in ``but``.
+    """Put the jobs of the claim ``token`` back into the queue, except the jobs with ids in ``but``.
 
-    Reads the whole queue.
+    This reads the whole queue.
 
     :return: the number of jobs.
     """
@@ -173,7 +175,7 @@ def tokens(tx: Transaction, ids: Sequence[int]) -> dict[int, str | None]:
 
 
 def extended(tx: Transaction, leases: Mapping[int, tuple[int, str]], *, current: bool = False) -> dict[int, int]:
-    """The current versions of those ``leases`` that were extended, by job id.
+    """The current version of each lease in ``leases`` that was extended, by job id; other leases are missing.
 
     :param leases: job id → ``(version, claim token)``.
     :param current: read the latest rows by locking them, since the snapshot of a caller's transaction may be older.
@@ -271,7 +273,7 @@ def look(tx: Transaction, leases: Sequence[tuple[int, int, str]], change: Change
     """After a COMMIT whose reply was lost, find out whether ``change`` was applied to each lease.
 
     A version is never used again. So a row with the version of the lease proves that the change was not committed. A row with the
-    next version, in the state that the change produces, proves that it was. A deleted row proves nothing.
+    next version, in the state that the change produces, proves that the change was committed. A deleted row proves nothing.
 
     :param leases: ``(id, version, claim token)`` of each lease.
     :return: the finding for each lease, by job id.
@@ -304,13 +306,13 @@ def look(tx: Transaction, leases: Sequence[tuple[int, int, str]], change: Change
 
 
 def _traces(tx: Transaction, ids: Sequence[int], change: Change) -> set[tuple[int, int]] | None:
-    """The leases ``(id, version)`` of these jobs that ended by ``change``, from its rows in other tables.
+    """Find the leases ``(id, version)`` of these jobs that ``change`` has ended, by the rows that it wrote in other tables.
 
-    :return: None if this change writes no rows in other tables.
+    :return: the leases; None: this kind of change writes no rows in other tables.
     """
     dead, errors = tx.tables.dead, tx.tables.errors
     if change is Change.DEAD:
-        # :func:`bury` stores the version after the lease's.
+        # :func:`bury` stores the version of the lease plus 1.
         return {
             (row.id, row.version - 1) for row in tx.connection.execute(select(dead.c.id, dead.c.version).where(dead.c.id.in_(ids)))
         }

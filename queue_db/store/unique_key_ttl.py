@@ -16,7 +16,7 @@ from queue_db.store.portions import delete_before
 Key = tuple[str, str]
 """Queue and unique key."""
 
-# The most lost races for the keys in a row.
+# The most attempts to take the keys. An attempt fails if another transaction takes one of the keys first.
 _RACES = 8
 
 
@@ -73,7 +73,7 @@ def release(tx: Transaction, keys: Sequence[str], queue: str) -> None:
 
 
 def holders(tx: Transaction, queue: str, keys: Sequence[str]) -> dict[str, int]:
-    """Those of ``keys`` that are taken → the ids of the jobs that took them."""
+    """The ids of the jobs that have taken ``keys``, by key; free keys are missing."""
     table = tx.tables.windows
     now = tx.read_clock()
     mine = table.c.queue == queue, table.c.unique_key.in_(keys), table.c.ends_at > now, table.c.job_id > 0

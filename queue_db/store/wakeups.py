@@ -2,8 +2,8 @@
 
 Listeners in this process are called directly. Other processes are notified through the database.
 
-A notification may get lost, come late, or come without a reason, since workers also poll. So notifications may be rare. PostgreSQL
-commits notifying transactions one after the other, and one notification per job would cost more than the job.
+Workers also poll, so a notification may get lost, come late, or come without a reason. Notifications are kept rare, because
+PostgreSQL commits notifying transactions one after the other: a notification for each job would cost more than the job.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from sqlalchemy import Connection
 from queue_db.dialects import Dialect
 from queue_db.store.schema import Tables
 
-#: Seconds between two notifications of one queue through the database. A worker that was just woken polls more often than this.
+#: Seconds between two notifications of one queue through the database. More notifications are not needed, because a worker that was
+#: just woken polls more often than this.
 EVERY = 0.02
 
 #: The prefix of the notification of a cancelled job; the job's id follows. No queue name contains this character.
 CANCELLED = "\x18"
 
-# The length of a notification with the highest id. Longer texts are skipped: any client may send any text, and Python refuses to
-# parse thousands of digits.
+# The length of the notification for the highest job id. Longer texts are skipped: any client may send any text, and Python refuses
+# to parse thousands of digits.
 _LONGEST = len(CANCELLED) + len(str(2**63))
 
 Listener = Callable[[str], None]
@@ -31,7 +32,7 @@ Listener = Callable[[str], None]
 
 
 def cancelled_in(received: Iterable[str]) -> set[int]:
-    """The ids of the cancelled jobs among received notifications; other texts are skipped."""
+    """The ids of the cancelled jobs in these notifications. Other notifications are skipped."""
     return {
         int(text[len(CANCELLED) :])
         for text in received
@@ -39,8 +40,8 @@ def cancelled_in(received: Iterable[str]) -> set[int]:
     }
 
 
-# The most names for which the time of the last notification is kept. When the times are dropped, each name may get one notification
-# too many.
+# The most names for which the time of the last notification is kept. If there are more names, all times are dropped. Then each name
+# may get one notification too many.
 _MOST = 10_000
 
 
@@ -56,11 +57,11 @@ class Notifications:
         self._clock = clock
         self._notified_at: dict[str, float] = {}
         self._listeners: tuple[Listener, ...] = ()
-        #: For tests: a function that is called when jobs are added in a caller's transaction, with its connection and the queue.
+        #: For tests: called with the connection and the queue before jobs are added in a caller's transaction.
         self.joining: Callable[[Connection, str], None] | None = None
 
     def due(self, name: str) -> bool:
-        """Whether the caller must notify now. If so, the time is kept as that of the last notification.
+        """Whether the caller must notify now. If so, record the current time as the time of the last notification.
 
         The database must be able to notify, and the last notification must be at least ``every`` seconds old.
         """
@@ -102,7 +103,7 @@ class Notifications:
         return f"queue_db.{self._tables.jobs.fullname}"[:63]
 
     def add(self, listener: Listener) -> None:
-        """Call ``listener`` from now on."""
+        """Call ``listener`` for each notification from now on."""
         self._listeners = (*self._listeners, listener)
 
     def remove(self, listener: Listener) -> None:

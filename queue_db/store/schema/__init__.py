@@ -78,7 +78,7 @@ class Tables:
     windows: Table
     #: The tables of each slice, by the name of the slice: see :mod:`queue_db.slices`.
     slices: Mapping[str, Any]
-    #: The name of Alembic's version table. Each store has its own, so that several stores can share a database.
+    #: The name of Alembic's version table. Each store has its own version table, so that several stores can share a database.
     version: str
 
     @property
@@ -93,7 +93,8 @@ class Tables:
 def tables(name: str = "jobs", schema: str | None = None) -> Tables:
     """The tables ``name``, ``name_dead`` and so on, in ``schema`` if it is given.
 
-    :raises ArgumentError: a name is not 1 to 40 lower-case letters, digits and underscores, or starts with a digit.
+    :raises ArgumentError: a name is not 1 to 40 characters long, starts with a digit, or has other characters than lower-case
+        letters, digits and underscores.
     """
     for what, identifier in (("table", name), ("schema", schema)):
         if what == "schema" and identifier is None:

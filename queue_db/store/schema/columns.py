@@ -24,22 +24,22 @@ SHA_LENGTH = 64
 DEFAULT_KIND = "default"
 DEFAULT_MAX_ATTEMPTS = 25
 
-#: The due time of a job that keeps its row while a slice holds it. It is in the year 9998, so it never comes but can be displayed.
-#: No user delays a job to exactly this microsecond.
+#: The due time of a job that keeps its row while a slice holds the job. The time is in the year 9998, so it never comes but can be
+#: displayed. No user delays a job to exactly this microsecond.
 NEVER = 253_355_317_443_020_109
 
-#: The ``available_at`` of a job that is blocked in its group. Its real due time is in ``due_at``.
+#: The ``available_at`` of a job that is blocked in its group. The real due time of the job is in ``due_at``.
 BLOCKED = NEVER + 1
 
-#: The queue of jobs that are marked as done. No other queue has this name, so no claim reads these jobs. The sweeper finds them
-#: together.
+#: The queue of jobs that are marked as done. No other queue has this name, so no claim reads these jobs. The sweeper finds marked
+#: jobs by this name.
 MARKED = ""
 
 
 IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,39}\Z")
 
-# The binary collation keeps the queues "Mail" and "mail" apart, unlike MySQL's default. The character set is given because MariaDB
-# 10.11 still creates latin1 tables.
+# The options of all tables on MySQL and MariaDB. The binary collation keeps the queues "Mail" and "mail" apart, unlike MySQL's
+# default. The character set is given because MariaDB 10.11 still creates latin1 tables.
 MYSQL: dict[str, Any] = {
     "mysql_engine": "InnoDB",
     "mysql_charset": "utf8mb4",
@@ -49,8 +49,8 @@ MYSQL: dict[str, Any] = {
     "mariadb_collate": "utf8mb4_bin",
 }
 
-#: Storage options for tables whose rows are updated two or three times and then deleted. They leave room on each page for new row
-#: versions. Vacuum starts after a fixed number of dead rows, since a share of a mostly empty table means nothing.
+#: Storage options for tables whose rows are updated two or three times and then deleted. The fill factor leaves room on each page
+#: for new row versions. Vacuum starts after a fixed number of dead rows, since a share of a mostly empty table means nothing.
 POSTGRESQL_CHURN: dict[str, Any] = {
     "fillfactor": 50,
     "autovacuum_vacuum_scale_factor": 0,
@@ -65,6 +65,6 @@ POSTGRESQL_CHURN: dict[str, Any] = {
 BIG_ID = BigInteger().with_variant(Integer, "sqlite")
 LONG_TEXT = Text().with_variant(LONGTEXT, "mysql", "mariadb")
 
-#: The type of ``padding``. InnoDB fills CHAR with blanks, so the column is as long as what a claim adds to a row: ``due_at``, the
-#: token, a worker's name of 39 characters, and two lengths. On other databases an empty text takes a byte at most.
+#: The type of ``padding``. InnoDB fills CHAR with blanks to 80 bytes. A claim empties the column and adds as many bytes to the row:
+#: ``due_at``, the token, a worker's name of 39 characters, and two lengths. On other databases an empty text takes a byte at most.
 PADDING = String(80).with_variant(CHAR(80), "mysql", "mariadb")

@@ -1,4 +1,4 @@
-"""The tables of live and dead jobs, and of unique keys. The comment above each index has the statement that needs it."""
+"""The tables of live and dead jobs, and of unique keys. The comment above each index has the statement that needs the index."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def jobs(name: str, metadata: MetaData) -> Table:
         Column("priority", Integer, nullable=False, server_default=text("0")),
         # When the job is due. While the job is leased, this is the end of the lease.
         Column("available_at", BigInteger, nullable=False, server_default=now_us()),
-        # The available_at before the claim: when the claimed job was due. Of a blocked job: when it is due once it is admitted.
+        # For a claimed job: when it was due (its available_at before the claim). For a blocked job: when it is due after its
+        # admission.
         Column("due_at", BigInteger),
         # Raised by every change of state, never lowered: (id, version) identifies one lease.
         Column("version", BigInteger, nullable=False, server_default=text("0")),
@@ -52,12 +53,14 @@ def jobs(name: str, metadata: MetaData) -> Table:
         Column("delete_mark", Integer, nullable=False, server_default=text("0")),
         # Jobs with the same key run in the order of their ids, as many at once as the queue allows (default 1).
         Column("group_key", String(KEY_LENGTH)),
-        # The batch of the job. Its count goes down when the job leaves.
+        # The batch of the job. When the job leaves, the batch's count of jobs goes down.
         Column("callback_id", BigInteger),
-        # The progress that the handler has reported, from 0 to 1, and the note that it gave.
+        # The progress that the handler has reported, from 0 to 1.
         Column("progress", Double),
+        # The handler's note on the progress.
         Column("progress_note", String(NOTE_LENGTH)),
-        # When a worker without a handler for the kind first claimed the job; NULL again once a worker with a handler has had it.
+        # When a worker without a handler for the kind first claimed the job. NULL again after a worker with a handler has freed the
+        # job.
         Column("unknown_since", BigInteger),
         # The claim empties this column. So on MySQL and MariaDB a claim does not make the row longer, and the row keeps its place
         # on a full page.
@@ -74,7 +77,8 @@ def _index_jobs(name: str, table: Table) -> None:
     # The claim reads one range for each priority. The index has the order of the claim:
     #   SELECT id, version FROM jobs WHERE queue = ? AND priority = ? AND available_at BETWEEN ? AND now
     #   ORDER BY available_at, id LIMIT ?
-    # The sweeper of marked jobs: SELECT id FROM jobs WHERE queue = '' AND delete_mark = 1 LIMIT ?
+    # The sweeper finds marked jobs by the same index:
+    #   SELECT id FROM jobs WHERE queue = '' AND delete_mark = 1 LIMIT ?
     Index(f"{name}_claim", table.c.queue, table.c.priority, table.c.available_at, table.c.id)
     # A key is unique among live jobs, even if several transactions enqueue at the same time:
     #   INSERT … ON CONFLICT (queue, unique_key) …;  SELECT id FROM jobs WHERE queue = ? AND unique_key IN (…)
@@ -87,7 +91,7 @@ def _index_jobs(name: str, table: Table) -> None:
         postgresql_where=table.c.unique_key.is_not(None),
         sqlite_where=table.c.unique_key.is_not(None),
     )
-    # The next jobs of a group. No claim changes the columns of this index:
+    # Find the next jobs of a group. No claim changes the columns of this index:
     #   SELECT id, version, available_at FROM jobs WHERE queue = ? AND group_key = ? ORDER BY id LIMIT ?
     Index(
         f"{name}_group",
@@ -100,7 +104,7 @@ def _index_jobs(name: str, table: Table) -> None:
 
 
 def dead(name: str, metadata: MetaData) -> Table:
-    """The table of dead jobs: they have no attempts left, or were rejected."""
+    """The table of dead jobs. A dead job has no attempts left or was rejected."""
     table = Table(
         f"{name}_dead",
         metadata,

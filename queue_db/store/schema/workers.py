@@ -1,4 +1,4 @@
-"""The tables of workers: controls, shares, the registry, failed attempts, results."""
+"""The tables of controls, shares, workers, failed attempts and finished jobs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def queues(name: str, metadata: MetaData) -> Table:
         Column("paused", Integer, nullable=False, server_default=text("0")),
         # The most leased jobs at a time, over all workers.
         Column("concurrency", Integer),
-        # At most ``rate`` jobs begin in ``per`` microseconds, over all workers. Each job moves ``spent_until`` by ``per / rate``.
+        # At most ``rate`` jobs begin in ``per`` microseconds, over all workers. Each job that begins moves ``spent_until`` by
+        # ``per / rate``.
         Column("rate", Integer),
         Column("per", BigInteger),
         Column("spent_until", BigInteger, nullable=False, server_default=text("0")),
@@ -49,7 +50,7 @@ def shares(name: str, metadata: MetaData) -> Table:
 
 
 def workers(name: str, metadata: MetaData) -> Table:
-    """The worker registry. People read it, and so does the check for dead processes of a host. Nothing else depends on it."""
+    """The worker registry. Monitoring and the check for dead processes of a host read it. Nothing else depends on it."""
     return Table(
         f"{name}_workers",
         metadata,
