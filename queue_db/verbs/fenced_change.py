@@ -365,8 +365,8 @@ class FencedChange(Verbs):
             for job in changed:
                 job.dead = job.id in failures.dying
             self.deaths = [failures.death(job) for job in changed if job.dead]
-        applied, died = verdicts.count(Verdict.APPLIED), len(self.deaths)
-        lost = len(verdicts) - applied
+        # A job that is given twice has two verdicts, but is changed once.
+        applied, lost, died = len(done), verdicts.count(Verdict.LOST), len(self.deaths)
         counters = self.core.database.counters
         with self.core.database.counting:
             counters.applied += applied

@@ -111,6 +111,9 @@ class Activity:
         """
         now = self._outages.clock()
         with self._outages.lock:
+            if self._over:  # nothing would end the outage
+                log.debug("%s failed after the end of the worker: %s", what, error)
+                return
             outage = self._outages.going_on.setdefault(_outage_of(self, error), _Outage(now, -math.inf))
             outage.failing.add(self)
             first, again = outage.logged_at < outage.since, now - outage.logged_at >= REPEAT

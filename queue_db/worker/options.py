@@ -156,7 +156,8 @@ def _limits(
             name: arguments.whole(f"queues[{name!r}]", number, 1, MOST_SLOTS)
             for name, number in zip(names, queues.values(), strict=True)
         }
-        total = sum(most.values()) if concurrency is None else concurrency
+        # More slots than the queues may fill would stay empty.
+        total = min(sum(most.values()), MOST_SLOTS if concurrency is None else concurrency)
     else:
         total = CONCURRENCY if concurrency is None else concurrency
         most = dict.fromkeys(names, total)

@@ -290,10 +290,12 @@ def test_a_foreign_object_settles_nothing(db: QueueDB, queue: Queue, name: str) 
     assert job.complete()
 
 
-def test_the_same_job_twice_in_one_list_is_one_job(queue: Queue) -> None:
+def test_the_same_job_twice_in_one_list_is_one_job(db: QueueDB, queue: Queue) -> None:
     queue.enqueue("k")
     (job,) = queue.claim()
+    before = db.counters.applied
     assert all(queue.complete_many([job, job]))
+    assert db.counters.applied == before + 1
     assert not job.complete()
 
 

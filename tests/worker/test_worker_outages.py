@@ -84,6 +84,18 @@ def test_a_thread_that_has_ended_does_not_keep_an_outage_going(log, outages):
     assert log.taken() == [], "it is unknown whether it is back"
 
 
+def test_a_failure_that_comes_after_the_end_of_its_thread_keeps_no_outage_going(log, outages):
+    claiming, beating = Activity(outages), Activity(outages)
+    claiming.failed("claiming", AWAY, 3.0)
+    beating.ended()
+    beating.failed("extending", AWAY, 3.0)
+    claiming.worked()
+    assert log.taken() == [
+        ("WARNING", "claiming failed, trying again: the server is away"),
+        ("WARNING", "back again after 0 s"),
+    ]
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -145,7 +157,7 @@ def test_a_task_that_enqueues_jobs_ends_its_outage(log, outages, enqueues, lines
             return answer
         raise answer
 
-    task = logged(Task("ticking", 1.0, tick, enqueues=enqueues), outages.activity())
+    task = logged(Task("ticking", 1.0, tick, enqueues=enqueues), Activity(outages))
     assert 0.75 <= task() <= 1.25
     assert task() == 5.0
     assert log.taken() == [("WARNING", line) for line in lines]

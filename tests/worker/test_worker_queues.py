@@ -50,6 +50,23 @@ def test_due_delayed_jobs_go_before_fresh_ones_in_due_order(db, name, clock, ope
     assert seen == [10, 20, "high", 20, "low"]
 
 
+def test_a_single_queue_keeps_its_limit_below_the_concurrency(db, name):
+    """With two jobs at once in place of one, the handlers would wait for each other here, and both would pass the barrier."""
+    db.queue(name).enqueue_many([("n", None)] * 2)
+    together, broken = threading.Barrier(2), []
+    worker = Worker(db, {name: 1}, concurrency=2)
+
+    @worker.handles(None)
+    def handler(job):
+        try:
+            together.wait(0.2)
+        except threading.BrokenBarrierError:
+            broken.append(job)
+
+    worker.run(until_empty=True)
+    assert len(broken) == 2
+
+
 def test_each_queue_has_its_slots(db, names):
     """Ten jobs of one queue must not keep a job of the other from running."""
     most, now, both = Counter(), Counter(), threading.Lock()

@@ -311,14 +311,14 @@ def test_the_outage_of_the_first_tick_ends_with_a_later_one(ours, monkeypatch):
         return tick()
 
     monkeypatch.setattr(ours.schedules, "tick", first_fails)
-    monkeypatch.setattr("queue_db.worker.run.SCHEDULE_EVERY", (0.01, 0.01))
-    monkeypatch.setattr(maintenance, "SCHEDULE_EVERY", (0.01, 0.01))
+    monkeypatch.setattr("queue_db.schedules.registration._EVERY", 0.01)
+    monkeypatch.setattr("queue_db.schedules.registration._WITHOUT", 0.01)
     outages = outages_of(ours.url)
     failing = []
 
     def handler(job):
         assert third.wait(PATIENCE)
-        failing.append(dict(outages._outages))
+        failing.append(dict(outages.going_on))
 
     ours.queue("q").enqueue("k")
     serving(ours.queue("q"), handler).run(until_empty=True)
