@@ -160,10 +160,11 @@ class _Loop:
             self.doubtful += 1
             self.tried = 0
             return []
-        self.tried = (found[0][at["tried"]] if "tried" in at else len(found)) + self.doubtful * self.batch
+        tried = found[0][at["tried"]] if "tried" in at else len(found)
+        self.tried = (self.batch if tried is None else tried) + self.doubtful * self.batch  # None: as many as wanted
         self.doubtful = 0
         if not self.file and self.recorded.from_the_head(claim):
-            head = found[0][at["head"]] if "head" in at else found[0][at["due_at"]]
+            head = found[0][at["head"]] if "head" in at else min(row[at["due_at"]] for row in found)
             self.floor = min(head, found[0][at["available_at"]] - _LEASE - _SLACK)
         id_, version, payload = at["id"], at["version"], at["payload"]
         return [(row[id_], row[version], row[payload]) for row in found]

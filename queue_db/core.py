@@ -287,7 +287,7 @@ class Core:
 
 def _refuse_schema_map(of: Engine | Connection, tables: Tables, whose: str) -> None:
     """Refuse a schema_translate_map for the schema of the queue: the SQL texts that the library keeps would not follow it."""
-    if tables.jobs.schema in of.get_execution_options().get("schema_translate_map", ()):
+    if tables.jobs.schema in (of.get_execution_options().get("schema_translate_map") or ()):
         raise ConfigurationError(f"{whose} has a schema_translate_map, which the queue's tables ignore: use QueueDB(…, schema=…)")
 
 

@@ -71,7 +71,7 @@ def history(db: QueueDB) -> None:
                     "failed": done // 60,
                 }
             )
-    db.core.write("test", _write, table, rows)
+    db.core.write("write", _write, table, rows)
 
 
 def _write(tx: Transaction, table: Any, rows: list[dict[str, Any]]) -> None:

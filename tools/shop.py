@@ -64,7 +64,7 @@ def _workers(db: QueueDB) -> None:
     _register(db, "web-2-4711#1", 2, {"mail": 8})
     table = db.store.tables.workers
     away = update(table).where(table.c.name == "web-2-4711#1").values(seen_at=table.c.seen_at - 240_000_000)
-    db.core.write("test", _execute, away)
+    db.core.write("execute", _execute, away)
 
 
 def _register(db: QueueDB, name: str, in_hand: int, queues: dict[str, int]) -> None:

@@ -343,6 +343,8 @@ class Database:
             if own is None:
                 self.dialect.server.begin_changes(connection)
             else:
+                if isinstance(own, OwnTransaction):
+                    own.check_lent()
                 own.begin()
             return connection
 

@@ -156,14 +156,21 @@ class OwnTransaction(Transaction):
     def lend(self) -> None:
         """Let the block use the SQLAlchemy connection.
 
-        If the block commits or rolls back, SQLAlchemy refuses its later statements, and the end of the block raises an error.
+        If the block commits or rolls back, later statements are refused, and the end of the block raises an error.
         """
         self._root = self.connection.begin()  # sends nothing on a connection that autocommits
         self._root.__enter__()
 
-    def _commit_lent(self, root: RootTransaction) -> None:
-        if not root.is_active:
+    def check_lent(self) -> None:
+        """Refuse to go on if the block has ended its transaction: its later statements would commit one by one.
+
+        :raises InvalidRequestError: the block has committed or rolled back the transaction itself.
+        """
+        if self._root is not None and not self._root.is_active:
             raise InvalidRequestError("the block has committed or rolled back its transaction itself")
+
+    def _commit_lent(self, root: RootTransaction) -> None:
+        self.check_lent()
         if self._mark is None:
             root.commit()
         else:

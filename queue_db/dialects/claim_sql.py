@@ -40,7 +40,7 @@ class Lock(StrEnum):
 
 
 class Shape(NamedTuple):
-    """The properties of a claim that determine its SQL text. A tuple, because each claim makes a shape to look up its text."""
+    """The properties of a claim that determine its SQL text. :class:`ClaimText` is made once for each shape."""
 
     #: The number of index ranges to read, one for each known priority. 0: read one range over all priorities.
     ranges: int

@@ -68,7 +68,7 @@ def controlled(db: QueueDB) -> dict[str, Controls]:
 
 
 def _queues(db: QueueDB) -> Iterator[Finding]:
-    overdue = db.core.read("counts.overdue", counts.overdue, round(OVERDUE * 1e6), MOST, MOST_COUNTED)
+    overdue = db.core.read("monitoring.overdue", counts.overdue, round(OVERDUE * 1e6), MOST, MOST_COUNTED)
     if not overdue:
         return
     settings = db.core.read("controls.read", controls.read, [queue for queue, _, _ in overdue])

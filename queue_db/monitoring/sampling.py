@@ -160,7 +160,8 @@ class Sampling:
     def counted(self) -> list[QueueStats]:
         """Count the jobs of all queues, up to :data:`MOST` of each state."""
         return [
-            self._core.read("counts.stats", counts.stats, name, MOST) for name in self._core.read("counts.queues", counts.queues)
+            self._core.read("monitoring.stats", counts.stats, name, MOST)
+            for name in self._core.read("monitoring.queues", counts.queues)
         ]
 
     def _count(self, version: int) -> None:
@@ -252,7 +253,7 @@ class _WholeCounts(Sampling):
     def _count(self, version: int) -> None:
         began = self._timer()
         for name in self._queues:
-            one = self._core.read("counts.stats", counts.stats, name)
+            one = self._core.read("monitoring.stats", counts.stats, name)
             oldest = None if one.oldest_available_age is None else round(one.oldest_available_age * 1e6)
             depths = {**{state: getattr(one, state) for state in STATES}, "held": one.held, "oldest": oldest}
             write_rows(self._core, "monitoring.set_depths", metrics.set_depths, {name: depths})

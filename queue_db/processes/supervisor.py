@@ -36,7 +36,7 @@ _CHECK = 0.2
 
 _FORWARDED = (*STOPS, "SIGTSTP", "SIGCONT", "SIGUSR1")
 
-# What a process reports: that it claims from now on, under this name; and that it has ended with no job in hand.
+# What a process reports: that it is about to claim, under this name; and that it has ended with no job in hand.
 _STARTED = b"started "
 _ENDED = b"ended"
 
@@ -45,9 +45,9 @@ class SupervisorLink(ParentPipe):
     """The pipe of a worker process to its supervisor."""
 
     def report_started(self, worker: str) -> None:
-        """Jobs are claimed from now on.
+        """The process is about to claim jobs.
 
-        :param worker: the name under which they are claimed; empty: other processes may have the same name.
+        :param worker: the name under which it claims; empty: other processes may have the same name.
         """
         self.send(_STARTED + worker.encode())
 

@@ -148,7 +148,7 @@ class Adaptive:
 
     def _new_control(self, queue: str) -> _Control:
         if len(self._controls) >= MOST:
-            del self._controls[next(iter(self._controls))]
+            self._controls.pop(next(iter(self._controls)), None)
         self._controls[queue] = control = _Control()
         return control
 

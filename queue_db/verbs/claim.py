@@ -205,7 +205,8 @@ class ClaimLoop:
         try:
             result = self._ask(call, change, completion)
         except StorageError as error:
-            if error.outcome_unknown:
+            # An error that is not the database's, such as a signal handler's, may come after the COMMIT.
+            if error.outcome_unknown or completion.done is not None:
                 return Outcome(completion.done, None, error)
             with core.database.counting:
                 core.database.counters.retried += 1
@@ -258,15 +259,16 @@ class ClaimLoop:
                         delete_claimed(tx, self._queue, [row for row in result.rows if not row.exhausted])
             call.result = result
         except StorageError as error:
-            if change is not None and not error.outcome_unknown:
+            if change is not None and not error.outcome_unknown and completion.done is None:
                 runs = 0  # the only run was rolled back
             raise
         finally:
             if not tx.committed:
                 tx.give_back()
-            lost = runs - 1 if tx.committed else runs
+            # The jobs of a run that was interrupted after its COMMIT are not in hand either.
+            lost = runs if call.result is None else runs - 1
             if lost and not call.delete:
-                self.unanswered.append(Unanswered(request.token, {row.id for row in result.rows} if tx.committed else set()))
+                self.unanswered.append(Unanswered(request.token, {row.id for row in call.result.rows} if call.result else set()))
         call.seconds = time.monotonic() - began
         if change is None and (tx.woken or tx.following):
             call.committed += (tx,)

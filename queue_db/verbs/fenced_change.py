@@ -210,7 +210,7 @@ class FencedChange(Verbs):
                             matched = None  # if an earlier run matched jobs, that run was rolled back
                             matched = verb.statement(own, left, *self.given) if self.links is None else self.attempt(own, left)
                 except StorageError as error:
-                    if not error.outcome_unknown:
+                    if not (error.outcome_unknown or own.committed):
                         raise
                     doubt = error
                 finally:

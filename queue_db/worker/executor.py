@@ -214,6 +214,7 @@ class Execution:
         self._deadlines: dict[LeasedJob, tuple[float, HandlerSpec]] = {}
         self._wrapped: dict[HandlerSpec, Handler] = {}
         self._wrapping = threading.Lock()
+        self._stopped = False
         self._processes: ProcessPool | None = None  # made for the first handler that needs it
         self._threads: Threads | None = None
         self._loop: Loop | None = None
@@ -263,8 +264,11 @@ class Execution:
                 if isinstance(function, Stoppable):
                     function.stop()
         # Close before the caller releases the jobs: their next attempts must not begin while these processes run.
-        if self._processes is not None:
-            self._processes.close()
+        with self._wrapping:
+            self._stopped = True
+            processes = self._processes
+        if processes is not None:
+            processes.close()
         return jobs
 
     def close(self) -> None:
@@ -337,7 +341,10 @@ class Execution:
             if spec not in self._wrapped:
                 function = None
                 if spec.apart is not None:
-                    self._processes = self._processes or load("processes.pool", "ProcessPool")()
+                    if self._processes is None:
+                        self._processes = load("processes.pool", "ProcessPool")()
+                        if self._stopped:  # a hook or a schema has held this thread up
+                            self._processes.close()
                     function = partial(self._processes.call, spec)
                 self._wrapped[spec] = spec.wrapped(self._worker.wrappers, function)
             return self._wrapped[spec]

@@ -134,7 +134,7 @@ def maintenance(db: QueueDB, options: Options, own: Registration) -> list[Task]:
     ]
     if db.removal.marks:
         # At the start too: otherwise a worker that runs for a second each minute would rarely sweep.
-        sweep = partial(db.sweep, limit=SWEEP_LIMIT)
+        sweep = _whole(partial(db.sweep, limit=SWEEP_LIMIT))
         tasks.append(Task("sweeping completed jobs", SWEEP_EVERY, sweep, at_start=True))
     return tasks
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from queue_db.compare import theory
 from queue_db.compare.report import drawing, misses, plots, published, show, text, write
-from queue_db.compare.report import page_html as pages
+from queue_db.compare.report import page as pages
 from queue_db.compare.report.advice import Advice
 from queue_db.compare.report.findings import findings
 from queue_db.compare.report.ratios import Ratio, between

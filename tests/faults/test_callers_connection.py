@@ -267,6 +267,21 @@ def test_a_block_that_the_application_ends_itself_is_an_error(queue: Queue, url:
         assert theirs.counters.discarded == 0
 
 
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_a_block_that_has_ended_its_transaction_enqueues_nothing_more(queue: Queue, db: QueueDB, end: str) -> None:
+    """Each later statement would be committed alone."""
+
+    def goes_on() -> None:
+        with queue.transaction() as connection:
+            queue.enqueue("a", using=connection)
+            getattr(connection, end)()
+            queue.enqueue("b", using=connection)
+
+    with pytest.raises(PermanentStorageError, match="InvalidRequestError"):
+        goes_on()
+    assert [job.kind for job in queue.peek() if job.kind == "b"] == []
+
+
 def test_a_connection_whose_block_has_ended_its_transaction_is_used_again(queue: Queue, db: QueueDB) -> None:
     def ends() -> None:
         with queue.transaction() as connection:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from sqlalchemy import func, select
 
-from queue_db import JobNotFoundError, PermanentStorageError, Queue, QueueDBError, StorageError, TransientStorageError
+from queue_db import JobNotFoundError, LeasedJob, PermanentStorageError, Queue, QueueDBError, StorageError, TransientStorageError
 from queue_db.concurrency.batching import _Entry
 from queue_db.model import NewJob
 from queue_db.store import LowWaterMarks
@@ -169,6 +169,42 @@ def test_a_pop_loses_to_an_error_of_a_signal_handler_and_takes_no_second_job(
         taken[str(place)] = before - made(queue)["k"]
     assert len(taken) > 30
     assert {place: number for place, number in taken.items() if number > 1} == {}
+
+
+def leased(queue: Queue, jobs: Sequence[LeasedJob]) -> int:
+    """How many of these jobs are there."""
+    table = queue.db.core.store.tables.jobs
+    with queue.db.core.database.begin() as connection:
+        rows = connection.execute(select(table.c.id).where(table.c.id.in_([job.id for job in jobs])))
+        return len(rows.all())
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "sqlite"], scope="session")
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_completion_loses_to_an_error_of_a_signal_handler_and_tells_no_wrong_verdict(queue: Queue, number: int) -> None:
+    """The error comes before or after the COMMIT of the transaction that completes jobs and claims others."""
+
+    def claimed() -> list[LeasedJob]:
+        queue.purge()
+        queue.enqueue_many([("k", None)] * (2 * number))
+        return queue.claim(number, lease=3600.0)
+
+    for _ in range(3):
+        queue.complete_and_claim(claimed(), number)
+    jobs = claimed()
+    places = places_of(lambda: queue.complete_and_claim(jobs, number))
+    wrong = []
+    for place in places:
+        jobs, told = claimed(), []
+        interrupted(
+            lambda jobs=jobs, told=told: told.append(queue.complete_and_claim(jobs, number)),  # type: ignore[misc]
+            place,
+            TransientOfAnotherError,
+        )
+        if told and bool(told[0][0][0]) != (leased(queue, jobs) == 0):
+            wrong.append(str(place))
+    assert len(places) > 30
+    assert wrong == []
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "sqlite"], scope="session")

@@ -68,7 +68,7 @@ def later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Upgrade:
             before = revision
         with monkeypatch.context() as newer:
             newer.setattr(migrations, "scripts", lambda: folder)
-            newer.setattr(migrations, "HEAD", before)
+            newer.setattr("queue_db.database.schema_version.HEAD", before)
             db.migrate()
             db.check()
 

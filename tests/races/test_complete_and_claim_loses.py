@@ -92,7 +92,7 @@ def claims_first(claim: ClaimText, *, one: bool, completes_one: bool) -> Executa
     won = f"{postgresql_sql._fast_candidates(claim)}, won AS ({postgresql_sql._fast_change(claim, one=one)})"
     after = " AND (SELECT count(*) FROM won) >= 0"
     completed = f"DELETE FROM {claim.table} WHERE {postgresql_sql.matching(one=completes_one)}{after} RETURNING id"
-    more = () if one else postgresql_sql._COUNTED
+    more = () if one else ("tried",)
     blank = ", ".join(["NULL"] * (len(COLUMNS) - 1 + len(more)))
     found = f"SELECT {columns_of('won', (*COLUMNS, *more))} FROM won UNION ALL SELECT completed.id, {blank} FROM completed"
     return kept(f"WITH {won}, completed AS ({completed}) {found}", *COLUMNS, *more, **postgresql_sql.LISTS)

@@ -20,6 +20,9 @@ from queue_db.concurrency.pauses import Idle, Pause
 from queue_db.db import QueueDB
 from queue_db.store import Transaction, settle
 from queue_db.worker import Worker
+from queue_db.worker.maintenance import maintenance
+from queue_db.worker.options import Options
+from queue_db.worker.registration import Registration
 from tests.patience import PATIENCE
 from tests.worker.serving import serving
 
@@ -288,6 +291,17 @@ def test_marked_jobs_are_swept_at_once_and_then_regularly(open_db, name, running
     with db.database.engine.connect() as connection:
         jobs = db.store.tables.jobs
         assert connection.execute(jobs.select().where(jobs.c.id.in_(ids))).all() == []
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_only_schedules_and_tasks_with_more_to_do_choose_the_time_of_their_next_run(open_db, name):
+    """A number that a task returns is the seconds until its next run: a count of rows would be taken for them."""
+    db = open_db(removal="delete_mark")
+    options = Options(queues=name, dead_for=60.0)
+    own = Registration(db, options.limits, lambda: ("working", 0))
+    waits = {task.name: task.run() for task in maintenance(db, options, own)}
+    assert "sweeping completed jobs" in waits
+    assert {task for task, wait in waits.items() if wait is not None} == {"enqueueing the jobs of schedules"}
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
