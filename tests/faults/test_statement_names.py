@@ -24,7 +24,9 @@ def functions_with_statements() -> set[str]:
     for package in OF_SLICES:
         room, of_slice = package.rpartition(".")[2], import_module(f"queue_db.{package}.store")
         modules += [(room, of_slice.__name__)]
-        modules += [(room, f"{of_slice.__name__}.{module.name}") for module in pkgutil.iter_modules(of_slice.__path__)]
+        modules += [
+            (room, f"{of_slice.__name__}.{module.name}") for module in pkgutil.iter_modules(getattr(of_slice, "__path__", []))
+        ]
     found = {
         name.strip("_")
         for module in pkgutil.iter_modules(verbs.__path__)

@@ -44,10 +44,10 @@ def test_names_of_queues_are_forgotten() -> None:
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")
-def test_what_is_measured_of_queues_is_forgotten(fresh_url: str) -> None:
+def test_what_is_measured_of_queues_is_forgotten(fresh_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of queues without jobs, and of those with some."""
+    monkeypatch.setattr("queue_db.strategies.adaptive.MOST", 5)
     strategy = Adaptive()
-    strategy._controls._most = 5
     with QueueDB(fresh_url, strategy=strategy) as db:
         db.migrate()
         for number in range(10):
