@@ -173,7 +173,7 @@ def storable(text: str, longest: int) -> str:
 
 
 def error_class(value: object, longest: int) -> str | None:
-    """The name of an exception's class, an empty string if the handler gave a reason instead, or None."""
+    """Check a filter by error class: the name of an exception's class; empty: the handler gave a reason; None: no filter."""
     if value is None:
         return None
     if not isinstance(value, str) or len(value) > longest:

@@ -51,7 +51,9 @@ else:
     # For typing.get_type_hints, which looks them up when they are asked for: the queue imports no slice.
     import queue_db  # noqa: F401 - the names below are looked up in it
 
-    Feed, Topic, FailureGroup = (ForwardRef(f"queue_db.{name}") for name in ("Feed", "Topic", "FailureGroup"))
+    Batch, FailureGroup, Feed, Finished, JobError, Topic, WorkerInfo = (
+        ForwardRef(f"queue_db.{name}") for name in ("Batch", "FailureGroup", "Feed", "Finished", "JobError", "Topic", "WorkerInfo")
+    )
 
 #: Largest encoded payload, bytes. A job is a message: keep a file elsewhere and enqueue its name.
 MAX_PAYLOAD = 4 * 1024 * 1024

@@ -87,7 +87,7 @@ class EnqueueError(QueueDBError):
 
 
 class DuplicateJobError(EnqueueError):
-    """A live job of the queue has this unique key, or one has taken it for a time that is not over.
+    """The unique key is taken: by a live job of the queue, or with ``unique_for`` by an earlier job whose time is not over.
 
     :param existing_id: the id of the job that has the key. None: another job of the same call has it, or that job has left since.
     :param position: the position of the refused job in the list, from 0; None: it was enqueued alone.

@@ -185,8 +185,8 @@ class Completion:
     """Completed jobs that a claim deletes in its transaction, before it leases other jobs."""
 
     pairs: Sequence[tuple[int, int]]  #: ``(id, version)``
-    #: Ids of the jobs that matched and were deleted. Set when the database has answered. None: nothing was deleted, or no
-    #: answer came. The strategy does not have to pass this on.
+    #: Ids of the deleted jobs, set when the database has answered. None: the deletion did not run, or no answer came. A strategy
+    #: may ignore the completion in its claim: then the jobs are completed in a transaction of their own.
     done: set[int] | None = None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 from typing import get_type_hints
@@ -114,3 +115,5 @@ def test_the_types_of_slices_are_found_for_who_asks_for_type_hints() -> None:
     """The queue imports no slice, but tools that read annotations need their classes."""
     found = {verb: get_type_hints(getattr(QueueDB, verb))["return"] for verb in ("feed", "topic", "failures")}
     assert found == {"feed": Feed, "topic": Topic, "failures": list[FailureGroup]}
+    verbs = [verb for name, verb in inspect.getmembers(QueueDB, inspect.isfunction) if name[0] != "_"]
+    assert [verb.__name__ for verb in verbs if "return" not in get_type_hints(verb)] == []

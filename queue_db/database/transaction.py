@@ -158,8 +158,8 @@ class OwnTransaction(Transaction):
 
         If the block commits or rolls back, later statements are refused, and the end of the block raises an error.
         """
-        # If the engine has listeners, the BEGIN went through SQLAlchemy, which has begun with it. Otherwise begin() sends nothing on
-        # a connection that autocommits.
+        # If the engine has listeners, the BEGIN went through SQLAlchemy, which has begun with it. Otherwise begin() sends nothing
+        # on a connection that autocommits.
         self._root = self.connection.get_transaction() or self.connection.begin()
         self._root.__enter__()
 

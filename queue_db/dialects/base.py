@@ -91,7 +91,7 @@ class Dialect:
     skip_locked_pays: ClassVar[range] = range(0)
     #: Whether a WITH clause can contain statements that change rows.
     changes_in_with: ClassVar[bool] = False
-    #: Whether a commit can notify other connections: see :meth:`notify` and :meth:`listen`.
+    #: Whether a commit can notify other connections: see :meth:`notify`, and ``Server.listen``.
     notifies: ClassVar[bool] = False
 
     def product(self, sql: SQLAlchemyDialect) -> Product:

@@ -90,7 +90,7 @@ def _copy_lines(connection: Connection, jobs: Table, columns: Iterable[str], lin
 def _ids_and_clock(jobs: Table) -> Select[Any]:
     """Take ids for ``rows`` jobs in the table ``name``. Also read the time, and whether the table has row-level security.
 
-    The result has the first id and the last one. It has all ids only if they are not consecutive.
+    ``first`` and ``last`` are the lowest and the highest id. ``scattered`` has all ids if they are not consecutive, otherwise NULL.
     """
     sequence = select(
         cast(func.pg_get_serial_sequence(bindparam("name", type_=Text()), literal_column("'id'")), REGCLASS)

@@ -70,9 +70,9 @@ def remove(name: NameArgument, *, common: CommonOptions) -> None:
 
 def _change(verb: str, name: str, state: str, common: CommonOptions) -> None:
     with common.open() as db:
-        known = name in [one.name for one in db.schedules.list()]
+        # ``remove`` returns False if another process has just removed it.
+        known = name in [one.name for one in db.schedules.list()] and getattr(db.schedules, verb)(name) is not False
         if known:
-            getattr(db.schedules, verb)(name)
             record(db, verb, f"schedule {name}")
     state = state if known else "not found"
     common.print({"schedule": name, "state": state}, f"{name}: {state}")

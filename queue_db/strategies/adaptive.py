@@ -158,7 +158,7 @@ class Adaptive:
         weight = min(tried, _MOST_AT_ONCE)
         control.seen = min(control.seen + weight, MEMORY)
         control.ratio += (result.missed / tried - control.ratio) * weight / control.seen
-        # A claim costs its round trips and the rows that it takes. One more batch in the window is `limit` more candidates.
+        # K/b of a batch: each further row adds `ROW_COST` to K, and b is the cost of `limit` more candidates.
         cost_ratio = (self.cost_ratio + ROW_COST * (result.limit - 1)) / result.limit
         wanted = best_window(control.window, control.ratio, cost_ratio)
         # The same racing claims have another miss ratio in the new window. It follows from the model.

@@ -22,7 +22,7 @@ _ARMS = (1, 8, 64)
 class GroupDialect(Companion):
     """How the stripes are locked, and the first jobs of groups are read."""
 
-    #: Whether an UPDATE with :meth:`by_id` locks its rows in the order of their ids.
+    #: Whether an UPDATE with ``Dialect.by_id`` locks its rows in the order of their ids.
     updates_in_order: ClassVar[bool] = False
 
     def one_of(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
