@@ -295,7 +295,8 @@ class QueueDB:
     def rescue(self, worker: str) -> int:
         """Make the jobs of a dead worker, and its spans of shared cursors, due at once; return the number of jobs and spans.
 
-        Without this call they become due when their leases end. The attempts count. A worker that is still alive loses its leases.
+        Without this call they become due when their leases end. The interrupted attempts are counted. A worker that is still alive
+        loses its leases.
         """
         arguments.name("worker", worker, WORKER_LENGTH)
         return self.core.run(Run("rescue"), _rescue, worker) + sum(

@@ -256,7 +256,7 @@ class UnknownClaimError(ClaimError):
 
 
 class ClaimExpiredError(ClaimError):
-    """The claim has ended."""
+    """The time of the claim is over, so others may have its messages."""
 
 
 class MessageNotClaimedError(ClaimError):

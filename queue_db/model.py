@@ -332,7 +332,7 @@ class ClaimResult:
     min_due: Mapping[int, int] = field(default_factory=dict)
     #: Priorities of the queue that were missing in ``ClaimRequest.ranges``.
     new_priorities: tuple[int, ...] = ()
-    #: What it shows of the jobs that it has not won.
+    #: What the round shows of the jobs that it has not won.
     seen: Seen = Seen.ALL
     deleted: bool = False  #: the claimed jobs were deleted from the table
 

@@ -168,7 +168,7 @@ class Slice:
     tables: Callable[[str, MetaData], Any] | None = None
     #: Finds and counts the jobs that the slice holds; None: the slice holds no jobs.
     holder: Holder | None = None
-    #: Whether the slice has anything that belongs to a queue; None: it never has anything.
+    #: Returns whether the slice has rows for a queue, such as a schedule or a stream; None: the slice is not asked.
     knows: Callable[[Transaction, str], bool] | None = None
     #: Functions to call when jobs with a group or a batch enter or leave their queue. Only one slice has them.
     dependents: Dependents | None = None

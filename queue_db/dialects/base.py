@@ -49,7 +49,7 @@ Statement = TypeVar("Statement", Select[Any], Update, Delete)
 class Dialect:
     """How a database claims, settles and enqueues jobs. Each member has a default that works on most databases.
 
-    A subclass of :class:`Companion` has what only one package needs from a database.
+    What only one package needs of a database is in the subclass of :class:`Companion` of that package.
     """
 
     def __init_subclass__(cls, **kw: Any) -> None:

@@ -96,7 +96,7 @@ _RETURNING = " RETURNING id"
 
 
 def _inserted(jobs: JobsText) -> Executable:
-    """Read the number and the highest id of the jobs with an id from ``of_id`` on that were created at the time ``now``."""
+    """Read the number and the highest id of the jobs that were created at ``now`` and have at least the id ``of_id``."""
     rows = f"FROM {jobs.by_id} WHERE id >= :of_id AND created_at = :now"
     return kept(f"SELECT count(*) AS inserted, max(id) AS last_inserted {rows}", "inserted", "last_inserted")
 

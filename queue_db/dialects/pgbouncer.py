@@ -99,9 +99,9 @@ class PoolerDetection:
 
 
 def refuse_pooler(dialect: Any, _record: Any, arguments: list[Any], options: dict[str, Any]) -> Any:
-    """Connect with asyncpg, which does not work through PgBouncer. This function is a listener of ``do_connect`` events.
+    """A listener of ``do_connect`` events, which connects with asyncpg.
 
-    :raises ConfigurationError: the pooler refuses the settings of a session.
+    :raises ConfigurationError: a pooler such as PgBouncer refuses the settings that asyncpg needs.
     """
     try:
         return dialect.loaded_dbapi.connect(*arguments, **options)

@@ -61,11 +61,11 @@ _TYPES: dict[str, Any] = {
 
 
 def kept(sql: str, *returns: str, **lists: Any) -> Executable:
-    """Build a statement that the caller keeps.
+    """Make ``sql`` a statement with typed parameters and columns. The caller keeps it, so that it is made once.
 
     :param returns: the columns that the statement returns.
-    :param lists: the types of list parameters. A list with an array type is sent as one parameter. Any other type is the type of
-        the elements, and each element is sent as one parameter.
+    :param lists: the type of each list parameter. With an array type the list is sent as one parameter. Otherwise it is the type of
+        an element, and each element is sent as a parameter of its own.
     """
     statement = text(sql)
     statement = statement.bindparams(*(_parameter(name, lists) for name in statement.compile().params))

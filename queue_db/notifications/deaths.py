@@ -24,7 +24,7 @@ _MAX_ERROR = 500
 
 @dataclass(frozen=True, slots=True)
 class UnleasedJob:
-    """A dead job that had no lease, because a slice held the job or its message."""
+    """A dead job that had no lease: a slice held the job, or made it from a message."""
 
     id: int
     queue: str

@@ -32,7 +32,8 @@ SHORTEST_RESCAN_INTERVAL = 1.0
 #: The most seconds between two rescans.
 LONGEST_RESCAN_INTERVAL = 30.0
 
-# The pause after a rescan is this many times its duration, so that rescans take at most one fiftieth of a worker's time.
+# The pause after a rescan is this many times its duration, within the two limits above. So rescans of up to 0.6 s take at most
+# one fiftieth of a worker's time.
 _DUTY = 50
 
 #: The most priorities of a queue that a claim reads one by one. If there are more, the claim reads one range over all priorities,

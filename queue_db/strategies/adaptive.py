@@ -114,7 +114,7 @@ class Adaptive:
         return 1 if control is None else max(1, round(control.window))
 
     def locks(self, dialect: Dialect, capabilities: frozenset[Capability], limit: int) -> bool:
-        """Whether a call of claim for ``limit`` jobs uses SKIP LOCKED, in all its rounds."""
+        """Whether a call of claim for ``limit`` jobs uses SKIP LOCKED. All rounds of the call do the same."""
         return self.skip_locked and limit in dialect.skip_locked_pays and capabilities >= RACES_WITH_LOCKS
 
     def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:

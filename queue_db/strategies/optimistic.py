@@ -88,7 +88,7 @@ def candidate_window(pick: Pick, width: int, request: ClaimRequest, rng: random.
 @named("optimistic")
 @dataclass
 class Optimistic:
-    """A window of fixed size: ``window`` batches, 10 by default (about the number of workers that race for one queue)."""
+    """A window of fixed size: ``window`` batches. A good size is about the number of workers that race for one queue."""
 
     window: int = 10
     pick: Pick = "slot"

@@ -45,9 +45,9 @@ class Blocks:
 
 
 def from_memory(chunks: Callable[[], Chunks], number: int, most: int) -> Blocks:
-    """Divide ``number`` jobs in memory into blocks of up to ``most`` jobs. The jobs can be read without a wait, and repeatedly.
+    """Divide ``number`` jobs in memory into blocks of up to ``most`` jobs. Reading them takes no wait and can be repeated.
 
-    :param chunks: returns the chunks, from the first.
+    :param chunks: each call returns all chunks, beginning with the first.
     """
     return Blocks(lambda: _parts(chunks(), number, most), several=number > most, repeatable=True, lazy=True)
 

@@ -17,7 +17,7 @@ OBEY_WITHIN = 1.5
 # Seconds between two looks for running jobs of a queue that was paused.
 _BETWEEN_LOOKS = 0.05
 
-# The most jobs of each state that one look reads.
+# About the most jobs of each state that the first read of a look counts.
 _LOOKED_AT = 1000
 
 

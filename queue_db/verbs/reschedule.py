@@ -92,7 +92,8 @@ def change_waiting(
     """
     assignments, values = [f"version = {NEXT_VERSION}"], dict[str, Any](tx.time())
     if group is not None:
-        # Lock the group. Otherwise the version could change while another transaction unblocks the job by the old version.
+        # Lock the group. Otherwise another transaction that is about to unblock this job would not find the version that it has
+        # read, and the job would stay blocked.
         dependents().enter(tx, [group])
     else:
         time = "available_at"

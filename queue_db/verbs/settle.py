@@ -223,7 +223,7 @@ def failures(
 
 
 def burials(jobs: Sequence[LeasedJob], error: BaseException | str | Sequence[BaseException | str], reason: DeathReason) -> Failures:
-    """Make the argument of :data:`BURY`."""
+    """Make the :class:`Failures` for :data:`BURY`: all the jobs die, for ``reason``."""
     causes = {job.id: one for job, one in _current(jobs, _errors(error, len(jobs)))}
     texts = {job_id: error_text(one) for job_id, one in causes.items()}
     return Failures(reason, texts, causes, _limits(jobs), set(texts))

@@ -17,7 +17,7 @@ __all__ = ["Handler", "JobSnapshot", "Program", "Stoppable", "Summary", "Supervi
 # These classes, with their modules in queue_db.processes, are imported at first use: a worker without processes needs none.
 _OF_PROCESSES = {"JobSnapshot": "main", "Program": "program", "Supervisor": "supervisor"}
 
-if not TYPE_CHECKING:  # a type checker would take any name for an attribute of this module
+if not TYPE_CHECKING:  # with it, a type checker would accept every name as an attribute
 
     def __getattr__(name: str) -> Any:
         if name not in _OF_PROCESSES:

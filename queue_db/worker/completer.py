@@ -46,7 +46,7 @@ SETTLE_FOR = 600.0
 
 
 def is_last(job: LeasedJob) -> bool:
-    """Whether this attempt is the last one. If the last attempt fails, the log has the death of the job instead of the failure."""
+    """Whether this attempt is the last one. Callers do not log its failure, because the death of the job is logged."""
     return job.attempts >= job.max_attempts
 
 
@@ -191,7 +191,7 @@ class Completer:
                 # A refused row is not tried again: the database would refuse it again, and other results would wait.
                 if refused or time.monotonic() + wait > until or self._closing.wait(wait):
                     message = "%s could not be settled and comes back when its lease expires: %s"
-                    log.error(message, _text(results), error, extra=_about(results))  # noqa: TRY400 - each try was a warning
+                    log.error(message, _text(results), error, extra=_about(results))  # noqa: TRY400 - the message has the error
                     self._outage.ended()
                     for done in results:
                         self._report(done, None)
@@ -286,7 +286,7 @@ def name_of_verb(done: JobResult) -> tuple[JobResult, str, Any]:
 
 
 def _with_result(done: JobResult, name: str, detail: Any) -> tuple[JobResult, str, Any]:
-    """Encode the return value of a job that is kept. If this fails, the verb becomes ``bury``."""
+    """Encode the return value if it is to be retained. If this fails, the verb becomes ``bury``."""
     if name == "complete" and done.result_ttl:
         try:
             done = done._replace(result=_encoded(done))
@@ -311,7 +311,7 @@ def _encoded(done: JobResult) -> str:
 def _wrong_seconds(outcome: Snooze | Retry) -> Exception | None:
     try:
         arguments.seconds(f"{type(outcome).__name__}.seconds", 0 if outcome.seconds is None else outcome.seconds)
-    except Exception as error:  # noqa: BLE001 - whatever a handler returns fails its own job only
+    except Exception as error:  # noqa: BLE001 - a wrong value of any type must fail only this job
         return error.with_traceback(None)  # the traceback would show this package only
     return None
 

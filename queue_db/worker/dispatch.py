@@ -98,9 +98,12 @@ class Dispatch:
     # --- last attempts ----------------------------------------------------------------------------------------------
 
     def _begin_last(self, assignments: Sequence[Assignment], last: Sequence[LeasedJob]) -> None:
-        """Begin these jobs. The jobs of ``last`` that may have killed a process run alone, one after the other.
+        """Begin the jobs of ``assignments``.
 
-        :param last: the jobs whose last attempts begin, all of one queue. Jobs with a single attempt are not among them.
+        Jobs of ``last`` whose previous attempt was not settled may have killed their process. They begin after the others, each
+        alone.
+
+        :param last: jobs of one queue that begin their last attempt, and not their first.
         """
         suspects = self._suspects(last)
         self._execution.begin([assignment for assignment in assignments if assignment[0] not in suspects])

@@ -63,8 +63,8 @@ class Summary:
     failed: int = 0  #: the attempt failed, and there will be another one
     snoozed: int = 0  #: the handler snoozed the job, or its kind has no handler
     cancelled: int = 0
-    #: Jobs that this worker's attempts moved to the dead table. With ``at_most_once``: jobs that were neither completed nor
-    #: cancelled. These are lost, and the dead table has no rows of them.
+    #: Jobs that this worker claimed and that went to the dead table. With ``at_most_once`` no job goes there: then these are the
+    #: jobs that are lost, because they were neither completed nor cancelled.
     dead: int = 0
     released: int = 0  #: the handler or the stop of the worker returned the job to its queue
     lost: int = 0  #: the lease was lost, or the result could not be reported: another worker gets the job

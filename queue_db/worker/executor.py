@@ -58,8 +58,8 @@ def urgency_of(options: Options) -> Urgency:
 class Threads:
     """Calls functions, each on one of ``number`` threads.
 
-    A thread that begins a job wakes the next thread if more jobs wait. So functions that return at once run one after the other on
-    one thread, without handovers. Functions that wait for something run in parallel.
+    A thread that begins a job wakes one more thread if jobs wait. Functions that return at once run mostly on one thread: it takes
+    the next job before the other thread is awake. Functions that wait for something run in parallel.
 
     The threads are daemons: a handler that does not return must not keep the process from ending.
 

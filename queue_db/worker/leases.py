@@ -126,7 +126,7 @@ class Heartbeat:
         return wait
 
     def _extend(self, queue: Queue, jobs: list[LeasedJob]) -> bool:
-        """Extend the leases of one queue; False: some rows are locked, try again soon."""
+        """Extend the leases of one queue; False: try again soon, because some rows are locked or a verb runs on a job."""
         # A verb that runs on a job may wait for a lock in the database. So the next beat extends the lease of this job.
         batch = [job for job in jobs if not job.verbs]
         verdicts = queue.extend_unlocked(batch, self._lease)

@@ -74,7 +74,7 @@ class RateLimiter:
         self._name = own_name(db)
         #: When :meth:`refresh` reads the controls again, by ``time.monotonic``.
         self.refresh_at = 0.0
-        #: Whether no queue was paused or limited at the last refresh. If so, only :meth:`refresh` need be called.
+        #: True: at the last refresh no queue was paused or limited, so :meth:`places` and :meth:`spend` need not be called.
         self.unlimited = False
 
     def refresh(self) -> None:

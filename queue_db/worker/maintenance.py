@@ -74,7 +74,7 @@ class PeriodicTasks:
         self._lock = threading.Lock()
         # Identifies the thread that takes the next task.
         self._turn = object()
-        # When that thread began its current task; None: the thread runs no task.
+        # When the thread of ``_turn`` began its current task; None: it runs no task.
         self._began: float | None = None
         #: The threads that were started, the latest last.
         self.threads: list[threading.Thread] = []

@@ -54,7 +54,7 @@ def available(names: Iterable[str]) -> list[int]:
 
 
 def is_hangup(number: int) -> bool:
-    """Whether this is SIGHUP. A closing terminal sends SIGHUP twice, so the second one does not shorten the grace time."""
+    """Whether this is SIGHUP. A closing terminal sends it twice, so it is no second signal, which would end the grace time."""
     return number == getattr(signal, "SIGHUP", None)
 
 

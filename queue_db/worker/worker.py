@@ -218,9 +218,10 @@ class Worker:
         return hook
 
     def around(self, wrapper: _Wrapper) -> _Wrapper:
-        """Call ``wrapper(job, call)`` in place of each handler, to return ``call(job)`` or another outcome; usable as a decorator.
+        """Call ``wrapper(job, call)`` in place of each handler of its type; usable as a decorator.
 
-        A function wraps functions. An ``async def`` that awaits ``call(job)`` wraps coroutines. The first wrapper is the outermost.
+        It returns ``call(job)`` or another outcome. A plain function wraps only handlers that are plain functions. An
+        ``async def``, which awaits ``call(job)``, wraps only coroutines. The first wrapper is the outermost.
         """
         if not callable(wrapper):
             raise ArgumentError(f"wrapper={wrapper!r}: must be a function of a job and of the function to call with it")
