@@ -144,16 +144,15 @@ class Queue(QueueAdministration):
         :param unique_for: the key stays taken for this many seconds from now, even if the job is done earlier.
         :param on_duplicate: what to do if a live job has the key. ``raise``: raise an error. ``skip``: add no job. ``replace``: the
             live job keeps its row and id and gets the new content; a worker that runs the old job loses its lease. ``debounce``:
-            as ``replace``, but a running job keeps its lease and loses its key, and the new job is added beside it. With
-            ``debounce`` and ``delay`` a job runs when no enqueue has replaced it for the time of the delay.
-        :param group: jobs of this queue with the same group run in the order of their enqueues, one at a time, or as many at once
-            as :meth:`limit` allows. A job that waits for its due time or its next attempt blocks the later jobs of its group.
+            as ``replace``, but a running job keeps its lease and loses its key, and the new job is added.
+        :param group: jobs with the same group run in the order of their enqueues, one at a time, or as many as :meth:`limit`
+            allows. A job that waits for its due time or its next attempt blocks the later jobs of its group.
         :param max_attempts: after this many failed attempts the job is dead.
         :param headers: a small mapping that JSON can store, for example for tracing.
         :param using: a Connection or Session: the job commits or rolls back with the caller's own data.
-        :raises ArgumentError: an argument is out of range; nothing was enqueued.
-        :raises PayloadError: the payload cannot be stored, or does not fit the handler's schema; nothing was enqueued.
-        :raises DuplicateJobError: a live job has the key; nothing was enqueued.
+        :raises ArgumentError: an argument is out of range.
+        :raises PayloadError: the payload cannot be stored, or does not fit the handler's schema.
+        :raises DuplicateJobError: a live job has the key.
         """
         if self.core.header_provider is not None and (provided := self.core.headers()):
             headers = {**provided, **(headers or {})}
@@ -268,8 +267,7 @@ class Queue(QueueAdministration):
         """Add jobs as :meth:`enqueue_many` does, and a callback job that is enqueued when all these jobs have left the queue.
 
         The callback job is enqueued once, in the transaction in which the last job is completed, dies or is cancelled.
-        The headers of the callback job count the jobs:
-        ``{"batch": {"id": …, "jobs": …, "dead": …, "cancelled": …}}``. A dead job that is redriven does not count again.
+        Its headers count the jobs: ``{"batch": {"id": …, "jobs": …, "dead": …, "cancelled": …}}``. A redriven job counts once.
 
         :param then: the callback job; its ``options`` may be ``priority``, ``max_attempts`` and ``headers``.
         :param on_duplicate: ``raise`` or ``skip``; the batch does not wait for skipped jobs.
@@ -307,10 +305,7 @@ class Queue(QueueAdministration):
         return [LeasedJob(row, self, codec, token, worker) for rows, token in won for row in rows]
 
     def lease_from_token(self, job_id: int, version: int, token: str) -> LeasedJob:
-        """Make the object of a leased job again, to settle the job where the object that :meth:`claim` returned is not at hand.
-
-        This is needed in another process, for example, or in a server whose clients keep ``job.id``, ``job.version`` and
-        ``job.token``. The token is required because the version alone could be guessed.
+        """Make the object of a leased job again, for example in another process. The version alone could be guessed.
 
         :raises LeaseLostError: the job is gone, or has another version or token: another worker may have it.
         """
@@ -320,21 +315,16 @@ class Queue(QueueAdministration):
         return job
 
     def leases_from_tokens(self, leases: Iterable[tuple[int, int, str]]) -> list[LeasedJob | None]:
-        """Make the objects of leased jobs again, from many ``(id, version, token)`` in one read, as :meth:`lease_from_token` does.
-
-        None stands for a lost lease. The counters count it as lost.
-        """
+        """:meth:`lease_from_token` for many ``(id, version, token)`` in one read. None: the lease is lost, and counted as lost."""
         wanted = [given_lease(lease) for lease in arguments.members("leases", leases, "leases: (id, version, token)")]
         return find_leased(self.core, self, wanted)
 
     def claim_if_idle(self, due: Iterable[str], limit: int, lease: float, *, delete: bool = False) -> list[LeasedJob]:
         """Claim as :meth:`claim` does, but claim nothing while a job is due in one of the queues ``due``.
 
-        The statement of the claim also checks these queues.
-
-        The check overlooks some due jobs: jobs of priorities that this process has not seen, jobs in queues with more than 32
-        priorities, and jobs beyond the first 16 priorities of these queues, counted in the order of ``due``. ``db.next_due`` finds
-        these jobs too.
+        The statement of the claim also checks these queues. The check overlooks jobs of priorities that this process has not seen,
+        jobs in queues with more than 32 priorities, and jobs beyond the first 16 priorities of these queues, counted in the order
+        of ``due``. ``db.next_due`` finds these jobs too.
         """
         micros = arguments.seconds("lease", lease, zero=False)
         claims = self._claims
@@ -343,8 +333,7 @@ class Queue(QueueAdministration):
     def complete_and_claim(
         self, jobs: Sequence[LeasedJob], limit: int = 1, lease: float = 60.0, *, if_idle: Iterable[str] = ()
     ) -> tuple[list[Verdict], list[LeasedJob]]:
-        """Complete ``jobs`` and claim the next ones: :meth:`complete_many`, then :meth:`claim`. Return one verdict per job, and the
-        jobs won.
+        """:meth:`complete_many`, then :meth:`claim`; return one verdict per completed job, and the jobs won.
 
         Both are one transaction on SQLite. On PostgreSQL they are one statement when the last claim won all that it wanted and the
         queue has one known priority. There are two exceptions: once a second a claim also looks for jobs below the low-water mark,
@@ -444,20 +433,14 @@ class Queue(QueueAdministration):
         return FencedChange(self.core, self, EXTEND, jobs).settle(lease)
 
     def extend_unlocked(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict | None]:
-        """Extend leases as :meth:`extend_many` does, but without waiting for locks and without retries; for a heartbeat.
-
-        The verdict is None if another transaction has locked the row of the job.
-        """
+        """:meth:`extend_many` without retries and waits for locks; the verdict None: another transaction has locked the row."""
         lease = Kept(arguments.seconds("seconds", seconds, zero=False))
         change = FencedChange(self.core, self, EXTEND_UNLOCKED, jobs)
         verdicts = zip(change.jobs, change.settle(lease), strict=True)
         return [None if not verdict and job.id in lease.locked else verdict for job, verdict in verdicts]
 
     def adjust_attempts(self, jobs: Sequence[LeasedJob], by: int) -> list[Verdict]:
-        """Add ``by`` to the attempts of leased jobs, for a worker that delays these jobs.
-
-        The jobs stay leased, and their versions go up by one.
-        """
+        """Add ``by`` to the attempts of leased jobs, which a worker delays. They stay leased; their versions go up by one."""
         return FencedChange(self.core, self, ADJUST_ATTEMPTS, jobs).settle(Kept(by))
 
     def cancel_many(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:

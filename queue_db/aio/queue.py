@@ -84,16 +84,15 @@ class AsyncQueue(QueueTwin):
         :param unique_for: the key stays taken for this many seconds from now, even if the job is done earlier.
         :param on_duplicate: what to do if a live job has the key. ``raise``: raise an error. ``skip``: add no job. ``replace``: the
             live job keeps its row and id and gets the new content; a worker that runs the old job loses its lease. ``debounce``:
-            as ``replace``, but a running job keeps its lease and loses its key, and the new job is added beside it. With
-            ``debounce`` and ``delay`` a job runs when no enqueue has replaced it for the time of the delay.
-        :param group: jobs of this queue with the same group run in the order of their enqueues, one at a time, or as many at once
-            as :meth:`limit` allows. A job that waits for its due time or its next attempt blocks the later jobs of its group.
+            as ``replace``, but a running job keeps its lease and loses its key, and the new job is added.
+        :param group: jobs with the same group run in the order of their enqueues, one at a time, or as many as :meth:`limit`
+            allows. A job that waits for its due time or its next attempt blocks the later jobs of its group.
         :param max_attempts: after this many failed attempts the job is dead.
         :param headers: a small mapping that JSON can store, for example for tracing.
         :param using: an AsyncConnection or AsyncSession: the job commits or rolls back with the caller's own data.
-        :raises ArgumentError: an argument is out of range; nothing was enqueued.
-        :raises PayloadError: the payload cannot be stored, or does not fit the handler's schema; nothing was enqueued.
-        :raises DuplicateJobError: a live job has the key; nothing was enqueued.
+        :raises ArgumentError: an argument is out of range.
+        :raises PayloadError: the payload cannot be stored, or does not fit the handler's schema.
+        :raises DuplicateJobError: a live job has the key.
         """
         return await run(
             self._sync.enqueue,
@@ -200,8 +199,7 @@ class AsyncQueue(QueueTwin):
         """Add jobs as :meth:`enqueue_many` does, and a callback job that is enqueued when all these jobs have left the queue.
 
         The callback job is enqueued once, in the transaction in which the last job is completed, dies or is cancelled.
-        The headers of the callback job count the jobs:
-        ``{"batch": {"id": …, "jobs": …, "dead": …, "cancelled": …}}``. A dead job that is redriven does not count again.
+        Its headers count the jobs: ``{"batch": {"id": …, "jobs": …, "dead": …, "cancelled": …}}``. A redriven job counts once.
 
         :param then: the callback job; its ``options`` may be ``priority``, ``max_attempts`` and ``headers``.
         :param on_duplicate: ``raise`` or ``skip``; the batch does not wait for skipped jobs.
@@ -231,10 +229,7 @@ class AsyncQueue(QueueTwin):
         return [AsyncLeasedJob(each, self) for each in found]
 
     async def lease_from_token(self, job_id: int, version: int, token: str) -> AsyncLeasedJob:
-        """Make the object of a leased job again, to settle the job where the object that :meth:`claim` returned is not at hand.
-
-        This is needed in another process, for example, or in a server whose clients keep ``job.id``, ``job.version`` and
-        ``job.token``. The token is required because the version alone could be guessed.
+        """Make the object of a leased job again, for example in another process. The version alone could be guessed.
 
         :raises LeaseLostError: the job is gone, or has another version or token: another worker may have it.
         """
@@ -242,18 +237,14 @@ class AsyncQueue(QueueTwin):
         return AsyncLeasedJob(found, self)
 
     async def leases_from_tokens(self, leases: Iterable[tuple[int, int, str]]) -> list[AsyncLeasedJob | None]:
-        """Make the objects of leased jobs again, from many ``(id, version, token)`` in one read, as :meth:`lease_from_token` does.
-
-        None stands for a lost lease. The counters count it as lost.
-        """
+        """:meth:`lease_from_token` for many ``(id, version, token)`` in one read. None: the lease is lost, and counted as lost."""
         found = await run(self._sync.leases_from_tokens, leases)
         return [None if each is None else AsyncLeasedJob(each, self) for each in found]
 
     async def complete_and_claim(
         self, jobs: Sequence[AsyncLeasedJob], limit: int = 1, lease: float = 60.0, *, if_idle: Iterable[str] = ()
     ) -> tuple[list[Verdict], list[AsyncLeasedJob]]:
-        """Complete ``jobs`` and claim the next ones: :meth:`complete_many`, then :meth:`claim`. Return one verdict per job, and the
-        jobs won.
+        """:meth:`complete_many`, then :meth:`claim`; return one verdict per completed job, and the jobs won.
 
         Both are one transaction on SQLite. On PostgreSQL they are one statement when the last claim won all that it wanted and the
         queue has one known priority. There are two exceptions: once a second a claim also looks for jobs below the low-water mark,

@@ -195,16 +195,17 @@ class OwnTransaction(Transaction):
             return True
         connection = self.connection
         in_doubt = interrupted(connection, error)
+        if root is not None:
+            # First: while SQLAlchemy is in the context of a transaction that the block has ended, it refuses each statement.
+            try:
+                root.__exit__(type(error), error, error.__traceback__)
+            except SQLAlchemyError:
+                return True
         if self._mark is not None:
             if in_doubt or self.interrupted:
                 return True  # no ROLLBACK is sent: the connection will be closed, and then the server rolls back
             self.rollback()
             self.leave()
-        if root is not None:
-            try:
-                root.__exit__(type(error), error, error.__traceback__)
-            except SQLAlchemyError:
-                return True
         if isinstance(error, SQLAlchemyError | StorageError):
             self._database.drop_if_read_only(connection, error)
         return in_doubt

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from queue_db import arguments
 from queue_db.core import Core
-from queue_db.database.transaction import Run
+from queue_db.database.transaction import OwnTransaction, Run
 from queue_db.errors import StorageError
 from queue_db.model import ClaimRequest, ClaimResult, Completion, Seen, Verdict, exhausted_in, links_of
 from queue_db.store.base import Transaction, follow
@@ -79,7 +79,7 @@ class ClaimCall:
     )
 
     #: The transaction of the last round.
-    tx: Transaction
+    tx: OwnTransaction
     #: The duration of the last round, seconds.
     seconds: float
 
@@ -206,7 +206,9 @@ class ClaimLoop:
             result = self._ask(call, change, completion)
         except StorageError as error:
             # An error that is not the database's, such as a signal handler's, may come after the COMMIT.
-            if error.outcome_unknown or completion.done is not None:
+            if completion.done is not None and (call.tx.committed or not call.tx.asked):
+                return Outcome(completion.done, call.tx)
+            if error.outcome_unknown:
                 return Outcome(completion.done, None, error)
             with core.database.counting:
                 core.database.counters.retried += 1
@@ -222,11 +224,7 @@ class ClaimLoop:
     # --- rounds -----------------------------------------------------------------------------------------------------
 
     def _ask(self, call: ClaimCall, change: FencedChange | None = None, completion: Completion = _NOTHING) -> ClaimResult:
-        """Run one round: read candidates and take them, in one transaction.
-
-        :param change: completes the jobs of ``completion`` in the same transaction; None: the round only claims.
-        :param completion: the jobs to complete. If the database has no single statement for both, they are completed first.
-        """
+        """Run one round: in one transaction complete the jobs of ``completion`` with ``change``, if given, and claim others."""
         core, store = self.core, self.core.store
         fast, at_once = call.way is Way.FAST, store.dialect.deletes_on_claim
         request = ClaimRequest(
@@ -259,7 +257,7 @@ class ClaimLoop:
                         delete_claimed(tx, self._queue, [row for row in result.rows if not row.exhausted])
             call.result = result
         except StorageError as error:
-            if change is not None and not error.outcome_unknown and completion.done is None:
+            if change is not None and not (error.outcome_unknown or tx.committed) and (completion.done is None or tx.asked):
                 runs = 0  # the only run was rolled back
             raise
         finally:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.core import Core
-from queue_db.database.transaction import Run
+from queue_db.database.transaction import OwnTransaction, Run
 from queue_db.errors import ArgumentError, StorageError
 from queue_db.leased_job import LeasedJob, Settler, linked
 from queue_db.model import DeathReason, JobLinks, Verdict
@@ -210,9 +210,7 @@ class FencedChange(Verbs):
                             matched = None  # if an earlier run matched jobs, that run was rolled back
                             matched = verb.statement(own, left, *self.given) if self.links is None else self.attempt(own, left)
                 except StorageError as error:
-                    if not (error.outcome_unknown or own.committed):
-                        raise
-                    doubt = error
+                    doubt = _doubt(own, error, answered=matched is not None)
                 finally:
                     if not own.committed:
                         own.give_back()
@@ -422,6 +420,21 @@ def _judged(sights: Mapping[int, Sight], holding: set[int], outcome: Outcome) ->
     if held < vanished and doubt is not None:
         raise doubt
     return changed | held
+
+
+def _doubt(tx: OwnTransaction, error: StorageError, *, answered: bool) -> StorageError | None:
+    """``error`` if it leaves open whether the change was committed; None: it was committed.
+
+    A signal handler's error may come after the COMMIT, or after the reply to a statement that commits by itself.
+
+    :param answered: the database has answered the statement of the last run.
+    :raises StorageError: the change was not committed.
+    """
+    if tx.committed or (answered and not tx.asked):
+        return None
+    if not error.outcome_unknown:
+        raise error
+    return error
 
 
 def leases_in_motion(jobs: Mapping[int, LeasedJob], held: Mapping[int, int], own: Verbs) -> dict[int, tuple[int, str]]:

@@ -192,7 +192,7 @@ class Completer:
                 if refused or time.monotonic() + wait > until or self._closing.wait(wait):
                     message = "%s could not be settled and comes back when its lease expires: %s"
                     log.error(message, _text(results), error, extra=_about(results))  # noqa: TRY400 - the message has the error
-                    self._outage.ended()
+                    self._outage.gave_up()
                     for done in results:
                         self._report(done, None)
                     return

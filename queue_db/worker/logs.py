@@ -111,9 +111,8 @@ class Activity:
         """
         now = self._outages.clock()
         with self._outages.lock:
-            if self._over:  # nothing would end the outage
-                log.debug("%s failed after the end of the worker: %s", what, error)
-                return
+            if self._over:
+                return  # nothing would end the outage
             outage = self._outages.going_on.setdefault(_outage_of(self, error), _Outage(now, -math.inf))
             outage.failing.add(self)
             first, again = outage.logged_at < outage.since, now - outage.logged_at >= REPEAT
@@ -154,8 +153,12 @@ class Activity:
             if ended:
                 log.warning("back again after %.0f s", max(ended))
 
+    def gave_up(self) -> None:
+        """Note that there is no next try, so that no success need follow. The activity goes on, and may fail again."""
+        self._leave()
+
     def ended(self) -> None:
-        """Note that the run ends. A task may still be running; from now on :meth:`failed_rarely` logs at level DEBUG."""
+        """Note that the run ends. A task may still be running: from now on its failures start no outage and log no warning."""
         self._over = True
         self._leave()
 

@@ -249,7 +249,7 @@ def test_a_statement_after_a_commit_of_the_application_is_refused_and_the_connec
         assert theirs.counters.discarded == 0
 
 
-@pytest.mark.parametrize("of", ["the application", "the library"])
+@pytest.mark.parametrize("of", ["the application", "the library", "the library, with a listener"])
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 def test_a_block_that_the_application_ends_itself_is_an_error(queue: Queue, url: str, engine: Engine, end: str, of: str) -> None:
     """What it has rolled back was not committed, and the block must not say so."""
@@ -260,11 +260,16 @@ def test_a_block_that_the_application_ends_itself_is_an_error(queue: Queue, url:
             getattr(connection, end)()
 
     with QueueDB(engine if of == "the application" else url) as theirs:
+        if of == "the library, with a listener":
+            event.listen(theirs.database.engine, "before_cursor_execute", lambda *_: None)
         with pytest.raises(PermanentStorageError, match="InvalidRequestError"):
             ends()
-        if (end, of) != ("commit", "the library"):  # on connections that autocommit, some drivers send no COMMIT
+        if (end, of) == ("rollback", "the library") or of == "the application":
+            # On connections that autocommit, some drivers send no COMMIT.
             assert queue.stats().available == (end == "commit")
         assert theirs.counters.discarded == 0
+        for _ in range(3):  # the connection is as good as before
+            theirs.queue(queue.name).enqueue("later")
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])

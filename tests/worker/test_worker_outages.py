@@ -84,6 +84,15 @@ def test_a_thread_that_has_ended_does_not_keep_an_outage_going(log, outages):
     assert log.taken() == [], "it is unknown whether it is back"
 
 
+def test_a_thread_that_has_given_up_one_batch_logs_its_next_failure(log, outages, now):
+    settling = Activity(outages)
+    for _ in range(2):
+        settling.failed("settling", AWAY, 3.0)
+        assert [line for _, line in log.taken()] == ["settling failed, trying again: the server is away"]
+        settling.gave_up()
+        now[0] += REPEAT
+
+
 def test_a_failure_that_comes_after_the_end_of_its_thread_keeps_no_outage_going(log, outages):
     claiming, beating = Activity(outages), Activity(outages)
     claiming.failed("claiming", AWAY, 3.0)

@@ -252,7 +252,7 @@ class SpanWork:
                 wait = retry.next()
                 if time.monotonic() + wait > until or closing.wait(wait):
                     log.warning("%r: a span could not be settled and comes back when its lease ends: %s", name, error)
-                    self._outage.ended()
+                    self._outage.gave_up()
                     return None
                 self._outage.failed(f"settling a span of {name!r}", error, wait)
             except Exception:
