@@ -13,6 +13,7 @@ from benchmarks.following import following
 from benchmarks.lab import Lab
 from benchmarks.memory import memory
 from benchmarks.raw import overhead
+from benchmarks.rule import rule
 from benchmarks.sqlite_peers import sqlite_peers
 from benchmarks.steady import steady
 
@@ -58,6 +59,7 @@ BARS: tuple[Bar, ...] = (
         "adaptive ×1, ×100: ≥ 0.97 × the best of skip_locked and fixed windows, 2, 10, 32 workers; window follows 2 → 50 → 2",
         following,
     ),
+    Bar("rule", _POSTGRESQL + _MYSQL, "windows and SKIP LOCKED ×1, 3, 5, 10, 30, 100, as ratios: shown", rule),
     Bar("overhead", _ALL, "the API compared with the same statements on the raw driver: ×1 ≥ 0.7, ×100 ≥ 0.85", overhead),
     Bar("enqueue", _ALL, "enqueue_many: ≥ 0.45 × COPY with ids, ≥ 0.55 × without; ≥ 0.6 × the best multi-row INSERT", enqueue),
     Bar("threads", (*_POSTGRESQL, *_MYSQL), "enqueue of one job from 64 threads: ≥ 3 × an insert for each call", threads),
