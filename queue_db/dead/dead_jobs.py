@@ -95,8 +95,8 @@ class DeadJobs:
             if missing := set(wanted) - set(left):  # another process redrove them first
                 raise self._not_dead(min(missing))
             if len(wanted) == 1:
-                ((key, existing),) = left.values()
-                raise DuplicateJobError(unique_key=key, existing_id=existing)
+                ((job_id, (key, existing)),) = left.items()
+                raise DuplicateJobError(unique_key=key, existing_id=existing, dead=job_id)
         return back
 
     def _require_dead(self, ids: set[int], like: store.Like) -> None:
