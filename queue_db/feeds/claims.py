@@ -25,6 +25,7 @@ from queue_db.feeds.store.messages import MessageRow
 from queue_db.feeds.store.orderings import ORDERINGS
 from queue_db.feeds.store.rows import FeedRow
 from queue_db.model import Capability, from_micros
+from queue_db.slices import type_hint
 from queue_db.store.base import Transaction
 from queue_db.store.schema import TOKEN_LENGTH
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from queue_db.feeds.feed import Feed
+else:
+    Feed, Session = type_hint("queue_db", "Feed"), type_hint("sqlalchemy.orm", "Session")
 
 log = logging.getLogger("queue_db.feeds")
 

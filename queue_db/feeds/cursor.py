@@ -20,12 +20,15 @@ from queue_db.feeds.store import cursors, rows
 from queue_db.feeds.store.rows import FeedRow
 from queue_db.feeds.waiting import LONGEST_LOOK, Waiting
 from queue_db.model import Verdict, from_micros
+from queue_db.slices import type_hint
 from queue_db.store import Transaction
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from queue_db.feeds.feed import Feed
+else:
+    Feed, Session = type_hint("queue_db", "Feed"), type_hint("sqlalchemy.orm", "Session")
 
 _T = TypeVar("_T")
 

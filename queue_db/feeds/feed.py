@@ -30,10 +30,13 @@ from queue_db.feeds.shared import SharedCursor
 from queue_db.feeds.store import cursors, messages, ranking, rows, span_claims, spans
 from queue_db.feeds.store.messages import MessageRow
 from queue_db.feeds.store.rows import FeedRow
+from queue_db.slices import type_hint
 from queue_db.store.schema import CURSOR_LENGTH, QUEUE_LENGTH
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
+else:
+    Session = type_hint("sqlalchemy.orm", "Session")
 
 log = logging.getLogger("queue_db.feeds")
 
