@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         WorkerInfo,
     )
     from queue_db.routes import Topic
+    from queue_db.schedules import Schedule
 
 __version__ = "0.1.0"
 
@@ -117,6 +118,7 @@ __all__ = [
     "QueueStats",
     "Retry",
     "RouteError",
+    "Schedule",
     "SchemaOutOfDateError",
     "SharedCursor",
     "SkipLocked",
@@ -146,6 +148,7 @@ _OF_SLICES = {
     **dict.fromkeys(("Action", "FailureGroup", "Finished", "JobError", "JobPage"), "monitoring"),
     **dict.fromkeys(("KindStats", "QueueMetrics", "QueueStats", "WorkerInfo"), "monitoring"),
     "Batch": "groups",
+    "Schedule": "schedules",
     "Topic": "routes",
 }
 

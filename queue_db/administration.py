@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from queue_db.core import Core
 from queue_db.model import Controls, Job, PresentState, State, Verdict
+from queue_db.slices import type_hint
 from queue_db.store import controls
 from queue_db.verbs.control import change_controls, pause_queue
 from queue_db.verbs.find_job import find_job
@@ -15,6 +16,8 @@ from queue_db.verbs.reschedule import reschedule_job
 
 if TYPE_CHECKING:
     from queue_db.monitoring.model import JobPage, QueueStats
+else:
+    JobPage, QueueStats = (type_hint("queue_db", name) for name in ("JobPage", "QueueStats"))
 
 
 class QueueAdministration:

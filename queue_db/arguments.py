@@ -64,7 +64,7 @@ def shown(value: object) -> str:
 def wrong(what: str, value: object, why: str) -> ArgumentError:
     """The error that refuses ``value``. In the message ``why`` follows the value."""
     on_the_wire = _JSON.get(value, shown(value)) if value is None or isinstance(value, bool) else shown(value)
-    return ArgumentError(f"{what}={shown(value)}{why}", wire=f"{what} {on_the_wire}{why}")
+    return ArgumentError(f"{what}={shown(value)}{why}", wire=f"{what} {on_the_wire}{why}", argument=what)
 
 
 def number(what: str, value: object) -> float:
@@ -85,9 +85,9 @@ def name(what: str, value: object, longest: int) -> str:
     if not isinstance(value, str):
         raise wrong(what, value, ": must be a string")
     if not value:
-        raise ArgumentError(f"{what} is empty: give it 1 to {longest} characters")
+        raise ArgumentError(f"{what} is empty: give it 1 to {longest} characters", argument=what)
     if len(value) > longest:
-        raise ArgumentError(f"{what} has {len(value)} characters; {longest} is the limit")
+        raise ArgumentError(f"{what} has {len(value)} characters; {longest} is the limit", argument=what)
     if value != value.strip():
         # Some databases ignore trailing blanks when they compare: "mail " would equal "mail".
         raise wrong(what, value, " begins or ends with a blank")
@@ -177,7 +177,7 @@ def error_class(value: object, longest: int) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or len(value) > longest:
-        raise ArgumentError(f"error_class={shown(value)}: must be the name of an exception's class, at most {longest} characters")
+        raise wrong("error_class", value, f": must be the name of an exception's class, at most {longest} characters")
     return storable(value, longest)
 
 
@@ -199,7 +199,8 @@ def chosen(what: str, given: object, known: Mapping[str, Callable[[], _T]], prot
     if isinstance(given, str):
         if given not in known:
             names = ", ".join(sorted(known))
-            raise ConfigurationError(f"unknown {what} {given!r}; known: {names} (or pass a {protocol.__name__} object)")
+            unknown = f"unknown {what} {given!r}; known: {names}"
+            raise ConfigurationError(f"{unknown} (or pass a {protocol.__name__} object)", cli=unknown)
         return known[given]()
     if isinstance(given, type):
         raise ConfigurationError(f"{what}={given.__name__} is a class: pass an object, {given.__name__}()")

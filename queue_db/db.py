@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, ForwardRef, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from sqlalchemy import URL, Connection, Engine
 
@@ -18,7 +18,7 @@ from queue_db.database.transaction import Run
 from queue_db.model import Counters, Job, State, Verdict
 from queue_db.queue import Queue
 from queue_db.removal import Removal, removal_for
-from queue_db.slices import load, slices
+from queue_db.slices import load, slices, type_hint
 from queue_db.store import (
     Store,
     Transaction,
@@ -47,12 +47,9 @@ if TYPE_CHECKING:
     from queue_db.schedules import Schedules
     from queue_db.service.tokens import Tokens
     from queue_db.spark.streams.registry import Streams
-else:
-    # For typing.get_type_hints, which looks them up when they are asked for: the queue imports no slice.
-    import queue_db  # noqa: F401 - the names below are looked up in it
-
+else:  # the queue imports no slice
     Batch, FailureGroup, Feed, Finished, JobError, Topic, WorkerInfo = (
-        ForwardRef(f"queue_db.{name}") for name in ("Batch", "FailureGroup", "Feed", "Finished", "JobError", "Topic", "WorkerInfo")
+        type_hint("queue_db", name) for name in ("Batch", "FailureGroup", "Feed", "Finished", "JobError", "Topic", "WorkerInfo")
     )
 
 #: Largest encoded payload, bytes. A job is a message: keep a file elsewhere and enqueue its name.

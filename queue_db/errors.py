@@ -38,22 +38,30 @@ class QueueDBError(Exception):
     """Base class of all errors of queue_db.
 
     :param wire: the message for clients of the REST API, if ``message`` is about Python or the command line. None: ``message``.
+    :param cli: the message for the command line, if ``message`` is about Python. None: ``message``.
     """
 
     _wire: str | None = None
+    _cli: str | None = None
 
-    def __init__(self, message: str | None = None, *, wire: str | None = None) -> None:
+    def __init__(self, message: str | None = None, *, wire: str | None = None, cli: str | None = None) -> None:
         super().__init__(message or _first_sentence(type(self)))
         self._wire = wire
+        self._cli = cli
 
     def prefix(self, where: str) -> None:
         """Put ``where``, the place of the error, in front of the message."""
-        self.args, self._wire = (f"{where}{self}",), f"{where}{self.wire}"
+        self.args, self._wire, self._cli = (f"{where}{self}",), f"{where}{self.wire}", f"{where}{self.cli}"
 
     @property
     def wire(self) -> str:
         """The message for clients of the REST API."""
         return self._wire or str(self)
+
+    @property
+    def cli(self) -> str:
+        """The message for the command line."""
+        return self._cli or str(self)
 
 
 class ConfigurationError(QueueDBError):
@@ -61,7 +69,16 @@ class ConfigurationError(QueueDBError):
 
 
 class ArgumentError(ConfigurationError, ValueError):
-    """An argument is outside its allowed range."""
+    """An argument is outside its allowed range.
+
+    :param argument: the name of the argument, if ``message`` begins with it: the command line shows its option instead.
+    """
+
+    def __init__(
+        self, message: str | None = None, *, wire: str | None = None, cli: str | None = None, argument: str | None = None
+    ) -> None:
+        super().__init__(message, wire=wire, cli=cli)
+        self.argument = argument
 
 
 class UnsupportedError(ConfigurationError):
@@ -93,10 +110,17 @@ class DuplicateJobError(EnqueueError):
     :param position: the position of the refused job in the list, from 0; None: it was enqueued alone.
     :param other: the job of the same call that has the key: its position in the list, from 0, or a description of its place. None:
         no job of the call has the key, or the call was too long to find it.
+    :param dead: the id of the refused job, if it is a dead one that was to be redriven.
     """
 
     def __init__(
-        self, *, unique_key: str, existing_id: int | None, position: int | None = None, other: int | str | None = None
+        self,
+        *,
+        unique_key: str,
+        existing_id: int | None,
+        position: int | None = None,
+        other: int | str | None = None,
+        dead: int | None = None,
     ) -> None:
         if existing_id is not None:
             holder = f"a job in the queue, or one whose unique_for is not over (id {existing_id})"
@@ -105,11 +129,15 @@ class DuplicateJobError(EnqueueError):
         else:
             holder = "a job that has left meanwhile" + ("" if position is None else ", or another one of the same call")
         which = "" if position is None else f"job {position}: "
-        taken = f"{which}unique_key {unique_key!r} is taken by {holder}; "
-        super().__init__(
-            taken + 'pass on_duplicate="skip" to keep it, or on_duplicate="replace" to put the new one in its place',
-            wire=taken + 'send "on_duplicate": "skip" to keep it, or "replace" to put the new one in its place',
-        )
+        taken = f"{which}unique_key {unique_key!r} is taken by {holder}"
+        if dead is not None:
+            super().__init__(f"job {dead} stays dead: its {taken}")
+        else:
+            super().__init__(
+                f'{taken}; pass on_duplicate="skip" to keep it, or on_duplicate="replace" to put the new one in its place',
+                wire=f'{taken}; send "on_duplicate": "skip" to keep it, or "replace" to put the new one in its place',
+                cli=f"{taken}; --on-duplicate skip keeps it, --on-duplicate replace puts the new one in its place",
+            )
         self.unique_key = unique_key
         self.existing_id = existing_id
         self.position = position
@@ -135,9 +163,11 @@ class StagingError(EnqueueError):
 class JobNotFoundError(QueueDBError):
     """There is no such job: it was completed, cancelled, purged, or never existed. Or it is not in the required state."""
 
-    def __init__(self, job_id: int, where: str, *, message: str | None = None, wire: str | None = None) -> None:
+    def __init__(
+        self, job_id: int, where: str, *, message: str | None = None, wire: str | None = None, cli: str | None = None
+    ) -> None:
         missing = f"no job {job_id} in {where}: it was completed, cancelled, purged, or never existed"
-        super().__init__(message or missing, wire=wire)
+        super().__init__(message or missing, wire=wire, cli=cli)
         self.job_id = job_id
 
 
@@ -145,10 +175,14 @@ class JobDeadError(JobNotFoundError):
     """The job is dead."""
 
     def __init__(self, job_id: int) -> None:
-        message = f"job {job_id} is dead: db.errors({job_id}) has the reasons, db.dead redrives or purges it"
-        reasons = f"GET /api/v1/jobs/{job_id}/errors has the reasons"
-        wire = f"job {job_id} is dead: {reasons}, POST /api/v1/dead/redrive or /api/v1/dead/purge changes it"
-        super().__init__(job_id, "the live jobs", message=message, wire=wire)
+        dead = f"job {job_id} is dead: "
+        super().__init__(
+            job_id,
+            "the live jobs",
+            message=f"{dead}db.get({job_id}).last_error says why, db.dead redrives or purges it",
+            wire=f"{dead}GET /api/v1/jobs/{job_id} says why (last_error), POST /api/v1/dead/redrive or …/purge changes it",
+            cli=f"{dead}queue-db show {job_id} says why, queue-db dead redrive or purge changes it",
+        )
 
 
 class JobNotFinishedError(JobNotFoundError):
@@ -159,7 +193,7 @@ class JobNotFinishedError(JobNotFoundError):
 
     def __init__(self, job_id: int, state: str) -> None:
         wire = f"job {job_id} is not completed: it is {state}"
-        super().__init__(job_id, "the finished jobs", message=f"{wire}; db.wait waits for it", wire=wire)
+        super().__init__(job_id, "the finished jobs", message=f"{wire}; db.wait waits for it", wire=wire, cli=wire)
         self.state = state
 
 
@@ -231,8 +265,8 @@ class PositionError(FeedError):
 class TrimmedError(PositionError):
     """Messages after this position were trimmed before they were read."""
 
-    def __init__(self, message: str, *, skipped: int, first: str, wire: str | None = None) -> None:
-        super().__init__(message, wire=wire)
+    def __init__(self, message: str, *, skipped: int, first: str, wire: str | None = None, cli: str | None = None) -> None:
+        super().__init__(message, wire=wire, cli=cli)
         #: The number of messages that were trimmed.
         self.skipped = skipped
         #: The position from which on no message was trimmed.

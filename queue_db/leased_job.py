@@ -17,12 +17,16 @@ from queue_db.codecs import Codec, JSONCodec, described
 from queue_db.errors import ArgumentError, PayloadError
 from queue_db.model import ClaimedRow, JobLinks, ProgressReport, Verdict, from_micros, group_of
 from queue_db.outcomes import Cancel, Dead, Outcome, Retry, Snooze
+from queue_db.slices import type_hint
 from queue_db.store.schema import NOTE_LENGTH
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
     from sqlalchemy.orm import Session
+else:
+    Connection, Session = type_hint("sqlalchemy", "Connection"), type_hint("sqlalchemy.orm", "Session")
+    AsyncConnection, AsyncSession = (type_hint("sqlalchemy.ext.asyncio", name) for name in ("AsyncConnection", "AsyncSession"))
 
 if TYPE_CHECKING:
     import typing_extensions

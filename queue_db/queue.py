@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -24,6 +24,7 @@ from queue_db.model import (
     StoredResult,
     Verdict,
 )
+from queue_db.slices import type_hint
 from queue_db.store import Transaction, unique_key_ttl
 from queue_db.store.portions import portions
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, QUEUE_LENGTH, WORKER_LENGTH
@@ -53,10 +54,11 @@ from queue_db.verbs.settle import (
 )
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
     from sqlalchemy.ext.asyncio import AsyncConnection
     from sqlalchemy.orm import Session
+else:
+    AsyncConnection = type_hint("sqlalchemy.ext.asyncio", "AsyncConnection")
+    Session = type_hint("sqlalchemy.orm", "Session")
 
 # How the transaction runs that wakes waiting workers after a release.
 _WAKE = Run("wake")

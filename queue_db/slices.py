@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ForwardRef, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, MetaData, Select
@@ -215,6 +215,15 @@ def slots(name: str) -> type[Slots]:
     if imported is None:
         raise LookupError(f"{name} has nothing for the slots of a worker")
     return imported()
+
+
+def type_hint(module: str, name: str) -> Any:
+    """A reference in annotations to a class that is imported only when ``typing.get_type_hints`` evaluates them."""
+    return ForwardRef(f"_imported_class({module!r}, {name!r})", module=__name__)
+
+
+def _imported_class(module: str, name: str) -> Any:
+    return getattr(import_module(module), name)
 
 
 def load(module: str, name: str) -> Any:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import get_type_hints
 
-from queue_db import FailureGroup, Feed, QueueDB, Topic
+import pytest
+
+import queue_db.aio
+import queue_db.worker
+from queue_db import FailureGroup, Feed, JobPage, Queue, QueueDB, Topic
 from tests.type_checking import complaints
 
 ERROR = re.compile(r"program\.py:(\d+): error: .*\[([a-z-]+)\]$")
@@ -115,5 +122,22 @@ def test_the_types_of_slices_are_found_for_who_asks_for_type_hints() -> None:
     """The queue imports no slice, but tools that read annotations need their classes."""
     found = {verb: get_type_hints(getattr(QueueDB, verb))["return"] for verb in ("feed", "topic", "failures")}
     assert found == {"feed": Feed, "topic": Topic, "failures": list[FailureGroup]}
-    verbs = [verb for name, verb in inspect.getmembers(QueueDB, inspect.isfunction) if name[0] != "_"]
-    assert [verb.__name__ for verb in verbs if "return" not in get_type_hints(verb)] == []
+    assert get_type_hints(Queue.jobs)["return"] is JobPage
+
+
+@pytest.mark.parametrize("package", [queue_db, queue_db.worker, queue_db.aio])
+def test_every_public_method_has_type_hints_that_can_be_evaluated(package: ModuleType) -> None:
+    for owner in filter(inspect.isclass, (getattr(package, name) for name in package.__all__)):
+        for name, member in inspect.getmembers(owner):
+            function = member.fget if isinstance(member, property) else member
+            if inspect.isfunction(function) and (name == "__init__" or not name.startswith("_")):
+                get_type_hints(function)
+
+
+def test_type_hints_import_sessions_only_when_they_are_evaluated() -> None:
+    program = (
+        "import sys, typing, queue_db\n"
+        "print('sqlalchemy.orm' in sys.modules, typing.get_type_hints(queue_db.Queue.enqueue)['using'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"False .*\bsqlalchemy\.orm\.session\.Session\b.*", done.stdout.strip())

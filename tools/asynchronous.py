@@ -403,8 +403,9 @@ def without_slices(text: str) -> str:
     types = "".join(f"    from queue_db.{module} import {name}\n" for module, name in imports)
     before, line, after = text.partition("from __future__ import annotations\n")
     first = after.index("\n\n\nclass ")
-    load = "from queue_db.slices import load\n" if "= load(" in after else ""
-    found = f"from typing import TYPE_CHECKING\n{load}{after[:first]}\n\nif TYPE_CHECKING:\n{types}"
+    hints = "".join(f'    {name} = type_hint("queue_db.{module}", "{name}")\n' for module, name in imports)
+    load = "from queue_db.slices import load, type_hint\n" if "= load(" in after else "from queue_db.slices import type_hint\n"
+    found = f"from typing import TYPE_CHECKING\n{load}{after[:first]}\n\nif TYPE_CHECKING:\n{types}else:\n{hints}"
     return before + line + "\n" + found + after[first:]
 
 

@@ -297,7 +297,7 @@ def threads() -> Drawing:
 TABLES: dict[str, list[tuple[str, str, str]]] = {
     "Jobs": [
         ("", "a live job", "enqueue, claim, settle, extend, purge"),
-        ("_dead", "a dead job", "fail, bury; redrive, purge"),
+        ("_dead", "a dead job", "fail, bury, claim; redrive, purge"),
         ("_finished", "a retained result", "complete with result_ttl=; prune"),
         ("_errors", "a failed attempt", "fail; prune"),
     ],
@@ -310,8 +310,8 @@ TABLES: dict[str, list[tuple[str, str, str]]] = {
         ("_queues", "pause and limits of a queue", "pause, resume, limit; workers"),
         ("_shares", "a worker's part of a limit", "workers"),
         ("_workers", "a running worker", "each worker, every 5 s"),
-        ("_schedules", "a schedule and its next slot", "schedules.set, pause …; schedulers"),
-        ("_samples", "the newest counts of all queues", "one worker, every 10 s"),
+        ("_schedules", "a schedule and its next occurrence", "schedules.set, pause …; workers"),
+        ("_samples", "the newest counts of all queues", "one worker or service, every 10 s"),
     ],
     "Spark": [
         ("_staged", "a chunk of a bulk load", "tasks of a write"),
@@ -331,13 +331,13 @@ TABLES: dict[str, list[tuple[str, str, str]]] = {
     ],
     "Routes": [
         ("_definitions", "what a route does", "routes.define, set"),
-        ("_routes", "a name for a definition", "routes.set, point, pause, remove"),
+        ("_routes", "a name for a definition", "routes.set, assign, pause, remove"),
         ("_subscriptions", "a pattern that leads to a route", "routes.subscribe, unsubscribe"),
         ("_counts", "a part of a counter", "publish to a topic"),
         ("_keyed_counts", "a part of a key's count", "publish to a topic"),
     ],
     "Service": [
-        ("_metrics", "numbers of a queue over time", "each worker, every 10 s"),
+        ("_metrics", "numbers of a queue over time", "each worker and service, every 10 s"),
         ("_actions", "a logged action", "the service and the command line"),
         ("_tokens", "an API token", "tokens.create, revoke; the service"),
         ("_sessions", "a person who is logged in", "the service"),
@@ -350,7 +350,7 @@ def tables() -> Drawing:
     """The tables, and what writes them."""
     width, row, gap = 430, 60, 20
     drawing = Drawing("tables.svg", "The tables and what writes them", 920, 1250)
-    columns = [["Jobs", "Groups, batches, keys", "Feeds"], ["Workers", "Spark", "Routes", "Service", "Migrations"]]
+    columns = [["Jobs", "Groups, batches, keys", "Feeds", "Service"], ["Workers", "Spark", "Routes", "Migrations"]]
     fills = {
         "Jobs": GREEN,
         "Workers": YELLOW,
@@ -373,7 +373,7 @@ def tables() -> Drawing:
                 drawing.text(x + 12, y + 41, f"written by: {writers}", size=12, ink=FAINT)
                 y += row
             y += 10
-        if number == 0:
+        if number:
             drawing.text(x, y + 14, "The view jobs_state shows every job of jobs, jobs_held", ink=FAINT)
             drawing.text(x, y + 34, "and jobs_dead, with its state. It is for people.", ink=FAINT)
     return drawing

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from queue_db.leased_job import JobData, LeasedJob, Payload_co
 from queue_db.queue import Queue
+from queue_db.slices import type_hint
 
 if TYPE_CHECKING:
     from queue_db.aio.db import AsyncQueueDB
     from queue_db.aio.queue import AsyncQueue
+else:
+    AsyncQueue, AsyncQueueDB = (type_hint("queue_db.aio", name) for name in ("AsyncQueue", "AsyncQueueDB"))
 
 Sync = TypeVar("Sync")
 

@@ -17,7 +17,7 @@ from queue_db.concurrency.greenlets import opened, run
 from queue_db.db import ERRORS_KEPT, MAX_PAYLOAD
 from queue_db.model import Counters, Job, State, Verdict
 from queue_db.removal import Removal
-from queue_db.slices import load
+from queue_db.slices import load, type_hint
 from queue_db.store.wakeups import Notifications
 from queue_db.strategies import Strategy
 
@@ -32,6 +32,22 @@ if TYPE_CHECKING:
     from queue_db.schedules.aio import AsyncSchedules
     from queue_db.service.aio import AsyncTokens
     from queue_db.spark.streams.aio import AsyncStreams
+else:
+    AsyncDeadJobs = type_hint("queue_db.dead.aio", "AsyncDeadJobs")
+    AsyncFeed = type_hint("queue_db.feeds.aio.feeds", "AsyncFeed")
+    AsyncFeeds = type_hint("queue_db.feeds.aio.feeds", "AsyncFeeds")
+    Batch = type_hint("queue_db.groups.verbs", "Batch")
+    AsyncActions = type_hint("queue_db.monitoring.aio", "AsyncActions")
+    AsyncMetrics = type_hint("queue_db.monitoring.aio", "AsyncMetrics")
+    FailureGroup = type_hint("queue_db.monitoring.failures", "FailureGroup")
+    Finished = type_hint("queue_db.monitoring.model", "Finished")
+    JobError = type_hint("queue_db.monitoring.model", "JobError")
+    WorkerInfo = type_hint("queue_db.monitoring.model", "WorkerInfo")
+    AsyncRoutes = type_hint("queue_db.routes.aio", "AsyncRoutes")
+    AsyncTopic = type_hint("queue_db.routes.aio", "AsyncTopic")
+    AsyncSchedules = type_hint("queue_db.schedules.aio", "AsyncSchedules")
+    AsyncTokens = type_hint("queue_db.service.aio", "AsyncTokens")
+    AsyncStreams = type_hint("queue_db.spark.streams.aio", "AsyncStreams")
 
 
 class AsyncQueueDB(Opening):

@@ -20,11 +20,13 @@ from queue_db.database.database import Database
 from queue_db.database.urls import wrong_sort
 from queue_db.db import QueueDB
 from queue_db.errors import ConfigurationError
-from queue_db.slices import load
+from queue_db.slices import load, type_hint
 
 if TYPE_CHECKING:
     from queue_db.aio.db import AsyncQueueDB
     from queue_db.feeds.aio.feeds import AsyncFeed
+else:
+    AsyncFeed, AsyncQueueDB = (type_hint("queue_db.aio", name) for name in ("AsyncFeed", "AsyncQueueDB"))
 
 
 class InGreenlets(QueueDB):

@@ -14,10 +14,14 @@ from queue_db.aio.bases import QueueTwin, settled
 from queue_db.aio.leased import AsyncLeasedJob
 from queue_db.concurrency.greenlets import joined, run, within
 from queue_db.model import Controls, DeathReason, Job, OnDuplicate, PresentState, State, StoredResult, Verdict
+from queue_db.slices import type_hint
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 
 if TYPE_CHECKING:
     from queue_db.monitoring.model import JobPage, QueueStats
+else:
+    JobPage = type_hint("queue_db.monitoring.model", "JobPage")
+    QueueStats = type_hint("queue_db.monitoring.model", "QueueStats")
 
 
 class AsyncQueue(QueueTwin):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from inspect import Parameter, Signature, cleandoc, signature
 from typing import Any, TypeVar, get_type_hints
@@ -13,7 +13,7 @@ from typer.core import TyperCommand
 
 from queue_db.cli import output, statuses
 from queue_db.database.masking import mask, secrets_in
-from queue_db.errors import QueueDBError
+from queue_db.errors import ArgumentError, QueueDBError
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -27,7 +27,7 @@ class Command(TyperCommand):
         try:
             return super().invoke(ctx)
         except QueueDBError as error:
-            message = mask(str(error), secrets)
+            message = mask(_message(error, self.params), secrets)
             for note in getattr(error, "__notes__", ()):
                 output.note(mask(note, secrets))
             output.note(f"queue-db: {message}")
@@ -45,6 +45,16 @@ class Command(TyperCommand):
             output.note(mask(traceback.format_exc(), secrets))
             output.note("queue-db: this is a bug in queue-db; please report it with the lines above")
             raise typer.Exit(statuses.BUG) from None
+
+
+def _message(error: QueueDBError, parameters: Sequence[Any]) -> str:
+    """The message of an error for the command line, with the option or argument of the command that it is about."""
+    name = error.argument if isinstance(error, ArgumentError) else None
+    for parameter in parameters:
+        if name is not None and parameter.name == name and error.cli.startswith(name):
+            spelled: str = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar.strip("[]")
+            return spelled + error.cli.removeprefix(name)
+    return error.cli
 
 
 def command(app: typer.Typer, name: str, *examples: str) -> Callable[[_Function], _Function]:

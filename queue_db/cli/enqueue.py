@@ -193,9 +193,9 @@ def _time(text: object) -> datetime:
     try:
         when = datetime.fromisoformat(str(text))
     except ValueError:
-        raise ArgumentError(f"run_at={text!r}: must be a time like 2026-01-31T08:00:00+01:00") from None
+        raise ArgumentError(f"run_at={text!r}: must be a time like 2026-01-31T08:00:00+01:00", argument="run_at") from None
     if when.tzinfo is None:
-        raise ArgumentError(f"run_at={text!r} has no time zone: append Z for UTC, or an offset like +01:00")
+        raise ArgumentError(f"run_at={text!r} has no time zone: append Z for UTC, or an offset like +01:00", argument="run_at")
     return when
 
 

@@ -18,7 +18,7 @@ from queue_db.cli.logs import log_to_stderr
 from queue_db.cli.options import CommonOptions
 from queue_db.cli.running import process_number, run
 from queue_db.cli.work_options import ClaimOptions, HandlerOptions, LogOptions, WorkerOptions
-from queue_db.errors import ArgumentError
+from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.worker import Summary, Worker
 
 app = typer.Typer(rich_help_panel=panels.WORKERS)
@@ -106,6 +106,11 @@ def _configured(
         worker.configure(**options.given())
         yield worker
         return
+    for name in target:
+        if ":" in name and _names_worker(name):
+            raise ArgumentError(
+                f"{name} is a Worker object, which has its queues and handlers: give it alone, without --exec and --handler"
+            )
     if not target and not options.feed:
         raise ArgumentError("no queue: give the queues to claim from, or --feed")
     loaded = handler.load(common)
@@ -115,6 +120,14 @@ def _configured(
         for kind, function in functions.items():
             worker.handles(kind)(function)
         yield worker
+
+
+def _names_worker(name: str) -> bool:
+    """Whether this is a Worker object, and not a queue with a colon in its name."""
+    try:
+        return isinstance(load("worker", name), Worker)
+    except ConfigurationError:
+        return False
 
 
 def _load_worker(target: list[str]) -> Worker:

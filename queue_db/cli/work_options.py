@@ -16,6 +16,7 @@ from queue_db.database.urls import URL_VARIABLE
 from queue_db.errors import ArgumentError
 from queue_db.processes.children import PARENT_PIPE
 from queue_db.processes.program import Program
+from queue_db.worker import Worker
 
 # Headings in --help.
 _HANDLER = "Handler"
@@ -73,7 +74,10 @@ class HandlerOptions:
         if self.timeout is not None:
             arguments.seconds("timeout", self.timeout, zero=False)
         if self.exec_ is None:
-            return load("--handler", str(self.handler))
+            found = load("--handler", str(self.handler))
+            if isinstance(found, Worker):
+                raise ArgumentError(f"--handler {self.handler} is a Worker object: give it alone, without queues and --handler")
+            return found
         environment = {name: value for name, value in os.environ.items() if name not in (URL_VARIABLE, PARENT_PIPE)}
         if self.pass_url and common.url:
             environment[URL_VARIABLE] = common.url

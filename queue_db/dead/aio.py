@@ -25,7 +25,7 @@ class AsyncDeadJobs(Twin[DeadJobs]):
     ) -> list[Job]:
         """Dead jobs, longest dead first; ``available_at`` is when they died. ``after``: the last job of the previous page.
 
-        :param error_class: only jobs that died by an exception of this class; empty: jobs for whose death a handler gave a reason.
+        :param error_class: only jobs that died by an exception of this class; empty: by a failure with a reason in its place.
             ``last_error`` begins with the class, so a reason that begins with the same word and ``: `` also matches.
         """
         return await run(self._sync.list, queue, kind=kind, error_class=error_class, limit=limit, after=after)

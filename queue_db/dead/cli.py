@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ from queue_db.errors import ArgumentError
 from queue_db.monitoring.actions import dead_jobs
 
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Change nothing; print what would be changed.")]
+AllOption = Annotated[bool, typer.Option("--all", help="All dead jobs of all queues.")]
 
 # Most ids of jobs in the detail of an action.
 _MOST_IDS = 100
@@ -69,7 +71,7 @@ def redrive(
     kind: KindOption = None,
     error_class: ErrorClassOption = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="At most N jobs.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All dead jobs of all queues.")] = False,
+    everything: AllOption = False,
     dry_run: DryRunOption = False,
     common: CommonOptions,
 ) -> None:
@@ -77,9 +79,7 @@ def redrive(
 
     A job stays dead if a live job has its unique key. The exit status is 1 if one of the IDs is not a dead job; then none is moved.
     """
-    chosen = bool(ids) or any(one is not None for one in (queue, kind, error_class))
-    if chosen == everything:
-        raise ArgumentError("no jobs chosen: give ids, --queue, --kind or --error-class, or else --all alone")
+    _choose(everything, {"ids": ids or None, "--queue": queue, "--kind": kind, "--error-class": error_class})
     with common.open() as db, output.busy("redriving"):
         redriven = db.dead.redrive(ids or None, queue=queue, kind=kind, error_class=error_class, limit=limit, dry_run=dry_run)
         detail = {"ids": ids[:_MOST_IDS] if ids else None, "limit": limit}
@@ -95,7 +95,7 @@ def redrive(
     "purge",
     "queue-db dead purge --queue mail --older-than 604800",
     "queue-db dead purge --queue mail --keep 1000",
-    "queue-db dead purge --yes --json",
+    "queue-db dead purge --all --yes --json",
 )
 def purge(
     *,
@@ -106,11 +106,14 @@ def purge(
         float | None, typer.Option(metavar="SECONDS", help="Only jobs that have been dead for at least SECONDS.")
     ] = None,
     keep: Annotated[int | None, typer.Option(min=0, metavar="N", help="Keep the N most recent of them.")] = None,
+    everything: AllOption = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     common: CommonOptions,
 ) -> None:
     """Delete dead jobs permanently."""
+    filters = {"--queue": queue, "--kind": kind, "--error-class": error_class, "--older-than": older_than, "--keep": keep}
+    _choose(everything, filters)
     which = f"of queue {queue!r}" if queue is not None else "of all queues"
     which += f" and kind {kind!r}" if kind is not None else ""
     which += f" and error class {error_class!r}" if error_class is not None else ""
@@ -126,3 +129,14 @@ def purge(
             record(db, "purge", dead_jobs(queue, kind, error_class), deleted, {"older_than": older_than, "keep": keep})
     found: dict[str, Any] = {"deleted": deleted} | ({"dry_run": True} if dry_run else {})
     common.print(found, f"{'would delete' if dry_run else 'deleted'} {deleted:,} dead jobs")
+
+
+def _choose(everything: bool, filters: Mapping[str, object]) -> None:
+    """Check that the options say which jobs are meant: a forgotten filter must not change the jobs of all queues.
+
+    :param everything: whether ``--all`` was given.
+    :param filters: the values of the filters by their names; None: not given.
+    :raises ArgumentError: there is no filter and no ``--all``, or both.
+    """
+    if everything == any(value is not None for value in filters.values()):
+        raise ArgumentError(f"name the jobs with one of {', '.join(filters)}; --all alone stands for those of all queues")

@@ -37,7 +37,7 @@ class DeadJobs:
     ) -> list[Job]:
         """Dead jobs, longest dead first; ``available_at`` is when they died. ``after``: the last job of the previous page.
 
-        :param error_class: only jobs that died by an exception of this class; empty: jobs for whose death a handler gave a reason.
+        :param error_class: only jobs that died by an exception of this class; empty: by a failure with a reason in its place.
             ``last_error`` begins with the class, so a reason that begins with the same word and ``: `` also matches.
         """
         like = _like(queue, kind, error_class)
@@ -95,8 +95,8 @@ class DeadJobs:
             if missing := set(wanted) - set(left):  # another process redrove them first
                 raise self._not_dead(min(missing))
             if len(wanted) == 1:
-                ((key, existing),) = left.values()
-                raise DuplicateJobError(unique_key=key, existing_id=existing)
+                ((job_id, (key, existing)),) = left.items()
+                raise DuplicateJobError(unique_key=key, existing_id=existing, dead=job_id)
         return back
 
     def _require_dead(self, ids: set[int], like: store.Like) -> None:

@@ -25,6 +25,7 @@ from queue_db.feeds.store.messages import MessageRow
 from queue_db.feeds.store.orderings import ORDERINGS
 from queue_db.feeds.store.rows import FeedRow
 from queue_db.model import Capability, from_micros
+from queue_db.slices import type_hint
 from queue_db.store.base import Transaction
 from queue_db.store.schema import TOKEN_LENGTH
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from queue_db.feeds.feed import Feed
+else:
+    Feed, Session = type_hint("queue_db", "Feed"), type_hint("sqlalchemy.orm", "Session")
 
 log = logging.getLogger("queue_db.feeds")
 
@@ -104,12 +107,14 @@ def of(feed: Feed) -> FeedRow:
         raise FeedError(
             f"{none}db.feeds.set({feed.name!r}, claims=True) makes it",
             wire=f'{none}PUT /api/v1/feeds/{{feed}} with "claims": true makes it',
+            cli=f"{none}queue-db feeds set {feed.name} --claims makes it",
         )
     if row.max_attempts is None:
         without = f"feed {feed.name!r} was made without claims, which cannot be changed: use a feed of another name, made by "
         raise FeedError(
-            f"{without}db.feeds.set(…, claims=True) or `queue-db feeds set --claims`",
+            f"{without}db.feeds.set(…, claims=True)",
             wire=f'{without}PUT /api/v1/feeds/{{feed}} with "claims": true',
+            cli=f"{without}queue-db feeds set --claims",
         )
     return row
 

@@ -20,12 +20,15 @@ from queue_db.feeds.store import cursors, rows
 from queue_db.feeds.store.rows import FeedRow
 from queue_db.feeds.waiting import LONGEST_LOOK, Waiting
 from queue_db.model import Verdict, from_micros
+from queue_db.slices import type_hint
 from queue_db.store import Transaction
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from queue_db.feeds.feed import Feed
+else:
+    Feed, Session = type_hint("queue_db", "Feed"), type_hint("sqlalchemy.orm", "Session")
 
 _T = TypeVar("_T")
 
@@ -78,7 +81,9 @@ class Cursor:
                 f"cursor {name!r} of feed {feed.name!r} is held by {row.holder}, until {from_micros(row.until).isoformat()} unless "
                 "it goes on reading: give each process a cursor of its own, or "
             )
-            raise CursorHeldError(f"{held}pass take_over=True (--take-over)", wire=f"{held}send take_over=true")
+            raise CursorHeldError(
+                f"{held}pass take_over=True", wire=f"{held}send take_over=true", cli=f"{held}take it over with --take-over"
+            )
         self._version: int = row.version
         # An acknowledgement was LOST: the messages that were read are those of the next holder.
         self._replaced = False

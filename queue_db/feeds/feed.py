@@ -30,10 +30,13 @@ from queue_db.feeds.shared import SharedCursor
 from queue_db.feeds.store import cursors, messages, ranking, rows, span_claims, spans
 from queue_db.feeds.store.messages import MessageRow
 from queue_db.feeds.store.rows import FeedRow
+from queue_db.slices import type_hint
 from queue_db.store.schema import CURSOR_LENGTH, QUEUE_LENGTH
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
+else:
+    Session = type_hint("sqlalchemy.orm", "Session")
 
 log = logging.getLogger("queue_db.feeds")
 
@@ -369,7 +372,9 @@ class Feed:
         row = self.row(fresh=True)
         if row.max_attempts is not None:
             claims = f"feed {self.name!r} was made with claims: its consumers claim messages with "
-            raise FeedError(f"{claims}feed.claim", wire=f"{claims}POST /api/v1/feeds/{{feed}}/claims")
+            raise FeedError(
+                f"{claims}feed.claim", wire=f"{claims}POST /api/v1/feeds/{{feed}}/claims", cli=f"{claims}queue-db claims claim"
+            )
         known = self.core.read("feeds.look", span_claims.look, row, name)
         shared = (
             known.handed is not None if known else self.core.write("feeds.create", spans.create, row.id, name, self._begin(start))

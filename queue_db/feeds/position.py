@@ -11,6 +11,7 @@ from queue_db.feeds.store.rows import FeedRow
 # Where a reader can start again, in Python and over HTTP.
 _ENDS = "feed.start() or feed.end()"
 _ENDS_ON_THE_WIRE = "`start` or `end` of GET /api/v1/feeds/{feed}"
+_ENDS_IN_COMMANDS = "start or end"
 
 _PARTS = 3
 _ID_PARTS = 4
@@ -50,6 +51,7 @@ class Position(NamedTuple):
         raise ArgumentError(
             f"position={arguments.shown(text)}{must}(page.position, message.position)",
             wire=f"position {arguments.shown(text)}{must}(`after` of a page, `id` of a message)",
+            cli=f"position {arguments.shown(text)}{must}(as queue-db feeds read prints it), start, or end",
         )
 
 
@@ -90,7 +92,7 @@ def belongs(position: Position | Unnumbered, row: FeedRow) -> None:
             f"position {position} is of epoch {position.epoch}, {name} is at {row.epoch}: it was purged, or its database was "
             "restored from a backup, so the messages after this position are unknown. Start again at "
         )
-        raise PositionError(unknown + _ENDS, wire=unknown + _ENDS_ON_THE_WIRE)
+        raise PositionError(unknown + _ENDS, wire=unknown + _ENDS_ON_THE_WIRE, cli=unknown + _ENDS_IN_COMMANDS)
 
 
 def not_ahead(position: Position, row: FeedRow) -> None:
@@ -105,8 +107,9 @@ def not_ahead(position: Position, row: FeedRow) -> None:
             "database was restored from a backup. Then "
         )
         raise PositionError(
-            f"{ahead}call db.feeds.restored() once (queue-db feeds restored), and start again at {_ENDS}",
+            f"{ahead}call db.feeds.restored() once, and start again at {_ENDS}",
             wire=f"{ahead}run queue-db feeds restored once, and start again at {_ENDS_ON_THE_WIRE}",
+            cli=f"{ahead}run queue-db feeds restored once, and start again at {_ENDS_IN_COMMANDS}",
         )
 
 
@@ -128,10 +131,10 @@ def check(position: Position, row: FeedRow) -> None:
             f"{first} is the first position that is complete "
         )
         raise TrimmedError(
-            gone + '(on_trimmed="skip" or --on-trimmed skip goes on from there, and `queue-db cursors seek FEED CURSOR start` '
-            "moves a cursor there)",
+            gone + '(on_trimmed="skip" goes on from there, and feed.seek moves a cursor there)',
             wire=gone
             + "(on_trimmed=skip goes on from there, and POST /api/v1/feeds/{feed}/cursors/{cursor}/seek moves a cursor there)",
+            cli=gone + "(--on-trimmed skip goes on from there, and queue-db cursors seek FEED CURSOR start moves a cursor there)",
             skipped=skipped,
             first=first,
         )

@@ -182,6 +182,8 @@ def _publish(tx: Transaction, row: FeedRow, new: Sequence[NewMessage]) -> First 
     if row.max_attempts is None and any(one.delay or one.lifetime for one in new):
         nothing = f"feed {row.name!r} was made without claims, so delay and expires_in mean nothing to it: "
         raise FeedError(
-            f"{nothing}db.feeds.set(…, claims=True)", wire=f'{nothing}PUT /api/v1/feeds/{{feed}} with "claims": true makes one'
+            f"{nothing}db.feeds.set(…, claims=True) makes one",
+            wire=f'{nothing}PUT /api/v1/feeds/{{feed}} with "claims": true makes one',
+            cli=f"{nothing}queue-db feeds set --claims makes one",
         )
     return ordering_of(row).append(tx, row, messages.timed(row, new))

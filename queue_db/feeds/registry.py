@@ -114,7 +114,7 @@ class Feeds:
         elif limits and self._core.read("feeds.find_feed", rows.find_feed, name) is None:
             # Not created here: it would be one without claims, and stay so.
             need = f"there is no feed {name!r}: {', '.join(sorted(_NAMES[one] for one in limits))} need "
-            raise FeedError(f"{need}claims=True", wire=f'{need}"claims": true')
+            raise FeedError(f"{need}claims=True", wire=f'{need}"claims": true', cli=f"{need}--claims")
         if ordering is not None:
             new["ordering"] = ordering
         row = self._core.write("feeds.create", rows.create, name, new)

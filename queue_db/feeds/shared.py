@@ -24,6 +24,7 @@ from queue_db.feeds.store.rows import FeedRow
 from queue_db.feeds.store.span_claims import Look, SpanRequest
 from queue_db.feeds.store.spans import SpanLostError, SpanRow
 from queue_db.model import Verdict
+from queue_db.slices import type_hint
 from queue_db.store.base import Transaction
 from queue_db.store.by_key import RowLockedError
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from queue_db.feeds.feed import Feed
+else:
+    Feed, Session = type_hint("queue_db", "Feed"), type_hint("sqlalchemy.orm", "Session")
 
 log = logging.getLogger("queue_db.feeds")
 

@@ -25,6 +25,9 @@ EX_DATAERR = 65
 #: How much of the end of standard error becomes the job's last error, bytes.
 TAIL = 2000
 
+# Characters that mean something to a shell only.
+_SHELL_SYNTAX = frozenset(";|&<>$`*?(){}=~\n")
+
 # How long to wait for the end of standard error, seconds: a grandchild may keep it open.
 _STDERR_END = 0.5
 
@@ -62,7 +65,11 @@ class Program:
         self._stderr = stderr
         self._arguments = ["/bin/sh", "-c", command] if shell else _split(command)
         if shutil.which(self._arguments[0], path=self._environment.get("PATH", os.defpath)) is None:
-            raise ConfigurationError(f"there is no program {self._arguments[0]!r} to run")
+            missing = f"there is no program {self._arguments[0]!r} to run"
+            if shell or not _SHELL_SYNTAX.intersection(command):
+                raise ConfigurationError(missing)
+            syntax = "the command has shell syntax: run it in a shell with"
+            raise ConfigurationError(f"{missing}; {syntax} shell=True", cli=f"{missing}; {syntax} --shell")
         self._running: set[ChildProcess] = set()
         self._stopped = False
         self._lock = threading.Lock()

@@ -62,7 +62,8 @@ def new(
     given = {"feed": feed, "enqueue": enqueue, "forward": forward, "webhook": webhook, "count": count, "drop": drop or None}
     chosen = [action for action, target in given.items() if target is not None]
     if len(chosen) != 1:
-        raise ArgumentError(f"give one action of {', '.join(ACTIONS)}, not {' and '.join(chosen) or 'none'}")
+        one = f"give one action of {', '.join(ACTIONS)}, not {' and '.join(chosen) or 'none'}"
+        raise ArgumentError(one, cli=f"give one action of --{', --'.join(ACTIONS)}")
     if not isinstance(matched, bool):
         raise ArgumentError(f"matched={arguments.shown(matched)}: must be True or False")
     if group is not False and enqueue is None:
@@ -127,10 +128,12 @@ def address(url: object) -> str:
         parts, host = urlsplit(""), None
     if parts.scheme not in {"http", "https"} or not host or not text.isascii() or any(one.isspace() for one in text):
         must = ": must be an address that begins with https:// or http://"
-        raise ArgumentError(f"webhook={arguments.shown(text)}{must}", wire=f"target {arguments.shown(text)}{must}")
+        raise ArgumentError(
+            f"webhook={arguments.shown(text)}{must}", wire=f"target {arguments.shown(text)}{must}", argument="webhook"
+        )
     if parts.username is not None or parts.password is not None or parts.fragment:
         bare = ": the address must have no user, password or fragment: all readers of routes see it"
-        raise ArgumentError(f"webhook={bare}", wire=f"target{bare}")
+        raise ArgumentError(f"webhook={bare}", wire=f"target{bare}", argument="webhook")
     return text
 
 

@@ -34,10 +34,13 @@ from queue_db.routes.router import Item, Router
 from queue_db.routes.store import DefinitionRow
 from queue_db.routes.tables import COUNTED_KEY_LENGTH, COUNTER_LENGTH, ROUTE_LENGTH
 from queue_db.routes.topic import Topic
+from queue_db.slices import type_hint
 from queue_db.store.schema import TOPIC_LENGTH
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
+else:
+    Session = type_hint("sqlalchemy.orm", "Session")
 
 _SHA = re.compile(r"[0-9a-f]{6,64}\Z")
 _ENCODER = JSONCodec()

@@ -14,10 +14,13 @@ from queue_db.feeds.building import MessageBuilder
 from queue_db.feeds.store import publishes
 from queue_db.feeds.store.publishes import Keyed
 from queue_db.routes.router import Admit, Done, Item, Router
+from queue_db.slices import type_hint
 from queue_db.store import Transaction
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
+else:
+    Session = type_hint("sqlalchemy.orm", "Session")
 
 
 class Topic:

@@ -55,7 +55,8 @@ def policy_for(job: NewJob, on_duplicate: str) -> OnDuplicate:
 
 def _window(key: object, unique_for: object) -> int:
     if key is None:
-        raise ArgumentError("unique_for is the time for which a unique_key stays taken: give one")
+        taken = "is the time for which a unique key stays taken: give"
+        raise ArgumentError(f"unique_for {taken} a unique_key", cli=f"--unique-for {taken} --unique-key")
     return arguments.seconds("unique_for", unique_for, zero=False)
 
 

@@ -90,9 +90,9 @@ class Options:
         if self.dead_at_most is not None:
             arguments.whole("dead_at_most", self.dead_at_most, 0)
         if self.unknown not in UNKNOWN:
-            raise ArgumentError(f"unknown={self.unknown!r}: must be one of {', '.join(UNKNOWN)}")
+            raise arguments.wrong("unknown", self.unknown, f": must be one of {', '.join(UNKNOWN)}")
         if self.mode not in MODES:
-            raise ArgumentError(f"mode={arguments.shown(self.mode)}: must be {' or '.join(MODES)}")
+            raise arguments.wrong("mode", self.mode, f": must be {' or '.join(MODES)}")
         limits, total = _limits(self._queues(), self.concurrency, self.prefetch, self.weights)
         object.__setattr__(self, "limits", limits)
         object.__setattr__(self, "slots", total)
@@ -133,9 +133,8 @@ class Options:
             return
         arguments.whole("exit_when_stuck", most, 1)
         if most > slots:
-            raise ArgumentError(
-                f"exit_when_stuck={most}: this worker has {slots} slots, so that would never happen: at most {slots}"
-            )
+            never = f": this worker has {slots} slots, so that would never happen: at most {slots}"
+            raise arguments.wrong("exit_when_stuck", most, never)
 
 
 def _limits(

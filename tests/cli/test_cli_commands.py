@@ -366,7 +366,7 @@ def test_enqueue_of_a_duplicate(ask, queue):
         (("n", "1", "--delay", "soon"), "--delay"),
         (("n", "1", "--header", "x"), "NAME=TEXT"),
         (("n", "1", "--on-duplicate", "never"), "never"),
-        (("n", "1", "--max-attempts", "0"), "max_attempts"),
+        (("n", "1", "--max-attempts", "0"), "--max-attempts=0"),
         ((" n", "1"), "blank"),
         (("n", json.dumps("x" * 5_000_000)), "bytes encoded"),
         (("n", "--jsonl", "-"), "only --on-duplicate applies to all"),
@@ -609,6 +609,8 @@ def test_purge_asks_at_a_terminal(ask, queue, monkeypatch, answer, status, left)
 
 # --- dead ---------------------------------------------------------------------------------------------------------------
 
+ALL_ALONE = "; --all alone stands for those of all queues"
+
 
 def bury(queue, *kinds):
     ids = queue.enqueue_many([(kind, kind) for kind in kinds])
@@ -632,8 +634,8 @@ def test_dead_redrive(ask, queue):
     answer = ask("dead", "redrive", first)
     assert (answer.out, answer.err) == (f"{first}\n", "redrove 1 jobs\n")
     assert ask("dead", "redrive", "--queue", queue.name, "--kind", "b", "--limit", 1, "--json").records == [{"id": third}]
-    assert "give ids" in ask("dead", "redrive", status=2).err
-    assert "give ids" in ask("dead", "redrive", "--all", "--queue", queue.name, status=2).err
+    assert ALL_ALONE in ask("dead", "redrive", status=2).err
+    assert ALL_ALONE in ask("dead", "redrive", "--all", "--queue", queue.name, status=2).err
     assert ask("dead", "redrive", first, "--json", status=1).record["error"]["type"] == "JobNotFoundError"
     assert ask("dead", "redrive", "--queue", queue.name, "--json").records == [{"id": second}, {"id": fourth}]
     assert queue.stats().available == 4
@@ -672,6 +674,21 @@ def test_dead_purge(ask, queue):
     assert ask("dead", "purge", "--queue", queue.name, "--older-than", "3600", "--yes", "--json").record == {"deleted": 0}
     assert ask("dead", "purge", "--queue", queue.name, "--kind", "a", "--yes", "--json").record == {"deleted": 1}
     assert ask("dead", "purge", "--queue", queue.name, "--yes").out == "deleted 1 dead jobs\n"
+
+
+@SQLITE
+def test_a_purge_of_the_dead_jobs_of_all_queues_needs_all(ask_at, own_url):
+    def purge(*options, status=0):
+        return ask_at(own_url, "dead", "purge", "--json", *options, status=status)
+
+    with QueueDB(own_url) as db:
+        bury(db.queue("one"), "a")
+        bury(db.queue("two"), "a")
+        assert f"--older-than, --keep{ALL_ALONE}" in purge("--yes", status=2).err
+        for options in (["--dry-run"], ["--all", "--queue", "one", "--yes"]):
+            assert ALL_ALONE in purge(*options, status=2).err
+        assert db.dead.count() == 2
+        assert purge("--all", "--yes").record == {"deleted": 2}
 
 
 def test_dead_purge_keeps_the_last(ask, queue):

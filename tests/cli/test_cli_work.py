@@ -348,6 +348,22 @@ def test_the_worker_of_the_module_is_the_one_that_runs(ask, queue, url, tmp_path
 
 
 @SQLITE
+def test_a_worker_object_beside_a_handler_is_refused(ask, queue, handlers, tmp_path, url):
+    """It would be taken for a queue of that name; other queues may have a colon in their names."""
+    module = f"{handlers}_worker"
+    (tmp_path / f"{module}.py").write_text(
+        f"from queue_db import QueueDB\nfrom queue_db.worker import Worker\nworker = Worker(QueueDB({url!r}), 'mail')\n"
+    )
+    object_, lone = f"{module}:worker", "is a Worker object, which has its queues and handlers: give it alone"
+    for handler in (["--exec", "true"], ["--handler", f"{handlers}:work"]):
+        assert lone in ask("work", object_, queue.name, *handler, "--until-empty", status=2).err
+    assert "is a Worker object: give it alone" in ask("work", queue.name, "--handler", object_, status=2).err
+    sys.modules[module].worker.db.close()
+    for name in (f"{module}:none", f"{queue.name}:high"):
+        assert f"working on '{name}'" in ask("work", name, "--exec", "true", "--until-empty").err
+
+
+@SQLITE
 def test_kinds_without_a_handler_wait_or_are_dead(ask, queue, handlers, monkeypatch):
     monkeypatch.setattr("queue_db.verbs.settle._UNKNOWN_WAITS", (HOURS, HOURS))  # or a slow run finds them due again
     arguments = ["work", queue.name, "--handler", f"{handlers}:by_kind", "--until-empty", "--json"]
@@ -362,7 +378,7 @@ def test_kinds_without_a_handler_wait_or_are_dead(ask, queue, handlers, monkeypa
     third = queue.enqueue("stranger")
     assert ask(*arguments, "--unknown-grace", 0).record["dead"] == 1
     assert queue.get(third).state is State.DEAD
-    assert "unknown='later': must be one of wait, dead" in ask(*arguments, "--unknown", "later", status=2).out
+    assert "--unknown='later': must be one of wait, dead" in ask(*arguments, "--unknown", "later", status=2).out
 
 
 @pytest.mark.parametrize(("processes", "numbers"), [(1, ["1"]), (2, ["1", "2", "none"])])

@@ -24,6 +24,19 @@ def test_drawings_are_written_from_their_texts(name: str) -> None:
     assert (DOCS / name).read_text(encoding="utf-8") == drawings.drawings()[name], "run: python tools/drawings.py"
 
 
+@pytest.mark.parametrize("name", list(drawings.drawings()))
+def test_nothing_is_cut_at_the_edge_of_a_drawing(name: str) -> None:
+    svg = drawings.drawings()[name]
+    width, height = map(float, re.findall(r'viewBox="0 0 (\S+) (\S+)"', svg)[0])
+    boxes = re.findall(r'<rect x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"', svg)
+    texts = re.findall(r'<text x="([\d.]+)" y="([\d.]+)"', svg)
+    assert boxes
+    assert texts
+    assert max(float(x) + float(wide) for x, _, wide, _ in boxes) <= width
+    assert max(float(y) + float(high) for _, y, _, high in boxes) <= height
+    assert max(float(y) for _, y in texts) <= height
+
+
 def test_the_drawing_of_the_tables_has_every_table() -> None:
     here = tables()
     drawn = {f"jobs{suffix}" for rows in drawings.TABLES.values() for suffix, *_ in rows}

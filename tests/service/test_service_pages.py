@@ -17,7 +17,7 @@ from queue_db.model import StoredResult, to_micros
 from queue_db.service import Settings
 from queue_db.store import worker_registry
 from tests.patience import PATIENCE
-from tests.service.conftest import serving
+from tests.service.conftest import serving, submitted
 
 pytestmark = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 
@@ -352,6 +352,17 @@ def test_all_like_this(db: QueueDB, name: str, client: httpx2.Client, action: st
     assert [(one.target, one.number) for one in db.actions.list() if name in one.target] == [
         (f"dead jobs queue {name} kind mail error class ValueError", 3)
     ]
+
+
+def test_a_change_of_all_dead_jobs_is_asked_for(db: QueueDB, name: str, client: httpx2.Client) -> None:
+    db.queue(name).enqueue("mail")
+    db.queue(name).claim()[0].bury("broken")
+    for action in ("redrive", "purge"):
+        refused = submitted(client, f"/dead/all?action={action}", "/dead/all", action=action)
+        assert refused.status_code == 422, action
+        assert "all: true stands for those of all queues" in refused.text
+    assert db.dead.count(name) == 1
+    assert "Purged: 1 job" in submit(client, "/dead/all?action=purge", "/dead/all").text
 
 
 def test_times_are_those_of_the_databases_clock(db: QueueDB, url: str, name: str) -> None:

@@ -111,7 +111,7 @@ def test_to_wait_for_a_result(queue, db, running):
             db.wait(slow, 0.05)
         go.set()
         assert db.wait(slow, PATIENCE).result == 42
-        with pytest.raises(JobDeadError, match=r"^job \d+ is dead: db\.errors\(\d+\) has the reasons, "):
+        with pytest.raises(JobDeadError, match=r"^job \d+ is dead: db\.get\(\d+\)\.last_error says why, "):
             db.wait(queue.enqueue("dies"), PATIENCE)
         with pytest.raises(JobNotFoundError, match="nothing is left of job .* not retained") as gone:
             db.wait(queue.enqueue("forgotten"), PATIENCE)

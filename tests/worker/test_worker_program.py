@@ -155,3 +155,6 @@ def test_what_cannot_be_run_is_refused_at_once(kind):
         Program("  ", environment=PATH)
     with pytest.raises(ConfigurationError, match="no program 'no-such-program-here'"):
         Program("no-such-program-here --now", environment=PATH)
+    with pytest.raises(ConfigurationError, match="has shell syntax: run it in a shell with shell=True") as refused:
+        Program("no-such-program-here; true", environment=PATH)
+    assert refused.value.cli.endswith("run it in a shell with --shell")

@@ -419,7 +419,7 @@ def usage() -> Iterator[None]:
     try:
         yield
     except FeedError as error:
-        raise ArgumentError(str(error)) from error
+        raise ArgumentError(str(error), cli=error.cli) from error
 
 
 def position_of(feed: Feed, text: str | None) -> str | None:
@@ -430,10 +430,7 @@ def position_of(feed: Feed, text: str | None) -> str | None:
     if text in {"start", "end"}:
         return feed.start() if text == "start" else feed.end()
     if text is not None:
-        try:
-            Position.parse(text)
-        except ArgumentError as error:
-            raise ArgumentError(f"{error}, start, or end") from None
+        Position.parse(text)
     return text
 
 

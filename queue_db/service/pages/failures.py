@@ -82,6 +82,8 @@ def change(request: Request, db: Db, who: Person, fields: Fields) -> RedirectRes
     """Redrive or purge all like this."""
     queue, kind, error_class = fields.get("queue", ""), fields.get("kind", ""), fields.get("error_class")
     check(who, "manage", queue)
+    if not (queue or kind or error_class is not None or fields.get("all")):
+        raise ArgumentError("name the jobs with one of queue, kind, error_class; all: true stands for those of all queues")
     action = _known(fields.get("action", ""))
     if action == "redrive":
         admission = Admission(request)
