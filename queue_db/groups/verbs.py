@@ -93,7 +93,6 @@ class Groups:
         several = second is not None
 
         def enqueue_batch(tx: Transaction) -> tuple[int, list[int | None]]:
-            tx.begin()
             batch = batches.make(tx, callback)
             ids: list[int | None] = []
             for chunk in chain([first], () if second is None else chain([second], chunks)):

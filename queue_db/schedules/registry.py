@@ -201,7 +201,6 @@ def _tick(tx: Transaction, row: Any, occurrences: Sequence[int], next_at: int) -
 
 def _run_now(tx: Transaction, name: str) -> int | None:
     """Enqueue the job of a schedule and return its id; None: there is no such schedule."""
-    tx.begin()
     row = store.find(tx, name)
     if row is None:
         return None

@@ -68,11 +68,6 @@ def calls_of(call: Callable[[], _T], files: list[str] | None = None) -> tuple[_T
     return answer, calls
 
 
-@pytest.fixture(autouse=True)
-def no_lone_changes() -> None:
-    """Not here: it adds frames."""
-
-
 @pytest.fixture
 def warm(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Queue:
     """A queue of which each verb has run a few times: what is prepared is prepared once, and nothing is due again by time."""
