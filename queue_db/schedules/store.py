@@ -33,13 +33,13 @@ def put(tx: Transaction, name: str, rule: Rule, values: dict[str, Any], first: i
     return True
 
 
-def every(tx: Transaction) -> list[Row[Any]]:
+def all_schedules(tx: Transaction) -> list[Row[Any]]:
     """All schedules by name."""
     table = _table(tx)
     return list(tx.connection.execute(select(table).order_by(table.c.name)))
 
 
-def find(tx: Transaction, name: str) -> Row[Any] | None:
+def find_schedule(tx: Transaction, name: str) -> Row[Any] | None:
     """The schedule with this name."""
     table = _table(tx)
     return tx.connection.execute(select(table).where(table.c.name == name)).first()
