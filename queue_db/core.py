@@ -101,7 +101,10 @@ class Core:
         #: Counts of what the verbs did in this process, by queue, until they are written to the metrics.
         self.queue_counters = QueueCounters()
         self.deaths = Deaths(database, self.queue_counters, lambda: self.worker)
-        self._worker = worker
+        #: The name that claimed jobs show. In a fork, the default name changes with the name of the process.
+        self.worker = worker or _name
+        if not worker:
+            _named_by_process.add(self)
         # Connection pools that are known to lead to this database: our own, and pools of callers.
         self._pools: WeakSet[Pool] = WeakSet((database.engine.pool,))
         # Check the tables here, so that the first verb does not have to. If the user has no right to read the version, the first
@@ -109,11 +112,6 @@ class Core:
         self._schema_fits = False
         with suppress(PermanentStorageError):
             self._schema_fits = schema_version.found(database, tables).revision == HEAD
-
-    @property
-    def worker(self) -> str:
-        """The name that claimed jobs show."""
-        return self._worker or _name
 
     @cached_property
     def inspection(self) -> Inspection:
@@ -309,9 +307,15 @@ def _readable(pid: int) -> str:
 def _renew() -> None:
     global _name  # noqa: PLW0603 - a fork is another process
     _name = _new_name()
+    for core in list(_named_by_process):
+        core.worker = _name
 
 
 _name = _new_name()
+
+# The cores whose ``worker`` is the name of the process.
+_named_by_process: WeakSet[Core] = WeakSet()
+
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
 

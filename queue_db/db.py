@@ -389,6 +389,5 @@ def _prune(core: Core, name: str, prune: Callable[..., int], most: int) -> int:
 
 
 def _rescue(tx: Transaction, worker: str) -> int:
-    tx.begin()
     controls.drop_shares(tx, worker)
     return settle.rescue(tx, worker)

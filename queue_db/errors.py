@@ -316,9 +316,8 @@ class StorageError(QueueDBError):
         super().__init__(message)
         #: The SQLSTATE, the server's error number or SQLite's result code, as text; None if the driver gave none.
         self.sqlstate = sqlstate
-        #: The function of ``queue_db.store`` that was running, with its module: ``enqueue.insert_jobs``. If the connection, BEGIN,
-        #: COMMIT or a statement of the caller failed, no such function was running. Then this is the name of the transaction: a
-        #: verb such as ``enqueue``, or a function of the store.
+        #: The name of the transaction that failed: a verb such as ``enqueue``, or a function of a store with its module, such as
+        #: ``controls.change``. It is ``transaction`` if a statement of your own failed in ``queue.transaction()``.
         self.statement_name = statement_name
         #: True if it is unknown whether the change took effect, for example because the connection broke during COMMIT.
         self.outcome_unknown = outcome_unknown

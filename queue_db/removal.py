@@ -41,7 +41,7 @@ class Removal(Protocol):
         """Remove the jobs that are still at their ``(id, version)``; return their ids.
 
         The connection may commit each statement by itself: call ``tx.begin()`` before several statements that belong together.
-        The functions of :mod:`queue_db.store.settle` call it where needed.
+        Each function of :mod:`queue_db.store.settle` calls it where it needs several; ``settle.lock`` always does.
         """
         ...
 

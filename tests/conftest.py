@@ -29,6 +29,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, Pool
 from queue_db import Queue, QueueDB
 from queue_db.store import LowWaterMarks
 from queue_db.testing import SettableClock
+from queue_db.testing.lone_changes import lone_changes
 from queue_db.verbs import claim_round
 from tests import lean_java, parts
 from tests.databases import FILES, KINDS
@@ -74,6 +75,16 @@ LONGEST = (
     "tests/service/test_service_pages.py",
     "tests/test_servers.py",
     "tests/crash/test_killed_workers.py",
+)
+
+#: Tests that count or interrupt each call of the package: nothing may stand between its functions.
+WALKS_FRAMES = (
+    "tests/sql/test_calls.py",
+    "tests/sql/test_seam.py",
+    "tests/worker/test_worker_calls.py",
+    "tests/faults/test_interrupts_at_every_line.py",
+    "tests/faults/test_interrupts.py",
+    "tests/faults/test_signal_handlers.py",
 )
 
 # Collecting tests makes hardly any garbage. It is enabled before the first test.
@@ -284,6 +295,17 @@ def own_url(kind: str, tmp_path: Path, unused_urls: MigratedUrls) -> Iterator[st
             db.migrate()
     yield url
     server.drop_database(url)
+
+
+@pytest.fixture(autouse=True)
+def no_lone_changes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """As in the conformance suite: ``tx.begin()`` comes before several changes of one transaction."""
+    if unit_of(request.node.nodeid) in WALKS_FRAMES:
+        yield
+        return
+    with lone_changes() as found:
+        yield
+    assert not found, "\n".join(["tx.begin() is missing before these statements of one transaction:", *found])
 
 
 @pytest.fixture

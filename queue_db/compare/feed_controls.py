@@ -25,7 +25,6 @@ class CompareAndSet:
     def append(self, tx: Transaction, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
         """Read, try, and read again until it succeeds."""
         feeds = feed_tables(tx.tables).feeds
-        tx.begin()
         while True:
             read = select(feeds.c.next_seq, feeds.c.epoch).where(feeds.c.id == feed.id)
             first, epoch = tx.connection.execute(read).one()

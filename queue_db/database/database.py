@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -369,7 +368,6 @@ class Database:
             if translated.sqlstate in self.dialect.errors.other_session:
                 # A pooler gives each transaction another session, so prepare no more statements. The transaction runs again.
                 self.dialect.uses_raw_cursor = False
-            translated.statement_name = _running(error) or name
             return translated
         if isinstance(error, PoolTimeoutError):
             return TransientStorageError(f"{name}: no free connection in the pool", statement_name=name)
@@ -382,20 +380,6 @@ class Database:
         self.closed = True
         self.connections.close()
         self._dispose(self.engine)
-
-
-def _running(error: BaseException) -> str | None:
-    """The innermost function of ``queue_db.store`` in the traceback, for example ``enqueue.insert_jobs``; None if there is none.
-
-    The module ``by_key`` is skipped, because it only sends statements for the stores of slices.
-    """
-    found: str | None = None
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        _, _, module = str(frame.f_globals.get("__name__", "")).partition("queue_db.store.")
-        if module and module != "by_key":
-            function = frame.f_code.co_qualname.partition(".<locals>")[0]
-            found = f"{module.partition('.')[0]}.{function}"
-    return found
 
 
 def _connection_of(using: Any) -> Connection:

@@ -71,7 +71,7 @@ def _died_of(store: Store, rows: FromClause, error_class: str) -> ColumnElement[
     return exists().where(same, errors.c.error_class == "").correlate(rows)
 
 
-def page(tx: Transaction, *, like: Like, limit: int, after: DeadCursor | None) -> list[Row[Any]]:
+def page_of_dead_jobs(tx: Transaction, *, like: Like, limit: int, after: DeadCursor | None) -> list[Row[Any]]:
     """The rows of up to ``limit`` dead jobs, longest dead first.
 
     :param after: the position of the last job of the previous page; None: begin with the first job.

@@ -49,6 +49,9 @@ Statement = TypeVar("Statement", Select[Any], Update, Delete)
 class Dialect:
     """How a database claims, settles and enqueues jobs. Each member has a default that works on most databases.
 
+    A claim or a completion may commit each statement by itself. A member that sends several statements for one of them, or locks
+    rows, calls ``tx.begin()`` first.
+
     What only one package needs of a database is in the subclass of :class:`Companion` of that package.
     """
 
@@ -157,7 +160,7 @@ class Dialect:
         lock = claim.shape.lock
         locks, waits = lock is not Lock.NONE, lock is Lock.WAIT
         if locks:
-            tx.begin()
+            tx.begin()  # the rows stay locked until the UPDATE; without locks, the UPDATE checks the versions
         found = tx.fetch(claim.made(claim_sql.fast_path_look), parameters) if fast_path else ()
         enough, seen = len(found) >= parameters["limit"], Seen.ALL
         if not enough and fast_path and locks:
@@ -196,7 +199,6 @@ class Dialect:
         """
         if len(pairs) > 1:
             # The row count does not show which of several rows matched, so lock the matching rows first.
-            tx.begin()
             pairs = self.hold(tx, jobs, pairs)
         if not pairs:
             return set()
@@ -218,7 +220,6 @@ class Dialect:
     def delete_returning(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:
         """Delete the rows that match ``pairs`` and return their ids."""
         if len(pairs) > 1:
-            tx.begin()
             pairs = self.hold(tx, jobs, pairs)
         if not pairs:
             return set()
@@ -229,8 +230,11 @@ class Dialect:
     def hold(self, tx: Sender, jobs: Table, pairs: Pairs, *, skip: bool = False) -> Pairs:
         """Lock the rows that match ``pairs``, in id order, until the transaction ends. Return the pairs of the locked rows.
 
+        This begins the transaction: a transaction of one statement may not have begun.
+
         :param skip: step over rows that other transactions have locked.
         """
+        tx.begin()
         texts = statements.on(self, jobs, tx.connection.dialect)
         rows = tx.fetch(texts.made(statements.hold, one=len(pairs) == 1, skip=skip), self.wanted(sorted(pairs)))
         return [(job_id, version) for job_id, version in rows]

@@ -83,7 +83,6 @@ class MySQL(Dialect):
         sql: Any = tx.connection.dialect
         returns = sql.is_mariadb and (len(pairs) == 1 or (sql.server_version_info or ()) >= _HINTS_IN_DELETE)
         if len(pairs) > 1 and not returns:
-            tx.begin()
             pairs = self.hold(tx, jobs, pairs)
         if not pairs:
             return set()

@@ -66,7 +66,8 @@ class SQLite(ReturningDialect):
     begins_writing: ClassVar[str] = "BEGIN IMMEDIATE"
 
     def hold(self, tx: Sender, jobs: Table, pairs: Pairs, *, skip: bool = False) -> Pairs:
-        # SQLite has no row locks, so the order of the rows does not matter.
+        # SQLite has no row locks, so their order does not matter. The write lock of the transaction protects the rows.
+        tx.begin()
         texts = statements.on(self, jobs, tx.connection.dialect)
         if len(pairs) == 1:
             rows = tx.fetch(texts.made(statements.select, columns=("id", "version"), one=True), self.wanted(pairs))
@@ -87,7 +88,7 @@ class SQLite(ReturningDialect):
         texts = statements.on(self, jobs, tx.connection.dialect)
         if len(pairs) == 1:
             return {row[0] for row in tx.fetch(texts.made(statements.delete, one=True, returns=True), self.wanted(pairs))}
-        tx.begin()
+        tx.begin()  # one DELETE for each job, in a savepoint
         if not tx.autocommits:
             with transactions.savepoint(tx.connection):
                 return self._delete_held(tx, jobs, pairs)

@@ -97,7 +97,13 @@ class SQLiteServer(Server):
     def is_idle(self, driver: Any) -> bool:
         # A change with unread rows holds the lock until its statement ends. Without BEGIN, ``in_transaction`` does not show the
         # lock.
-        return not (driver.in_transaction or (isinstance(driver, _Finishing) and driver.has_statements()))
+        if driver.in_transaction:
+            return False
+        if isinstance(driver, _Finishing):
+            for cursor in driver.cursors:
+                if cursor() is not None:
+                    return False
+        return True
 
     def known_alive(self, tx: Sender) -> bool:
         return tx.sends_raw  # no network can break a file's connection
@@ -136,29 +142,23 @@ class _Finishing(sqlite3.Connection):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        # A WeakSet is not used, because Python ignores a Ctrl-C during one of its callbacks.
-        self._cursors: list[ref[sqlite3.Cursor]] = []
+        #: The cursors that Python has not freed; closed cursors may be among them. A WeakSet is not used, because Python ignores a
+        #: Ctrl-C during one of its callbacks.
+        self.cursors: list[ref[sqlite3.Cursor]] = []
 
     def cursor(self, *arguments: Any, **options: Any) -> Any:
         made: sqlite3.Cursor = super().cursor(*arguments, **options)
-        if len(self._cursors) >= _CURSORS:
-            self._cursors = [cursor for cursor in self._cursors if cursor() is not None]
-        self._cursors.append(ref(made))
+        if len(self.cursors) >= _CURSORS:
+            self.cursors = [cursor for cursor in self.cursors if cursor() is not None]
+        self.cursors.append(ref(made))
         return made
-
-    def has_statements(self) -> bool:
-        """Whether a cursor may be open. A closed cursor that Python has not freed also counts."""
-        for cursor in self._cursors:  # noqa: SIM110 - any() with a generator is slower
-            if cursor() is not None:
-                return True
-        return False
 
     def finish(self) -> None:
         """End all statements."""
-        for cursor in self._cursors:
+        for cursor in self.cursors:
             if (open_ := cursor()) is not None:
                 open_.close()
-        self._cursors = []
+        self.cursors = []
 
     def close(self) -> None:
         self.finish()

@@ -200,7 +200,6 @@ class Cursor:
         last = messages[-1].seq
 
         def transfer(tx: Transaction) -> _T:
-            tx.begin()
             answer = change(tx)
             # Last: whoever adds jobs or messages locks stripes and feeds first, and a purge locks a feed before its cursors.
             if not cursors.acknowledge(tx, self._feed_id, self.name, self._version, last, self._lease):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import Connection
 
 from queue_db import arguments
+from queue_db.core import ONCE
 from queue_db.database.transaction import Run
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import ArgumentError, FeedError, StorageError, TransientStorageError, TrimmedError
@@ -40,13 +41,13 @@ else:
 
 log = logging.getLogger("queue_db.feeds")
 
-# One statement, or a function that begins its transaction itself.
-_DIRECT = Run(lazy=True)
-_ONCE = Run(lazy=True, attempts=1)
-_SPLIT = Run("split", lazy=True)
-_SETTLE = Run("settle", lazy=True)
-_SETTLE_ONCE = Run("settle", lazy=True, attempts=1)
-_LOOK = Run(write=False, lazy=True)
+# Those of one statement have no BEGIN and COMMIT around it. A claim may have a second one: then the claim begins.
+_CLAIM = Run("feeds.claim", lazy=True)
+_EXTEND = Run("feeds.extend", lazy=True)
+_COMPLETE = Run("settle", lazy=True)
+_READ = Run("feeds.read_messages", write=False, lazy=True)
+_SETTLE = Run("settle")
+_SETTLE_ONCE = Run("settle", attempts=1)
 
 
 class Failure(NamedTuple):
@@ -105,7 +106,7 @@ class SharedCursor:
         micros = arguments.seconds("lease", lease, zero=False)
         want = SpanRequest(limit, micros, self._core.worker, skip=self._skip, least=limit)
         while True:
-            found = self._core.run(_DIRECT.named("feeds.claim"), span_claims.claim, self._of, self.name, want)
+            found = self._core.run(_CLAIM, span_claims.claim, self._of, self.name, want)
             look = self._shared(found and found.look)
             row, read = (found.span, found.messages) if found else (None, None)
             if found is not None and row is not None:
@@ -138,8 +139,8 @@ class SharedCursor:
 
     def _take_over(self, look: Look, lease: int) -> SpanRow | None:
         core = self._core
-        while found := core.run(
-            _DIRECT.named("feeds.take_over"), span_claims.take_over, self._of.id, self.name, core.worker, lease, self.max_attempts
+        while found := core.write(
+            "feeds.take_over", span_claims.take_over, self._of.id, self.name, core.worker, lease, self.max_attempts
         ):
             row, claimed = found
             if claimed:
@@ -156,7 +157,7 @@ class SharedCursor:
             raise self._trimmed(missing, look)
         jobs = [self.job(Failure(message, reason)) for message in found]
         try:
-            _, tx = self._core.commit(_SPLIT, _split, self, expired, jobs)
+            _, tx = self._core.commit(Run("split"), _split, self, expired, jobs)
         except SpanLostError:
             return
         self.skipped += missing
@@ -195,9 +196,7 @@ class SharedCursor:
         )
 
     def _read(self, row: SpanRow, *, epoch: int) -> list[Message]:
-        found = self._core.run(
-            _LOOK.named("feeds.read_messages"), messages.read_messages, self._of, row.low - 1, row.high - row.low + 1
-        )
+        found = self._core.run(_READ, messages.read_messages, self._of, row.low - 1, row.high - row.low + 1)
         done = spans.settled(row.done)
         return self._messages([one for one in found if one.seq <= row.high and one.seq not in done], epoch)
 
@@ -280,13 +279,13 @@ class Span:
     def extend(self, seconds: float) -> Verdict:
         """Extend the lease to ``seconds`` from now."""
         micros = arguments.seconds("seconds", seconds, zero=False)
-        return _verdict(self._core.run(_DIRECT.named("feeds.extend"), spans.extend, self.id, self.version, micros))
+        return _verdict(self._core.run(_EXTEND, spans.extend, self.id, self.version, micros))
 
     def extend_unlocked(self, seconds: float) -> Verdict | None:
         """:meth:`extend` without a wait; None: another transaction has locked the span's row."""
         micros = arguments.seconds("seconds", seconds, zero=False)
         try:
-            return _verdict(self._core.run(_ONCE.named("feeds.extend"), spans.extend, self.id, self.version, micros, wait=False))
+            return _verdict(self._core.run(ONCE.named("feeds.extend"), spans.extend, self.id, self.version, micros, wait=False))
         except RowLockedError:
             return None
 
@@ -316,7 +315,10 @@ class Span:
                 with self._core.joined(using, "feeds.settle") as tx, savepoint(tx.connection) if jobs else nullcontext():
                     _settle(tx, self, seqs, jobs, due=due)
                 return Verdict.APPLIED
-            self._core.run(_SETTLE if wait else _SETTLE_ONCE, _settle, self, seqs, jobs, due=due, release=release, wait=wait)
+            how = _SETTLE if wait else _SETTLE_ONCE
+            if spans.is_one_statement(seqs, jobs, wait=wait) and not release:
+                how = _COMPLETE
+            self._core.run(how, _settle, self, seqs, jobs, due=due, release=release, wait=wait)
         except SpanLostError:
             return Verdict.LOST
         except RowLockedError:

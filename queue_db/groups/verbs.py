@@ -62,14 +62,14 @@ class Groups:
         return len(incomplete)
 
     def batch(self, batch_id: int) -> Batch | None:
-        row = self._core.read("groups.find", batches.find, arguments.whole("batch_id", batch_id, 0, 2**63 - 1))
+        row = self._core.read("groups.find_batch", batches.find_batch, arguments.whole("batch_id", batch_id, 0, 2**63 - 1))
         return None if row is None else _batch(row)
 
     def batches(self, limit: int, after: Batch | int | None) -> list[Batch]:
         arguments.whole("limit", limit, 1)
         last = after.id if isinstance(after, Batch) else after
         below = None if last is None else arguments.whole("after", last, 0, 2**63 - 1)
-        return [_batch(row) for row in self._core.read("groups.page", batches.page, below=below, limit=limit)]
+        return [_batch(row) for row in self._core.read("groups.page_of_batches", batches.page_of_batches, below=below, limit=limit)]
 
     def enqueue_batch(
         self,
@@ -93,7 +93,6 @@ class Groups:
         several = second is not None
 
         def enqueue_batch(tx: Transaction) -> tuple[int, list[int | None]]:
-            tx.begin()
             batch = batches.make(tx, callback)
             ids: list[int | None] = []
             for chunk in chain([first], () if second is None else chain([second], chunks)):

@@ -110,7 +110,6 @@ class Router:
         :param only: this route has the messages, whatever their topic.
         :raises RouteError: there is no such route.
         """
-        tx.begin()
         done, effects = Done(), _Effects()
         walks: dict[tuple[str, int], tuple[Sequence[WalkRow], bool, bool]] = {}
         plans: dict[tuple[str, tuple[str, ...], str | None], Plan] = {}

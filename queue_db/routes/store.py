@@ -122,7 +122,6 @@ _SHA = WalkRow._fields.index("sha") + 1
 def define(tx: Transaction, new: DefinitionRow) -> int:
     """The id of the definition with this content; it is inserted if there is none."""
     definitions = route_tables(tx.tables).definitions
-    tx.begin()
     found = find_definition(tx, new.sha)
     if found is None:
         values = {**new._asdict(), "created_at": tx.now}
@@ -180,7 +179,6 @@ def pause(tx: Transaction, name: str, paused: int) -> bool:
 def remove(tx: Transaction, name: str) -> bool:
     """Delete a route with its subscriptions; False: there is none."""
     tables = route_tables(tx.tables)
-    tx.begin()
     by_key.lock(tx, tables.routes, {"name": name}, "name")
     tx.connection.execute(delete(tables.subscriptions).where(tables.subscriptions.c.route == name))
     return by_key.delete(tx, tables.routes, {"name": name})
@@ -212,7 +210,6 @@ def all_routes(tx: Transaction) -> list[Row[Any]]:
 def subscribe(tx: Transaction, route: str, values: Mapping[str, str]) -> bool | None:
     """Subscribe a route; False: it has this subscription already. None: there is no such route."""
     subscriptions = route_tables(tx.tables).subscriptions
-    tx.begin()
     if by_key.lock(tx, route_tables(tx.tables).routes, {"name": route}, "name") is None:
         return None
     there = select(subscriptions.c.id).where(by_key.matches(subscriptions, _same(route, values)))
@@ -359,7 +356,6 @@ def top(tx: Transaction, name: str, limit: int) -> list[tuple[str, int]]:
 def reset(tx: Transaction, name: str, key: str | None) -> bool:
     """Delete the rows of a counter, or of one of its keys; False: there are none."""
     tables = route_tables(tx.tables)
-    tx.begin()
     if key is not None:
         return by_key.delete(tx, tables.keyed_counts, {"name": name, "counted_key": key})
     gone = [by_key.delete(tx, table, {"name": name}) for table in (tables.counts, tables.keyed_counts)]

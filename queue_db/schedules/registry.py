@@ -116,7 +116,7 @@ class Schedules:
 
     def list(self) -> list[Schedule]:
         """All schedules by name."""
-        return [self._schedule(row) for row in self._core.read("schedules.every", store.every)]
+        return [self._schedule(row) for row in self._core.read("schedules.all_schedules", store.all_schedules)]
 
     def pause(self, name: str) -> None:
         """Stop the schedule from enqueuing jobs until :meth:`resume`.
@@ -201,8 +201,7 @@ def _tick(tx: Transaction, row: Any, occurrences: Sequence[int], next_at: int) -
 
 def _run_now(tx: Transaction, name: str) -> int | None:
     """Enqueue the job of a schedule and return its id; None: there is no such schedule."""
-    tx.begin()
-    row = store.find(tx, name)
+    row = store.find_schedule(tx, name)
     if row is None:
         return None
     (job_id,) = enqueue.insert_jobs(tx, [_job(row, tx.read_clock())], OnDuplicate.RAISE)

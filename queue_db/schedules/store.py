@@ -24,7 +24,6 @@ def put(tx: Transaction, name: str, rule: Rule, values: dict[str, Any], first: i
     :raises IntegrityError: another transaction has just inserted the schedule: try again.
     """
     table = _table(tx)
-    tx.begin()
     before = by_key.lock(tx, table, {"name": name}, "rule", "zone")
     if before is None or before != (values["rule"], values["zone"]) or first is not None:
         values = {**values, "next_at": rule.after(tx.read_clock()) if first is None else first}
@@ -34,13 +33,13 @@ def put(tx: Transaction, name: str, rule: Rule, values: dict[str, Any], first: i
     return True
 
 
-def every(tx: Transaction) -> list[Row[Any]]:
+def all_schedules(tx: Transaction) -> list[Row[Any]]:
     """All schedules by name."""
     table = _table(tx)
     return list(tx.connection.execute(select(table).order_by(table.c.name)))
 
 
-def find(tx: Transaction, name: str) -> Row[Any] | None:
+def find_schedule(tx: Transaction, name: str) -> Row[Any] | None:
     """The schedule with this name."""
     table = _table(tx)
     return tx.connection.execute(select(table).where(table.c.name == name)).first()
@@ -62,7 +61,6 @@ def advance(tx: Transaction, name: str, version: int, *, last_at: int | None, ne
     :return: False: another transaction has moved it on or changed it, or has locked its row.
     """
     table = _table(tx)
-    tx.begin()
     if Capability.SKIP_LOCKED in tx.store.capabilities:
         # Skip a locked row: the transaction that has locked it may hang, and other schedules must not wait for it.
         mine = select(table.c.name).where(table.c.name == name, table.c.version == version)

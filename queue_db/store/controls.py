@@ -44,7 +44,6 @@ def change(tx: Transaction, queue: str, values: dict[str, int | None]) -> bool:
     """
     table = tx.tables.queues
     mine = table.c.name == queue
-    tx.begin()
     if values.keys() & {"rate", "per"}:
         # Lock the row, so that no other transaction sets or removes the rate before the write.
         before = tx.connection.execute(tx.dialect.lock_rows(select(table.c.rate, table.c.per).where(mine), skip=False)).first()
@@ -74,7 +73,6 @@ def take_share(tx: Transaction, queue: str, worker: str, wanted: int, lasts: int
     :return: the new share; None: the queue no longer has a concurrency limit.
     """
     queues, shares = tx.tables.queues, tx.tables.shares
-    tx.begin()
     # Lock the queue's row, so that workers compute their shares one after the other.
     limit: int | None = tx.connection.execute(
         tx.dialect.lock_rows(select(queues.c.concurrency).where(queues.c.name == queue), skip=False)
@@ -112,7 +110,6 @@ def spend(tx: Transaction, queue: str, wanted: int) -> tuple[int, int]:
     :return: how many jobs may begin now, and the microseconds until the next job may begin.
     """
     table = tx.tables.queues
-    tx.begin()
     query = select(table.c.rate, table.c.per, table.c.spent_until).where(table.c.name == queue)
     row = tx.connection.execute(tx.dialect.lock_rows(query, skip=False)).first()
     if row is None or row.rate is None:

@@ -103,7 +103,7 @@ def insert_jobs(
     # If the connection breaks before the COMMIT, a transaction can be repeated, but a single statement cannot. So one plain job is
     # inserted without a transaction only if its connection is known to be alive.
     if queue is not None and not (plain and len(jobs) == 1 and tx.dialect.server.known_alive(tx)):
-        tx.begin()
+        tx.begin()  # here and not by the verb, which does not know the connection
     if plain:
         # No job can be skipped, so the INSERT statement itself sends the notification.
         notice = tx.notice(queue) if queue is not None and due else None
@@ -188,7 +188,6 @@ def _insert_windowed(
         raise ArgumentError(
             f"unique_for and on_duplicate {on_duplicate.value!r} contradict each other: a job that is done cannot be replaced"
         )
-    tx.begin()
     asked = [jobs[position] for position in places if jobs[position].unique_for]
     taken = unique_key_ttl.take(tx, asked)
     if taken and on_duplicate is OnDuplicate.RAISE:

@@ -38,7 +38,7 @@ def delete(tx: Transaction, pairs: Pairs, departure: Callable[[int], Departure],
     :param departure: returns how the job with an id left.
     :param every: more jobs may leave later in this transaction.
     """
-    links = read(tx, pairs)
+    links = read_links(tx, pairs)
     if not links:
         return settle.delete(tx, pairs)
     gone: set[int] = set()
@@ -51,7 +51,7 @@ def delete(tx: Transaction, pairs: Pairs, departure: Callable[[int], Departure],
     return gone
 
 
-def read(tx: Transaction, pairs: Pairs) -> dict[int, JobLinks]:
+def read_links(tx: Transaction, pairs: Pairs) -> dict[int, JobLinks]:
     """The groups and batches of these jobs, by id; jobs without either are missing.
 
     A change after this read raises the job's version. Then the pair of the job no longer matches, so the job does not leave.

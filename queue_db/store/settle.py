@@ -70,7 +70,6 @@ def extend_unlocked(tx: Transaction, pairs: Pairs, lease: int) -> tuple[dict[int
     if Capability.SKIP_LOCKED not in tx.store.capabilities:
         return extend(tx, pairs, lease), set()
     jobs = tx.tables.jobs
-    tx.begin()
     free_now = tx.dialect.hold(tx, jobs, pairs, skip=True)
     ends = extend(tx, free_now, lease) if free_now else {}
     rest = [pair for pair in pairs if pair[0] not in ends]
@@ -124,11 +123,10 @@ _FREED = f"version = {NEXT_VERSION}, claim_token = NULL, worker = NULL, progress
 def _parts(tx: Transaction, pairs: Pairs, *values: Mapping[int, Any] | None) -> Sequence[Pairs]:
     """Divide ``pairs`` into one part for each statement.
 
-    There are several parts if many jobs have different values. In this case the transaction begins here.
+    There are several parts if many jobs have different values.
     """
     if len(pairs) <= AT_ONCE or all(len(set(by_id.values())) <= 1 for by_id in values if by_id):
         return [pairs]
-    tx.begin()
     return list(portions(pairs))
 
 
@@ -219,7 +217,6 @@ def mark(tx: Transaction, pairs: Pairs) -> set[int]:
 
 def lock(tx: Transaction, pairs: Pairs) -> Pairs:
     """Lock the rows that match ``pairs`` until the transaction ends, and return the pairs of these rows."""
-    tx.begin()
     return tx.dialect.hold(tx, tx.tables.jobs, pairs)
 
 

@@ -15,7 +15,6 @@ SILENT = 30.0
 def heartbeat(tx: Transaction, name: str, values: dict[str, Any]) -> None:
     """Update or insert a worker's row, with ``values`` and the current time."""
     table = tx.tables.workers
-    tx.begin()
     seen = {**values, "seen_at": tx.now}
     changed = update(table).where(table.c.name == name).values(seen)
     if not tx.connection.execute(changed, tx.time()).rowcount:

@@ -28,8 +28,8 @@ class Strategy(Protocol):
     def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
         """Take up to ``request.limit`` jobs. Never commit or sleep. Count misses; do not raise them.
 
-        The connection may commit each statement by itself: call ``tx.begin()`` before several statements that belong together.
-        :func:`queue_db.store.lease.claim` calls it where needed.
+        The connection may commit each statement by itself: call ``tx.begin()`` before several statements that belong together, and
+        before a statement that locks rows. :func:`queue_db.store.lease.claim` calls it where needed.
 
         ``request.completes``: completed jobs that :func:`~queue_db.store.lease.claim` deletes before it claims. If a
         strategy does not pass ``completes`` on to that function, these jobs are completed in a transaction of their own.

@@ -40,7 +40,7 @@ _TOKEN = 16
 _CLAIM = Run("claim", lazy=True, repeatable=True)
 
 # A claim that deletes its jobs must not run again: deleted jobs do not return. So an unknown outcome is reported to the caller.
-_CLAIM_AND_DELETE = Run("claim", lazy=True)
+_CLAIM_AND_DELETE = Run("pop", lazy=True)
 
 # The completion of claims that complete no jobs.
 _NOTHING = Completion(())
@@ -247,11 +247,10 @@ class ClaimLoop:
             while not tx.committed:
                 with tx:
                     runs += 1
+                    if (change is not None and not at_once) or (call.delete and not request.delete_on_claim):
+                        tx.begin()  # the claim is one statement of several
                     if change is not None and not at_once:
-                        tx.begin()
                         completion.done = change.attempt(tx, completion.pairs)
-                    if call.delete and not request.delete_on_claim:
-                        tx.begin()
                     result = core.strategy.claim(tx, request)
                     if call.delete and not result.deleted:
                         delete_claimed(tx, self._queue, [row for row in result.rows if not row.exhausted])

@@ -168,6 +168,7 @@ class FencedChange(Verbs):
             tied = tied or job.has_dependents
         if tied and (verb.departure is not None or verb.death is not None):
             self.links = linked(self.jobs)
+            self.verb = verb._replace(run=verb.run._replace(lazy=False))  # the groups and batches take further statements
         self.leases = leases = [(job.id, job.version) for job in self.jobs]
         # Of two leases of one job only the later one can hold.
         ordered = sorted(leases)

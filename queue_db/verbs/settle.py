@@ -55,7 +55,6 @@ _V = TypeVar("_V")
 
 
 def _remove_and_keep(tx: Transaction, pairs: Pairs, removal: Removal, results: Mapping[int, dict[str, Any]]) -> set[int]:
-    tx.begin()
     done = removal.remove(tx, pairs)
     if finished := [results[job_id] for job_id in done if job_id in results]:
         history.record_finished(tx, finished)
@@ -188,7 +187,7 @@ def complete_and_keep(
     rows = {job.id: _finished(core, job, one) for job, one in _current(change.jobs, results) if one}
     if not rows:
         return change.settle(using=using)
-    change.verb = verb._replace(statement=_remove_and_keep, carried=False)
+    change.verb = verb._replace(run=verb.run._replace(lazy=False), statement=_remove_and_keep, carried=False)
     return change.settle(core.removal, rows, using=using)
 
 

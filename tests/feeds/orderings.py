@@ -68,6 +68,7 @@ class BelowXmin:
 
     def rank(self, tx: Transaction, feed: int) -> int:
         tables = feed_tables(tx.tables)
+        tx.begin()
         inbox, row = tables.inbox, locked(tx, feed)
         assert row is not None
         # The transaction that has inserted a row is in its system column xmin.

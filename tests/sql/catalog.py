@@ -548,6 +548,7 @@ def _settles() -> list[Scenario]:
             "reschedule_blocked",
             "Queue.reschedule: another priority for a job that is blocked in its group",
             _reschedule(priority=7, group=Group("default", "g")),
+            begins=True,
         ),
         Scenario(
             "handle",
@@ -943,6 +944,7 @@ def _spans() -> list[Scenario]:
             "span_take_over",
             "SharedCursor.claim: the span whose lease has ended first",
             lambda tx: span_claims.take_over(tx, 7, "mailers", "worker-1", lease, 3),
+            begins=True,
             answers={"attempts": 1},
             roles={"SELECT UPDATE": ("_lock", "_change")},
         ),
@@ -955,6 +957,7 @@ def _spans() -> list[Scenario]:
             "span_complete_some",
             "Span.complete: one message of several",
             lambda tx: spans.settle(tx, 1, 3, [5]),
+            begins=True,
             answers={"low": 1, "high": 100, "done": None},
             roles={"SELECT UPDATE": ("_lock", "_change")},
         ),

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from queue_db import State, TransientStorageError
+from queue_db import QueueDB, State, TransientStorageError
 from queue_db.core import process_name
 from queue_db.store import Transaction
 from queue_db.store import worker_registry as stored
@@ -193,3 +193,15 @@ def test_a_report_that_is_under_way_leaves_no_row_of_a_worker_that_has_ended(que
     registration = Registration(db, {queue.name: 1}, status)
     registration.report()
     assert mine(db, queue) == []
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_in_the_child_of_a_fork_the_default_name_is_that_of_the_child():
+    with QueueDB("sqlite://") as db, QueueDB("sqlite://", worker="mine") as other:
+        mine = process_name()
+        child = os.fork()
+        if not child:
+            os._exit(0 if (db.worker, other.worker) == (process_name(), "mine") and db.worker != mine else 1)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert (db.worker, other.worker) == (mine, "mine")

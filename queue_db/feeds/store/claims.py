@@ -57,7 +57,6 @@ class Counts(NamedTuple):
 
 def claim(tx: Transaction, feed: FeedRow, terms: Terms, bury: Callable[[MessageRow, int], MessageJob]) -> Claimed:
     """Claim the first messages that are free. One that was claimed too often becomes the dead job that ``bury`` makes of it."""
-    tx.begin()
     free = tx.connection.execute(_free(tx, feed.id, terms.limit), tx.time()).all()
     expired = [row.seq for row in free if row.expires_at is not None and row.expires_at <= row.now]
     spent = {
@@ -87,7 +86,6 @@ def _bury(tx: Transaction, dying: Sequence[MessageJob]) -> None:
 
 def pop(tx: Transaction, feed: FeedRow, limit: int) -> Claimed:
     """Delete the first messages that are free and return them."""
-    tx.begin()
     free = tx.connection.execute(_free(tx, feed.id, limit), tx.time()).all()
     expired = [row.seq for row in free if row.expires_at is not None and row.expires_at <= row.now]
     found = _messages(tx, feed.id, [row.seq for row in free if row.seq not in expired])
@@ -117,7 +115,6 @@ def delete(tx: Transaction, feed: FeedRow, seqs: Sequence[int], token: str | Non
 
     :raises ClaimError: nothing was deleted.
     """
-    tx.begin()
     rows = _locked(tx, feed.id, seqs)
     if token is None:
         claimed = [row.seq for row in rows if row.token is not None and row.until > row.now]
@@ -182,7 +179,6 @@ def _is_held(row: Row[Any], token: str) -> bool:
 
 def _of_claim(tx: Transaction, feed: FeedRow, token: str) -> list[int]:
     """Lock the messages of a claim; return their numbers."""
-    tx.begin()
     # Two statements: by the index of the token the rows would be locked in another order than a claim locks them.
     seqs = [row.seq for row in _by_token(tx, feed.id, token)]
     held = [row.seq for row in _locked(tx, feed.id, seqs) if _is_held(row, token)] if seqs else []

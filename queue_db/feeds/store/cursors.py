@@ -20,7 +20,6 @@ def take(tx: Transaction, feed: int, name: str, *, holder: str, lease: int, star
     Return its row, and whether it was taken: not if another holder has it, or if it is shared.
     """
     cursors, key = feed_tables(tx.tables).cursors, {"feed": feed, "name": name}
-    tx.begin()
     row = by_key.lock(tx, cursors, key)
     if row is None:
         # If it is not inserted, another process has done so meanwhile.
@@ -61,7 +60,6 @@ def release(tx: Transaction, feed: int, name: str, version: int) -> bool:
 def seek(tx: Transaction, feed: int, name: str, seq: int) -> bool:
     """Move a cursor to ``seq``, forwards or back; its holder is fenced off. False: there is no such cursor."""
     tables = feed_tables(tx.tables)
-    tx.begin()
     if not by_key.change(tx, tables.cursors, {"feed": feed, "name": name}, moved_to(tables.cursors, seq)):
         return False
     spans.drop(tx.connection, tables, feed, name)
@@ -71,7 +69,6 @@ def seek(tx: Transaction, feed: int, name: str, seq: int) -> bool:
 def remove(tx: Transaction, feed: int, name: str) -> bool:
     """Delete a cursor; False: there is none."""
     tables = feed_tables(tx.tables)
-    tx.begin()
     if not by_key.delete(tx, tables.cursors, {"feed": feed, "name": name}):
         return False
     spans.drop(tx.connection, tables, feed, name)
@@ -81,7 +78,6 @@ def remove(tx: Transaction, feed: int, name: str) -> bool:
 def named(tx: Transaction, name: str) -> tuple[list[Row[Any]], list[FeedRow]]:
     """The cursors of one name in all feeds, locked, and then their feeds as they are."""
     cursors, feeds = feed_tables(tx.tables).cursors, feed_tables(tx.tables).feeds
-    tx.begin()
     query = select(cursors.c.feed, cursors.c.handed).where(cursors.c.name == name).order_by(cursors.c.feed)
     found = list(tx.connection.execute(tx.dialect.lock_rows(query, skip=False)))
     # Read after the locks: whoever raises an epoch waits for these locks, or has committed.

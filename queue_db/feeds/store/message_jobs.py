@@ -55,7 +55,7 @@ def _bury(tx: Transaction, errors: Mapping[int, str]) -> None:
     jobs = tx.tables.jobs
     query = select(jobs.c.id, jobs.c.version).where(jobs.c.id.in_(list(errors))).order_by(jobs.c.id)
     pairs = [(row.id, row.version) for row in tx.connection.execute(query)]
-    links = on_leave.read(tx, pairs)
+    links = on_leave.read_links(tx, pairs)
 
     def leave() -> dict[int, Departure]:
         return dict.fromkeys(settle.bury(tx, pairs, errors), Departure.DEAD)

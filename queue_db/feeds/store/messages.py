@@ -126,7 +126,6 @@ def append(tx: Transaction, feed: int, messages: Sequence[NewMessage]) -> First:
     :raises LookupError: the feed was deleted.
     """
     tables = feed_tables(tx.tables)
-    tx.begin()
     if not tx.execute(_take_numbers(tables.feeds), {"feed": feed, "count": len(messages)}):
         raise LookupError(feed)
     found = tx.fetch(_numbers(tables.feeds), {"feed": feed})
@@ -171,7 +170,6 @@ def trim(tx: Transaction, row: FeedRow, *, skip: bool = False) -> int:
         latest = by_id(tx, row.id)
         if latest is None or _outdated(tx, latest, latest.first_seq) <= latest.first_seq:
             return 0
-    tx.begin()
     found = locked(tx, row.id, skip=skip)
     if found is None:
         return 0

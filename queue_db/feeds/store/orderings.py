@@ -30,7 +30,10 @@ class Ordering(Protocol):
         ...
 
     def rank(self, tx: Transaction, feed: int) -> int:
-        """Number some messages that have no number; return how many."""
+        """Number some messages that have no number; return how many.
+
+        The transaction may not have begun: call ``tx.begin()`` before several statements that belong together.
+        """
         ...
 
 

@@ -32,7 +32,6 @@ def once(tx: Transaction, keyed: Keyed, publish: Callable[[], Any]) -> Any:
     :raises IdempotencyKeyError: the key was used for other messages.
     """
     publishes = feed_tables(tx.tables).publishes
-    tx.begin()
     mine = {"digest": keyed.digest}
     new = {**mine, "request": keyed.request, "answer": "", "created_at": tx.now}
     if not by_key.insert_new(tx, publishes, new):

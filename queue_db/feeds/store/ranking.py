@@ -34,7 +34,6 @@ def append(tx: Transaction, feed: FeedRow, messages: Sequence[NewMessage]) -> No
 
     :raises LookupError: the feed was deleted.
     """
-    tx.begin()
     pin(tx, feed)
     insert_rows(tx, feed_tables(tx.tables).inbox, [{"feed": feed.id, **message._asdict()} for message in messages])
 
@@ -64,7 +63,7 @@ def rank(tx: Transaction, feed: int) -> int:
     tables = feed_tables(tx.tables)
     if not tx.fetch(_waiting(tables.inbox), {"feed": feed}):
         return 0
-    tx.begin()
+    tx.begin()  # here and not by the run: mostly nothing waits, and the look needs no transaction
     query = select(*(tables.feeds.c[name] for name in Extent._fields))
     skip = Capability.SKIP_LOCKED in tx.store.capabilities
     row = tx.connection.execute(tx.dialect.lock_rows(query.where(tables.feeds.c.id == feed), skip=skip, pinned=True)).first()

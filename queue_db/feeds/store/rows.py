@@ -72,7 +72,6 @@ def by_id(tx: Transaction, feed: int) -> FeedRow | None:
 
 def create(tx: Transaction, name: str, values: Mapping[str, Any]) -> FeedRow:
     """The feed with this name; a new one with ``values`` if there is none."""
-    tx.begin()
     found = find_feed(tx, name)
     if found is not None:
         return found
@@ -176,7 +175,6 @@ def change(tx: Transaction, feed: int, values: Mapping[str, Any], check: Callabl
 
     :param check: called with the row as it will be; what it raises is raised, and nothing is changed.
     """
-    tx.begin()
     row = locked(tx, feed)
     if row is None:
         return False
@@ -189,7 +187,6 @@ def restored(tx: Transaction) -> int:
 
     Positions handed out before are refused, and cursors have no holder.
     """
-    tx.begin()
     feeds, cursors = feed_tables(tx.tables).feeds, feed_tables(tx.tables).cursors
     raised = tx.connection.execute(update(feeds).values(epoch=feeds.c.epoch + 1)).rowcount
     tx.connection.execute(update(cursors).values(version=cursors.c.version + _UNSEEN, holder=None, until=0))
@@ -200,7 +197,6 @@ def restored(tx: Transaction) -> int:
 
 def purge(tx: Transaction, name: str) -> int | None:
     """Delete all messages of a feed and raise its epoch; return how many had a number. None: there is no such feed."""
-    tx.begin()
     found = find_feed(tx, name)
     row = locked(tx, found.id) if found is not None else None
     if row is None:
@@ -222,7 +218,6 @@ def remove(tx: Transaction, name: str) -> bool:
 
     Waits for open transactions that have published to it: a message that they insert meanwhile would stay in the inbox for good.
     """
-    tx.begin()
     tables = feed_tables(tx.tables)
     # By name and for a deletion: this lock waits for those who have pinned the row.
     row = by_key.lock(tx, tables.feeds, {"name": name}, "id")

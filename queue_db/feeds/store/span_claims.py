@@ -273,7 +273,7 @@ def _hand_out(tx: Transaction, feed: int, name: str, seen: Look, want: SpanReque
     """The statements of :func:`_claim` one after the other, without the messages."""
     tables = feed_tables(tx.tables)
     cursors, spans, settable = tables.cursors, tables.spans, tx.store.clock is not None
-    tx.begin()
+    tx.begin()  # here and not by the run: the look alone, which mostly finds nothing to claim, needs no transaction
     mine = {"of": feed, "called": name}
     found = tx.fetch(_locked(tx.dialect, cursors), mine)
     if not found or found[0][0] is None:
@@ -323,7 +323,6 @@ def take_over(tx: Transaction, feed: int, name: str, worker: str, lease: int, ma
     Return it, and whether it was claimed: not if it had ``max_attempts`` claims before. None: there is none that is not locked.
     """
     spans, settable = feed_tables(tx.tables).spans, tx.store.clock is not None
-    tx.begin()
     skip = Capability.SKIP_LOCKED in tx.store.capabilities
     first = _lock_expired(tx.dialect, spans, settable, skip)
     found = tx.fetch(first, {"of": feed, "called": name, **tx.time()})

@@ -44,7 +44,6 @@ class SpanRow(NamedTuple):
 def create(tx: Transaction, feed: int, name: str, start: int) -> bool:
     """Create a shared cursor before the message after ``start``, unless there is one; False: the cursor is not shared."""
     cursors = feed_tables(tx.tables).cursors
-    tx.begin()
     key = {"feed": feed, "name": name}
     row = tx.connection.execute(select(cursors.c.handed).where(by_key.matches(cursors, key))).first()
     if row is None:
@@ -68,6 +67,11 @@ def complete(tx: Transaction, span: int, version: int) -> bool:
     return bool(tx.execute(_delete(feed_tables(tx.tables).spans), {"span": span, "held": version}))
 
 
+def is_one_statement(seqs: Iterable[int] | None, jobs: Sequence[MessageJob], *, wait: bool) -> bool:
+    """Whether :func:`settle` sends one statement with these arguments, and not several in a transaction."""
+    return seqs is None and not jobs and wait
+
+
 def settle(
     tx: Transaction,
     span: int,
@@ -83,12 +87,11 @@ def settle(
     :raises SpanLostError: the span is lost, or one of these messages was settled before.
     :raises RowLockedError: another transaction has locked the span, and ``wait`` is False.
     """
-    if seqs is None and not jobs and wait:
+    if is_one_statement(seqs, jobs, wait=wait):
         if not complete(tx, span, version):
             raise SpanLostError
         return []
     spans, mine = feed_tables(tx.tables).spans, {"id": span, "version": version}
-    tx.begin()
     # First, since it locks stripes.
     ids = _add(tx, jobs)
     row = by_key.lock(tx, spans, mine, "low", "high", "done", wait=wait)
@@ -115,7 +118,6 @@ def split(tx: Transaction, span: SpanRow, jobs: Sequence[MessageJob]) -> list[in
     :raises SpanLostError: it was taken over, extended or completed meanwhile, or a transaction settles messages of it.
     """
     spans = feed_tables(tx.tables).spans
-    tx.begin()
     ids = _add(tx, jobs)
     expired = and_(
         spans.c.id == span.id,
@@ -159,10 +161,9 @@ def extend(tx: Transaction, span: int, version: int, lease: int, *, wait: bool =
     :raises RowLockedError: as for :func:`settle`.
     """
     spans = feed_tables(tx.tables).spans
-    if not wait and Capability.SKIP_LOCKED in tx.store.capabilities:
-        tx.begin()
-        if by_key.lock(tx, spans, {"id": span, "version": version}, "id", wait=False) is None:
-            return False
+    skip = not wait and Capability.SKIP_LOCKED in tx.store.capabilities
+    if skip and by_key.lock(tx, spans, {"id": span, "version": version}, "id", wait=False) is None:
+        return False
     values = {"span": span, "held": version, "lease": lease, **tx.time()}
     return bool(tx.execute(_extend(spans, tx.store.clock is not None), values))
 
@@ -177,7 +178,6 @@ def release(tx: Transaction, span: int, version: int) -> bool:
 def rescue(tx: Transaction, worker: str) -> int:
     """Any consumer may claim the spans of a dead ``worker`` now; return how many. Their attempts count. Reads all spans."""
     spans, settable = feed_tables(tx.tables).spans, tx.store.clock is not None
-    tx.begin()
     held = select(spans.c.id, spans.c.version).where(spans.c.worker == worker, spans.c.until > moment(settable))
     found = tx.connection.execute(held.order_by(spans.c.id), tx.time()).all()
     return sum(by_key.release(tx, spans, row._asdict(), {"worker": None}) for row in found)

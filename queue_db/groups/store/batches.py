@@ -49,13 +49,13 @@ def count_down(tx: Transaction, left: Iterable[tuple[int, Departure]]) -> list[N
     return _over(tx, ids)
 
 
-def find(tx: Transaction, batch: int) -> Row[Any] | None:
+def find_batch(tx: Transaction, batch: int) -> Row[Any] | None:
     """The row of a batch; None: all its jobs have left."""
     table = group_tables(tx.tables).callbacks
     return tx.connection.execute(select(table).where(table.c.id == batch)).first()
 
 
-def page(tx: Transaction, *, below: int | None, limit: int) -> Sequence[Row[Any]]:
+def page_of_batches(tx: Transaction, *, below: int | None, limit: int) -> Sequence[Row[Any]]:
     """The rows of up to ``limit`` batches with jobs that have not left, newest first.
 
     :param below: return only batches with ids below this one; None: all.

@@ -60,7 +60,6 @@ def leave(tx: Transaction, links: Mapping[int, JobLinks], remove: Leave, *, ever
     :param links: the group and batch of each job that may leave, by id.
     :param every: more jobs may leave later in this transaction.
     """
-    tx.begin()
     # Every transaction locks the stripes of groups before the rows of jobs.
     waiting = {link.group for link in links.values() if link.group is not None}
     limits = groups.lock(tx, waiting, every=every) if waiting else {}

@@ -54,7 +54,6 @@ def lock(tx: Transaction, groups: Collection[Group], *, every: bool = False) -> 
     :return: how many jobs of a group may run at a time, by queue.
     """
     on, stripes = _on(tx.dialect), group_tables(tx.tables).stripes
-    tx.begin()
     numbers = range(STRIPES) if every else sorted({zlib.crc32("\0".join(group).encode()) % STRIPES for group in groups})
     mine = {"numbers": list(numbers)}
     # Lock the stripes in the order of their ids, so that no two transactions wait for each other. Not every UPDATE does that.

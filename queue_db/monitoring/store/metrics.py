@@ -55,7 +55,6 @@ def set_depths(tx: Transaction, depths: Mapping[str, Mapping[str, int | None]]) 
 def _write(tx: Transaction, changes: Mapping[str, Mapping[str, Any]], new: Mapping[str, Mapping[str, Any]]) -> None:
     """Update the rows of the present ten seconds by ``changes``; for a queue without such a row, insert ``new``."""
     table = monitoring_tables(tx.tables).metrics
-    tx.begin()
     at = _start(tx.read_clock(), FINE)
     there = _queues_with_row(tx, at, changes)
     for queue in sorted(there):  # in one order: no deadlock
@@ -100,7 +99,6 @@ def history(tx: Transaction, *, queue: str | None, since: int, width: int) -> li
 def roll_up(tx: Transaction) -> bool:
     """Sum the rows of the earliest ten minutes that are over and not summed yet; False: there is nothing to sum."""
     table = monitoring_tables(tx.tables).metrics
-    tx.begin()
     span = COARSE * _SECOND
     last = tx.connection.execute(select(func.max(table.c.at)).where(table.c.width == COARSE)).scalar()
     query = select(func.min(table.c.at)).where(table.c.width == FINE)

@@ -23,7 +23,6 @@ def begin(tx: Transaction, name: str, version: int | None, lasts: int) -> bool:
     :param version: the version of the row as it was read; None: there was no row.
     """
     table = monitoring_tables(tx.tables).samples
-    tx.begin()
     until = tx.now + lasts
     if version is None:
         tx.connection.execute(insert(table).values(name=name, version=1, next_at=until), tx.time())
@@ -45,7 +44,6 @@ def finish(tx: Transaction, name: str, version: int, data: str, took: int, rest:
     now = tx.now
     values = {"taken_at": now, "next_at": now + rest, "data": data}
     newest = or_(table.c.version == version, table.c.taken_at.is_(None), table.c.taken_at < now - took)
-    tx.begin()
     tx.connection.execute(update(table).where(table.c.name == name, newest).values(values), tx.time())
 
 
@@ -56,6 +54,5 @@ def give_up(tx: Transaction, name: str, version: int, rest: int) -> None:
     """
     table = monitoring_tables(tx.tables).samples
     until = tx.now + rest
-    tx.begin()
     mine = update(table).where(table.c.name == name, table.c.version == version).values(next_at=until)
     tx.connection.execute(mine, tx.time())

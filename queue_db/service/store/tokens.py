@@ -18,7 +18,6 @@ def create(tx: Transaction, values: dict[str, Any], lasts: int | None) -> bool:
     :raises IntegrityError: another transaction has just made it: try again.
     """
     table = service_tables(tx.tables).tokens
-    tx.begin()
     if tx.connection.execute(select(table.c.name).where(table.c.name == values["name"])).first() is not None:
         return False
     now = tx.read_clock()
@@ -52,7 +51,6 @@ def use(tx: Transaction, name: str, interval: int) -> None:
 def revoke(tx: Transaction, name: str) -> bool:
     """Revoke a token and end its sessions; False if there is none, or it was revoked before."""
     table, sessions = service_tables(tx.tables).tokens, service_tables(tx.tables).sessions
-    tx.begin()
     live = update(table).where(table.c.name == name, table.c.revoked_at.is_(None))
     revoked = tx.connection.execute(live.values(revoked_at=tx.now), tx.time()).rowcount
     tx.connection.execute(delete(sessions).where(sessions.c.token == name))
@@ -62,7 +60,6 @@ def revoke(tx: Transaction, name: str) -> bool:
 def log_in(tx: Transaction, sha256: str, token: str, csrf: str, lasts: int) -> None:
     """Make a session that ends after ``lasts`` microseconds; delete those that have ended."""
     table = service_tables(tx.tables).sessions
-    tx.begin()
     now = tx.read_clock()
     tx.connection.execute(delete(table).where(table.c.expires_at <= now))
     tx.connection.execute(insert(table).values(sha256=sha256, token=token, csrf=csrf, created_at=now, expires_at=now + lasts))

@@ -14,6 +14,7 @@ from queue_db.db import QueueDB
 from queue_db.errors import SchemaOutOfDateError
 from queue_db.queue import Queue
 from queue_db.testing.clock import SettableClock
+from queue_db.testing.lone_changes import lone_changes
 
 __all__ = [
     "Notes",
@@ -24,6 +25,7 @@ __all__ = [
     "displacement",
     "most_statements",
     "name",
+    "no_lone_changes",
     "notes",
     "queue",
     "rival",
@@ -83,6 +85,14 @@ class Notes:
         """Delete the rows and close the connections."""
         self.clear()
         self.engine.dispose()
+
+
+@pytest.fixture(autouse=True)
+def no_lone_changes() -> Iterator[None]:
+    """Several changes of one transaction commit together: ``tx.begin()`` comes before them."""
+    with lone_changes() as found:
+        yield
+    assert not found, "\n".join(["tx.begin() is missing before these statements of one transaction:", *found])
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 --   counts down
 -- Also: stream_complete_keyed_select_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.on_leave.delete > store.on_leave.read
+-- Sent by: store.on_leave.delete > store.on_leave.read_links
 SELECT jobs.id, jobs.queue, jobs.group_key, jobs.callback_id, jobs.available_at
 FROM jobs FORCE INDEX (PRIMARY)
 WHERE jobs.id IN (:id_1)
