@@ -48,12 +48,17 @@ class Fetcher:
         db, options = run.worker.db, run.worker.options
         self._db = db
         self._run = run
-        self._limits = limits = options.limits
+        limits = options.limits
         self._queues = {name: db.queue(name) for name in limits}
         self._ahead = ahead = options.prefetch
         self._slots = options.slots + ahead
-        # The fewest free places for which a claim is worth a statement.
+        # The fewest free places for which a claim ahead is worth a statement.
         self._fewest = max(1, ahead // 2)
+        # The most jobs of each queue in hand, and the fewest free places for a claim. A free thread begins a job of any queue. So a
+        # queue that may not fill all slots is not claimed ahead: more of its jobs would run at once than it may have in hand.
+        self._places = {
+            queue: (self._slots, self._fewest) if most >= options.slots else (most, 1) for queue, most in limits.items()
+        }
         self._lease, self._at_most_once = options.lease, options.at_most_once
         self._in_flight = run.in_flight
         self._idle = Idle(options.poll)
@@ -173,9 +178,8 @@ class Fetcher:
         self._controls_at = time.monotonic() + READ_CONTROLS_EVERY
         self._paused = {queue for queue, of_queue in controls_of.items() if of_queue.paused}
         if self._limiter is None and any(of_queue.concurrency or of_queue.rate for of_queue in controls_of.values()):
-            limits, options, in_use = self._limits, self._run.worker.options, self._in_flight.in_use
             self._limiter = load("limits.limiter", "RateLimiter")(
-                self._db, limits, options.lease, lambda queue: min(limits[queue], options.slots) + options.prefetch, in_use
+                self._db, self._queues, self._lease, lambda queue: self._places[queue][0], self._in_flight.in_use
             )
         if self._limiter is not None:
             self._limiter.obey(controls_of)
@@ -304,7 +308,8 @@ class Fetcher:
             return {}
         if free < self._fewest:
             return {}
-        if len(self._limits) == 1:
-            return dict.fromkeys(self._limits, free)
-        room = {queue: min(free, most + self._ahead - self._in_flight.in_use(queue)) for queue, most in self._limits.items()}
-        return {queue: places for queue, places in room.items() if places >= self._fewest}
+        if len(self._places) == 1:
+            return dict.fromkeys(self._places, free)
+        in_use = self._in_flight.in_use
+        room = {queue: (min(free, most - in_use(queue)), fewest) for queue, (most, fewest) in self._places.items()}
+        return {queue: places for queue, (places, fewest) in room.items() if places >= fewest}
