@@ -50,7 +50,8 @@ class Fetcher:
         self._run = run
         limits = options.limits
         self._queues = {name: db.queue(name) for name in limits}
-        self._ahead = ahead = options.prefetch
+        # A coroutine begins as soon as its job is claimed. So with a job that is claimed ahead, too many coroutines would run.
+        self._ahead = ahead = 0 if any(spec.asynchronous for spec in run.worker.handlers.all()) else options.prefetch
         self._slots = options.slots + ahead
         # The fewest free places for which a claim ahead is worth a statement.
         self._fewest = max(1, ahead // 2)
