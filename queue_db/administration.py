@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from queue_db.core import Core
 from queue_db.model import Controls, Job, PresentState, State, Verdict
-from queue_db.slices import type_hint
+from queue_db.slices import load, type_hint
 from queue_db.store import controls
-from queue_db.verbs.control import change_controls, pause_queue
 from queue_db.verbs.find_job import find_job
+from queue_db.verbs.pause import pause_queue, set_paused
 from queue_db.verbs.remove import cancel_job, purge_queue
 from queue_db.verbs.reschedule import reschedule_job
 
@@ -111,7 +111,7 @@ class QueueAdministration:
 
     def resume(self) -> None:
         """Let workers claim from this queue again."""
-        change_controls(self.core, self.name, {"paused": False})
+        set_paused(self.core, self.name, paused=False)
 
     def limit(
         self, *, concurrency: int | None = None, rate: int | None = None, per: float = 1.0, per_group: int | None = None
@@ -126,8 +126,7 @@ class QueueAdministration:
         :param per_group: the most jobs of one group that run at once, default one. Every claim obeys it.
         """
         limits = {"concurrency": concurrency, "rate": rate, "per": None if rate is None else per, "per_group": per_group}
-        change_controls(self.core, self.name, limits)
-        self.repair_groups()
+        load("limits.verbs", "change_controls")(self.core, self.name, limits)
 
     def repair_groups(self) -> int:
         """Unblock the groups of this queue whose next job waits for no other job; return the number of groups.

@@ -21,8 +21,6 @@ from queue_db.removal import Removal, removal_for
 from queue_db.slices import load, slices, type_hint
 from queue_db.store import (
     Store,
-    Transaction,
-    controls,
     history,
     settle,
     unique_key_ttl,
@@ -296,7 +294,7 @@ class QueueDB:
         loses its leases.
         """
         arguments.name("worker", worker, WORKER_LENGTH)
-        return self.core.run(Run("rescue"), _rescue, worker) + sum(
+        return self.core.run(Run("rescue"), settle.rescue, worker) + sum(
             self.core.write(f"{name}.rescue", part.rescue, worker) for name, part in slices().items() if part.rescue is not None
         )
 
@@ -386,8 +384,3 @@ class QueueDB:
 
 def _prune(core: Core, name: str, prune: Callable[..., int], most: int) -> int:
     return core.write(name, prune, limit=most)
-
-
-def _rescue(tx: Transaction, worker: str) -> int:
-    controls.drop_shares(tx, worker)
-    return settle.rescue(tx, worker)

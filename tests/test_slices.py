@@ -71,6 +71,35 @@ print("queue_db.processes.pool" in sys.modules)
     assert run.stdout.split() == [loaded]
 
 
+@pytest.mark.parametrize(
+    ("control", "loaded"),
+    [
+        ("resume()", "False"),
+        ("limit(per_group=2)", "False"),
+        ("limit(concurrency=3)", "True"),
+        ("limit(rate=3)", "True"),
+    ],
+)
+def test_only_a_worker_with_a_limited_queue_imports_the_limiter(tmp_path: Path, control: str, loaded: str) -> None:
+    program = f"""
+import sys
+from queue_db import QueueDB
+from queue_db.worker import Worker
+
+with QueueDB("sqlite:///{tmp_path}/slices.db") as db:
+    db.migrate()
+    db.queue("mail").{control}
+    db.queue("mail").enqueue("n")
+    worker = Worker(db, ["paused", "mail"])
+    db.queue("paused").pause()
+    worker.handles("n")(lambda job: None)
+    assert worker.run(until_empty=True).completed == 1
+print("queue_db.limits.limiter" in sys.modules)
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1])
+    assert run.stdout.split() == [loaded]
+
+
 def test_the_maintenance_of_slices_is_that_of_a_worker(tmp_path: Path) -> None:
     with queue_db.QueueDB(f"sqlite:///{tmp_path}/slices.db") as db:
         own = Registration(db, {}, lambda: ("working", 0, {}))

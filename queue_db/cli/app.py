@@ -49,8 +49,8 @@ def queue_db(
 _COMMANDS = (
     *("cli.migrate", "cli.doctor", "cli.maintenance", "cli.actions", "compare.cli", "service.cli", "service.token_commands"),
     *("cli.enqueue", "cli.inspection", "cli.removal", "dead.cli", "cli.failures", "cli.finished"),
-    *("cli.control", "schedules.cli", "feeds.cli.feeds", "feeds.cli.cursors", "feeds.cli.claims", "routes.cli", "spark.cli"),
-    *("cli.work", "cli.top", "cli.metrics", "cli.alive", "routes.cli:topics"),
+    *("cli.control", "limits.cli", "schedules.cli", "feeds.cli.feeds", "feeds.cli.cursors", "feeds.cli.claims", "routes.cli"),
+    *("spark.cli", "cli.work", "cli.top", "cli.metrics", "cli.alive", "routes.cli:topics"),
 )
 
 for _place in _COMMANDS:

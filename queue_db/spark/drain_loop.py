@@ -21,12 +21,12 @@ from sqlalchemy import BigInteger, literal, select
 from queue_db import Counters, LeasedJob, Queue, QueueDBError, Strategy
 from queue_db.database.transaction import Run
 from queue_db.errors import ConfigurationError
+from queue_db.limits.limiter import RateLimiter
 from queue_db.model import Capability, ClaimRequest, ClaimResult
 from queue_db.spark.target import Target
 from queue_db.store import Transaction
 from queue_db.store.schema import NEVER
 from queue_db.strategies import strategy_for
-from queue_db.worker.limits import RateLimiter
 
 log = logging.getLogger("queue_db.spark")
 
@@ -219,17 +219,16 @@ class DrainLoop:
         try:
             yield allowance
         finally:
-            with contextlib.suppress(QueueDBError):  # a share that is not returned expires
-                allowance.return_all()
+            allowance.return_all()
 
     def _claim(self, allowance: RateLimiter, room: int) -> list[LeasedJob]:
         queue = self.queue
         allowance.refresh()
-        granted = allowance.spend(queue.name, room) if allowance.allows(queue.name) else 0
-        if granted <= 0:
+        granted = allowance.take(queue.name, room)
+        if not granted:
             return []
         jobs = queue.claim(granted, self.limits.lease)
-        allowance.refund(queue.name, granted - len(jobs))
+        allowance.give_back(queue.name, granted - len(jobs))
         if self.limits.kind is not None and any(job.kind != self.limits.kind for job in jobs):
             queue.release_many(jobs)
             raise ConfigurationError(

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import logging
+import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from queue_db.concurrency.pauses import Idle, Pause
 from queue_db.errors import QueueDBError
 from queue_db.notifications.wakeup import Wakeup
+from queue_db.slices import load
+from queue_db.store import controls
 from queue_db.store.wakeups import cancelled_in
 from queue_db.verbs.claim import MAX_CLAIM
-from queue_db.worker.limits import RateLimiter
 from queue_db.worker.logs import Activity, outages_of
 from queue_db.worker.order import FairOrder, FetchPacing
 
 if TYPE_CHECKING:
+    from queue_db.leased_job import LeasedJob
+    from queue_db.limits.limiter import RateLimiter
     from queue_db.worker.run import Run
 
-log = logging.getLogger("queue_db.worker")
+#: Seconds between two reads of the pauses and limits of the queues.
+READ_CONTROLS_EVERY = 1.0
 
 #: While some queues have jobs, the queues without jobs are polled after this many seconds.
 POLL_EVERY = 0.05
@@ -44,12 +48,18 @@ class Fetcher:
         db, options = run.worker.db, run.worker.options
         self._db = db
         self._run = run
-        self._limits = limits = options.limits
+        limits = options.limits
         self._queues = {name: db.queue(name) for name in limits}
-        self._ahead = ahead = options.prefetch
+        # A coroutine begins as soon as its job is claimed. So with a job that is claimed ahead, too many coroutines would run.
+        self._ahead = ahead = 0 if any(spec.asynchronous for spec in run.worker.handlers.all()) else options.prefetch
         self._slots = options.slots + ahead
-        # The fewest free places for which a claim is worth a statement.
+        # The fewest free places for which a claim ahead is worth a statement.
         self._fewest = max(1, ahead // 2)
+        # The most jobs of each queue in hand, and the fewest free places for a claim. A free thread begins a job of any queue. So a
+        # queue that may not fill all slots is not claimed ahead: more of its jobs would run at once than it may have in hand.
+        self._places = {
+            queue: (self._slots, self._fewest) if most >= options.slots else (most, 1) for queue, most in limits.items()
+        }
         self._lease, self._at_most_once = options.lease, options.at_most_once
         self._in_flight = run.in_flight
         self._idle = Idle(options.poll)
@@ -69,13 +79,10 @@ class Fetcher:
         self._stopping = run.stopping
         self._quiet = run.worker.quieted
         self._read_at = 0.0
-        self._limiter = RateLimiter(
-            db,
-            limits,
-            options.lease,
-            most=lambda queue: min(limits[queue], options.slots) + ahead,
-            in_hand=run.in_flight.in_use,
-        )
+        self._controls_at = 0.0  # when to read the controls
+        self._paused: set[str] = set()
+        #: None: no queue has had a limit since the run began.
+        self._limiter: RateLimiter | None = None
 
     def run(self, *, until_empty: bool) -> None:
         """Claim until :meth:`stop` is called; with ``until_empty`` end earlier if no job is due or in hand."""
@@ -98,15 +105,14 @@ class Fetcher:
 
     def return_shares(self) -> None:
         """Return the shares of limited queues. Called when no job is in hand."""
-        try:
+        if self._limiter is not None:
             self._limiter.return_all()
-        except QueueDBError as error:
-            log.debug("the shares of limited queues could not be returned and expire: %s", error)
 
     def keep_shares(self) -> None:
         """Refresh the shares of limited queues before they expire. The fetcher's thread calls this while it does not claim."""
-        with suppress(QueueDBError):
-            self._limiter.refresh()
+        if self._limiter is not None and time.monotonic() >= self._controls_at:
+            with suppress(QueueDBError):
+                self._read_controls()
 
     def stop(self) -> None:
         """Stop claiming. Any thread may call this."""
@@ -148,9 +154,9 @@ class Fetcher:
         self._hungry_at = -1
         if self._stopping.is_set():
             return True  # after stop() a free slot stays free
-        if time.monotonic() >= self._limiter.refresh_at:
-            self._limiter.refresh()
-        if not self._limiter.unlimited:
+        if time.monotonic() >= self._controls_at:
+            self._read_controls()
+        if self._paused or self._limiter is not None:
             room = self._allowed(room)
         if not room:
             return self._wait_for_limits()
@@ -162,17 +168,35 @@ class Fetcher:
 
     def _wait_for_limits(self) -> bool:
         """Wait while all queues with free places are paused or at their limits; False: there is nothing more to do."""
-        if self._until_empty and self._run.idle and all(map(self._limiter.paused, self._queues)):
+        if self._until_empty and self._run.idle and self._queues.keys() <= self._paused:
             return False
-        self._wait(min(self._longest, _REFUSED, self._limiter.wait()))
+        self._wait(min(self._longest, _REFUSED, self._limits_wait()))
         return True
 
+    def _read_controls(self) -> None:
+        """Read the pauses and limits of the queues."""
+        controls_of = self._db.core.read("controls.read", controls.read, list(self._queues))
+        self._controls_at = time.monotonic() + READ_CONTROLS_EVERY
+        self._paused = {queue for queue, of_queue in controls_of.items() if of_queue.paused}
+        if self._limiter is None and any(of_queue.concurrency or of_queue.rate for of_queue in controls_of.values()):
+            self._limiter = load("limits.limiter", "RateLimiter")(
+                self._db, self._queues, self._lease, lambda queue: self._places[queue][0], self._in_flight.in_use
+            )
+        if self._limiter is not None:
+            self._limiter.obey(controls_of)
+
     def _allowed(self, room: Mapping[str, int]) -> dict[str, int]:
-        """How many jobs of each queue in ``room`` the limits allow."""
+        """How many jobs of each queue in ``room`` the pauses and limits allow."""
+        if self._limiter is None:
+            return {queue: places for queue, places in room.items() if queue not in self._paused}
         # The end of a job may free a place, so it ends the wait. Set before the limits are read, so that no end is missed.
-        if self._limiter.limited:
+        if self._limiter.has_shares:
             self._hungry_at = self._slots
-        return {queue: places for queue, most in room.items() if (places := self._limiter.places(queue, most))}
+        return self._limiter.allowed(room)
+
+    def _limits_wait(self) -> float:
+        """Seconds until a queue at its limits may be tried again."""
+        return math.inf if self._limiter is None else self._limiter.wait()
 
     def _claim_all(self, promising: Mapping[str, int], room: Collection[str], left: int) -> bool:
         """Claim jobs from each of the ``promising`` queues, up to the queue's part of the free slots.
@@ -189,7 +213,7 @@ class Fetcher:
         guarded = refused = False
         for queue, most in parts.items():
             wanted = min(most, left - won, MAX_CLAIM)
-            allowed = wanted if self._limiter.unlimited or wanted <= 0 else self._limiter.spend(queue, wanted)
+            allowed = wanted if self._limiter is None or wanted <= 0 else self._limiter.take(queue, wanted)
             came = 0
             if allowed > 0:
                 before = [other for other in unasked if self._rank[other] < self._rank[queue]]
@@ -223,20 +247,19 @@ class Fetcher:
     def _claim(self, queue: str, wanted: int, before: Collection[str]) -> int:
         """Claim up to ``wanted`` jobs of a queue if no job is due in the queues ``before``; return how many were claimed."""
         source = self._queues[queue]
+        jobs: Sequence[LeasedJob] = ()
         try:
             if before:
                 jobs = source.claim_if_idle(before, wanted, self._lease, delete=self._at_most_once)
             else:
                 jobs = source.claim(wanted, self._lease, delete=self._at_most_once)
-        except BaseException:
-            self._limiter.refund(queue, wanted)
-            raise
+        finally:
+            if self._limiter is not None:
+                self._limiter.give_back(queue, wanted - len(jobs))
         came = len(jobs)
         self._claimed_since += came
-        if came < wanted:
-            if self._order.strict or not jobs:
-                self._promising.discard(queue)
-            self._limiter.refund(queue, wanted - came)
+        if not jobs or (came < wanted and self._order.strict):
+            self._promising.discard(queue)
         if jobs:
             if self._outage.fails:
                 self._worked()
@@ -259,7 +282,7 @@ class Fetcher:
             self._promising |= due
             return True
         # A queue at its limit was not polled: it may have due jobs.
-        if self._until_empty and idle and all(queue in room or self._limiter.paused(queue) for queue in self._queues):
+        if self._until_empty and idle and all(queue in room or queue in self._paused for queue in self._queues):
             return False
         self._wait(self._until(waits))
         return True
@@ -271,7 +294,7 @@ class Fetcher:
 
     def _until(self, waits: Mapping[str, float | None]) -> float:
         """Seconds to wait: until the next job is due, until the next poll, or until a limited queue may be tried again."""
-        return min([self._idle.next(), self._limiter.wait(), *(wait for wait in waits.values() if wait is not None)])
+        return min([self._idle.next(), self._limits_wait(), *(wait for wait in waits.values() if wait is not None)])
 
     def _wait(self, seconds: float) -> None:
         named = self.wakeup.wait(seconds)
@@ -286,7 +309,8 @@ class Fetcher:
             return {}
         if free < self._fewest:
             return {}
-        if len(self._limits) == 1:
-            return dict.fromkeys(self._limits, free)
-        room = {queue: min(free, most + self._ahead - self._in_flight.in_use(queue)) for queue, most in self._limits.items()}
-        return {queue: places for queue, places in room.items() if places >= self._fewest}
+        if len(self._places) == 1:
+            return dict.fromkeys(self._places, free)
+        in_use = self._in_flight.in_use
+        room = {queue: (min(free, most - in_use(queue)), fewest) for queue, (most, fewest) in self._places.items()}
+        return {queue: places for queue, (places, fewest) in room.items() if places >= fewest}

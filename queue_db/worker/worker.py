@@ -50,6 +50,7 @@ class Worker:
     :param mode: ``at_least_once``; or ``at_most_once``: jobs are deleted when they are claimed, and a job is lost if
         its worker dies or its handler fails.
     :param prefetch: jobs to claim ahead of free slots: fewer statements, but these jobs wait here while another worker may be idle.
+        Only from queues that may fill all slots, and only if no handler is an ``async def``.
     :param weights: the share of each queue while all queues have jobs, so that no queue starves; default: strict precedence.
     :param poll: longest pause between two polls of empty queues, seconds.
     :param grace: how long a stop waits for running handlers, seconds; then their jobs are released.

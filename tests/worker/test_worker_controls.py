@@ -8,10 +8,11 @@ import pytest
 from queue_db import ArgumentError, Controls, Queue, TransientStorageError
 from queue_db.concurrency.pauses import Idle
 from queue_db.database.transaction import OwnTransaction
-from queue_db.store import Transaction, controls
+from queue_db.limits import store
+from queue_db.limits.limiter import RateLimiter
+from queue_db.store import Transaction
 from queue_db.testing import counted_statements
 from queue_db.worker import Worker
-from queue_db.worker.limits import RateLimiter
 from tests.patience import HOURS, PATIENCE, wait_for
 from tests.worker.serving import serving
 
@@ -22,7 +23,7 @@ AN_HOUR = 3_600_000_000
 @pytest.fixture
 def heeded(monkeypatch):
     """What is said about queues is asked before each claim."""
-    monkeypatch.setattr("queue_db.worker.limits.REFRESH", 0.0)
+    monkeypatch.setattr("queue_db.worker.fetcher.READ_CONTROLS_EVERY", 0.0)
 
 
 def test_controls_are_kept_and_taken_back(queue, open_db):
@@ -101,7 +102,7 @@ def test_until_empty_ends_at_paused_queues_and_not_at_limited_ones(queue, db, na
     queue.limit(concurrency=1)
     rival = RateLimiter(open_db(worker="rival"), [queue.name], 60.0, most=lambda queue: 1, in_hand=lambda queue: 0)
     rival.refresh()
-    assert rival.spend(queue.name, 1) == 1
+    assert rival.take(queue.name, 1) == 1
     thread = threading.Thread(target=worker.run, kwargs={"until_empty": True})
     thread.start()
     assert not threading.Event().wait(0.3)  # many polls of the other, empty queue
@@ -183,11 +184,11 @@ def sent(db, monkeypatch):
 def nothing_but_events(monkeypatch):
     """Whatever waits for time waits for an hour."""
     for name, value in (
-        ("limits.REFRESH", 3600.0),
-        ("limits.ASK_AGAIN", (3600.0, 3600.0)),
-        ("fetcher._REFUSED", 3600.0),
+        ("worker.fetcher.READ_CONTROLS_EVERY", 3600.0),
+        ("limits.limiter.ASK_AGAIN", (3600.0, 3600.0)),
+        ("worker.fetcher._REFUSED", 3600.0),
     ):
-        monkeypatch.setattr(f"queue_db.worker.{name}", value)
+        monkeypatch.setattr(f"queue_db.{name}", value)
     monkeypatch.setattr(Idle, "next", lambda idle: idle._longest)
 
 
@@ -208,7 +209,7 @@ def test_a_job_that_ends_at_the_limit_lets_the_next_one_begin(queue, sent, optio
         worker.stop()
         thread.join(PATIENCE)
     assert worker.summary.completed == 30
-    assert sent.count("controls.take_share") == 1
+    assert sent.count("limits.take_share") == 1
 
 
 @pytest.mark.usefixtures("nothing_but_events")
@@ -225,17 +226,17 @@ def test_a_job_that_ends_at_the_limit_wakes_a_worker_that_waits_for_another_queu
 
 def test_until_empty_ends_while_a_rival_has_the_last_job_and_all_that_the_limit_allows(queue, open_db, sent, monkeypatch):
     """It has asked for a share in vain, and goes on asking: it must see that nothing is left to ask for."""
-    monkeypatch.setattr("queue_db.worker.limits.ASK_AGAIN", (0.0, 0.0))
+    monkeypatch.setattr("queue_db.limits.limiter.ASK_AGAIN", (0.0, 0.0))
     queue.limit(concurrency=1)
     queue.enqueue("n")
     other = open_db(worker="rival")
     rival = RateLimiter(other, [queue.name], 60.0, most=lambda queue: 1, in_hand=lambda queue: 0)
     rival.refresh()
-    assert rival.spend(queue.name, 1) == 1
+    assert rival.take(queue.name, 1) == 1
     worker = serving(queue, lambda job: None, poll=0.01)
     thread = threading.Thread(target=worker.run, kwargs={"until_empty": True})
     thread.start()
-    wait_for(lambda: "controls.take_share" in sent)
+    wait_for(lambda: "limits.take_share" in sent)
     assert thread.is_alive(), "it ended although a job is due"
     assert len(other.queue(queue.name).claim()) == 1
     thread.join(PATIENCE)
@@ -253,13 +254,13 @@ def test_a_worker_whose_rivals_have_it_all_asks_now_and_then(queue, db, open_db,
     mine = RateLimiter(db, [queue.name], 60.0, most=lambda queue: 9, in_hand=lambda queue: 0)
     for one in (rival, mine):
         one.refresh()
-    assert rival.places(queue.name, 9) == 9
+    assert rival.allowed({queue.name: 9}) == {queue.name: 9}
     rival._in_hand = lambda queue: 0
-    assert rival.spend(queue.name, 9) == 3
+    assert rival.take(queue.name, 9) == 3
     for _ in range(100):
-        assert mine.spend(queue.name, 9) == 0
-        assert mine.places(queue.name, 9) == 0
-    assert sent.count("controls.take_share") == 1
+        assert mine.take(queue.name, 9) == 0
+        assert mine.allowed({queue.name: 9}) == {}
+    assert sent.count("limits.take_share") == 1
     assert 1000 < mine.wait() <= 3600
 
 
@@ -275,7 +276,7 @@ def test_shares_add_up_to_the_limit(queue, db):
     queue.limit(concurrency=5)
 
     def take(worker: str, wanted: int, lasts: int = AN_HOUR) -> int | None:
-        return db.core.write("controls.take_share", controls.take_share, queue.name, worker, wanted, lasts)
+        return db.core.write("limits.take_share", store.take_share, queue.name, worker, wanted, lasts)
 
     assert take("a", 3) == 3
     assert take("b", 3) == 2
@@ -299,7 +300,7 @@ def test_each_queue_has_shares_of_its_own(queue, db, name):
         one.limit(concurrency=3)
 
     def take(one: Queue, worker: str, wanted: int) -> int | None:
-        return db.core.write("controls.take_share", controls.take_share, one.name, worker, wanted, AN_HOUR)
+        return db.core.write("limits.take_share", store.take_share, one.name, worker, wanted, AN_HOUR)
 
     assert [take(one, "a", 2) for one in (queue, other)] == [2, 2]
     assert [take(one, "b", 2) for one in (queue, other)] == [1, 1]
@@ -317,7 +318,7 @@ def test_two_workers_that_ask_at_once_do_not_get_more_than_there_is(queue, open_
         barrier.wait()
         for _ in range(20):
             share = db.database.run(
-                lambda connection: controls.take_share(Transaction(connection, db.store), queue.name, f"w{number}", 9, AN_HOUR),
+                lambda connection: store.take_share(Transaction(connection, db.store), queue.name, f"w{number}", 9, AN_HOUR),
                 name="share",
             )
         got.append(share)
@@ -331,7 +332,7 @@ def test_two_workers_that_ask_at_once_do_not_get_more_than_there_is(queue, open_
 
 
 def test_a_share_comes_back_when_a_worker_stops_or_is_rescued(queue, open_db, monkeypatch):
-    monkeypatch.setattr("queue_db.worker.limits.ASK_AGAIN", (0.0, 0.0))
+    monkeypatch.setattr("queue_db.limits.limiter.ASK_AGAIN", (0.0, 0.0))
     queue.limit(concurrency=2)
     queue.enqueue_many([("n", None)] * 4)
     first = open_db()
@@ -340,12 +341,12 @@ def test_a_share_comes_back_when_a_worker_stops_or_is_rescued(queue, open_db, mo
     dead = open_db(worker="dead")
     limiter = RateLimiter(dead, [queue.name], 60.0, most=lambda queue: 2, in_hand=lambda queue: 0)
     limiter.refresh()
-    assert limiter.spend(queue.name, 2) == 2, "the worker that stopped has kept its share"
+    assert limiter.take(queue.name, 2) == 2, "the worker that stopped has kept its share"
     alive = RateLimiter(open_db(worker="alive"), [queue.name], 60.0, most=lambda queue: 2, in_hand=lambda queue: 0)
     alive.refresh()
-    assert alive.spend(queue.name, 2) == 0
+    assert alive.take(queue.name, 2) == 0
     first.rescue("dead")
-    assert alive.spend(queue.name, 2) == 2
+    assert alive.take(queue.name, 2) == 2
 
 
 def test_a_rate_holds_over_workers(queue, open_db, clock):
@@ -356,7 +357,7 @@ def test_a_rate_holds_over_workers(queue, open_db, clock):
     def begun(wanted: int, number: int = 0) -> int:
         db = dbs[number]
         count, _ = db.database.run(
-            lambda connection: controls.spend(Transaction(connection, db.store), queue.name, wanted), name="spend"
+            lambda connection: store.spend(Transaction(connection, db.store), queue.name, wanted), name="spend"
         )
         return count
 
@@ -370,7 +371,7 @@ def test_a_rate_holds_over_workers(queue, open_db, clock):
     assert begun(99) == 5
     clock.advance(4)
     dbs[0].database.run(
-        lambda connection: controls.refund(Transaction(connection, dbs[0].store), queue.name, 4_000_000), name="refund"
+        lambda connection: store.refund(Transaction(connection, dbs[0].store), queue.name, 4_000_000), name="refund"
     )
     assert begun(9) == 4
 
@@ -413,15 +414,15 @@ def test_a_claim_that_fails_uses_nothing_of_the_rate(queue, running, monkeypatch
 
 
 def test_unlimited_queues_cost_one_look_a_second(queue: Queue, db, monkeypatch):
-    monkeypatch.setattr("queue_db.worker.limits.REFRESH", HOURS)  # the second is not over before the loop is
+    monkeypatch.setattr("queue_db.limits.limiter.REFRESH", HOURS)  # the second is not over before the loop is
     limiter = RateLimiter(db, [queue.name], 60.0, most=lambda queue: 10, in_hand=lambda queue: 0)
     limiter.refresh()
     with counted_statements(db.database.engine) as statements:
         for _ in range(100):
             limiter.refresh()
-            assert limiter.allows(queue.name)
-            assert limiter.spend(queue.name, 10) == 10
-            limiter.refund(queue.name, 3)
+            assert limiter.allowed({queue.name: 10}) == {queue.name: 10}
+            assert limiter.take(queue.name, 10) == 10
+            limiter.give_back(queue.name, 3)
     assert statements == []
 
 

@@ -176,3 +176,24 @@ def test_a_coroutine_commits_its_writes_with_a_message(db: QueueDB, name: str, n
     worker.run(until_empty=True)
     assert notes.read() == ["one", "two"]
     assert (worker.summary.completed, worker.summary.dead) == (2, 1)
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_coroutines_keep_to_the_concurrency_with_prefetch(db: QueueDB, name: str, others: bool) -> None:
+    """Coroutines of jobs that were claimed together would begin one after the other, while the first one waits for the loop."""
+    db.queue(name).enqueue_many([("n", None), ("function", None)] * 6 if others else [("n", None)] * 6)
+    worker = Worker(db, name, concurrency=1, prefetch=5)
+    now: list[object] = []
+    most: list[int] = []
+
+    @worker.handles("n")
+    async def handler(job: LeasedJob) -> None:
+        now.append(job)
+        most.append(len(now))
+        await asyncio.sleep(0)
+        now.remove(job)
+
+    if others:
+        worker.handles("function")(lambda job: most.append(len(now) + 1))
+    worker.run(until_empty=True)
+    assert most == [1] * (12 if others else 6)

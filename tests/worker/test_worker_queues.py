@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 from sqlalchemy import event, text
 
+from queue_db import Queue
 from queue_db.concurrency.pauses import Idle
 from queue_db.notifications.wakeup import Wakeup
 from queue_db.worker import Worker
@@ -90,6 +91,77 @@ def test_each_queue_has_its_slots(db, names):
     assert worker.run(until_empty=True).completed == 11
     assert most[high] <= 3
     go.set()
+
+
+class Together:
+    """Counts the jobs of each queue that run at the same time.
+
+    A job of ``held`` ends only when a job of another queue has begun, or when a second job of ``held`` runs beside it.
+    """
+
+    def __init__(self, held: str) -> None:
+        self._held = held
+        self._now, self._lock = Counter(), threading.Lock()
+        self.most, self.decided = Counter(), threading.Event()
+
+    def begins(self, job):
+        with self._lock:
+            self._now[job.queue] += 1
+            self.most[job.queue] = max(self.most[job.queue], self._now[job.queue])
+            if job.queue != self._held or self._now[job.queue] > 1:
+                self.decided.set()
+
+    def ends(self, job):
+        with self._lock:
+            self._now[job.queue] -= 1
+
+
+@pytest.mark.parametrize("options", [{}, {"weights": True}])
+def test_a_queue_keeps_its_number_with_prefetch(db, names, options):
+    """Else jobs of the first queue would be claimed ahead, and two of them would run on the two threads."""
+    first, second, _ = names
+    for queue in (first, second):
+        db.queue(queue).enqueue_many([("n", None)] * 6)
+    together = Together(first)
+    if options:
+        options = {"weights": {first: 5, second: 1}}
+    worker = Worker(db, {first: 1, second: 1}, prefetch=5, **options)
+
+    @worker.handles(None)
+    def handler(job):
+        together.begins(job)
+        assert together.decided.wait(PATIENCE)
+        together.ends(job)
+
+    assert worker.run(until_empty=True).completed == 12
+    assert together.most == {first: 1, second: 1}
+
+
+def test_a_queue_that_may_fill_all_slots_is_claimed_ahead_beside_one_that_may_not(db, names, monkeypatch):
+    first, second, _ = names
+    db.queue(first).enqueue_many([("n", None)] * 6)
+    db.queue(second).enqueue_many([("n", None)] * 20)
+    claimed, most, real = Counter(), Counter(), Queue.claim
+    both = threading.Lock()
+
+    def noted(queue, *arguments, **options):
+        jobs = real(queue, *arguments, **options)
+        with both:
+            claimed[queue.name] += len(jobs)
+            most[queue.name] = max(most[queue.name], claimed[queue.name])
+        return jobs
+
+    monkeypatch.setattr(Queue, "claim", noted)
+    worker = Worker(db, {first: 1, second: 2}, concurrency=2, prefetch=8, weights={first: 1, second: 1})
+
+    @worker.handles(None)
+    def handler(job):
+        with both:
+            claimed[job.queue] -= 1
+
+    assert worker.run(until_empty=True).completed == 26
+    assert most[first] == 1
+    assert most[second] > 2
 
 
 def test_a_look_at_many_queues_is_one_statement(db, names, queue):

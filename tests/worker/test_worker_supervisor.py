@@ -13,9 +13,9 @@ import pytest
 
 from queue_db import State
 from queue_db.core import names_process
+from queue_db.limits.limiter import RateLimiter
 from queue_db.processes.supervisor import Supervisor as Supervising
 from queue_db.processes.supervisor import _Slot, _WorkerProcess
-from queue_db.worker.limits import RateLimiter
 from queue_db.worker.registration import Registration
 from tests.patience import PATIENCE, wait_for
 from tests.worker.in_processes import Meeting

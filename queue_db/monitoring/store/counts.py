@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 
 from queue_db.monitoring.model import KindStats, QueueStats
-from queue_db.slices import holders
+from queue_db.slices import holders, slices
 from queue_db.store.base import Transaction
 from queue_db.store.schema import BLOCKED, MARKED, NEVER
 
@@ -86,6 +86,14 @@ def queues(tx: Transaction) -> list[str]:
     """The names of the queues that have live jobs, dead jobs, or jobs that a slice holds."""
     held = [name for holder in holders() for name in holder.queues(tx)]
     return sorted({*_names(tx, tx.tables.jobs), *_names(tx, tx.tables.dead), *held})
+
+
+def used(tx: Transaction, queue: str) -> bool:
+    """Whether the queue has a live or dead job, a finished job that is kept, or something of a slice."""
+    tables = tx.tables
+    rows = (table.c.queue == queue for table in (tables.jobs, tables.dead, tables.finished))
+    has_rows = any(tx.connection.execute(select(literal(1)).where(of_queue).limit(1)).first() for of_queue in rows)
+    return has_rows or any(part.knows(tx, queue) for part in slices().values() if part.knows is not None)
 
 
 def overdue(tx: Transaction, micros: int, limit: int, most: int) -> list[tuple[str, int, int]]:

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from queue_db.limits.verbs import change_controls
 from queue_db.model import Controls
 from queue_db.queue import Queue
 from queue_db.service import shapes
@@ -15,7 +16,6 @@ from queue_db.service.metrics_of import QueueNumbers, latest
 from queue_db.service.paths import Name
 from queue_db.service.requests import Db, Manager, Reader, record
 from queue_db.service.shapes import JobCount, Seconds, clean
-from queue_db.verbs.control import change_controls
 
 router = APIRouter(tags=["queues"])
 
@@ -89,8 +89,6 @@ def control_queue(queue: Name, body: ControlsChange, db: Db, who: Manager, reque
     target = db.queue(queue)
     given = body.model_dump(exclude_unset=True)
     change_controls(db.core, target.name, given)
-    if "per_group" in given:
-        target.repair_groups()
     record(request, who, "control", f"queue {queue}", detail=given)
     return _view(target, latest(db).get(queue))
 

@@ -71,7 +71,6 @@ class Tables:
     jobs: Table
     dead: Table
     queues: Table
-    shares: Table
     workers: Table
     errors: Table
     finished: Table
@@ -114,7 +113,6 @@ def _tables(name: str, schema: str | None) -> Tables:
         jobs.jobs(name, metadata),
         jobs.dead(name, metadata),
         workers.queues(name, metadata),
-        workers.shares(name, metadata),
         workers.workers(name, metadata),
         workers.errors(name, metadata),
         workers.finished(name, metadata),

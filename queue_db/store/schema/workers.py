@@ -1,4 +1,4 @@
-"""The tables of controls, shares, workers, failed attempts and finished jobs."""
+"""The tables of controls, workers, failed attempts and finished jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from queue_db.store.schema.columns import (
 
 
 def queues(name: str, metadata: MetaData) -> Table:
-    """The controls of queues; most queues have no row. A worker locks the row to take a share of the concurrency or of the rate."""
+    """The controls of queues; most queues have no row. A worker locks the row to take a part of the concurrency or of the rate.
+
+    The pause and the limits are in one row, so that a worker reads them with one statement. The slice ``limits`` changes and obeys
+    the limits; the slice ``groups`` obeys ``per_group``.
+    """
     return Table(
         f"{name}_queues",
         metadata,
@@ -32,19 +36,6 @@ def queues(name: str, metadata: MetaData) -> Table:
         Column("spent_until", BigInteger, nullable=False, server_default=text("0")),
         # The most jobs of each group that run at a time, over all workers; NULL: one.
         Column("per_group", Integer),
-        **MYSQL,
-    )
-
-
-def shares(name: str, metadata: MetaData) -> Table:
-    """How much of a queue's concurrency each worker may use. The sum of the shares is at most the queue's concurrency."""
-    return Table(
-        f"{name}_shares",
-        metadata,
-        Column("queue", String(QUEUE_LENGTH), primary_key=True),
-        Column("worker", String(WORKER_LENGTH), primary_key=True),
-        Column("slots", Integer, nullable=False),
-        Column("until", BigInteger, nullable=False),
         **MYSQL,
     )
 

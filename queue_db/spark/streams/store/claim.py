@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Row, literal, select
 
 from queue_db.groups.tables import group_tables
+from queue_db.limits import store as limits
 from queue_db.model import MOST_CLAIMED_VERSION
 from queue_db.spark.dialects import Move, SparkDialect
 from queue_db.spark.dialects.base import keeps_row
@@ -24,10 +25,10 @@ def claim_allowed(tx: Transaction, row: Row[Any], batch: int, claim: str, limit:
         return _claim(tx, row, batch, claim, limit, ceiling)
     if control.paused:
         return 0
-    allowed, _ = controls.spend(tx, row.queue, limit)
+    allowed, _ = limits.spend(tx, row.queue, limit)
     taken = _claim(tx, row, batch, claim, allowed, ceiling) if allowed else 0
     if taken < allowed and control.rate is not None and control.per is not None:
-        controls.refund(tx, row.queue, round((allowed - taken) * control.per * 1_000_000 / control.rate))
+        limits.refund(tx, row.queue, round((allowed - taken) * control.per * 1_000_000 / control.rate))
     return taken
 
 

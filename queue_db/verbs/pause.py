@@ -1,18 +1,18 @@
-"""The controls of one queue: its pause and its limits."""
+"""The pause of one queue."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.database.transaction import Run
-from queue_db.errors import ArgumentError
 from queue_db.store import controls
 
 #: Seconds within which workers obey the controls of a queue.
 OBEY_WITHIN = 1.5
+
+_CHANGE = Run("controls.change", upserts=True)
 
 # Seconds between two looks for running jobs of a queue that was paused.
 _BETWEEN_LOOKS = 0.05
@@ -29,7 +29,7 @@ def pause_queue(core: Core, queue: str, wait: float | None) -> bool:
     :raises ArgumentError: ``wait`` is out of range; nothing was paused.
     """
     patience = None if wait is None else arguments.seconds("wait", wait) / 1_000_000
-    change_controls(core, queue, {"paused": True})
+    set_paused(core, queue, paused=True)
     if patience is None:
         return True
     until = time.monotonic() + patience
@@ -53,20 +53,6 @@ def _runs(core: Core, queue: str) -> bool:
     return bool(stats.running or ("running" in stats.capped and core.inspection.stats(queue).running))
 
 
-def change_controls(core: Core, queue: str, changes: Mapping[str, float | None]) -> None:
-    """Change the given controls: ``paused``, ``concurrency``, ``rate``, ``per``, ``per_group``. Other controls stay.
-
-    None removes a limit. ``per=None`` is one second.
-
-    :raises ArgumentError: a limit is out of range, or ``per`` is given and the queue has no rate. Nothing was changed.
-    """
-    values: dict[str, int | None] = {}
-    for name, value in changes.items():
-        if name == "paused":
-            values[name] = int(bool(value))
-        elif name == "per":
-            values[name] = None if value is None else arguments.seconds(name, value, zero=False)
-        else:
-            values[name] = None if value is None else arguments.whole(name, value, 1)
-    if not core.run(Run("controls.change", upserts=True), controls.change, queue, values):
-        raise ArgumentError("per is the time span of rate, and this queue has no rate: give rate too")
+def set_paused(core: Core, queue: str, *, paused: bool) -> None:
+    """Pause the queue, or let workers claim from it again."""
+    core.run(_CHANGE, controls.change, queue, {"paused": int(paused)})

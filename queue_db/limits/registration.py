@@ -1,0 +1,9 @@
+"""What the limits of queues add to the queue.
+
+A worker imports :mod:`queue_db.limits.limiter` when one of its queues has a limit.
+"""
+
+from queue_db.limits import store, tables
+from queue_db.slices import Slice
+
+SLICE = Slice(tables=tables.described, rescue=store.rescue)
