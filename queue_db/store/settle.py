@@ -137,7 +137,6 @@ def rescue(tx: Transaction, worker: str) -> int:
 
     :return: the number of jobs.
     """
-    tx.begin()
     jobs = tx.tables.jobs
     held = select(jobs.c.id, jobs.c.version).where(
         jobs.c.worker == worker, jobs.c.claim_token.is_not(None), jobs.c.available_at > tx.now
