@@ -44,8 +44,9 @@ class Run(NamedTuple):
     write: bool = True
     #: The most runs while the database asks for a retry.
     attempts: int = ATTEMPTS
-    #: The transaction is one statement, or the block calls ``tx.begin`` itself. On connections that autocommit, no BEGIN and COMMIT
-    #: are sent around the block. If the connection breaks during a statement that commits by itself, the outcome is unknown.
+    #: The transaction is one statement, or the block calls ``tx.begin`` itself before several; the tests find a block that does not
+    #: (queue_db/testing/lone_changes.py). On connections that autocommit, no BEGIN and COMMIT are sent around the block. If the
+    #: connection breaks during a statement that commits by itself, the outcome is unknown.
     lazy: bool = False
     #: Whether the transaction can run twice without harm. If so, it runs again even if its outcome is unknown.
     repeatable: bool = False
