@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from queue_db import arguments
@@ -15,7 +14,7 @@ from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason, Verdict
 from queue_db.notifications.deaths import Death
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
-from queue_db.worker.completer import JobResult, LeaseLost, LostResult, Unknown, is_last, reason_of
+from queue_db.worker.completer import JobResult, LeaseLost, LostResult, Unknown, is_last, log_open, prove, reason_of
 from queue_db.worker.logs import about
 
 if TYPE_CHECKING:
@@ -168,20 +167,25 @@ class Results:
         released = 0
         for queue in {job.queue for job in jobs}:
             mine = [job for job in jobs if job.queue == queue]
-            verdicts: list[Verdict] = []
+            source = self._worker.db.queue(queue)
+            verdicts: dict[LeasedJob, Verdict] = {}
             try:
-                verdicts = self._worker.db.queue(queue).release_many(mine)
+                prove(source, mine)
+                leased = [job for job in mine if not job.settled]
+                verdicts = dict(zip(leased, source.release_many(leased), strict=True))
             except StorageError as error:
                 log.warning("%d jobs could not be released and come back when their leases expire: %s", len(mine), error)
-            for job, verdict in zip_longest(mine, verdicts):
-                self._released(job, verdict)
-                released += bool(verdict)
+            for job in mine:
+                self._released(job, verdicts.get(job))
+            released += sum(map(bool, verdicts.values()))
         log.info("released %d unfinished jobs", released)
 
     def _released(self, job: LeasedJob, verdict: Verdict | None) -> None:
-        if verdict is Verdict.LOST and job.settled:
+        if job.settled and not verdict:
             # The job's handler, which still runs, has settled it.
-            self.settled(JobResult(job, None, None), verdict)
+            if job.unconfirmed is not None:
+                log_open(job, None)
+            self.settled(JobResult(job, None, None), Verdict.APPLIED if job.unconfirmed is None else None)
             return
         event = EventType.RELEASED if verdict else EventType.LOST
         self._count(event)

@@ -63,6 +63,7 @@ class LeasedMessage(LeasedJob):
         self.verbs = []
         self.settled = False
         self.settled_by = None
+        self.unconfirmed = None
         self.dead = False
         self.misfit = None
         self.ran = None
