@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from queue_db import arguments
-from queue_db.errors import StorageError, text_of
+from queue_db.errors import LeaseLostError, StorageError, text_of
 from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason, Verdict
 from queue_db.notifications.deaths import Death
@@ -114,14 +114,17 @@ class Results:
         self._ended.pop(job, None)
         if job.dead:
             return  # counted by died()
-        if isinstance(done.outcome, BaseException) and is_last(job) and job.settled_by in {None, "fail"}:
-            # The failure of a last attempt is logged with the job's death, but this job has not died.
-            log_failure(job, done.outcome, None, done.seconds)
         event = _event_of(done, verdict)
+        if isinstance(done.outcome, BaseException) and job.settled_by in {None, "fail"}:
+            # The failure of a last attempt is logged with the job's death, but this job has not died. An error of a lost lease is
+            # no failure if the lease is lost; it may be of another job.
+            late = event is not EventType.LOST if isinstance(done.outcome, LeaseLostError) else is_last(job)
+            if late:
+                log_failure(job, done.outcome, None, done.seconds)
         if event is EventType.LOST and verdict is not None:
             message = "%r: the lease was lost before the handler ended; the result does not count"
-            if isinstance(done.outcome, LeaseLost):
-                message = "%r: the lease is lost; the result of its handler does not count"
+            if isinstance(done.outcome, LeaseLost):  # perhaps no handler was called
+                message = "%r: the lease is lost; this attempt does not count"
             log.warning(message, job, extra=about(job, event, done.seconds))
         elif event is not EventType.LOST and log.isEnabledFor(logging.DEBUG):
             log.debug("%s: %r", event, job, extra=about(job, event, done.seconds))
