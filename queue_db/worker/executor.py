@@ -377,9 +377,10 @@ class Execution:
             if self._hooks:
                 self._results.ended(done)
             self._put(done)
-            late = self._is_last(job) or isinstance(outcome, LeaseLostError)  # logged when the job is settled
-            if isinstance(outcome, BaseException) and (verb is not None or not late):
-                log_failure(job, outcome, verb, seconds)
+            if isinstance(outcome, BaseException):
+                late = self._is_last(job) or isinstance(outcome, LeaseLostError)  # logged when the job is settled
+                if verb is not None or not late:
+                    log_failure(job, outcome, verb, seconds)
         else:
             self._pending.pop(pending, None)
             self._in_flight.returned(job)

@@ -108,9 +108,10 @@ class SpanWork:
             log.warning("%r: the handler ended after its span was lost or released; the result does not count", job)
             return False
         job.ran = done.seconds
-        late = is_last(job) or isinstance(outcome, LeaseLostError)  # logged when the message is settled
-        if isinstance(outcome, BaseException) and (job.settled_by is not None or not late):
-            log_failure(job, outcome, job.settled_by, done.seconds)
+        if isinstance(outcome, BaseException):
+            late = is_last(job) or isinstance(outcome, LeaseLostError)  # logged when the message is settled
+            if job.settled_by is not None or not late:
+                log_failure(job, outcome, job.settled_by, done.seconds)
         return True
 
     def _settle(self, *, last: bool) -> None:
