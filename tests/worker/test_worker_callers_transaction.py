@@ -16,6 +16,7 @@ from queue_db.worker import Worker
 from queue_db.worker.events import EventType
 from tests.aio.loop import for_asyncio
 from tests.patience import HOURS, PATIENCE, wait_for
+from tests.worker import in_processes
 from tests.worker.serving import serving
 
 ENDS = {"completed", "failed", "snoozed", "cancelled", "released", "dead", "lost"}
@@ -286,3 +287,23 @@ def test_drain_completes_what_a_handler_has_rolled_back(queue):
     with pytest.raises(JobNotFoundError):
         queue.get(job_id)
     assert counted(queue)[2] == {"completed": 1}
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+@pytest.mark.parametrize("settle", [committed, rolled_back])
+def test_around_a_handler_in_another_process_the_same_counts(queue, settle):
+    """The handler itself has no verbs there."""
+    queue.enqueue("n", 2)
+    worker = Worker(queue.db, queue.name)
+    worker.handles("n", executor="process")(in_processes.number)
+
+    @worker.around
+    def around(job, call):
+        call(job)
+        settle(queue, job)
+
+    events = ended(worker)
+    worker.run(until_empty=True)
+    assert events == [EventType.COMPLETED]
+    assert counted(queue)[1:] == (0, {"completed": 1})
+    assert queue.stats().by_kind == {}
