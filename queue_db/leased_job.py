@@ -182,6 +182,7 @@ class LeasedJob(JobData, Generic[Payload_co]):
         "settled_by",
         "source",
         "token",
+        "unconfirmed",
         "verbs",
         "version",
         "worker",
@@ -221,6 +222,9 @@ class LeasedJob(JobData, Generic[Payload_co]):
         self.settled = False
         #: The verb that ended the lease: complete, fail, bury, snooze, defer, release or cancel; None: the job is leased.
         self.settled_by: str | None = None
+        #: Counts the verb ``settled_by``, if a handler called it in its own transaction and it is not known whether that was
+        #: committed; otherwise None. See :func:`confirm`.
+        self.unconfirmed: Callable[[], None] | None = None
         #: Whether the verb ``settled_by`` moved the job to the dead table.
         self.dead = False
         #: The error if the codec cannot decode the payload, or the payload does not fit the handler's schema; otherwise None.
@@ -417,12 +421,14 @@ class JobTransaction:
         with self._job.source.transaction() as connection:
             yield connection
             self._job.complete(using=connection).require(self._job)
+        confirm(self._job)
 
     @asynccontextmanager
     async def _of_task(self) -> AsyncIterator[AsyncConnection]:
         async with self._job.source.transaction_on_loop() as connection:
             yield connection
             (await self._job.complete(using=connection)).require(self._job)
+        confirm(self._job)
 
 
 def _is_for_tasks(using: object) -> TypeGuard[AsyncConnection | AsyncSession]:
@@ -434,6 +440,13 @@ def _is_for_tasks(using: object) -> TypeGuard[AsyncConnection | AsyncSession]:
     except RuntimeError:
         return False  # the verb refuses ``using``
     return True
+
+
+def confirm(job: LeasedJob) -> None:
+    """Note that the handler's transaction in which a verb has settled the job was committed. Only now the verb is counted."""
+    count, job.unconfirmed = job.unconfirmed, None
+    if count is not None:
+        count()
 
 
 def linked(jobs: Sequence[LeasedJob]) -> dict[int, JobLinks]:

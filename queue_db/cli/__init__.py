@@ -23,6 +23,9 @@ def main() -> None:
             file=sys.stderr,
         )
         raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("queue-db: interrupted", file=sys.stderr)
+        raise SystemExit(130) from None
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A character that the terminal's encoding lacks is printed as an escape.

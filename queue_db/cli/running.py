@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from queue_db.cli import statuses
 from queue_db.core import process_name
@@ -15,6 +16,7 @@ from queue_db.processes.children import PARENT_PIPE, PROCESS_NUMBER
 from queue_db.processes.supervisor import Supervisor, SupervisorLink
 from queue_db.worker import Summary, Worker
 from queue_db.worker.logs import described
+from queue_db.worker.registration import rescue
 
 log = logging.getLogger("queue_db.worker")
 
@@ -54,10 +56,7 @@ def _supervise(worker: Worker, processes: int) -> int:
     worker.db.check()
     worker.check_start()
     command = [sys.executable, "-m", "queue_db", *sys.argv[1:]]
-
-    def return_jobs(name: str) -> None:
-        log.info("returned %d jobs and spans of %s", worker.db.rescue(name), name)
-
+    return_jobs = partial(rescue, worker.db)
     text, fields = described(worker)
     log.info("supervising %d processes on %s", processes, text, extra=fields | {"processes": processes})
     status = Supervisor(command, processes, environment=os.environ, return_jobs=return_jobs).run()

@@ -108,7 +108,7 @@ class Supervisor:
     """
 
     def __init__(
-        self, command: Sequence[str], count: int, *, environment: Mapping[str, str], return_jobs: Callable[[str], None]
+        self, command: Sequence[str], count: int, *, environment: Mapping[str, str], return_jobs: Callable[[str], object]
     ) -> None:
         self._command = list(command)
         self._count = arguments.whole("processes", count, 1, 256)

@@ -18,7 +18,7 @@ from sqlalchemy.util.concurrency import in_greenlet
 
 from queue_db.db import QueueDB
 from queue_db.errors import UnknownKindError
-from queue_db.leased_job import LeasedJob
+from queue_db.leased_job import LeasedJob, claimed_by
 from queue_db.model import DeathReason
 from queue_db.outcomes import Dead, checked
 from queue_db.worker import Worker
@@ -139,9 +139,10 @@ def _drained(worker: Worker, *, raises: bool) -> None:
 
 
 def _next(worker: Worker) -> LeasedJob | None:
-    for name in worker.options.limits:
-        for job in worker.db.queue(name).claim(1, worker.options.lease):
-            return job
+    with claimed_by(worker):
+        for name in worker.options.limits:
+            for job in worker.db.queue(name).claim(1, worker.options.lease):
+                return job
     return None
 
 

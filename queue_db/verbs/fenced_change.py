@@ -221,7 +221,7 @@ class FencedChange(Verbs):
                 self.committed += (tx,)
             done.update(matched or ())
             left = self._extended(pairs, done, using) if len(done) < len(pairs) else ()
-        return self._ended(pairs, done)
+        return self._ended(pairs, done, joined=using is not None)
 
     # --- the transactions -------------------------------------------------------------------------------------------
 
@@ -343,8 +343,11 @@ class FencedChange(Verbs):
 
     # --- what became of the jobs ------------------------------------------------------------------------------------
 
-    def _ended(self, pairs: Pairs, done: set[int]) -> list[Verdict]:
-        """Mark the objects of the changed jobs, count the results, and return the verdicts."""
+    def _ended(self, pairs: Pairs, done: set[int], *, joined: bool) -> list[Verdict]:
+        """Mark the objects of the changed jobs, count the results, and return the verdicts.
+
+        :param joined: whether the change was made in a caller's transaction.
+        """
         jobs, verb = self.jobs, self.verb
         changed: Iterable[LeasedJob] = jobs
         if len(done) == len(jobs):
@@ -358,14 +361,16 @@ class FencedChange(Verbs):
             self._raise_versions(changed, self._versions or dict(pairs))
         else:
             for job in changed:
-                job.settled, job.settled_by = True, verb.run.name
+                job.settled, job.settled_by, job.unconfirmed = True, verb.run.name, None
         if verb.death is not None:
             failures: Failures = self.given[0]
             for job in changed:
                 job.dead = job.id in failures.dying
             self.deaths = [failures.death(job) for job in changed if job.dead]
         # A job that is given twice has two verdicts, but is changed once.
-        applied, lost, died = len(done), verdicts.count(Verdict.LOST), len(self.deaths)
+        applied, lost, died = len(done), 0 if len(done) == len(jobs) else self._lost(verdicts), len(self.deaths)
+        if joined:
+            applied -= self._put_off(changed)
         counters = self.core.database.counters
         with self.core.database.counting:
             counters.applied += applied
@@ -375,6 +380,28 @@ class FencedChange(Verbs):
             counts[verb.counted] = applied - died
         self.core.queue_counters.add(self.source.name, **counts)
         return verdicts
+
+    def _lost(self, verdicts: Sequence[Verdict]) -> int:
+        """How many leases are certainly lost: a locked row may still have its lease, and an unconfirmed job may be settled."""
+        locked = self.given[0].locked if self.verb.change is Change.KEPT else ()
+        verdict_of = zip(self.jobs, verdicts, strict=True)
+        return sum(verdict is Verdict.LOST and job.unconfirmed is None and job.id not in locked for job, verdict in verdict_of)
+
+    def _put_off(self, changed: Iterable[LeasedJob]) -> int:
+        """Leave the count of a worker's jobs to the worker, which finds out whether the caller's transaction was committed.
+
+        :return: the number of these jobs.
+        """
+        later = [job for job in changed if job.claimant is not None]
+        for job in later:
+            job.unconfirmed = self._count_one
+        return len(later)
+
+    def _count_one(self) -> None:
+        with self.core.database.counting:
+            self.core.database.counters.applied += 1
+        if self.verb.counted is not None:
+            self.core.queue_counters.add(self.source.name, **{self.verb.counted: 1})
 
     def _raise_versions(self, changed: Iterable[LeasedJob], versions: Mapping[int, int]) -> None:
         kept: Kept = self.given[0]

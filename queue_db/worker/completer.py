@@ -20,10 +20,13 @@ from queue_db import arguments
 from queue_db.codecs import described, plain
 from queue_db.concurrency.pauses import Pause
 from queue_db.errors import StorageError, UnknownKindError, text_of
-from queue_db.leased_job import LeasedJob
+from queue_db.leased_job import LeasedJob, confirm
 from queue_db.model import DeathReason, StoredResult, Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.queue import Queue
+from queue_db.store import settle as settle_sql
+from queue_db.store.settle import Change, Sight
+from queue_db.verbs.fenced_change import LOOK
 from queue_db.worker.handlers import HandlerSpec
 from queue_db.worker.leases import queue_of
 from queue_db.worker.logs import Activity, about
@@ -43,6 +46,12 @@ AT_MOST = 1000
 
 #: Seconds for which the completer tries to report a result while the database does not answer.
 SETTLE_FOR = 600.0
+
+#: Seconds until the completer looks again whether the transaction of a handler that has returned is still open.
+LOOK_AGAIN = 0.1
+
+# Seconds for which a lease is extended when it turns out that the handler's transaction was rolled back.
+_PROVED_FOR = 60.0
 
 
 def is_last(job: LeasedJob) -> bool:
@@ -99,9 +108,12 @@ class JobResult(NamedTuple):
     result: str | None = None
     #: The token in :attr:`Completer.pending`, which is removed when the result is reported.
     pending: PendingJob | None = None
+    #: When to give up, by ``time.monotonic``, if the handler's transaction was open at the first look; otherwise None.
+    give_up_at: float | None = None
 
 
-Verb = Callable[[Sequence[JobResult]], list[Verdict]]
+Verb = Callable[[Sequence[JobResult]], Sequence[Verdict | None]]
+"""A function that settles jobs. The verdict None: the job's handler has settled it in a transaction that is still open."""
 
 
 class Completer:
@@ -110,10 +122,16 @@ class Completer:
     :param reports: gets each result when it is settled.
     :param retry: the first and the longest pause between tries while the database does not answer, seconds.
     :param outage: logs failures.
+    :param lease: seconds for which the worker leases its jobs.
     """
 
-    def __init__(self, reports: Results, retry: tuple[float, float], outage: Activity) -> None:
+    def __init__(self, reports: Results, retry: tuple[float, float], outage: Activity, lease: float) -> None:
         self._outage = outage
+        self._lease = lease
+        # Results of jobs that their handlers have settled in transactions that are still open.
+        self._open: list[JobResult] = []
+        # When the completer looks at these jobs again, by ``time.monotonic``.
+        self._look_at = 0.0
         self._reports = reports
         self._retry = retry
         self._results: SimpleQueue[JobResult | None] = SimpleQueue()
@@ -133,29 +151,47 @@ class Completer:
         """Report results until :meth:`close` is called."""
         closed = False
         while not closed:
-            first = self._results.get()
-            if first is None:
-                return
-            if self._results.qsize() < AT_MOST:
-                # Sleep instead of waiting for the next result: a wake-up for each result would cost more than its report.
-                time.sleep(WITHIN)
-            batch = [first]
-            while len(batch) < AT_MOST and not closed:
-                try:
-                    done = self._results.get_nowait()
-                except Empty:
-                    break
-                if done is None:
-                    closed = True
-                else:
-                    batch.append(done)
+            batch, closed = self._collected()
+            if self._open and (closed or time.monotonic() >= self._look_at):
+                batch, self._open = [*batch, *self._open], []
             for verb, results in verbs_for(batch):
                 self._settle_each(verb, results)
+
+    def _collected(self) -> tuple[list[JobResult], bool]:
+        """Wait for results; return them, and whether they are the last ones."""
+        batch: list[JobResult] = []
+        try:
+            done = self._results.get(timeout=max(0.0, self._look_at - time.monotonic()) if self._open else None)
+            if done is not None and self._results.qsize() < AT_MOST:
+                # Sleep instead of waiting for the next result: a wake-up for each result would cost more than its report.
+                time.sleep(WITHIN)
+            while done is not None:
+                batch.append(done)
+                if len(batch) == AT_MOST:
+                    return batch, False
+                done = self._results.get_nowait()
+        except Empty:
+            return batch, False
+        return batch, True
 
     def close(self) -> None:
         """Tell :meth:`run` to report the remaining results without retries, and to end."""
         self._closing.set()
         self._results.put(None)
+
+    def _postpone(self, done: JobResult) -> None:
+        """Look at the job again later, until its lease would have ended: after a rollback another worker may get the job then."""
+        now = time.monotonic()
+        until = now + self._lease if done.give_up_at is None else done.give_up_at
+        if self._closing.is_set() or now >= until:
+            log_open(done.job, done.seconds)
+            self._report(done, None)
+            return
+        if done.give_up_at is None:
+            message = "%r: its handler has ended, but the transaction in which the handler has completed it is still open"
+            log.warning(message, done.job, extra=about(done.job, seconds=done.seconds))
+        self._open.append(done._replace(give_up_at=until))
+        self._look_at = now + LOOK_AGAIN
 
     def _settle_each(self, verb: Verb, results: Sequence[JobResult]) -> None:
         """Settle these jobs together; if that raises, settle them one by one."""
@@ -202,7 +238,7 @@ class Completer:
                 self._report_all(verb, results, verdicts)
                 return
 
-    def _report_all(self, verb: Verb, results: Sequence[JobResult], verdicts: Sequence[Verdict]) -> None:
+    def _report_all(self, verb: Verb, results: Sequence[JobResult], verdicts: Sequence[Verdict | None]) -> None:
         if verb is complete_plain and verdicts.count(Verdict.APPLIED) == len(results):
             try:
                 self._reports.completed(results)
@@ -211,13 +247,24 @@ class Completer:
                     self.pending.pop(done.pending, None)
             return
         for done, verdict in zip(results, verdicts, strict=True):
-            self._report(done, verdict)
+            if verdict is None:
+                self._postpone(done)
+            else:
+                self._report(done, verdict)
 
     def _report(self, done: JobResult, verdict: Verdict | None) -> None:
         try:
             self._reports.settled(done, verdict)
         finally:
             self.pending.pop(done.pending, None)
+
+
+def log_open(job: LeasedJob, seconds: float | None) -> None:
+    """Log that the worker no longer waits for the end of a handler's transaction."""
+    message = (
+        "%r: the transaction in which its handler has completed it is open; after a rollback the job comes back when its lease ends"
+    )
+    log.error(message, job, extra=about(job, "lost", seconds))
 
 
 def _text(results: Sequence[JobResult]) -> str:
@@ -231,8 +278,8 @@ def _about(results: Sequence[JobResult]) -> dict[str, Any] | None:
 # --- which verb settles a job -----------------------------------------------------------------------------------------
 
 
-def settle(done: JobResult) -> Verdict:
-    """Settle one job at once."""
+def settle(done: JobResult) -> Verdict | None:
+    """Settle one job at once; None: its handler has settled it in a transaction that is still open."""
     ((verb, results),) = verbs_for([done])
     return verb(results)[0]
 
@@ -240,18 +287,59 @@ def settle(done: JobResult) -> Verdict:
 def verbs_for(batch: Sequence[JobResult]) -> list[tuple[Verb, Sequence[JobResult]]]:
     """The verbs that settle these jobs, each with its jobs. Raises nothing: an invalid outcome fails its job."""
     plain_results: dict[object, list[JobResult]] = {}
+    settled: dict[object, list[JobResult]] = {}
     groups: dict[tuple[Queue, str, Any], list[JobResult]] = {}
     for done in batch:
         job = done.job
-        if done.outcome is None and not done.result_ttl and not job.settled:  # nearly all results
+        if job.settled:
+            settled.setdefault(job.source, []).append(done)
+        elif done.outcome is None and not done.result_ttl:  # nearly all results
             plain_results.setdefault(job.source, []).append(done)
         else:
             result, name, detail = _with_result(*name_of_verb(done))
             groups.setdefault((queue_of(job), name, detail), []).append(result)
     return [
+        # First: these jobs may have come back and be completed in this batch.
+        *((_settled, results) for results in settled.values()),
         *((complete_plain, results) for results in plain_results.values()),
         *((_verb(queue, name, detail), results) for (queue, name, detail), results in groups.items()),
     ]
+
+
+def _settled(results: Sequence[JobResult]) -> list[Verdict | None]:
+    """The verdicts of jobs of one queue that their handlers have settled. A job whose settlement was rolled back is settled now."""
+    prove(queue_of(results[0].job), [done.job for done in results])
+    verdicts: list[Verdict | None] = []
+    for done in results:
+        if done.job.unconfirmed is not None:
+            verdicts.append(None)
+        else:
+            verdicts.append(Verdict.APPLIED if done.job.settled else settle(done))
+    return verdicts
+
+
+def prove(queue: Queue, jobs: Sequence[LeasedJob]) -> None:
+    """Find out what became of the transactions in which handlers have settled these jobs, without waiting for their locks.
+
+    After a commit the job stays settled. After a rollback it is leased as before. While the transaction is open, the job stays
+    unconfirmed.
+    """
+    leases = {job.id: job for job in jobs if job.unconfirmed is not None}
+    if not leases:
+        return
+    sights = queue.core.run(LOOK, settle_sql.look, [(job.id, job.version, job.token) for job in leases.values()], Change.GONE)
+    undone = []
+    for job_id, sight in sights.items():
+        if sight in {Sight.CHANGED, Sight.VANISHED}:
+            confirm(leases[job_id])
+        elif sight is Sight.OTHER:  # another worker has the job
+            undone.append(leases[job_id])
+    unchanged = [leases[job_id] for job_id, sight in sights.items() if sight is Sight.UNCHANGED]
+    if unchanged:
+        verdicts = queue.extend_unlocked(unchanged, _PROVED_FOR)
+        undone += [job for job, verdict in zip(unchanged, verdicts, strict=True) if verdict is Verdict.APPLIED]
+    for job in undone:
+        job.settled, job.settled_by, job.unconfirmed = False, None, None
 
 
 def complete_plain(results: Sequence[JobResult]) -> list[Verdict]:
@@ -276,8 +364,6 @@ def name_of_verb(done: JobResult) -> tuple[JobResult, str, Any]:
             name, detail = "snooze", float(outcome.seconds)
         case BaseException() | Retry():
             name = "fail"
-        case _ if done.job.settled:
-            name = "settled"
         case Dead():
             name, detail = "bury", done.reason or DeathReason.REJECTED
         case _:
@@ -319,7 +405,6 @@ def _wrong_seconds(outcome: Snooze | Retry) -> Exception | None:
 def _verb(queue: Queue, name: str, detail: Any) -> Verb:
     return {
         "complete": lambda results: queue.complete_many(_jobs(results), results=_stored_results(results)),
-        "settled": lambda results: [Verdict.APPLIED for _ in results],
         "lost": lambda results: [Verdict.LOST for _ in results],
         "snooze": lambda results: queue.snooze_many(_jobs(results), detail),
         "defer": lambda results: queue.retry_unknown_kinds(_jobs(results), detail[0], grace=detail[1]),

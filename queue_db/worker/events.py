@@ -6,16 +6,15 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from queue_db import arguments
-from queue_db.errors import StorageError, text_of
+from queue_db.errors import LeaseLostError, StorageError, text_of
 from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason, Verdict
 from queue_db.notifications.deaths import Death
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
-from queue_db.worker.completer import JobResult, LeaseLost, LostResult, Unknown, is_last, reason_of
+from queue_db.worker.completer import JobResult, LeaseLost, LostResult, Unknown, is_last, log_open, prove, reason_of
 from queue_db.worker.logs import about
 
 if TYPE_CHECKING:
@@ -115,14 +114,17 @@ class Results:
         self._ended.pop(job, None)
         if job.dead:
             return  # counted by died()
-        if isinstance(done.outcome, BaseException) and is_last(job) and job.settled_by in {None, "fail"}:
-            # The failure of a last attempt is logged with the job's death, but this job has not died.
-            log_failure(job, done.outcome, None, done.seconds)
         event = _event_of(done, verdict)
+        if isinstance(done.outcome, BaseException) and job.settled_by in {None, "fail"}:
+            # The failure of a last attempt is logged with the job's death, but this job has not died. An error of a lost lease is
+            # no failure if the lease is lost; it may be of another job.
+            late = event is not EventType.LOST if isinstance(done.outcome, LeaseLostError) else is_last(job)
+            if late:
+                log_failure(job, done.outcome, None, done.seconds)
         if event is EventType.LOST and verdict is not None:
             message = "%r: the lease was lost before the handler ended; the result does not count"
-            if isinstance(done.outcome, LeaseLost):
-                message = "%r: the lease is lost; the result of its handler does not count"
+            if isinstance(done.outcome, LeaseLost):  # perhaps no handler was called
+                message = "%r: the lease is lost; this attempt does not count"
             log.warning(message, job, extra=about(job, event, done.seconds))
         elif event is not EventType.LOST and log.isEnabledFor(logging.DEBUG):
             log.debug("%s: %r", event, job, extra=about(job, event, done.seconds))
@@ -168,20 +170,25 @@ class Results:
         released = 0
         for queue in {job.queue for job in jobs}:
             mine = [job for job in jobs if job.queue == queue]
-            verdicts: list[Verdict] = []
+            source = self._worker.db.queue(queue)
+            verdicts: dict[LeasedJob, Verdict] = {}
             try:
-                verdicts = self._worker.db.queue(queue).release_many(mine)
+                prove(source, mine)
+                leased = [job for job in mine if not job.settled]
+                verdicts = dict(zip(leased, source.release_many(leased), strict=True))
             except StorageError as error:
                 log.warning("%d jobs could not be released and come back when their leases expire: %s", len(mine), error)
-            for job, verdict in zip_longest(mine, verdicts):
-                self._released(job, verdict)
-                released += bool(verdict)
+            for job in mine:
+                self._released(job, verdicts.get(job))
+            released += sum(map(bool, verdicts.values()))
         log.info("released %d unfinished jobs", released)
 
     def _released(self, job: LeasedJob, verdict: Verdict | None) -> None:
-        if verdict is Verdict.LOST and job.settled:
+        if job.settled and not verdict:
             # The job's handler, which still runs, has settled it.
-            self.settled(JobResult(job, None, None), verdict)
+            if job.unconfirmed is not None:
+                log_open(job, None)
+            self.settled(JobResult(job, None, None), Verdict.APPLIED if job.unconfirmed is None else None)
             return
         event = EventType.RELEASED if verdict else EventType.LOST
         self._count(event)

@@ -15,6 +15,7 @@ from operator import attrgetter, itemgetter
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from queue_db.errors import LeaseLostError
 from queue_db.leased_job import LeasedJob, row_of
 from queue_db.model import DeathReason
 from queue_db.outcomes import Dead, checked
@@ -376,12 +377,14 @@ class Execution:
             if self._hooks:
                 self._results.ended(done)
             self._put(done)
-            if isinstance(outcome, BaseException) and (verb is not None or not self._is_last(job)):
-                log_failure(job, outcome, verb, seconds)
+            if isinstance(outcome, BaseException):
+                late = self._is_last(job) or isinstance(outcome, LeaseLostError)  # logged when the job is settled
+                if verb is not None or not late:
+                    log_failure(job, outcome, verb, seconds)
         else:
             self._pending.pop(pending, None)
             self._in_flight.returned(job)
-            if seconds is not None:
+            if seconds is not None and job.settled_by in {None, "fail", "release"}:  # otherwise the handler has settled its job
                 message = "%r: the handler ended after its job was abandoned; the result does not count"
                 log.warning(message, job, extra=about(job, seconds=seconds))
         self._slot_freed(seconds)
@@ -406,9 +409,10 @@ class Execution:
         for job, (until, spec) in list(self._deadlines.items()):
             if now < until or self._deadlines.pop(job, None) is None:
                 continue
+            outcome = None if job.settled else EventType.FAILED
             if self._end_early(job, spec, timeout_error(spec), spec.timeout) and not self._is_last(job):
                 message = "%r: no result after %g s; its thread keeps a slot until it returns"
-                log.warning(message, job, spec.timeout, extra=about(job, EventType.FAILED, spec.timeout))
+                log.warning(message, job, spec.timeout, extra=about(job, outcome, spec.timeout))
 
     def _end_early(self, job: LeasedJob, spec: HandlerSpec | None, outcome: object, seconds: float | None = None) -> bool:
         """Abandon a job whose handler runs, and report ``outcome``; False: the job was not in flight any more."""

@@ -161,11 +161,8 @@ class Registration:
                 # A worker name that the application has chosen may belong to several processes, so its jobs are not rescued.
                 if not self._host or not names_process(worker, row.pid) or is_alive(worker, row.pid):
                     continue
-                count = self._db.rescue(worker)
+                rescued += rescue(self._db, worker)
                 self._core.write("worker_registry.deregister", worker_registry.deregister, row.name)
-                level = logging.WARNING if count else logging.DEBUG  # the supervisor may have returned the jobs already
-                log.log(level, "process %d of this machine is dead: returned its %d jobs and spans", row.pid, count)
-                rescued += count
             # Last: after hours without a worker, the first worker of a machine must find the rows of the workers before it.
             self._core.run(
                 ONCE.named("worker_registry.deregister_unseen"), worker_registry.deregister_unseen, round(_DELETE_AFTER * 1e6)
@@ -175,6 +172,14 @@ class Registration:
         except QueueDBError as error:
             self._refuse("jobs of killed processes of this machine wait until their leases end", error)
         return rescued
+
+
+def rescue(db: QueueDB, worker: str) -> int:
+    """Return the jobs of a dead process to their queues, release its spans, log that, and return their number."""
+    count = db.rescue(worker)
+    level = logging.WARNING if count else logging.DEBUG  # another process may have returned them already
+    log.log(level, "the process of worker %s is dead: returned its %d jobs and spans", worker, count)
+    return count
 
 
 def is_alive(worker: str, pid: int) -> bool:

@@ -84,7 +84,7 @@ class Run:
         self.in_flight = InFlight(options.limits)
         self.progress = Progress(worker.db.core, self.in_flight)
         self.results = Results(self)
-        self.completer = Completer(self.results, RETRY, self.activity())
+        self.completer = Completer(self.results, RETRY, self.activity(), options.lease)
         self.fetcher = Fetcher(self)
         self.execution = Execution(self)
         self.dispatch = Dispatch(self)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from queue_db.cli import statuses
+from queue_db.cli import main, statuses
 from queue_db.cli.lasting import started
 from queue_db.database.masking import mask, secrets_in
 from queue_db.errors import (
@@ -207,6 +207,19 @@ def test_ctrl_c(ask, queue, monkeypatch):
 
     monkeypatch.setattr("queue_db.queue.Queue.stats", interrupted)
     assert ask("stats", queue.name, status=130).err == "queue-db: interrupted\n"
+
+
+def test_ctrl_c_while_the_command_is_imported(monkeypatch, capsys):
+    class Interrupted:
+        def find_spec(self, name, path, target=None):
+            if name == "queue_db.cli.app":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "queue_db.cli.app", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert (ended.value.code, capsys.readouterr().err) == (statuses.INTERRUPTED, "queue-db: interrupted\n")
 
 
 # --- as programs --------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from tests.patience import PATIENCE, wait_for
 from tests.worker.serving import serving
 
 
-def test_claimed_ahead_and_cancelled_never_begins(queue, open_db, running):
+def test_claimed_ahead_and_cancelled_never_begins(queue, open_db, running, log):
     """No heartbeat finds it: the lease is an hour long."""
     others = open_db().queue(queue.name)
     go, seen = threading.Event(), []
@@ -33,6 +33,7 @@ def test_claimed_ahead_and_cancelled_never_begins(queue, open_db, running):
         go.set()
         wait_for(lambda: worker.summary.completed == 2)
     assert seen == [0, 4]
+    assert "handler" not in log.wait("the lease is lost")  # none was called
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

@@ -282,6 +282,7 @@ def test_the_heartbeat_steps_over_a_locked_job(db, open_db, name, differs):
     jobs = db.store.tables.jobs
     with locked(open_db().queue(name), jobs, jobs.c.id, stuck.id):
         assert heartbeat.beat() <= 1.0, "it is not tried again soon"
+        assert db.counters.lost == 0
         assert [job.version - versions[job] for job in (stuck, fellow, *others)] == [0, 1, 1, 1]
     assert heartbeat.beat() == 20
     assert [job.version - versions[job] for job in (stuck, fellow, *others)] == [1, 2, 2, 2]

@@ -11,14 +11,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from queue_db import Snooze
+from queue_db import LeaseLostError, Snooze
 from queue_db.backoff import constant
 from queue_db.cli.logs import MaskedFormatter
 from queue_db.instrumentation.logging import JSONFormatter
 from queue_db.worker import Worker
 from queue_db.worker.events import EventType
 from queue_db.worker.logs import current
-from tests.patience import PATIENCE
+from tests.patience import HOURS, PATIENCE
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
@@ -166,6 +166,59 @@ def test_a_lost_lease_and_a_late_result_are_told_with_the_job(queue, db, open_db
     worker.run(until_empty=True)
     (lost,) = [line for line in lines() if line.get("outcome") == "lost"]
     assert (lost["job_id"], lost["attempt"], lost["level"]) == (job_id, 1, "WARNING")
+
+
+@SQLITE
+@pytest.mark.parametrize("max_attempts", [1, 5])
+def test_a_transaction_whose_lease_is_lost_is_one_line(queue, db, open_db, lines, max_attempts):
+    def stolen(job):
+        if job.attempts == 1:
+            open_db().rescue(db.worker)
+            job.limit_attempts(max_attempts)
+            with job.transaction():
+                pass
+
+    worker = Worker(db, queue.name)
+    worker.handles("n")(stolen)
+    queue.enqueue("n")
+    assert worker.run(until_empty=True).lost == 1
+    (lost,) = [line for line in lines() if line["level"] == "WARNING" and "job_id" in line]
+    assert lost["outcome"] == "lost"
+    assert "LeaseLostError" not in lost["message"]
+
+
+@SQLITE
+def test_the_lost_lease_of_another_job_is_a_failure(queue, db, lines):
+    def handler(job):
+        raise LeaseLostError(job.id + 1, 1)
+
+    worker = Worker(db, queue.name)
+    worker.handles("n", backoff=constant(HOURS))(handler)
+    queue.enqueue("n")
+    assert worker.run(until_empty=True).failed == 1
+    (failed,) = [line for line in lines() if line["level"] == "WARNING" and "job_id" in line]
+    assert failed["outcome"] == "failed"
+    assert "LeaseLostError" in failed["exception"]
+
+
+@SQLITE
+def test_a_handler_that_has_completed_its_job_was_not_abandoned_in_vain(queue, db, lines):
+    """Its timeout is over, but not before its transaction."""
+
+    def handler(job):
+        if job.kind == "slow":
+            with job.transaction():
+                pass
+            assert job.lost.wait(PATIENCE)
+
+    worker = Worker(db, queue.name, concurrency=1)
+    worker.handles("slow", timeout=0.05)(handler)
+    worker.handles("n")(handler)
+    queue.enqueue_many([("slow", None), ("n", None)])
+    assert worker.run(until_empty=True).completed == 2
+    (late,) = [line for line in lines() if line["level"] == "WARNING" and "job_id" in line]
+    assert "its thread keeps a slot until it returns" in late["message"]
+    assert "outcome" not in late
 
 
 def record(message, *values, exc_info=None, **options):

@@ -34,7 +34,7 @@ def acknowledged(jobs, outcomes):
         def completed(self, results):
             verdicts.update((done.job.id, Verdict.APPLIED) for done in results)
 
-    reporting = Completer(Reports(), RETRY, Activity())
+    reporting = Completer(Reports(), RETRY, Activity(), 60.0)
     for job, outcome in zip(jobs, outcomes, strict=True):
         pending = object()
         reporting.pending[pending] = None

@@ -52,20 +52,13 @@ def test_due_delayed_jobs_go_before_fresh_ones_in_due_order(db, name, clock, ope
 
 
 def test_a_single_queue_keeps_its_limit_below_the_concurrency(db, name):
-    """With two jobs at once in place of one, the handlers would wait for each other here, and both would pass the barrier."""
+    """With two slots in place of one, the first claim would bring both jobs, before the first handler begins."""
     db.queue(name).enqueue_many([("n", None)] * 2)
-    together, broken = threading.Barrier(2), []
     worker = Worker(db, {name: 1}, concurrency=2)
-
-    @worker.handles(None)
-    def handler(job):
-        try:
-            together.wait(0.2)
-        except threading.BrokenBarrierError:
-            broken.append(job)
-
+    in_hand = []
+    worker.handles(None)(lambda job: in_hand.append(worker._run.in_flight.in_use(name)))
     worker.run(until_empty=True)
-    assert len(broken) == 2
+    assert in_hand == [1, 1]
 
 
 def test_each_queue_has_its_slots(db, names):

@@ -1,5 +1,6 @@
 """Workers write their rows, and rescue the jobs of dead processes of their machine."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from queue_db import QueueDB, State, TransientStorageError
 from queue_db.core import process_name
 from queue_db.store import Transaction
 from queue_db.store import worker_registry as stored
-from queue_db.worker.registration import Registration, host_identity
+from queue_db.worker.registration import Registration, host_identity, rescue
 from tests.patience import PATIENCE, wait_for
 from tests.worker.serving import serving
 
@@ -205,3 +206,17 @@ def test_in_the_child_of_a_fork_the_default_name_is_that_of_the_child():
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == 0
         assert (db.worker, other.worker) == (mine, "mine")
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_rescue_is_logged_with_one_level_whoever_makes_it(open_db, db, queue, caplog):
+    """A supervisor and another worker of the machine: the second one finds nothing any more."""
+    gone = f"gone-{queue.name}"
+    queue.enqueue("n")
+    open_db(worker=gone).queue(queue.name).claim()
+    with caplog.at_level(logging.DEBUG, "queue_db.worker"):
+        assert (rescue(db, gone), rescue(db, gone)) == (1, 0)
+    assert [(record.levelname, record.message) for record in caplog.records if gone in record.message] == [
+        ("WARNING", f"the process of worker {gone} is dead: returned its 1 jobs and spans"),
+        ("DEBUG", f"the process of worker {gone} is dead: returned its 0 jobs and spans"),
+    ]

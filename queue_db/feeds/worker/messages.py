@@ -15,10 +15,11 @@ from queue_db.feeds import Message, Span
 from queue_db.feeds.shared import Failure
 from queue_db.feeds.store.messages import MessageRow
 from queue_db.leased_job import LeasedJob, claimant
-from queue_db.model import ClaimedRow, ProgressReport, Verdict
+from queue_db.model import ClaimedRow, DeathReason, ProgressReport, Verdict
+from queue_db.notifications.deaths import Death
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
-from queue_db.verbs.settle import backoff_of
+from queue_db.verbs.settle import backoff_of, error_text
 from queue_db.worker import completer
 from queue_db.worker.completer import JobResult, Unknown
 
@@ -63,6 +64,7 @@ class LeasedMessage(LeasedJob):
         self.verbs = []
         self.settled = False
         self.settled_by = None
+        self.unconfirmed = None
         self.dead = False
         self.misfit = None
         self.ran = None
@@ -119,11 +121,18 @@ class MessageSource:
             case "bury":
                 return verb, Failure(message, completer.reason_of(done.outcome), attempted=True, dead=True, max_attempts=most)
             case "fail":
-                wait = completer.retry_in(done)
-                after = backoff_of(self.core, 1, job) if wait is None else arguments.seconds("retry_in", wait)
-                error = completer.reason_of(done.outcome)
-                return verb, Failure(message, error, after, attempted=True, dead=most <= 1, max_attempts=most)
+                return verb, self._failed(job, completer.reason_of(done.outcome), completer.retry_in(done))
         return verb, None
+
+    def _failed(self, job: LeasedJob, error: BaseException | str, retry_in: float | None) -> Failure:
+        most = job.max_attempts
+        after = backoff_of(self.core, 1, job) if retry_in is None else arguments.seconds("retry_in", retry_in)
+        return Failure(self._messages[job.id], error, after, attempted=True, dead=most <= 1, max_attempts=most)
+
+    def died(self, job: LeasedJob, error: BaseException | str, reason: DeathReason) -> None:
+        """Report that a message has become a dead job."""
+        job.dead = True
+        self.db.deaths.record([Death(job, reason, error_text(error), error, self.span.cursor.queue)])
 
     # --- verbs of the jobs --------------------------------------------------------------------------------------------
 
@@ -136,25 +145,28 @@ class MessageSource:
         return [self._settle(job, "cancel") for job in jobs]
 
     def fail_many(self, jobs: Sequence[LeasedJob], error: BaseException | str, *, retry_in: float | None = None) -> list[Verdict]:
-        """Turn the messages into jobs with one attempt counted."""
-        verdicts = []
-        for job in jobs:
-            wait = backoff_of(self.core, 1, job) if retry_in is None else arguments.seconds("retry_in", retry_in)
-            verdicts.append(self._settle(job, "fail", Failure(self._messages[job.id], error, wait, attempted=True)))
-        return verdicts
+        """Turn the messages into jobs with one attempt counted; without attempts left into dead jobs."""
+        return [self._settle(job, "fail", self._failed(job, error, retry_in)) for job in jobs]
 
     def snooze_many(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
         """Turn the messages into jobs that are due later."""
         after = arguments.seconds("seconds", seconds)
-        return [self._settle(job, "snooze", Failure(self._messages[job.id], None, after)) for job in jobs]
+        return [
+            self._settle(job, "snooze", Failure(self._messages[job.id], None, after, max_attempts=job.max_attempts)) for job in jobs
+        ]
 
     def release_many(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
         """Turn the messages into jobs that are due now."""
-        return [self._settle(job, "release", Failure(self._messages[job.id], None)) for job in jobs]
+        return [self._settle(job, "release", Failure(self._messages[job.id], None, max_attempts=job.max_attempts)) for job in jobs]
 
     def bury_many(self, jobs: Sequence[LeasedJob], error: BaseException | str) -> list[Verdict]:
         """Turn the messages into dead jobs."""
-        return [self._settle(job, "bury", Failure(self._messages[job.id], error, attempted=True, dead=True)) for job in jobs]
+        return [
+            self._settle(
+                job, "bury", Failure(self._messages[job.id], error, attempted=True, dead=True, max_attempts=job.max_attempts)
+            )
+            for job in jobs
+        ]
 
     def extend_many(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
         """Extend the lease of the span."""
@@ -185,4 +197,11 @@ class MessageSource:
                 self.settled.discard(job.id)
         if verdict:
             job.settled, job.settled_by = True, verb
+            job.unconfirmed = None if using is None else _confirmed
+            if failure is not None and failure.dead and failure.error is not None:
+                self.died(job, failure.error, DeathReason.REJECTED if verb == "bury" else DeathReason.FAILED)
         return verdict
+
+
+def _confirmed() -> None:
+    """Count nothing: the verbs of messages are not counted."""

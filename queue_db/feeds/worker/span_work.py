@@ -10,14 +10,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from queue_db.concurrency.pauses import Pause
-from queue_db.errors import StorageError, UnknownKindError
+from queue_db.errors import LeaseLostError, StorageError, UnknownKindError
 from queue_db.feeds.shared import Failure
 from queue_db.feeds.worker.messages import MessageSource
 from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason, Verdict
-from queue_db.notifications.deaths import Death
 from queue_db.outcomes import Dead
-from queue_db.verbs.settle import error_text
 from queue_db.worker.completer import JobResult, LeaseLost, is_last, reason_of, unknown_kind
 from queue_db.worker.events import log_failure
 from queue_db.worker.handlers import HandlerSpec, timeout_error
@@ -110,8 +108,10 @@ class SpanWork:
             log.warning("%r: the handler ended after its span was lost or released; the result does not count", job)
             return False
         job.ran = done.seconds
-        if isinstance(outcome, BaseException) and (job.settled_by is not None or not is_last(job)):
-            log_failure(job, outcome, job.settled_by, done.seconds)
+        if isinstance(outcome, BaseException):
+            late = is_last(job) or isinstance(outcome, LeaseLostError)  # logged when the message is settled
+            if job.settled_by is not None or not late:
+                log_failure(job, outcome, job.settled_by, done.seconds)
         return True
 
     def _settle(self, *, last: bool) -> None:
@@ -231,11 +231,19 @@ class SpanWork:
             self._was_released(done, verdict)
 
     def _settled_before(self, done: JobResult) -> None:
-        """Report a message that its handler has settled. If the handler raised afterwards, the settle may have been rolled back."""
+        """Report a message that its handler has settled, and settle it again if that was perhaps rolled back."""
         verb, failure = self._source.failure(done)
-        if failure is not None and self._try([], [failure]):
+        unconfirmed = done.job.unconfirmed is not None
+        verdict: Verdict | None = Verdict.LOST
+        if failure is not None:
+            verdict = self._try([], [failure])
+        elif unconfirmed:
+            verdict = self._try([done.job.id], [])
+        if verdict:
             done.job.settled_by = verb
-        self._slots.run.results.settled(done, Verdict.APPLIED)
+            if failure is not None and failure.dead:
+                self._died(done)
+        self._slots.run.results.settled(done, None if unconfirmed and verdict is None else Verdict.APPLIED)
 
     def _try(self, seqs: Sequence[int] | None, failures: Sequence[Failure], *, release: bool = False) -> Verdict | None:
         """Settle, with retries while the database does not answer; None: it did not, or the outcome is unknown.
@@ -291,13 +299,9 @@ class SpanWork:
         self._slots.run.results.completed(completed)
 
     def _died(self, done: JobResult) -> None:
-        done.job.dead = True
-        error = reason_of(done.outcome)
         rejected = DeathReason.REJECTED if isinstance(done.outcome, Dead) else DeathReason.FAILED
         self._slots.run.results.ended(done)
-        self._slots.db.deaths.record(
-            [Death(done.job, done.reason or rejected, error_text(error), error, self._source.span.cursor.queue)]
-        )
+        self._source.died(done.job, reason_of(done.outcome), done.reason or rejected)
 
     def _was_released(self, done: JobResult, verdict: Verdict | None) -> None:
         """A message was released while its handler runs, unless the verdict is None; the handler may have settled it."""

@@ -13,6 +13,7 @@ from queue_db.backoff import constant
 from queue_db.errors import TransientStorageError
 from queue_db.feeds import SharedCursor, Span
 from queue_db.feeds.worker.span_work import SpanWork
+from queue_db.model import DeathReason
 from queue_db.testing import SettableClock
 from queue_db.worker import Summary, Worker
 from queue_db.worker.events import EventType
@@ -194,6 +195,47 @@ def test_a_handler_completes_its_message_in_its_own_transaction(feed, make, db, 
     assert behind(feed) == (0, 0)
 
 
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_message_is_completed_whatever_became_of_its_handlers_transaction(feed, make, db, committed, number):
+    """Its handler returned."""
+    feed.publish_many([("n", one) for one in range(number)])
+    worker = make()
+
+    @worker.handles("n")
+    def handle(job):
+        with contextlib.suppress(ZeroDivisionError), db.queue(job.queue).transaction() as connection:
+            assert job.complete(using=connection)
+            if not committed:
+                raise ZeroDivisionError
+
+    assert worker.run(until_empty=True) == Summary(completed=number)
+    assert worker.events == {EventType.STARTED: number, EventType.COMPLETED: number}
+    assert behind(feed) == (0, 0)
+
+
+@pytest.mark.parametrize("verb", ["bury", "fail"])
+@pytest.mark.parametrize("raises", [True, False])
+def test_a_message_that_its_handler_lets_die_is_reported_once(feed, make, db, name, caplog, verb, raises):
+    feed.publish("n")
+    worker, reasons = make(), []
+    worker.on(lambda event: reasons.append(event.reason) if event.type is EventType.DEAD else None)
+
+    @worker.handles("n", max_attempts=1)
+    def handle(job):
+        assert getattr(job, verb)("no use")
+        if raises:
+            raise ValueError("afterwards")
+
+    assert worker.run(until_empty=True) == Summary(dead=1)
+    assert reasons == [DeathReason.REJECTED if verb == "bury" else DeathReason.FAILED]
+    (record,) = [record for record in caplog.records if record.name == "queue_db.dead"]
+    assert "no use" in record.message
+    assert db.counters.dead == 1
+    (dead,) = db.dead.list(name)
+    assert (dead.last_error, dead.attempts, dead.max_attempts) == ("no use", 1, 1)
+
+
 def test_a_stop_completes_what_is_done_and_releases_the_rest(feed, make, open_db, name, running):
     feed.publish_many([("n", number) for number in range(10)])
     worker, seen = make(), []
@@ -323,7 +365,7 @@ def test_results_that_could_not_be_reported_come_back(feed, make, monkeypatch):
     assert (span.low, span.attempts, span.worker is None) == (1, 1, False)
 
 
-def test_a_message_whose_completion_was_rolled_back_is_not_repeated_at_once(feed, make, open_db, name):
+def test_a_message_whose_completion_was_rolled_back_is_not_repeated(feed, make):
     feed.publish("n", 0)
     worker, calls = make(), []
 
@@ -338,8 +380,7 @@ def test_a_message_whose_completion_was_rolled_back_is_not_repeated_at_once(feed
 
     worker.run(until_empty=True)
     assert calls == [1]
-    (span,) = feed.spans(name)
-    assert (span.attempts, span.worker is None) == (1, False)
+    assert behind(feed) == (0, 0)
 
 
 def test_trimmed_messages_are_logged_and_the_span_is_released_if_it_cannot_be_read(feed, make, db, name, monkeypatch, log):
