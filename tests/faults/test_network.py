@@ -305,6 +305,29 @@ def test_an_enqueue_whose_reply_is_lost_is_in_doubt_and_is_not_made_again(db: Qu
     assert len(rows(db, far.name)) == 1
 
 
+def test_a_release_that_was_committed_says_so_although_the_network_is_gone(db: QueueDB, far: Queue, proxy: Proxy) -> None:
+    """Workers are woken by the same transaction: a second one could fail after the jobs were released."""
+    far.enqueue("k")
+    jobs = far.claim()
+
+    def end_the_network() -> None:
+        proxy.refuse()
+        proxy.cut()
+
+    Once(far.db.database.engine, "BEGIN", end_the_network, 2)
+    assert far.release_many(jobs) == [Verdict.APPLIED]
+    assert db.queue(far.name).stats().available == 1
+
+
+def test_a_dry_run_that_runs_again_tells_the_same(db: QueueDB, far: Queue, proxy: Proxy) -> None:
+    """Its first run has noted the keys of the jobs that it found; the second finds them again."""
+    ids = [db.queue(far.name).enqueue("k", unique_key=key) for key in ("a", "b")]
+    assert all(far.bury_many(far.claim(2), "no"))
+    proxy.swallow("COMMIT")
+    assert far.db.dead.redrive(queue=far.name, dry_run=True) == ids
+    assert proxy.wait_swallowed()
+
+
 def test_a_pop_whose_second_round_may_have_lost_jobs_says_so(
     db: QueueDB, far: Queue, proxy: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
