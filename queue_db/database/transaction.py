@@ -76,7 +76,10 @@ class OwnTransaction(Transaction):
     :raises StorageError: the database refuses a statement, or still asks for a retry after the last attempt.
     """
 
-    __slots__ = ("_database", "_pooled", "_root", "_runs", "_until", "committed", "run")
+    __slots__ = ("_database", "_pooled", "_root", "_runs", "_until", "committed", "in_doubt", "run")
+
+    #: Whether the last run, which is followed by another one, may have been committed.
+    in_doubt: bool
 
     def __init__(self, database: Database, store: Store | None, run: Run) -> None:
         self._database = database
@@ -232,6 +235,7 @@ class OwnTransaction(Transaction):
             counters = self._database.counters
             with self._database.counting:
                 counters.retried += 1
+            self.in_doubt = problem.outcome_unknown
             return True
         if problem is not failure:
             raise problem from failure
