@@ -218,10 +218,11 @@ class Core:
         tx = self.transaction(how)
         try:
             while not tx.committed:
+                doubts = tx.doubts
                 with tx:
                     died = tx.deaths = {}
                     answer = function(tx, *args, **kwargs)
-                if tx.committed or tx.in_doubt:
+                if tx.committed or tx.doubts > doubts:
                     deaths.update(died)
         finally:
             tx.give_back()

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.database.transaction import OwnTransaction, Run
-from queue_db.errors import ArgumentError, StorageError
+from queue_db.errors import ArgumentError, StorageError, TransientStorageError
 from queue_db.leased_job import LeasedJob, Settler, linked
 from queue_db.model import DeathReason, JobLinks, Verdict
 from queue_db.notifications.deaths import Death
@@ -270,7 +270,11 @@ class FencedChange(Verbs):
             return ()
         self._followed += 1
         if using is None:
-            moved = self.core.run(LOOK, settle.extended, moving)
+            try:
+                moved = self.core.run(LOOK, settle.extended, moving)
+            except StorageError as error:
+                error.outcome_unknown = bool(done)  # some jobs are changed already
+                raise
         else:
             with self.core.joined(using, self.verb.run.name) as tx:
                 moved = settle.extended(tx, moving, current=True)
@@ -284,8 +288,17 @@ class FencedChange(Verbs):
 
         After an unanswered COMMIT, check whether the server has committed. If it has not, run the change again.
 
-        :raises StorageError: it stays unknown whether the change was committed, or too many COMMITs in a row were not answered.
+        :raises StorageError: it stays unknown whether the change was committed: no proof was found, the server cannot be asked, or
+            too many COMMITs in a row were not answered.
         """
+        try:
+            return self._looked_up(pairs, outcome)
+        except TransientStorageError as error:
+            # The transaction in doubt may have been committed, or the server may still commit it.
+            problem = error if error.outcome_unknown or outcome.doubt is None else outcome.doubt
+        raise problem
+
+    def _looked_up(self, pairs: Pairs, outcome: Outcome) -> set[int]:
         done: set[int] = set()
         doubts = 0
         doubted: Outcome | None = None

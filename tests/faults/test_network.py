@@ -13,6 +13,7 @@ from sqlalchemy import Connection, create_engine, event, make_url, text
 from queue_db import LeasedJob, Queue, QueueDB, State, StorageError, TransientStorageError, Verdict
 from queue_db.dialects import copy_stream, raw_cursor, server
 from queue_db.verbs import claim_round
+from queue_db.verbs.fenced_change import Verbs
 from tests.faults.conftest import WAITS
 from tests.faults.once import Once
 from tests.patience import HOURS, PATIENCE
@@ -211,6 +212,55 @@ def test_a_verdict_survives_a_lost_reply(kind: str, db: QueueDB, far: Queue, pro
     check(db, job, expected)
     assert (far.db.counters.applied, far.db.counters.lost) == (1, 0) if verb != "extend" else True
     assert far.db.counters.dead == (expected is State.DEAD)
+
+
+@pytest.mark.parametrize("verb", ["complete", "fail"])
+def test_a_lost_reply_that_cannot_be_looked_up_is_an_unknown_outcome(
+    kind: str, db: QueueDB, far: Queue, proxy: Proxy, verb: str
+) -> None:
+    settle, expected = SETTLED[verb]
+    job = claimed(far, verb)
+    proxy.refuse()
+    proxy.swallow(decides(kind, verb))
+    with pytest.raises(TransientStorageError, match=f"^{verb}: .* it is unknown whether it took effect") as doubt:
+        settle(job)
+    assert doubt.value.outcome_unknown
+    assert doubt.value.server_away
+    check(db, job, expected)
+    proxy.forward()
+    assert settle(job) is Verdict.LOST
+
+
+def test_a_publication_whose_reply_is_lost_and_that_cannot_be_repeated_is_an_unknown_outcome(
+    db: QueueDB, far: Queue, proxy: Proxy
+) -> None:
+    """It may run again, since its key is used once. The last run fails, but the first one may have been committed."""
+    feed = far.db.feed(far.name)
+    feed.publish("k", 1)
+    proxy.refuse()
+    proxy.swallow("COMMIT")
+    with pytest.raises(TransientStorageError, match="it is unknown whether it took effect") as doubt:
+        feed.publish("k", 2, idempotency_key="a")
+    assert doubt.value.outcome_unknown
+    assert [message.payload for message in db.feed(far.name).read().messages] == [1, 2]
+
+
+def test_an_error_after_a_part_of_the_jobs_was_completed_is_an_unknown_outcome(db: QueueDB, far: Queue, proxy: Proxy) -> None:
+    far.enqueue_many([("k", None)] * 2)
+    job, extended = far.claim(2)
+
+    def end_the_network() -> None:
+        proxy.refuse()
+        proxy.cut()
+
+    with Verbs([extended]):  # a heartbeat that has extended this lease, and has not noted the version yet
+        with db.database.engine.begin() as connection:
+            connection.execute(text("UPDATE jobs SET version = version + 1 WHERE id = :id"), {"id": extended.id})
+        Once(far.db.database.engine, "SELECT jobs.id, jobs.version, jobs.claim_token", end_the_network)
+        with pytest.raises(TransientStorageError) as down:
+            far.complete_many([job, extended])
+    assert down.value.outcome_unknown
+    assert [row.id for row in rows(db, far.name)] == [extended.id]
 
 
 def test_a_mark_survives_a_lost_reply(kind: str, url: str, proxy: Proxy, db: QueueDB, name: str) -> None:
