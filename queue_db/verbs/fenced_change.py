@@ -210,7 +210,7 @@ class FencedChange(Verbs):
                             matched = None  # if an earlier run matched jobs, that run was rolled back
                             matched = verb.statement(own, left, *self.given) if self.links is None else self.attempt(own, left)
                 except StorageError as error:
-                    doubt = _doubt(own, error, answered=matched is not None)
+                    doubt = _doubt(own, error, answered=matched is not None, some_done=bool(done))
                 finally:
                     if not own.committed:
                         own.give_back()
@@ -435,17 +435,19 @@ def _judged(sights: Mapping[int, Sight], holding: set[int], outcome: Outcome) ->
     return changed | held
 
 
-def _doubt(tx: OwnTransaction, error: StorageError, *, answered: bool) -> StorageError | None:
+def _doubt(tx: OwnTransaction, error: StorageError, *, answered: bool, some_done: bool) -> StorageError | None:
     """``error`` if it leaves open whether the change was committed; None: it was committed.
 
     A signal handler's error may come after the COMMIT, or after the reply to a statement that commits by itself.
 
     :param answered: the database has answered the statement of the last run.
+    :param some_done: an earlier transaction of the call has changed other jobs. Then the error has ``outcome_unknown``.
     :raises StorageError: the change was not committed.
     """
     if tx.committed or (answered and not tx.asked):
         return None
     if not error.outcome_unknown:
+        error.outcome_unknown = some_done
         raise error
     return error
 

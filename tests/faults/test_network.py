@@ -245,7 +245,17 @@ def test_a_publication_whose_reply_is_lost_and_that_cannot_be_repeated_is_an_unk
     assert [message.payload for message in db.feed(far.name).read().messages] == [1, 2]
 
 
-def test_an_error_after_a_part_of_the_jobs_was_completed_is_an_unknown_outcome(db: QueueDB, far: Queue, proxy: Proxy) -> None:
+@pytest.mark.parametrize(
+    ("settle", "statement", "at"),
+    [
+        (lambda queue, jobs: queue.complete_many(jobs), "SELECT jobs.id, jobs.version, jobs.claim_token", 1),
+        (lambda queue, jobs: queue.fail_many(jobs, "no luck", retry_in=60), "BEGIN", 2),
+    ],
+    ids=["at the look for the rest", "at the change of the rest"],
+)
+def test_an_error_after_a_part_of_the_jobs_was_changed_is_an_unknown_outcome(
+    db: QueueDB, far: Queue, proxy: Proxy, settle: Callable[[Queue, list[LeasedJob]], object], statement: str, at: int
+) -> None:
     far.enqueue_many([("k", None)] * 2)
     job, extended = far.claim(2)
 
@@ -256,11 +266,11 @@ def test_an_error_after_a_part_of_the_jobs_was_completed_is_an_unknown_outcome(d
     with Verbs([extended]):  # a heartbeat that has extended this lease, and has not noted the version yet
         with db.database.engine.begin() as connection:
             connection.execute(text("UPDATE jobs SET version = version + 1 WHERE id = :id"), {"id": extended.id})
-        Once(far.db.database.engine, "SELECT jobs.id, jobs.version, jobs.claim_token", end_the_network)
+        Once(far.db.database.engine, statement, end_the_network, at)
         with pytest.raises(TransientStorageError) as down:
-            far.complete_many([job, extended])
+            settle(far, [job, extended])
     assert down.value.outcome_unknown
-    assert [row.id for row in rows(db, far.name)] == [extended.id]
+    assert [row.id for row in rows(db, far.name) if row.claim_token is not None] == [extended.id]
 
 
 def test_a_mark_survives_a_lost_reply(kind: str, url: str, proxy: Proxy, db: QueueDB, name: str) -> None:
