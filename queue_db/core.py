@@ -211,19 +211,19 @@ class Core:
         self, how: Run, function: Callable[Concatenate[Transaction, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs
     ) -> _T:
         """Run ``function`` as :meth:`run` does, and report the deaths that it adds to ``tx.deaths`` after the commit."""
-        # The deaths of all attempts. An attempt whose COMMIT got no reply may have been committed. Then the next attempt does not
-        # find the jobs that died.
+        # An attempt whose COMMIT got no reply may have been committed. Then the next attempt does not find the jobs that died.
         deaths: dict[int, Death] = {}
-
-        def work(tx: Transaction) -> _T:
-            tx.deaths = {}
-            answer = function(tx, *args, **kwargs)
-            if not how.repeatable:
-                deaths.clear()  # the previous attempt was certainly rolled back
-            deaths.update(tx.deaths)
-            return answer
-
-        answer, tx = self.commit(how, work)
+        tx = self.transaction(how)
+        try:
+            while not tx.committed:
+                doubts = tx.doubts
+                with tx:
+                    died = tx.deaths = {}
+                    answer = function(tx, *args, **kwargs)
+                if tx.committed or tx.doubts > doubts:
+                    deaths.update(died)
+        finally:
+            tx.give_back()
         try:
             self.deaths.record(deaths.values())
         finally:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from queue_db import arguments
 from queue_db.administration import QueueAdministration
 from queue_db.core import Core
-from queue_db.database.transaction import ATTEMPTS, Run
+from queue_db.database.transaction import ATTEMPTS
 from queue_db.errors import LeaseLostError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import (
@@ -25,7 +25,7 @@ from queue_db.model import (
     Verdict,
 )
 from queue_db.slices import type_hint
-from queue_db.store import Transaction, unique_key_ttl
+from queue_db.store import unique_key_ttl
 from queue_db.store.portions import portions
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, QUEUE_LENGTH, WORKER_LENGTH
 from queue_db.verbs import new_jobs
@@ -59,9 +59,6 @@ if TYPE_CHECKING:
 else:
     AsyncConnection = type_hint("sqlalchemy.ext.asyncio", "AsyncConnection")
     Session = type_hint("sqlalchemy.orm", "Session")
-
-# How the transaction runs that wakes waiting workers after a release.
-_WAKE = Run("wake")
 
 # The lease of popped jobs, microseconds. Its length does not matter: the transaction that leases the jobs also deletes them.
 _POP_LEASE = 60_000_000
@@ -424,10 +421,7 @@ class Queue(QueueAdministration):
 
     def release_many(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
         """Make these jobs due again now; the attempt is not counted."""
-        verdicts = FencedChange(self.core, self, RELEASE, jobs).settle(0)
-        if any(verdicts):
-            self.core.run(_WAKE, _wake, self.name)
-        return verdicts
+        return FencedChange(self.core, self, RELEASE, jobs).settle(self.name)
 
     def extend_many(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
         """Extend the leases of these jobs to ``seconds`` from now; their versions go up by one."""
@@ -494,7 +488,3 @@ class Queue(QueueAdministration):
 def _queues(what: str, names: Iterable[str]) -> list[str]:
     # Check the names before anything runs: a driver would refuse a wrong name only in the claim, after the jobs were completed.
     return [arguments.name(what, name, QUEUE_LENGTH) for name in arguments.members(what, names, "queue names")]
-
-
-def _wake(tx: Transaction, queue: str) -> None:
-    tx.wake(queue)

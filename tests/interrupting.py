@@ -85,14 +85,18 @@ def _traced(note: Callable[[Place], None]) -> Iterator[None]:
         sys.settrace(before)
 
 
-def places_of(verb: Callable[[], object]) -> list[Place]:
-    """The places that ``verb`` passes while it has a connection, in their order."""
+def places_of(verb: Callable[[], object], *, whole: bool = False) -> list[Place]:
+    """The places that ``verb`` passes, in their order.
+
+    :param whole: also before it has a connection and after it has given it back.
+    """
     passed: list[Place] = []
     with _traced(passed.append):
         verb()
     taken = [at for at, place in enumerate(passed) if place.code is _TAKE]
     returned = [at for at, place in enumerate(passed) if place.code is _PUT_BACK]
-    passed = passed[taken[0] : returned[-1] + 1]
+    if not whole:
+        passed = passed[taken[0] : returned[-1] + 1]
     last = Counter((place.code, place.event, place.line) for place in passed)
     return [place for place in passed if place.time < _TIMES - 1 or place.time == last[place[:3]] - 1]
 

@@ -77,7 +77,7 @@ class OwnTransaction(Transaction):
     :raises StorageError: the database refuses a statement, or still asks for a retry after the last attempt.
     """
 
-    __slots__ = ("_database", "_pooled", "_root", "_runs", "_until", "committed", "run")
+    __slots__ = ("_database", "_pooled", "_root", "_runs", "_until", "committed", "doubts", "run")
 
     def __init__(self, database: Database, store: Store | None, run: Run) -> None:
         self._database = database
@@ -89,7 +89,8 @@ class OwnTransaction(Transaction):
             self.tables = store.tables
         self.committed = self.begun = self.interrupted = False
         self._mark = self.deaths = None
-        self._runs = self.sent = 0
+        #: How many runs failed that may have been committed.
+        self._runs = self.sent = self.doubts = 0
         self._pooled: PooledConnection | None = None
         self._root: RootTransaction | None = None
 
@@ -226,6 +227,7 @@ class OwnTransaction(Transaction):
                 # Only for a change: a transaction that only reads can simply run again.
                 problem = _unknown(problem, run.name, f"the connection broke during {'COMMIT' if committing else 'the statement'}")
         self._runs += 1
+        self.doubts += isinstance(problem, StorageError) and problem.outcome_unknown
         if isinstance(problem, TransientStorageError) and self._may_run_again(problem):
             self._database.pause(min(_LONGEST_WAIT, _FIRST_WAIT * (2**self._runs // 4)) + random.uniform(0.0, _FIRST_WAIT))
             if self._database.closed:
@@ -234,6 +236,8 @@ class OwnTransaction(Transaction):
             with self._database.counting:
                 counters.retried += 1
             return True
+        if self.doubts and not run.lazy and isinstance(problem, TransientStorageError) and not problem.outcome_unknown:
+            problem = _unknown(problem, run.name, "an earlier run may have been committed")
         if problem is not failure:
             raise problem from failure
         if committing:

@@ -76,8 +76,8 @@ class DeadJobs:
             self._require_dead(set(wanted), like)
         back: JobIds = []
         left: dict[int, tuple[str, int | None]] = {}
-        # Unique keys of the jobs that a dry run would have redriven.
-        promised: set[tuple[str, str]] | None = set() if dry_run else None
+        # Unique keys of the jobs that a dry run would have redriven, with the ids of these jobs.
+        promised: dict[tuple[str, str], int] | None = {} if dry_run else None
         send = self._core.read if dry_run else self._core.write
         for portion in [None] if wanted is None else portions(sorted(set(wanted))):
             above = -1

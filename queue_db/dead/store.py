@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, FromClause, Row, Select, delete, exists, func, insert, select
@@ -91,14 +91,14 @@ def which(tx: Transaction, *, ids: Sequence[int], like: Like) -> set[int]:
 
 
 def redrive(
-    tx: Transaction, *, like: Like, ids: Sequence[int] | None, above: int, limit: int, promised: set[_Key] | None = None
+    tx: Transaction, *, like: Like, ids: Sequence[int] | None, above: int, limit: int, promised: dict[_Key, int] | None = None
 ) -> tuple[list[int], dict[int, tuple[str, int | None]]]:
     """Move up to ``limit`` dead jobs with ids above ``above`` back to their queues.
 
     The jobs keep their ids, are due now, and have no attempts.
 
-    :param promised: of a dry run, which changes nothing: the unique keys of the jobs that its earlier calls have returned. This
-        call adds the keys of the jobs that it returns.
+    :param promised: of a dry run, which changes nothing: the unique keys of the jobs that its earlier calls have returned, with the
+        ids of these jobs. This call adds the jobs that it returns. The transaction may run again: then it returns them again.
     :return: the ids of the moved jobs, and the jobs that stay dead because another job has their unique key: id → the key, and
         the id of the live job. That id is None if this call moves another dead job with the same key.
     """
@@ -106,9 +106,9 @@ def redrive(
     columns = (*dead.c,) if promised is None else (dead.c.id, dead.c.queue, dead.c.unique_key)
     query: Select[Any] = select(*columns).where(*_matching(tx.store, like, ids), dead.c.id > above).order_by(dead.c.id).limit(limit)
     rows: Sequence[Row[Any]] = tx.connection.execute(tx.dialect.lock_rows(query, skip=False) if promised is None else query).all()
-    returning, staying = _without_live_keys(tx, rows, promised or ())
+    returning, staying = _without_live_keys(tx, rows, promised or {})
     if promised is not None:
-        promised.update((row.queue, row.unique_key) for row in returning if row.unique_key is not None)
+        promised.update(((row.queue, row.unique_key), row.id) for row in returning if row.unique_key is not None)
     elif returning:
         _move(tx, returning)
     return [row.id for row in returning], staying
@@ -129,13 +129,16 @@ def _move(tx: Transaction, dead_jobs: Sequence[Row[Any]]) -> None:
 
 
 def _without_live_keys(
-    tx: Transaction, rows: Sequence[Row[Any]], promised: Iterable[_Key]
+    tx: Transaction, rows: Sequence[Row[Any]], promised: Mapping[_Key, int]
 ) -> tuple[list[Row[Any]], dict[int, tuple[str, int | None]]]:
     """The jobs among ``rows`` whose unique keys are free, and those whose keys are taken: id → the key, and the id of its job."""
     keyed = [(row.queue, row.unique_key) for row in rows if row.unique_key is not None]
     live = live_keys(tx, tx.tables.jobs, keyed)
+    # Jobs among ``rows`` were promised by an earlier attempt of this transaction.
+    here = {row.id for row in rows}
     # The id is None if the key belongs to a dead job that is moved in this run.
-    owners: dict[_Key | None, int | None] = {**dict.fromkeys(promised), **{key: job_id for key, (job_id, _) in live.items()}}
+    owners: dict[_Key | None, int | None] = {key: None for key, job_id in promised.items() if job_id not in here}
+    owners |= {key: job_id for key, (job_id, _) in live.items()}
     free: list[Row[Any]] = []
     taken: dict[int, tuple[str, int | None]] = {}
     for row in rows:

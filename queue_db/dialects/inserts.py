@@ -62,6 +62,9 @@ class Inserts:
                         ids = (last,)
             except IntegrityError:
                 # Another transaction inserted one of the keys between the read and the insert. The failed insert had no effect.
+                # Rows without keys are refused by something else, such as a trigger of the application.
+                if not keys:
+                    raise
                 continue
             if not taken:
                 return list(ids)

@@ -150,6 +150,8 @@ class ClaimLoop:
                 if not another:
                     break
         except StorageError as error:
+            # A signal handler's error may come after the COMMIT, before the jobs of the round are in ``won``.
+            self._abandon(call, returned=True)
             if not call.won:
                 raise
             if call.delete and error.outcome_unknown:
@@ -357,8 +359,13 @@ class ClaimLoop:
         except Exception:  # the caller must still get the jobs that were won: they may be deleted
             log.exception("jobs of %r are claimed, but not all who wait for others were woken", self._queue)
 
-    def _abandon(self, call: ClaimCall) -> None:
-        """Remember the jobs that a stopped call won, so that the next claim releases them."""
-        self.unanswered.extend(Unanswered(token) for _, token in call.won)
-        if call.result is not None:
-            self.unanswered.append(Unanswered(call.token))
+    def _abandon(self, call: ClaimCall, *, returned: bool = False) -> None:
+        """Remember the jobs that a stopped call won, so that the next claim releases them.
+
+        :param returned: the caller still gets the jobs in ``won``.
+        """
+        won = {token for _, token in call.won}
+        lost = set() if returned else won
+        if call.result is not None and call.token not in won:
+            lost.add(call.token)
+        self.unanswered.extend(map(Unanswered, lost))

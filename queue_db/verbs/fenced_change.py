@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.database.transaction import OwnTransaction, Run
-from queue_db.errors import ArgumentError, StorageError
+from queue_db.errors import ArgumentError, StorageError, TransientStorageError
 from queue_db.leased_job import LeasedJob, Settler, linked
 from queue_db.model import DeathReason, JobLinks, Verdict
 from queue_db.notifications.deaths import Death
@@ -211,7 +211,7 @@ class FencedChange(Verbs):
                             matched = None  # if an earlier run matched jobs, that run was rolled back
                             matched = verb.statement(own, left, *self.given) if self.links is None else self.attempt(own, left)
                 except StorageError as error:
-                    doubt = _doubt(own, error, answered=matched is not None)
+                    doubt = _doubt(own, error, answered=matched is not None, some_done=bool(done))
                 finally:
                     if not own.committed:
                         own.give_back()
@@ -271,7 +271,11 @@ class FencedChange(Verbs):
             return ()
         self._followed += 1
         if using is None:
-            moved = self.core.run(LOOK, settle.extended, moving)
+            try:
+                moved = self.core.run(LOOK, settle.extended, moving)
+            except StorageError as error:
+                error.outcome_unknown = bool(done)  # some jobs are changed already
+                raise
         else:
             with self.core.joined(using, self.verb.run.name) as tx:
                 moved = settle.extended(tx, moving, current=True)
@@ -285,8 +289,17 @@ class FencedChange(Verbs):
 
         After an unanswered COMMIT, check whether the server has committed. If it has not, run the change again.
 
-        :raises StorageError: it stays unknown whether the change was committed, or too many COMMITs in a row were not answered.
+        :raises StorageError: it stays unknown whether the change was committed: no proof was found, the server cannot be asked, or
+            too many COMMITs in a row were not answered.
         """
+        try:
+            return self._looked_up(pairs, outcome)
+        except TransientStorageError as error:
+            # The transaction in doubt may have been committed, or the server may still commit it.
+            problem = error if error.outcome_unknown or outcome.doubt is None else outcome.doubt
+        raise problem
+
+    def _looked_up(self, pairs: Pairs, outcome: Outcome) -> set[int]:
         done: set[int] = set()
         doubts = 0
         doubted: Outcome | None = None
@@ -450,17 +463,19 @@ def _judged(sights: Mapping[int, Sight], holding: set[int], outcome: Outcome) ->
     return changed | held
 
 
-def _doubt(tx: OwnTransaction, error: StorageError, *, answered: bool) -> StorageError | None:
+def _doubt(tx: OwnTransaction, error: StorageError, *, answered: bool, some_done: bool) -> StorageError | None:
     """``error`` if it leaves open whether the change was committed; None: it was committed.
 
     A signal handler's error may come after the COMMIT, or after the reply to a statement that commits by itself.
 
     :param answered: the database has answered the statement of the last run.
+    :param some_done: an earlier transaction of the call has changed other jobs. Then the error has ``outcome_unknown``.
     :raises StorageError: the change was not committed.
     """
     if tx.committed or (answered and not tx.asked):
         return None
     if not error.outcome_unknown:
+        error.outcome_unknown = some_done
         raise error
     return error
 

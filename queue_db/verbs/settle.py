@@ -105,6 +105,13 @@ def _free(tx: Transaction, pairs: Pairs, delay: int) -> set[int]:
     return settle.requeue(tx, pairs, delays=dict.fromkeys(dict(pairs), delay), attempted=False)
 
 
+def _release(tx: Transaction, pairs: Pairs, queue: str) -> set[int]:
+    done = _free(tx, pairs, 0)
+    if done:
+        tx.wake(queue)
+    return done
+
+
 def _extend(tx: Transaction, pairs: Pairs, lease: Kept) -> set[int]:
     ends = settle.extend(tx, pairs, lease.number)
     lease.ends |= ends
@@ -150,7 +157,7 @@ DEFER = Verb(Run("defer"), _defer, Change.FREED, death=Change.DEAD)
 SNOOZE = Verb(Run("snooze"), _free, Change.FREED)
 
 #: The jobs are due again now. The attempt is not counted.
-RELEASE = Verb(Run("release"), _free, Change.FREED)
+RELEASE = Verb(Run("release"), _release, Change.FREED)
 
 #: The jobs leave the queue.
 CANCEL = Verb(Run("cancel"), settle.delete, Change.GONE, Departure.CANCELLED)

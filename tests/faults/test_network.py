@@ -13,6 +13,7 @@ from sqlalchemy import Connection, create_engine, event, make_url, text
 from queue_db import LeasedJob, Queue, QueueDB, State, StorageError, TransientStorageError, Verdict
 from queue_db.dialects import copy_stream, raw_cursor, server
 from queue_db.verbs import claim_round
+from queue_db.verbs.fenced_change import Verbs
 from tests.faults.conftest import WAITS
 from tests.faults.once import Once
 from tests.patience import HOURS, PATIENCE
@@ -213,6 +214,65 @@ def test_a_verdict_survives_a_lost_reply(kind: str, db: QueueDB, far: Queue, pro
     assert far.db.counters.dead == (expected is State.DEAD)
 
 
+@pytest.mark.parametrize("verb", ["complete", "fail"])
+def test_a_lost_reply_that_cannot_be_looked_up_is_an_unknown_outcome(
+    kind: str, db: QueueDB, far: Queue, proxy: Proxy, verb: str
+) -> None:
+    settle, expected = SETTLED[verb]
+    job = claimed(far, verb)
+    proxy.refuse()
+    proxy.swallow(decides(kind, verb))
+    with pytest.raises(TransientStorageError, match=f"^{verb}: .* it is unknown whether it took effect") as doubt:
+        settle(job)
+    assert doubt.value.outcome_unknown
+    assert doubt.value.server_away
+    check(db, job, expected)
+    proxy.forward()
+    assert settle(job) is Verdict.LOST
+
+
+def test_a_publication_whose_reply_is_lost_and_that_cannot_be_repeated_is_an_unknown_outcome(
+    db: QueueDB, far: Queue, proxy: Proxy
+) -> None:
+    """It may run again, since its key is used once. The last run fails, but the first one may have been committed."""
+    feed = far.db.feed(far.name)
+    feed.publish("k", 1)
+    proxy.refuse()
+    proxy.swallow("COMMIT")
+    with pytest.raises(TransientStorageError, match="it is unknown whether it took effect") as doubt:
+        feed.publish("k", 2, idempotency_key="a")
+    assert doubt.value.outcome_unknown
+    assert [message.payload for message in db.feed(far.name).read().messages] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("settle", "statement", "at"),
+    [
+        (lambda queue, jobs: queue.complete_many(jobs), "SELECT jobs.id, jobs.version, jobs.claim_token", 1),
+        (lambda queue, jobs: queue.fail_many(jobs, "no luck", retry_in=60), "BEGIN", 2),
+    ],
+    ids=["at the look for the rest", "at the change of the rest"],
+)
+def test_an_error_after_a_part_of_the_jobs_was_changed_is_an_unknown_outcome(
+    db: QueueDB, far: Queue, proxy: Proxy, settle: Callable[[Queue, list[LeasedJob]], object], statement: str, at: int
+) -> None:
+    far.enqueue_many([("k", None)] * 2)
+    job, extended = far.claim(2)
+
+    def end_the_network() -> None:
+        proxy.refuse()
+        proxy.cut()
+
+    with Verbs([extended]):  # a heartbeat that has extended this lease, and has not noted the version yet
+        with db.database.engine.begin() as connection:
+            connection.execute(text("UPDATE jobs SET version = version + 1 WHERE id = :id"), {"id": extended.id})
+        Once(far.db.database.engine, statement, end_the_network, at)
+        with pytest.raises(TransientStorageError) as down:
+            settle(far, [job, extended])
+    assert down.value.outcome_unknown
+    assert [row.id for row in rows(db, far.name) if row.claim_token is not None] == [extended.id]
+
+
 def test_a_mark_survives_a_lost_reply(kind: str, url: str, proxy: Proxy, db: QueueDB, name: str) -> None:
     with QueueDB(make_url(proxy.url(url)).update_query_dict(WAITS[kind]), removal="delete_mark") as remote:
         job = claimed(remote.queue(name), "complete")
@@ -303,6 +363,29 @@ def test_an_enqueue_whose_reply_is_lost_is_in_doubt_and_is_not_made_again(db: Qu
     assert doubt.value.outcome_unknown
     assert proxy.wait_swallowed()
     assert len(rows(db, far.name)) == 1
+
+
+def test_a_release_that_was_committed_says_so_although_the_network_is_gone(db: QueueDB, far: Queue, proxy: Proxy) -> None:
+    """Workers are woken by the same transaction: a second one could fail after the jobs were released."""
+    far.enqueue("k")
+    jobs = far.claim()
+
+    def end_the_network() -> None:
+        proxy.refuse()
+        proxy.cut()
+
+    Once(far.db.database.engine, "BEGIN", end_the_network, 2)
+    assert far.release_many(jobs) == [Verdict.APPLIED]
+    assert db.queue(far.name).stats().available == 1
+
+
+def test_a_dry_run_that_runs_again_tells_the_same(db: QueueDB, far: Queue, proxy: Proxy) -> None:
+    """Its first run has noted the keys of the jobs that it found; the second finds them again."""
+    ids = [db.queue(far.name).enqueue("k", unique_key=key) for key in ("a", "b")]
+    assert all(far.bury_many(far.claim(2), "no"))
+    proxy.swallow("COMMIT")
+    assert far.db.dead.redrive(queue=far.name, dry_run=True) == ids
+    assert proxy.wait_swallowed()
 
 
 def test_a_pop_whose_second_round_may_have_lost_jobs_says_so(

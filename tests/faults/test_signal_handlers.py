@@ -15,6 +15,7 @@ from queue_db.model import NewJob
 from queue_db.store import LowWaterMarks
 from queue_db.store.enqueue import OnDuplicate
 from queue_db.store.low_water_marks import SLACK
+from queue_db.verbs.claim import ClaimLoop
 from tests.interrupting import called_within, interrupted, places_of
 from tests.patience import PATIENCE
 
@@ -205,6 +206,90 @@ def test_a_completion_loses_to_an_error_of_a_signal_handler_and_tells_no_wrong_v
             wrong.append(str(place))
     assert len(places) > 30
     assert wrong == []
+
+
+#: They take turns from line to line.
+IN_TURN: tuple[type[BaseException], ...] = (KeyboardInterrupt, TransientOfAnotherError)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a generator that is closed by an interrupt says so
+@pytest.mark.parametrize(
+    "kind, verb",  # noqa: PT006 - the fixtures look for the name
+    [
+        ("postgresql", "complete"),
+        ("sqlite", "complete"),
+        pytest.param("sqlite", "fail", marks=pytest.mark.rest("a completion goes the same way, with fewer statements")),
+    ],
+    scope="session",
+)
+def test_a_verb_that_is_run_again_after_an_interrupt_tells_what_became_of_it(queue: Queue, verb: str) -> None:
+    """Also after an interrupt between the COMMIT and the end of the verb, which tells nothing itself."""
+
+    def settle(job: LeasedJob) -> bool:
+        return bool(job.complete() if verb == "complete" else job.fail("why", retry_in=3600.0))
+
+    def claimed() -> LeasedJob:
+        queue.purge()
+        queue.enqueue("k")
+        (job,) = queue.claim(lease=3600.0)
+        return job
+
+    def holds(job: LeasedJob) -> bool:
+        table = queue.db.core.store.tables.jobs
+        with queue.db.core.database.begin() as connection:
+            there = select(table.c.id).where(table.c.id == job.id, table.c.claim_token.is_not(None))
+            return connection.execute(there).first() is not None
+
+    for _ in range(3):
+        settle(claimed())
+    job = claimed()
+    places = places_of(lambda: settle(job), whole=True)
+    wrong = []
+    told = {True: 0, False: 0}
+    for number, place in enumerate(places):
+        job = claimed()
+        if not interrupted(lambda job=job: settle(job), place, IN_TURN[number % 2]):  # type: ignore[misc]
+            assert not holds(job)
+            continue
+        left = holds(job)
+        told[left] += 1
+        if settle(job) is not left or holds(job):
+            wrong.append(str(place))
+    assert min(told.values()) > 30
+    assert wrong == []
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    "kind", [pytest.param("postgresql", marks=pytest.mark.rest("on SQLite it passes the same lines")), "sqlite"], scope="session"
+)
+def test_the_jobs_of_an_interrupted_claim_are_released_by_the_next(queue: Queue) -> None:
+    """Up to the moment at which they are in hand; after it they come back when their leases end."""
+
+    def enqueued() -> int | None:
+        queue.purge()
+        return queue.enqueue("k")
+
+    for _ in range(3):
+        enqueued()
+        (job,) = queue.claim()
+        job.complete()
+    enqueued()
+    places = places_of(queue.claim, whole=True)
+    taken_in = [at for at, place in enumerate(places) if place.code is ClaimLoop._take_in.__code__]
+    lost = []
+    for number, place in enumerate(places[: taken_in[-1] + 1]):
+        job_id = enqueued()
+        jobs: list[LeasedJob] = []
+        interrupted(lambda jobs=jobs: jobs.extend(queue.claim(lease=3600.0)), place, IN_TURN[number % 2])  # type: ignore[misc]
+        for _ in range(2):  # the first one releases it after its own claim
+            jobs += queue.claim(lease=3600.0)
+        if [job.id for job in jobs] != [job_id]:
+            lost.append(str(place))
+        for job in jobs:
+            job.complete()
+    assert len(taken_in) > 10
+    assert lost == []
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "sqlite"], scope="session")

@@ -138,3 +138,14 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     with pytest.raises(PermanentStorageError, match="cannot open sqlite:///.*letter.txt: .*not a database"):
         QueueDB(f"sqlite:///{path}")
     assert path.read_text().startswith("Dear reader")
+
+
+def test_a_job_that_a_trigger_refuses_is_no_race_for_a_key(file: Path) -> None:
+    """Such a refusal is an IntegrityError too, but the job has no key that others could have taken."""
+    with QueueDB(f"sqlite:///{file}") as db:
+        db.queue("q").enqueue("k")  # from now on a single job is one statement
+        with db.database.begin() as connection:
+            connection.execute(text("CREATE TRIGGER strict BEFORE INSERT ON jobs BEGIN SELECT RAISE(ABORT, 'refused here'); END"))
+        with pytest.raises(PermanentStorageError, match="^enqueue: refused here") as refused:
+            db.queue("q").enqueue("k")
+        assert not refused.value.outcome_unknown

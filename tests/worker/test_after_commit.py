@@ -295,6 +295,36 @@ def test_the_deaths_of_a_batch_that_was_rolled_back_are_not_reported(db: QueueDB
     assert died == []
 
 
+REFUSED_AT_COMMIT = (
+    "CREATE TEMP TABLE refused (id INT) ON COMMIT DROP",
+    """CREATE FUNCTION pg_temp.refuse() RETURNS trigger LANGUAGE plpgsql
+       AS $$ BEGIN RAISE EXCEPTION 'at COMMIT' USING ERRCODE = '40001'; END $$""",
+    """CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON refused DEFERRABLE INITIALLY DEFERRED
+       FOR EACH ROW EXECUTE FUNCTION pg_temp.refuse()""",
+    "INSERT INTO refused VALUES (1)",
+)
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+@pytest.mark.parametrize("repeatable", [False, True])
+def test_the_deaths_of_a_batch_whose_commit_was_refused_are_not_reported(db: QueueDB, name: str, repeatable: bool) -> None:
+    """As a cluster refuses it: the reply says that nothing was committed, so another process may complete the batch."""
+    died: list[int] = []
+    db.core.deaths.add(lambda death: died.append(death.job.id))
+    runs: list[Transaction] = []
+
+    def work(tx: Transaction) -> None:
+        runs.append(tx)
+        if len(runs) == 1:
+            die(tx, name)
+            for statement in REFUSED_AT_COMMIT:
+                tx.connection.execute(text(statement))
+
+    db.core.run_reporting_deaths(Run("complete", repeatable=repeatable), work)
+    assert len(runs) == 2
+    assert died == []
+
+
 def test_who_waits_for_a_change_is_woken_also_if_it_is_proved_last(
     db: QueueDB, queue: Queue, followed: list[str], unanswered: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
