@@ -35,6 +35,7 @@ from queue_db.strategies import Strategy
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
+    from queue_db.administration.verbs import Administration
     from queue_db.database.on_loop import LoopDatabases
     from queue_db.groups.verbs import Groups
     from queue_db.monitoring.inspection import Inspection
@@ -119,6 +120,12 @@ class Core:
     def inspection(self) -> Inspection:
         """The verbs that only read."""
         made: Inspection = load("monitoring.inspection", "Inspection")(self)
+        return made
+
+    @cached_property
+    def administration(self) -> Administration:
+        """The verbs on single jobs and queues for people and programs that administer them."""
+        made: Administration = load("administration.verbs", "Administration")(self)
         return made
 
     @cached_property

@@ -15,7 +15,7 @@ from sqlalchemy.exc import ProgrammingError
 from queue_db import Queue, QueueDB, StorageError, store, verbs
 
 #: Packages of slices with a store of their own.
-OF_SLICES = ("dead", "feeds", "groups", "monitoring", "schedules", "spark.streams")
+OF_SLICES = ("administration", "dead", "feeds", "groups", "monitoring", "schedules", "spark.streams")
 
 
 def functions_with_statements() -> set[str]:
