@@ -19,7 +19,7 @@ from queue_db.backoff import Backoff
 from queue_db.codecs import Codec, Schema
 from queue_db.concurrency.keyed_cache import KeyedCache
 from queue_db.concurrency.queue_counters import QueueCounters
-from queue_db.database import migrate, schema_version
+from queue_db.database import schema_version
 from queue_db.database.database import Database
 from queue_db.database.transaction import OwnTransaction, Run
 from queue_db.errors import ConfigurationError, PermanentStorageError, StorageError
@@ -152,7 +152,7 @@ class Core:
 
     def migrate(self, connection: Connection | None, revision: str) -> None:
         """Bring the tables to ``revision``. The next verb checks the tables again."""
-        migrate.run(self.database, self.store.tables, connection, revision)
+        load("administration.migrate", "run")(self.database, self.store.tables, connection, revision)
         self._schema_fits = False
 
     def ready(self) -> None:

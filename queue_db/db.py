@@ -11,7 +11,6 @@ from queue_db import arguments, backoff, codecs
 from queue_db.codecs import Codec, JSONCodec, Schema
 from queue_db.concurrency.keyed_cache import KeyedCache
 from queue_db.core import Core
-from queue_db.database import migrate
 from queue_db.database.database import Database
 from queue_db.database.transaction import Run
 from queue_db.model import Counters, Job, State, Verdict
@@ -198,7 +197,9 @@ class QueueDB:
         :param start: the revision that the tables are at; "base": an empty database.
         :raises ConfigurationError: there is no such revision, or Alembic is not installed.
         """
-        return migrate.offline_sql(self.database.engine.dialect, self.store.tables, revision, start=start)
+        dialect, tables = self.database.engine.dialect, self.store.tables
+        sql: str = load("administration.migrate", "offline_sql")(dialect, tables, revision, start=start)
+        return sql
 
     def check(self) -> None:
         """Check that the tables exist and that this version of the package works with them.

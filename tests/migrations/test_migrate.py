@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, inspect, make_url, text
 from sqlalchemy.exc import IntegrityError
 
 from queue_db import ConfigurationError, QueueDB, SchemaOutOfDateError, State, TransientStorageError
-from queue_db.database.migrate import configuration, losses, offline_sql
+from queue_db.administration.migrate import configuration, losses, offline_sql
 from queue_db.database.schema_version import SchemaVersion
 from queue_db.store.schema import HEAD, tables
 from tests.migrations.conftest import ask, describe, run
