@@ -18,8 +18,8 @@ from queue_db.administration.migrate import prepare, works_since
 from queue_db.database.database import Database
 from queue_db.database.urls import URL_VARIABLE, parse_url
 from queue_db.errors import QueueDBError
-from queue_db.store.schema import Tables
-from queue_db.store.schema import tables as describe
+from queue_db.store.schema.tables import Tables
+from queue_db.store.schema.tables import tables as describe
 
 #: The migration that makes the column for it.
 NOTED_SINCE = "0008"

@@ -26,11 +26,9 @@ class Codec(Protocol):
 
     def encode(self, payload: Any) -> str:
         """Return the text, without NUL characters; raise ``TypeError`` or ``ValueError`` for a payload that cannot be encoded."""
-        ...
 
     def decode(self, text: str) -> Any:
         """Return the payload; raise ``ValueError`` for a text that this codec cannot decode."""
-        ...
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode

@@ -28,7 +28,7 @@ from queue_db.notifications.loop import LoopListening
 from queue_db.removal import Removal
 from queue_db.slices import load
 from queue_db.store import LowWaterMarks, Store, Transaction
-from queue_db.store.schema import HEAD, Tables
+from queue_db.store.schema.tables import HEAD, Tables
 from queue_db.store.wakeups import Notifications
 from queue_db.strategies import Strategy
 

@@ -18,7 +18,8 @@ from queue_db.queue import Queue
 from queue_db.removal import Removal, removal_for
 from queue_db.slices import load, slices
 from queue_db.store import Store, Transaction, controls, settle
-from queue_db.store.schema import QUEUE_LENGTH, WORKER_LENGTH, tables
+from queue_db.store.schema import QUEUE_LENGTH, WORKER_LENGTH
+from queue_db.store.schema.tables import tables
 from queue_db.store.wakeups import Notifications
 from queue_db.strategies import Strategy, strategy_for
 from queue_db.verbs.next_due import next_due

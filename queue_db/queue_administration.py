@@ -106,7 +106,7 @@ class QueueAdministration:
 
     def resume(self) -> None:
         """Let workers claim from this queue again."""
-        change_controls(self.core, self.name, {"paused": False})
+        self.core.administration.set_paused(self.name, paused=False)
 
     def limit(
         self, *, concurrency: int | None = None, rate: int | None = None, per: float = 1.0, per_group: int | None = None

@@ -20,8 +20,8 @@ from queue_db.database.schema_version import SchemaVersion, accept, found, found
 from queue_db.dialects.server import long_statements
 from queue_db.errors import ConfigurationError, StorageError, TransientStorageError
 from queue_db.model import Fault
-from queue_db.store.schema import Tables
-from queue_db.store.schema import tables as described
+from queue_db.store.schema.tables import Tables
+from queue_db.store.schema.tables import tables as described
 
 if TYPE_CHECKING:
     from alembic.config import Config

@@ -14,14 +14,14 @@ from queue_db.administration import job_rows, store
 from queue_db.administration.store import Due, repeated
 from queue_db.concurrency.queue_counters import LOST_IF_KNOWN
 from queue_db.core import Core
+from queue_db.database.transaction import Run
 from queue_db.errors import ArgumentError, JobDeadError, JobNotFoundError, JobStateError
 from queue_db.leased_job import LeasedJob, Settler
 from queue_db.model import MOST_VERSION, Group, Job, State, Verdict, to_micros
 from queue_db.slices import slices
-from queue_db.store import Transaction, settle
+from queue_db.store import Transaction, controls, settle
 from queue_db.store.portions import AT_ONCE
 from queue_db.store.schema import NEVER
-from queue_db.verbs.control import OBEY_WITHIN, change_controls
 from queue_db.verbs.job_rows import job_from_row
 
 # The highest id, and the highest version, of a column.
@@ -29,6 +29,9 @@ _HIGHEST = 2**63 - 1
 
 # The most tries to change a job that other transactions change between our read and our write.
 _CHANGE_ATTEMPTS = 5
+
+# Seconds within which workers obey the controls of a queue.
+_OBEY_WITHIN = 1.5
 
 # Seconds between two looks for running jobs of a queue that was paused.
 _BETWEEN_LOOKS = 0.05
@@ -131,22 +134,25 @@ class Administration:
 
     def pause(self, queue: str, wait: float | None) -> bool:
         patience = None if wait is None else arguments.seconds("wait", wait) / 1_000_000
-        change_controls(self._core, queue, {"paused": True})
+        self.set_paused(queue, paused=True)
         if patience is None:
             return True
         until = time.monotonic() + patience
-        # Workers may notice the pause OBEY_WITHIN seconds late. So the queue is at rest only after no job has run for OBEY_WITHIN
-        # seconds. While no job runs, the end of `wait` does not end the loop.
+        # Workers may notice the pause _OBEY_WITHIN seconds late. So the queue is at rest only after no job has run for as long.
+        # While no job runs, the end of `wait` does not end the loop.
         quiet_since: float | None = None
         while True:
             now = time.monotonic()
             running = self._runs(queue)
             quiet_since = None if running else quiet_since or now
-            if quiet_since is not None and now - quiet_since > OBEY_WITHIN:
+            if quiet_since is not None and now - quiet_since > _OBEY_WITHIN:
                 return True
             if running and now >= until:
                 return False
             self._core.database.pause(_BETWEEN_LOOKS)
+
+    def set_paused(self, queue: str, *, paused: bool) -> None:
+        self._core.run(Run("controls.change", upserts=True), controls.change, queue, {"paused": int(paused)})
 
     def _runs(self, queue: str) -> bool:
         """Whether a job of ``queue`` runs. Reads the first jobs by due time, and all jobs only if the first jobs give no answer."""

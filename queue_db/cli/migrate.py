@@ -13,7 +13,7 @@ from queue_db.cli.options import CommonOptions, YesOption
 from queue_db.database import schema_version
 from queue_db.database.urls import missing_file, parse_url
 from queue_db.errors import ArgumentError, SchemaOutOfDateError
-from queue_db.store.schema import HEAD, tables
+from queue_db.store.schema.tables import HEAD, tables
 
 app = typer.Typer(rich_help_panel=panels.SETUP)
 

@@ -14,7 +14,7 @@ from queue_db.database.database import Database
 from queue_db.database.masking import MASK, masked
 from queue_db.database.urls import URL_VARIABLE, parse_url
 from queue_db.errors import ConfigurationError, SchemaOutOfDateError
-from queue_db.store.schema import HEAD, Tables
+from queue_db.store.schema.tables import HEAD, Tables
 
 log = logging.getLogger("queue_db")
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from sqlalchemy import Connection
 
 from queue_db.dialects import Dialect
-from queue_db.store.schema import Tables
+from queue_db.store.schema.tables import Tables
 
 #: Seconds between two notifications of one queue through the database. More notifications are not needed, because a worker that was
 #: just woken polls more often than this.

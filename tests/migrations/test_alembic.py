@@ -17,7 +17,7 @@ from alembic.util.exc import CommandError
 from sqlalchemy import create_engine, inspect, text
 
 from queue_db import ConfigurationError, QueueDB
-from queue_db.store.schema import HEAD
+from queue_db.store.schema.tables import HEAD
 from tests.migrations.conftest import ask, run
 
 ROOT = Path(__file__).parents[2]

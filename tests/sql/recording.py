@@ -21,7 +21,7 @@ from sqlalchemy.sql.sqltypes import Float, Integer, NullType, Numeric
 from queue_db.dialects import Dialect, dialect_for, prepared, raw_cursor
 from queue_db.dialects.transactions import PooledConnection, Sender, own
 from queue_db.store import Store
-from queue_db.store.schema import tables
+from queue_db.store.schema.tables import tables
 from queue_db.store.wakeups import Notifications
 from tests.sql.layout import fingerprint
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, text
 
 from queue_db.dialects.clock import now_us
-from queue_db.store.schema.columns import (
+from queue_db.store.schema import (
     BIG_ID,
     CLASS_LENGTH,
     KIND_LENGTH,
