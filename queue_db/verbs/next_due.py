@@ -3,19 +3,23 @@
 One statement reads all queues, each from its low-water marks. This is cheap, so idle workers can ask often.
 """
 
+# ruff: noqa: S608 - the texts are made of constants and of table names that SQLAlchemy has quoted; values are bound.
+
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Integer, Select, Table, bindparam, cast, literal, null, select, union_all
+from sqlalchemy import Executable
 
 from queue_db.core import Core
 from queue_db.database.transaction import Run
-from queue_db.dialects.clock import moment
+from queue_db.dialects import statements
+from queue_db.dialects.statements import JobsText
 from queue_db.model import Capability, Range
 from queue_db.store import Transaction
 from queue_db.store.schema import NEVER
@@ -98,7 +102,8 @@ def read_next_due(tx: Transaction, queues: Mapping[str, Sequence[Range]]) -> dic
             values[f"priority_{place}_{number}"] = known.priority
             values[f"floor_{place}_{number}"] = known.floor
     shape = tuple(len(ranges) for ranges in queues.values())
-    rows = tx.fetch(_question(tx.tables.jobs, shape, tx.store.clock is not None), values)
+    texts = statements.on(tx.dialect, tx.tables.jobs, tx.connection.dialect, settable=tx.store.clock is not None)
+    rows = tx.fetch(_question(texts, shape), values)
     now = next(row[_DUE] for row in rows if row[_PLACE] == _CLOCK)
     due: dict[int, int] = {}
     new_priorities: dict[int, list[int]] = {}
@@ -125,58 +130,35 @@ def read_next_due(tx: Transaction, queues: Mapping[str, Sequence[Range]]) -> dic
 
 
 @lru_cache(maxsize=256)
-def _question(jobs: Table, shape: tuple[int, ...], settable: bool) -> Any:
+def _question(texts: JobsText, shape: tuple[int, ...]) -> Executable:
     """A query for rows of ``place``, ``priority`` and ``due``.
 
     It returns the database's time, the first job of each range, and one priority for each gap that has jobs (``due`` is NULL). For
-    a queue without ranges it returns any due job.
+    a queue without ranges, which has more priorities than the marks keep, it returns any due job.
+
+    :param shape: the number of ranges of each queue.
     """
-    columns: list[ColumnElement[Any]] = [literal(_CLOCK, Integer).label("place"), literal(0, Integer).label("priority")]
-    arms: list[Select[Any]] = [select(*columns, moment(settable).label("due"))]
+    rows = []
     for place, ranges in enumerate(shape):
-        arms += [_first(jobs, place, number) for number in range(ranges)] or [_anywhere(jobs, place, settable)]
-        if ranges:
-            arms += [_gap(jobs, place, ranges, number) for number in range(ranges + 1)]
-    return union_all(*arms)
+        known = [f":priority_{place}_{number}" for number in range(ranges)]
+        for number, priority in enumerate(known):
+            of_range = f"priority = {priority} AND available_at >= :floor_{place}_{number} ORDER BY available_at"
+            rows.append(_row(texts, place, "available_at", of_range))
+        if not known:
+            rows.append(_row(texts, place, "available_at", f"available_at <= {texts.now}"))
+            continue
+        # NULLIF makes a NULL that is a number: PostgreSQL takes a bare NULL for a text. ``ClaimText.new_priorities`` explains the
+        # direction of the order.
+        gaps = [f"priority < {known[0]} ORDER BY priority DESC", f"priority > {known[-1]} ORDER BY priority"]
+        gaps += [f"priority > {low} AND priority < {high} ORDER BY priority DESC" for low, high in pairwise(known)]
+        rows += [_row(texts, place, "NULLIF(0, 0)", gap) for gap in gaps]
+    # The subqueries are needed because not every database allows a LIMIT in an arm of a UNION.
+    arms = [f"SELECT * FROM ({row}) AS row_{number}" for number, row in enumerate(rows)]
+    clock = f"SELECT {_CLOCK} AS place, 0 AS priority, {texts.now} AS due"
+    return statements.kept(" UNION ALL ".join([clock, *arms]), "place", "priority", "due")
 
 
-def _first(jobs: Table, place: int, number: int) -> Select[Any]:
-    of_range = [
-        jobs.c.priority == bindparam(f"priority_{place}_{number}", type_=Integer),
-        jobs.c.available_at >= bindparam(f"floor_{place}_{number}", type_=BigInteger),
-    ]
-    return _first_row(jobs, place, f"first_{place}_{number}", of_range, jobs.c.available_at, jobs.c.available_at)
-
-
-def _anywhere(jobs: Table, place: int, settable: bool) -> Select[Any]:
-    """Any due job of a queue that has more priorities than the marks keep."""
-    return _first_row(jobs, place, f"any_{place}", [jobs.c.available_at <= moment(settable)], jobs.c.available_at, None)
-
-
-def _gap(jobs: Table, place: int, ranges: int, number: int) -> Select[Any]:
-    """A priority between two known priorities. ``ClaimText.new_priorities`` explains the direction of the order."""
-    known = [bindparam(f"priority_{place}_{range_number}", type_=Integer) for range_number in range(ranges)]
-    inside: list[ColumnElement[bool]] = []
-    if number > 0:
-        inside.append(jobs.c.priority > known[number - 1])
-    if number < ranges:
-        inside.append(jobs.c.priority < known[number])
-    order = jobs.c.priority.desc() if number < ranges else jobs.c.priority
-    return _first_row(jobs, place, f"gap_{place}_{number}", inside, None, order)
-
-
-def _first_row(
-    jobs: Table,
-    place: int,
-    name: str,
-    where: Sequence[ColumnElement[bool]],
-    due: ColumnElement[int] | None,
-    order: ColumnElement[Any] | None,
-) -> Select[Any]:
-    """The first row of a queue, in ``order``; None: any row."""
-    # The subquery is needed because not every database allows a LIMIT in an arm of a UNION. The cast is needed because PostgreSQL
-    # gives an untyped NULL in a subquery the type text.
-    due_at = cast(null(), BigInteger) if due is None else due
-    row = select(literal(place, Integer).label("place"), jobs.c.priority.label("priority"), due_at.label("due"))
-    row = row.where(jobs.c.queue == bindparam(f"queue_{place}"), jobs.c.delete_mark == 0, *where).limit(1)
-    return select((row if order is None else row.order_by(order)).subquery(name))
+def _row(texts: JobsText, place: int, due: str, where: str) -> str:
+    """The first row of a queue; ``where`` ends with the order."""
+    columns = f"{place} AS place, priority, {due} AS due"
+    return f"SELECT {columns} FROM {texts.table} WHERE queue = :queue_{place} AND delete_mark = 0 AND {where} LIMIT 1"
