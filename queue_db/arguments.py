@@ -67,15 +67,10 @@ def wrong(what: str, value: object, why: str) -> ArgumentError:
     return ArgumentError(f"{what}={shown(value)}{why}", wire=f"{what} {on_the_wire}{why}")
 
 
-def _real(what: str, value: object, noun: str) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise wrong(what, value, f": must be {noun}")
-    return value
-
-
 def number(what: str, value: object) -> float:
     """Check that the value is a finite number, and not too large for a float."""
-    value = _real(what, value, "a finite number")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong(what, value, ": must be a finite number")
     try:
         given = float(value)
     except OverflowError:
@@ -106,7 +101,8 @@ def seconds(what: str, value: object, *, zero: bool = True) -> int:
     """A time span (seconds as a number, or a timedelta) in microseconds. Negative, NaN and infinite values are refused."""
     if isinstance(value, timedelta):
         value = value.total_seconds()
-    value = _real(what, value, "a number of seconds")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong(what, value, ": must be a number of seconds")
     if isinstance(value, float) and not math.isfinite(value):
         raise wrong(what, value, ": must be a finite number of seconds")
     if value < 0 or (not zero and value == 0):
@@ -143,7 +139,8 @@ def whole(what: str, value: object, lowest: int, highest: int = _INT32 - 1) -> i
 
 def fraction(what: str, value: object) -> float:
     """A number from 0 to 1."""
-    value = _real(what, value, "a number from 0 to 1")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong(what, value, ": must be a number from 0 to 1")
     if not 0 <= value <= 1:
         raise wrong(what, value, ": must be 0 to 1")
     return float(value)

@@ -270,11 +270,8 @@ class Schema:
         return str(getattr(self.model, "__name__", self.model))
 
 
-# Maps the type of a field to the types of values that fit it.
-_PLAIN: Mapping[Any, tuple[type, ...]] = {
-    **{kind: (kind,) for kind in (str, bool, int, type(None))},
-    float: (int, float),
-}
+# Types of JSON without elements, each with the type of the values that fit it.
+_PLAIN: Mapping[Any, Any] = {str: str, bool: bool, int: int, type(None): type(None), float: int | float}
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -83,8 +83,7 @@ class Core:
         database.require(removal.needs, f"removal {removal.name!r}")
         _refuse_schema_map(database.engine, tables, "this engine")
         self.database = database
-        notifications = Notifications(database.dialect, tables)
-        self.store = Store(tables, database.dialect, database.capabilities, clock, notifications=notifications)
+        self.store = Store(tables, database.dialect, database.capabilities, clock, notifications=Notifications(tables))
         self.strategy = strategy
         self.removal = removal
         self.codec = codec

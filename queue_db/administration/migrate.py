@@ -120,8 +120,7 @@ def _to(connection: Connection, tables: Tables, revision: str) -> None:
     version = found_on(connection, tables)
     if revision == "head" and version.fits:
         # Programs call this at every start, so the usual case neither imports Alembic nor lets it write log records.
-        if version.newer_and_fits:
-            accept(version, tables)
+        accept(version, tables)
         return
     config = configuration(tables, connection)
     from alembic import command

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Executable
 
@@ -37,18 +36,17 @@ _PLACE, _PRIORITY, _DUE = range(3)
 _CLOCK = -1
 
 
-@dataclass(frozen=True, slots=True)
-class DueInfo:
+class DueInfo(NamedTuple):
     """When the next job of a queue is due, and which priorities the queue has."""
 
     #: Microseconds until the next job is due: 0 or less if a job is due now, None if the queue has no job.
     wait: int | None
-    #: Priorities of the queue that are not in the ranges.
-    new_priorities: tuple[int, ...] = ()
-    #: Priorities of the ranges in which a job was found.
-    seen: tuple[int, ...] = ()
+    #: Priorities of which a job was found.
+    priorities: tuple[int, ...]
+    #: Whether all of these priorities were in the ranges. Otherwise a job of another one may be due.
+    complete: bool
     #: The time of the read, by the database's clock, in microseconds.
-    read_at: int = 0
+    read_at: int
 
 
 def next_due(core: Core, queues: Iterable[str]) -> dict[str, float | None]:
@@ -70,11 +68,11 @@ def next_due(core: Core, queues: Iterable[str]) -> dict[str, float | None]:
         again = {}
         for queue, info in infos.items():
             marks = asked[queue]
-            marks.add(*info.new_priorities, *info.seen)
+            marks.add(*info.priorities)
             waits[queue] = None if info.wait is None else info.wait / 1_000_000
-            if info.new_priorities:
+            if not info.complete:
                 again[queue] = marks
-            elif not _due(waits[queue]):
+            elif info.wait is None or info.wait > 0:
                 if Capability.CONCURRENT_WRITERS in core.store.capabilities:  # other databases keep no dead index entries
                     marks.nothing_due(ranges[queue], info.read_at)
                 if queue in rescanning:
@@ -82,10 +80,6 @@ def next_due(core: Core, queues: Iterable[str]) -> dict[str, float | None]:
                     marks.rescanned(seconds)
         asked = again
     return waits
-
-
-def _due(wait: float | None) -> bool:
-    return wait is not None and wait <= 0
 
 
 def read_next_due(tx: Transaction, queues: Mapping[str, Sequence[Range]]) -> dict[str, DueInfo]:
@@ -106,23 +100,18 @@ def read_next_due(tx: Transaction, queues: Mapping[str, Sequence[Range]]) -> dic
     rows = tx.fetch(_question(texts, shape), values)
     now = next(row[_DUE] for row in rows if row[_PLACE] == _CLOCK)
     due: dict[int, int] = {}
-    new_priorities: dict[int, list[int]] = {}
-    seen: dict[int, list[int]] = {}
+    incomplete: set[int] = set()
     for row in rows:
         place = row[_PLACE]
-        if place == _CLOCK:
-            continue
         if row[_DUE] is None:
-            new_priorities.setdefault(place, []).append(row[_PRIORITY])
-            continue
-        seen.setdefault(place, []).append(row[_PRIORITY])
-        if row[_DUE] < NEVER:  # blocked and held jobs have no due time
+            incomplete.add(place)
+        elif row[_DUE] < NEVER:  # blocked and held jobs have no due time
             due[place] = min(row[_DUE], due.get(place, row[_DUE]))
     return {
         queue: DueInfo(
             due[place] - now if place in due else None,
-            tuple(sorted(new_priorities.get(place, ()))),
-            tuple(seen.get(place, ())),
+            tuple(row[_PRIORITY] for row in rows if row[_PLACE] == place),
+            place not in incomplete,
             now,
         )
         for place, queue in enumerate(queues)

@@ -341,7 +341,7 @@ def place(name: str) -> Place:
         dialect,
         dialect.product(sql).capabilities,
         # By a clock on which each is due.
-        notifications=Notifications(dialect, ours, clock=count().__next__),
+        notifications=Notifications(ours, clock=count().__next__),
     )
     made.append(Place(name, engine, store))
     return made[0]
