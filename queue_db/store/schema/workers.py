@@ -71,7 +71,7 @@ def workers(name: str, metadata: MetaData) -> Table:
 
 def errors(name: str, metadata: MetaData) -> Table:
     """The latest failed attempts of each job."""
-    table = Table(
+    return Table(
         f"{name}_errors",
         metadata,
         Column("job_id", BIG_ID, primary_key=True, autoincrement=False),
@@ -86,16 +86,15 @@ def errors(name: str, metadata: MetaData) -> Table:
         # NULL: the row was written by a version of the library without these columns.
         Column("queue", String(QUEUE_LENGTH)),
         Column("kind", String(KIND_LENGTH)),
+        # DELETE FROM jobs_errors WHERE failed_at < ?
+        Index(f"{name}_errors_age", "failed_at"),
         **MYSQL,
     )
-    # DELETE FROM jobs_errors WHERE failed_at < ?
-    Index(f"{name}_errors_age", table.c.failed_at)
-    return table
 
 
 def finished(name: str, metadata: MetaData) -> Table:
     """The completed jobs that their queue or handler retains, with their results, until they expire."""
-    table = Table(
+    return Table(
         f"{name}_finished",
         metadata,
         Column("id", BIG_ID, primary_key=True, autoincrement=False),  # the id that the job had
@@ -108,10 +107,9 @@ def finished(name: str, metadata: MetaData) -> Table:
         Column("created_at", BigInteger, nullable=False),
         Column("finished_at", BigInteger, nullable=False, server_default=now_us()),
         Column("expires_at", BigInteger, nullable=False),
+        # DELETE FROM jobs_finished WHERE expires_at < ?
+        Index(f"{name}_finished_age", "expires_at"),
+        # SELECT … FROM jobs_finished WHERE queue = ? AND id > ? ORDER BY id LIMIT ?
+        Index(f"{name}_finished_queue", "queue", "id"),
         **MYSQL,
     )
-    # DELETE FROM jobs_finished WHERE expires_at < ?
-    Index(f"{name}_finished_age", table.c.expires_at)
-    # SELECT … FROM jobs_finished WHERE queue = ? AND id > ? ORDER BY id LIMIT ?
-    Index(f"{name}_finished_queue", table.c.queue, table.c.id)
-    return table
