@@ -1,6 +1,6 @@
 """Alembic's environment.
 
-``queue_db.database.migrate`` hands over the tables, and the connection or dialect, in ``attributes``. The command ``alembic``
+``queue_db.administration.migrate`` hands over the tables, and the connection or dialect, in ``attributes``. The command ``alembic``
 does not: then ``-x url=`` is the database, or the environment variable QUEUE_DB_URL, or ``sqlalchemy.url`` in the configuration;
 ``-x table=`` and ``-x schema=`` are as for ``QueueDB``.
 """
@@ -14,12 +14,12 @@ from alembic.runtime.migration import MigrationContext
 from alembic.util.exc import CommandError
 from sqlalchemy import Connection, String, column, table
 
+from queue_db.administration.migrate import prepare, works_since
 from queue_db.database.database import Database
-from queue_db.database.migrate import prepare, works_since
 from queue_db.database.urls import URL_VARIABLE, parse_url
 from queue_db.errors import QueueDBError
-from queue_db.store.schema import Tables
-from queue_db.store.schema import tables as describe
+from queue_db.store.schema.tables import Tables
+from queue_db.store.schema.tables import tables as describe
 
 #: The migration that makes the column for it.
 NOTED_SINCE = "0008"

@@ -10,7 +10,8 @@ from collections.abc import Set as AbstractSet
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
+from operator import methodcaller
 from pathlib import PurePath
 from types import UnionType
 from typing import Any, Literal, NamedTuple, Protocol, Union, cast, get_args, get_origin, get_type_hints
@@ -26,11 +27,9 @@ class Codec(Protocol):
 
     def encode(self, payload: Any) -> str:
         """Return the text, without NUL characters; raise ``TypeError`` or ``ValueError`` for a payload that cannot be encoded."""
-        ...
 
     def decode(self, text: str) -> Any:
         """Return the payload; raise ``ValueError`` for a text that this codec cannot decode."""
-        ...
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
@@ -197,53 +196,55 @@ class Schema:
             raise ArgumentError(f"schema={model!r}: must be a pydantic model, a msgspec Struct, a dataclass, or a function")
         arguments.plain("schema", model)
         self.model = model
-        self._struct = hasattr(model, "__struct_fields__")
-        self._pydantic = hasattr(model, "model_validate")
-        self._dataclass = dataclasses.is_dataclass(model) and isinstance(model, type)
+        self._read, self._write = self._ways()
+
+    def _ways(self) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+        """What makes the handler's value of a payload, and the payload of an instance of the model."""
+        model = self.model
+        if hasattr(model, "model_validate"):
+            return model.model_validate, methodcaller("model_dump", mode="json")
+        if hasattr(model, "__struct_fields__"):
+            import msgspec
+
+            return partial(msgspec.convert, type=model), msgspec.to_builtins
+        if dataclasses.is_dataclass(model) and isinstance(model, type):
+            return self._dataclass_of, self._fields_of
+        return model, lambda instance: instance
 
     def read(self, kind: str, payload: Any) -> Any:
         """The value that the model makes of the payload.
 
         :raises PayloadError: the payload does not fit; the message has the model's reason.
         """
-        try:
-            if self._pydantic:
-                return self.model.model_validate(payload)
-            if self._struct:
-                import msgspec
-
-                return msgspec.convert(payload, self.model)
-            if self._dataclass:
-                made = self.model(**_fields(payload))
-                self._check_types(payload)
-                return made
-            return self.model(payload)
-        except Exception as error:
-            raise PayloadError(kind=kind, reason=f"does not fit {self.name}: {text_of(error)}") from error
+        return self._fitting(kind, self._read, payload)
 
     def write(self, kind: str, payload: Any) -> Any:
         """The payload to store, from plain data or from an instance of the model.
 
         :raises PayloadError: the payload does not fit.
         """
-        given: Any = payload
-        if not self._is_model(given):
-            self.read(kind, given)
-            return given
-        if self._pydantic:
-            return given.model_dump(mode="json")
-        if self._struct:
-            import msgspec
+        if isinstance(self.model, type) and isinstance(payload, self.model):
+            return self._fitting(kind, self._write, payload)
+        self.read(kind, payload)
+        return payload
 
-            return msgspec.to_builtins(given)
-        if self._dataclass:
-            values = {field.name: getattr(given, field.name) for field in dataclasses.fields(self.model)}
-            try:
-                self._check_types(values)
-            except TypeError as error:
-                raise PayloadError(kind=kind, reason=f"does not fit {self.name}: {text_of(error)}") from error
-            return values
-        return given
+    def _fitting(self, kind: str, way: Callable[[Any], Any], value: Any) -> Any:
+        try:
+            return way(value)
+        except Exception as error:
+            raise PayloadError(kind=kind, reason=f"does not fit {self.name}: {text_of(error)}") from error
+
+    def _dataclass_of(self, payload: Any) -> Any:
+        if not isinstance(payload, Mapping):
+            raise TypeError(f"must be an object with the model's fields, not {type(payload).__name__}")
+        made = self.model(**payload)
+        self._check_types(payload)
+        return made
+
+    def _fields_of(self, instance: Any) -> Mapping[str, Any]:
+        values = {field.name: getattr(instance, field.name) for field in dataclasses.fields(self.model)}
+        self._check_types(values)
+        return values
 
     def _check_types(self, fields: Mapping[str, Any]) -> None:
         """Check the values of a dataclass.
@@ -263,20 +264,14 @@ class Schema:
         except Exception:  # noqa: BLE001 - some names exist for type checkers only
             return {}
 
-    def _is_model(self, payload: object) -> bool:
-        return isinstance(self.model, type) and isinstance(payload, self.model)
-
     @property
     def name(self) -> str:
         """The name of the model, for errors."""
         return str(getattr(self.model, "__name__", self.model))
 
 
-# Maps the type of a field to the types of values that fit it.
-_PLAIN: Mapping[Any, tuple[type, ...]] = {
-    **{kind: (kind,) for kind in (str, bool, int, type(None))},
-    float: (int, float),
-}
+# Types of JSON without elements, each with the type of the values that fit it.
+_PLAIN: Mapping[Any, Any] = {str: str, bool: bool, int: int, type(None): type(None), float: int | float}
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -293,12 +288,6 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin in (dict, abc.Mapping):
         return isinstance(value, Mapping) and (not inside or all(_fits(inner, inside[1]) for inner in value.values()))
     return True
-
-
-def _fields(payload: Any) -> Mapping[str, Any]:
-    if not isinstance(payload, Mapping):
-        raise TypeError(f"must be an object with the model's fields, not {type(payload).__name__}")
-    return payload
 
 
 def schemas_of(models: Mapping[str, Any] | None) -> dict[str, Schema]:

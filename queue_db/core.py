@@ -19,7 +19,7 @@ from queue_db.backoff import Backoff
 from queue_db.codecs import Codec, Schema
 from queue_db.concurrency.keyed_cache import KeyedCache
 from queue_db.concurrency.queue_counters import QueueCounters
-from queue_db.database import migrate, schema_version
+from queue_db.database import schema_version
 from queue_db.database.database import Database
 from queue_db.database.transaction import OwnTransaction, Run
 from queue_db.errors import ConfigurationError, PermanentStorageError, StorageError
@@ -28,13 +28,14 @@ from queue_db.notifications.loop import LoopListening
 from queue_db.removal import Removal
 from queue_db.slices import load
 from queue_db.store import LowWaterMarks, Store, Transaction
-from queue_db.store.schema import HEAD, Tables
+from queue_db.store.schema.tables import HEAD, Tables
 from queue_db.store.wakeups import Notifications
 from queue_db.strategies import Strategy
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
+    from queue_db.administration.verbs import Administration
     from queue_db.database.on_loop import LoopDatabases
     from queue_db.groups.verbs import Groups
     from queue_db.monitoring.inspection import Inspection
@@ -82,8 +83,7 @@ class Core:
         database.require(removal.needs, f"removal {removal.name!r}")
         _refuse_schema_map(database.engine, tables, "this engine")
         self.database = database
-        notifications = Notifications(database.dialect, tables)
-        self.store = Store(tables, database.dialect, database.capabilities, clock, notifications=notifications)
+        self.store = Store(tables, database.dialect, database.capabilities, clock, notifications=Notifications(tables))
         self.strategy = strategy
         self.removal = removal
         self.codec = codec
@@ -120,6 +120,12 @@ class Core:
         return made
 
     @cached_property
+    def administration(self) -> Administration:
+        """The verbs on single jobs and queues for people and programs that administer them."""
+        made: Administration = load("administration.verbs", "Administration")(self)
+        return made
+
+    @cached_property
     def groups(self) -> Groups:
         """The verbs of groups and batches."""
         made: Groups = load("groups.verbs", "Groups")(self)
@@ -143,7 +149,7 @@ class Core:
 
     def migrate(self, connection: Connection | None, revision: str) -> None:
         """Bring the tables to ``revision``. The next verb checks the tables again."""
-        migrate.run(self.database, self.store.tables, connection, revision)
+        load("administration.migrate", "run")(self.database, self.store.tables, connection, revision)
         self._schema_fits = False
 
     def ready(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from sqlalchemy import URL, Connection, Engine
@@ -12,26 +11,18 @@ from queue_db import arguments, backoff, codecs
 from queue_db.codecs import Codec, JSONCodec, Schema
 from queue_db.concurrency.keyed_cache import KeyedCache
 from queue_db.core import Core
-from queue_db.database import migrate
 from queue_db.database.database import Database
 from queue_db.database.transaction import Run
 from queue_db.model import Counters, Job, State, Verdict
 from queue_db.queue import Queue
 from queue_db.removal import Removal, removal_for
 from queue_db.slices import load, slices, type_hint
-from queue_db.store import (
-    Store,
-    history,
-    settle,
-    unique_key_ttl,
-)
-from queue_db.store.portions import repeated
-from queue_db.store.schema import QUEUE_LENGTH, WORKER_LENGTH, tables
+from queue_db.store import Store, settle
+from queue_db.store.schema import QUEUE_LENGTH, WORKER_LENGTH
+from queue_db.store.schema.tables import tables
 from queue_db.store.wakeups import Notifications
 from queue_db.strategies import Strategy, strategy_for
-from queue_db.verbs.find_job import find_job
 from queue_db.verbs.next_due import next_due
-from queue_db.verbs.remove import cancel_job, delete_marked
 
 if TYPE_CHECKING:
     from queue_db.dead import DeadJobs
@@ -130,7 +121,6 @@ class QueueDB:
             self.database.close()
             raise
         self._queues: KeyedCache[Queue] = KeyedCache(lambda name: Queue(self.core, name, self))
-        self._swept_everywhere = False
         self._show_parts()
 
     def _show_parts(self) -> None:
@@ -205,7 +195,9 @@ class QueueDB:
         :param start: the revision that the tables are at; "base": an empty database.
         :raises ConfigurationError: there is no such revision, or Alembic is not installed.
         """
-        return migrate.offline_sql(self.database.engine.dialect, self.store.tables, revision, start=start)
+        dialect, tables = self.database.engine.dialect, self.store.tables
+        sql: str = load("administration.migrate", "offline_sql")(dialect, tables, revision, start=start)
+        return sql
 
     def check(self) -> None:
         """Check that the tables exist and that this version of the package works with them.
@@ -273,7 +265,7 @@ class QueueDB:
 
         :raises JobNotFoundError: it was completed, cancelled or purged, or never existed.
         """
-        return find_job(self.core, job_id)
+        return self.core.administration.get(job_id)
 
     def state(self, job_id: int) -> State:
         """The state of a job. A job that has left its queue is COMPLETED while its result is retained, afterwards UNKNOWN.
@@ -285,7 +277,7 @@ class QueueDB:
 
     def cancel(self, job_id: int, *, version: int | None = None) -> Verdict:
         """:meth:`Queue.cancel` for a job of any queue."""
-        return cancel_job(self.core, None, job_id, version=version)
+        return self.core.administration.cancel(job_id, None, version)
 
     def rescue(self, worker: str) -> int:
         """Make the jobs of a dead worker, and its spans of shared cursors, due at once; return the number of jobs and spans.
@@ -357,30 +349,11 @@ class QueueDB:
         It also deletes entries of the action log after 90 days, and idempotency keys of publishes after one day. Workers call it
         once a minute.
         """
-        age = arguments.seconds("errors_older_than", errors_older_than)
-        write = self.core.write
-        deletes: list[Callable[[int], int]] = [
-            lambda most: write("history.prune_finished", history.prune_finished, limit=most),
-            lambda most: write("history.prune_errors", history.prune_errors, age=age, limit=most),
-            lambda most: write("unique_key_ttl.prune", unique_key_ttl.prune, limit=most),
-            *(partial(_prune, self.core, f"{name}.prune", part.prune) for name, part in slices().items() if part.prune is not None),
-        ]
-        return sum(repeated(delete) for delete in deletes)
+        return self.core.administration.prune(errors_older_than)
 
     def sweep(self, limit: int | None = None) -> int:
         """Delete jobs that were completed under ``removal="delete_mark"``, in batches; return how many.
 
         The first call reads the whole table, to find jobs that other versions of the package marked in their queues.
         """
-        if limit is not None:
-            arguments.whole("limit", limit, 0)
-        self.core.ready()
-        swept = repeated(
-            lambda most: self.core.run(Run("sweep"), delete_marked, most, everywhere=not self._swept_everywhere), limit
-        )
-        self._swept_everywhere = self._swept_everywhere or limit is None or swept < limit
-        return swept
-
-
-def _prune(core: Core, name: str, prune: Callable[..., int], most: int) -> int:
-    return core.write(name, prune, limit=most)
+        return self.core.administration.sweep(limit)

@@ -23,6 +23,7 @@
     │                            └─ MessageClaimedError
     ├─ StreamError ─┬─ StreamFencedError
     │               └─ CheckpointMismatchError
+    ├─ RouteError
     └─ StorageError ─┬─ TransientStorageError
                      └─ PermanentStorageError
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from sqlalchemy import Connection
 
 from queue_db import arguments
-from queue_db.administration import QueueAdministration
 from queue_db.core import Core
 from queue_db.database.transaction import ATTEMPTS
 from queue_db.errors import LeaseLostError
@@ -24,6 +23,7 @@ from queue_db.model import (
     StoredResult,
     Verdict,
 )
+from queue_db.queue_administration import QueueAdministration
 from queue_db.slices import type_hint
 from queue_db.store import unique_key_ttl
 from queue_db.store.portions import portions
@@ -33,8 +33,7 @@ from queue_db.verbs.claim import MAX_CLAIM, ClaimCall, ClaimLoop
 from queue_db.verbs.claim_round import ClaimedBatch
 from queue_db.verbs.enqueue import Enqueue
 from queue_db.verbs.fenced_change import FencedChange, Kept
-from queue_db.verbs.find_job import popped
-from queue_db.verbs.find_leased import find_leased, given_lease
+from queue_db.verbs.job_rows import popped
 from queue_db.verbs.progress import report_progress
 from queue_db.verbs.settle import (
     ADJUST_ATTEMPTS,
@@ -315,8 +314,8 @@ class Queue(QueueAdministration):
 
     def leases_from_tokens(self, leases: Iterable[tuple[int, int, str]]) -> list[LeasedJob | None]:
         """:meth:`lease_from_token` for many ``(id, version, token)`` in one read. None: the lease is lost, and counted as lost."""
-        wanted = [given_lease(lease) for lease in arguments.members("leases", leases, "leases: (id, version, token)")]
-        return find_leased(self.core, self, wanted)
+        given = arguments.members("leases", leases, "leases: (id, version, token)")
+        return self.core.administration.leases(self, given)
 
     def claim_if_idle(self, due: Iterable[str], limit: int, lease: float, *, delete: bool = False) -> list[LeasedJob]:
         """Claim as :meth:`claim` does, but claim nothing while a job is due in one of the queues ``due``.

@@ -20,22 +20,18 @@ class Removal(Protocol):
     @property
     def name(self) -> str:
         """The name of the removal in options and reports."""
-        ...
 
     @property
     def needs(self) -> frozenset[Capability]:
         """Required capabilities of the database."""
-        ...
 
     @property
     def retries(self) -> int:
         """How often the transaction runs again after a deadlock or another transient error."""
-        ...
 
     @property
     def marks(self) -> bool:
         """Whether jobs stay in the table, marked by :func:`queue_db.store.settle.mark`, until a worker sweeps them away."""
-        ...
 
     def remove(self, tx: Transaction, pairs: Pairs) -> set[int]:
         """Remove the jobs that are still at their ``(id, version)``; return their ids.
@@ -43,7 +39,6 @@ class Removal(Protocol):
         The connection may commit each statement by itself: call ``tx.begin()`` before several statements that belong together.
         Each function of :mod:`queue_db.store.settle` calls it where it needs several; ``settle.lock`` always does.
         """
-        ...
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from queue_db.dialects.postgresql import PostgreSQL
 from queue_db.feeds.dialects import FeedDialect
 from queue_db.slices import NAMES, slices, tasks
 from queue_db.spark.dialects import SparkDialect
-from queue_db.store.schema import tables
+from queue_db.store.schema.tables import tables
 from queue_db.worker.maintenance import maintenance
 from queue_db.worker.options import Options
 from queue_db.worker.registration import Registration
 
-_OTHERS = ("compare", "processes")
+_OTHERS = ("administration", "compare", "processes")
 
 
 @pytest.mark.parametrize("module", ["queue_db", "queue_db.aio", "queue_db.worker"])

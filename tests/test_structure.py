@@ -14,7 +14,8 @@ PACKAGE = Path(__file__).parents[1] / "queue_db"
 
 #: What is no part of the kernel.
 BESIDE = {
-    *("groups", "limits", "schedules", "dead", "feeds", "routes", "spark", "service", "monitoring", "compare", "processes"),
+    *("administration", "groups", "limits", "schedules", "dead", "feeds", "routes", "spark", "service", "monitoring"),
+    *("compare", "processes"),
     *("testing", "cli", "instrumentation", "aio"),
 }
 

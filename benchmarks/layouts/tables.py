@@ -9,8 +9,8 @@ from enum import Enum
 from sqlalchemy import CHAR, BigInteger, Column, DefaultClause, Index, Integer, MetaData, String, Table, text
 
 from queue_db.dialects.clock import now_us
+from queue_db.store.schema import BIG_ID, MYSQL, POSTGRESQL_CHURN, QUEUE_LENGTH, TOKEN_LENGTH, WORKER_LENGTH
 from queue_db.store.schema import jobs as schema
-from queue_db.store.schema.columns import BIG_ID, MYSQL, POSTGRESQL_CHURN, QUEUE_LENGTH, TOKEN_LENGTH, WORKER_LENGTH
 
 #: The name of the worker of all claims.
 WORKER = "host-17.example.net:12345"

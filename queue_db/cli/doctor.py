@@ -23,7 +23,7 @@ from queue_db.errors import PermanentStorageError, SchemaOutOfDateError, Storage
 from queue_db.model import Capability
 from queue_db.monitoring.insights import Finding, findings
 from queue_db.removal import known_removals, removal_for
-from queue_db.store.schema import HEAD
+from queue_db.store.schema.tables import HEAD
 from queue_db.strategies import known_strategies, strategy_for
 
 #: Largest difference between this machine's clock and the database's without a warning, seconds.

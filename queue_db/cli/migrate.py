@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
+from queue_db.administration import migrate as migrations
 from queue_db.cli import output, panels, statuses
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions, YesOption
-from queue_db.database import migrate as migrations
 from queue_db.database import schema_version
 from queue_db.database.urls import missing_file, parse_url
 from queue_db.errors import ArgumentError, SchemaOutOfDateError
-from queue_db.store.schema import HEAD, tables
+from queue_db.store.schema.tables import HEAD, tables
 
 app = typer.Typer(rich_help_panel=panels.SETUP)
 

@@ -17,7 +17,7 @@ from queue_db.database.schema_version import repair
 from queue_db.database.urls import URL_VARIABLE, missing_file, parse_url
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, ConfigurationError, SchemaOutOfDateError
-from queue_db.store.schema import HEAD
+from queue_db.store.schema.tables import HEAD
 
 #: The heading of the database options in ``--help``.
 DATABASE_PANEL = "Database"

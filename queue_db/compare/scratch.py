@@ -20,7 +20,7 @@ from queue_db.database.masking import masked
 from queue_db.database.urls import parse_url
 from queue_db.dialects import dialect_for
 from queue_db.errors import ConfigurationError
-from queue_db.store.schema import tables
+from queue_db.store.schema.tables import tables
 
 #: Prefix of the schemas that comparisons create. The schema of a killed comparison may be dropped.
 PREFIX = "queue_db_compare_"

@@ -26,11 +26,9 @@ class Signal(Protocol):
 
     def wait(self) -> None:
         """Wait until :meth:`set` has been called."""
-        ...
 
     def set(self) -> None:
         """End the wait, or prevent it if it has not begun. May be called several times."""
-        ...
 
 
 Detach = Callable[[Callable[[], None], Callable[[], None]], None]
@@ -41,11 +39,9 @@ class Callers(Protocol):
 
     def signal(self) -> Signal:
         """A new signal for the current caller."""
-        ...
 
     def current(self) -> Hashable:
         """The current caller."""
-        ...
 
     @property
     def detach(self) -> Detach | None:
@@ -53,7 +49,6 @@ class Callers(Protocol):
 
         The first function runs to its end even if this caller is cancelled. The second one runs even if the first one never began.
         """
-        ...
 
 
 class Threads:

@@ -48,20 +48,12 @@ class KeyedCache(Generic[_T]):
             value = self._all.get(name)
             if value is None:
                 value = self._make(name)
-            return self._keep(name, value)
+            self._all[name] = last[name] = value
+            if len(last) > self._most:
+                last.popitem(last=False)
+            return value
 
     def get(self, name: str) -> _T | None:
         """The object of this name, or None. This does not count as a use."""
         with self._lock:
             return self._all.get(name)
-
-    def __setitem__(self, name: str, value: _T) -> None:
-        with self._lock:
-            self._keep(name, value)
-
-    def _keep(self, name: str, value: _T) -> _T:
-        self._all[name] = self._last[name] = value
-        self._last.move_to_end(name)
-        if len(self._last) > self._most:
-            self._last.popitem(last=False)
-        return value

@@ -1,1 +1,1 @@
-"""The engine, its connections and transactions, and the migrations of the tables."""
+"""The engine, its connections and transactions, and the version of the tables."""

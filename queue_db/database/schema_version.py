@@ -14,7 +14,7 @@ from queue_db.database.database import Database
 from queue_db.database.masking import MASK, masked
 from queue_db.database.urls import URL_VARIABLE, parse_url
 from queue_db.errors import ConfigurationError, SchemaOutOfDateError
-from queue_db.store.schema import HEAD, Tables
+from queue_db.store.schema.tables import HEAD, Tables
 
 log = logging.getLogger("queue_db")
 
@@ -62,8 +62,7 @@ def require(version: SchemaVersion, tables: Tables, url: str) -> None:
     :raises SchemaOutOfDateError: the package does not work with the tables; the message says what to do.
     """
     if version.fits:
-        if version.newer_and_fits:
-            accept(version, tables)
+        accept(version, tables)
         return
     command = f"{repair(url, tables.name, tables.schema)}  (or QueueDB.migrate())"
     if version.revision is None:
@@ -97,13 +96,10 @@ def _in_environment(url: URL | str) -> bool:
 
 
 def accept(version: SchemaVersion, tables: Tables) -> None:
-    """Log that the tables are newer than this package, and that the package works with them."""
-    log.info(
-        "the tables %r are at revision %s; this queue-db was written for %s and works with them: upgrade it when convenient",
-        tables.name,
-        version.revision,
-        HEAD,
-    )
+    """If the tables are newer than this package, which works with them, log that."""
+    if version.newer_and_fits:
+        text = "the tables %r are at revision %s; this queue-db was written for %s and works with them: upgrade it when convenient"
+        log.info(text, tables.name, version.revision, HEAD)
 
 
 def too_old(version: SchemaVersion, tables: Tables) -> SchemaOutOfDateError:

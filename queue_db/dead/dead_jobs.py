@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from queue_db import arguments
+from queue_db.administration.store import repeated
 from queue_db.core import Core
 from queue_db.dead import store
 from queue_db.errors import ArgumentError, DuplicateJobError, JobNotFoundError
 from queue_db.model import Job, State
-from queue_db.store.portions import AT_ONCE, portions, repeated
+from queue_db.store.portions import AT_ONCE, portions
 from queue_db.store.schema import CLASS_LENGTH, KIND_LENGTH, QUEUE_LENGTH
-from queue_db.verbs.find_job import find_job, job_from_row
+from queue_db.verbs.job_rows import job_from_row
 
 #: An alias, since the class below has a method called ``list``.
 JobIds = list[int]
@@ -110,7 +111,7 @@ class DeadJobs:
 
     def _not_dead(self, job_id: int) -> JobNotFoundError:
         try:
-            job = find_job(self._core, job_id)
+            job = self._core.administration.get(job_id)
         except JobNotFoundError:
             return JobNotFoundError(job_id, "the dead table")
         if job.state is State.DEAD:

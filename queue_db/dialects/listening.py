@@ -20,18 +20,15 @@ class Listener(Protocol):
 
     def fileno(self) -> int:
         """The file descriptor for ``select``. It is readable when a notification has arrived."""
-        ...
 
     def received(self) -> set[str]:
         """Return the texts of the notifications since the last call.
 
         :raises StorageError: the connection is broken.
         """
-        ...
 
     def close(self) -> None:
         """Close the connection."""
-        ...
 
 
 class LoopListener(Protocol):
@@ -39,25 +36,21 @@ class LoopListener(Protocol):
 
     def is_broken(self) -> bool:
         """Whether the connection is broken or closed."""
-        ...
 
     async def add(self, channel: str, received: Callable[[str], None]) -> None:
         """Call ``received`` with each notification of ``channel`` from now on.
 
         :raises StorageError: the connection is broken.
         """
-        ...
 
     async def remove(self, channel: str) -> None:
         """Receive no more notifications of ``channel``.
 
         :raises StorageError: the connection is broken.
         """
-        ...
 
     async def close(self) -> None:
         """Close the connection, even in the middle of a statement."""
-        ...
 
 
 class PostgreSQLListener:

@@ -21,8 +21,8 @@ class FeedNotifications(Notifications):
 
     def notify(self, tx: Sender, feed: str) -> None:
         """Its commit notifies those who wait, whenever the last one was: a caller's transaction may commit much later."""
-        if self._dialect.notifies:
-            self._dialect.notify(tx, self.channel_of(feed), feed)
+        if tx.dialect.notifies:
+            tx.dialect.notify(tx, self.channel_of(feed), feed)
 
     def channel_of(self, feed: str) -> str:
         """The database's channel for notifications of one feed; any name fits into its 63 characters."""
@@ -35,7 +35,7 @@ def notifications_of(store: Store) -> FeedNotifications:
     found: FeedNotifications | None = store.beside.get("feeds")
     if found is None:
         # Two threads may come here at once: the first one's stays.
-        found = store.beside.setdefault("feeds", FeedNotifications(store.dialect, store.tables))
+        found = store.beside.setdefault("feeds", FeedNotifications(store.tables))
     return found
 
 

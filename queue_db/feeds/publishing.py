@@ -146,7 +146,7 @@ class Publisher:
             if now >= self._rank_at:
                 self._rank_at = now + _RANK_EVERY
                 self._feed.rank_once(row)
-            if notifications.due(self._feed.name):
+            if self._feed.core.store.dialect.notifies and notifications.due(self._feed.name):
                 # Not in the publisher's transaction: PostgreSQL commits those that notify one after the other, and this one need
                 # not wait for the disk.
                 self._feed.core.run(_NOTIFY, wake_readers, self._feed.name)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, text
 
 from queue_db.dialects.clock import now_us
-from queue_db.store.schema import Tables
-from queue_db.store.schema.columns import (
+from queue_db.store.schema import (
     BIG_ID,
     CURSOR_LENGTH,
     FEED_LENGTH,
@@ -20,6 +19,7 @@ from queue_db.store.schema.columns import (
     TOKEN_LENGTH,
     WORKER_LENGTH,
 )
+from queue_db.store.schema.tables import Tables
 
 #: Longest texts, in characters, of the columns that are compared or indexed.
 ORDERING_LENGTH = 20

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table, text
 
 from queue_db.dialects.clock import now_us
-from queue_db.store.schema import Tables
-from queue_db.store.schema.columns import BIG_ID, DEFAULT_MAX_ATTEMPTS, KIND_LENGTH, LONG_TEXT, MYSQL, QUEUE_LENGTH
+from queue_db.store.schema import BIG_ID, DEFAULT_MAX_ATTEMPTS, KIND_LENGTH, LONG_TEXT, MYSQL, QUEUE_LENGTH
+from queue_db.store.schema.tables import Tables
 
 #: The number of rows in the table ``stripes``.
 STRIPES = 64

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table
 
-from queue_db.store.schema import Tables
-from queue_db.store.schema.columns import MYSQL, QUEUE_LENGTH, WORKER_LENGTH
+from queue_db.store.schema import MYSQL, QUEUE_LENGTH, WORKER_LENGTH
+from queue_db.store.schema.tables import Tables
 
 
 def described(name: str, metadata: MetaData) -> Table:

@@ -19,7 +19,7 @@ from queue_db.monitoring.store import counts, jobs
 from queue_db.store import worker_registry
 from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH
 from queue_db.verbs.claim import MAX_CLAIM
-from queue_db.verbs.find_job import job_from_row
+from queue_db.verbs.job_rows import job_from_row
 
 # Seconds between two reads while waiting for a result: the first pause and the longest.
 _FIRST_WAIT = 0.005

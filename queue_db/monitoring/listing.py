@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Row, Select, select
 
 from queue_db import arguments
+from queue_db.administration.job_rows import state_of
 from queue_db.core import Core
 from queue_db.database.transaction import Run
 from queue_db.model import PRESENT, State
 from queue_db.monitoring.model import JobPage
 from queue_db.store import Transaction
 from queue_db.store.schema import BLOCKED, KEY_LENGTH, KIND_LENGTH, NEVER
-from queue_db.verbs.find_job import job_from_row, state_of
+from queue_db.verbs.job_rows import job_from_row
 
 #: Most jobs on one page.
 LONGEST_PAGE = 1000

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, text
 
 from queue_db.dialects.clock import now_us
-from queue_db.store.schema import Tables
-from queue_db.store.schema.columns import BIG_ID, LONG_TEXT, MYSQL, QUEUE_LENGTH
+from queue_db.store.schema import BIG_ID, LONG_TEXT, MYSQL, QUEUE_LENGTH
+from queue_db.store.schema.tables import Tables
 
 #: The columns of ``metrics`` with the jobs by state, and ``oldest``: microseconds since the oldest due job became due. NULL: not
 #: counted in this time.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table, text
 
-from queue_db.store.schema.columns import DEFAULT_MAX_ATTEMPTS, KIND_LENGTH, LONG_TEXT, MYSQL, QUEUE_LENGTH
+from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KIND_LENGTH, LONG_TEXT, MYSQL, QUEUE_LENGTH
 
 #: Longest texts of columns, in characters.
 NAME_LENGTH = 100

@@ -8,8 +8,8 @@ from sqlalchemy import BigInteger, Column, Index, MetaData, String, Table
 
 from queue_db.dialects.clock import now_us
 from queue_db.monitoring.tables import WHO_LENGTH
-from queue_db.store.schema import Tables
-from queue_db.store.schema.columns import LONG_TEXT, MYSQL, SHA_LENGTH
+from queue_db.store.schema import LONG_TEXT, MYSQL, SHA_LENGTH
+from queue_db.store.schema.tables import Tables
 
 #: The action log shows the name of a token.
 TOKEN_NAME_LENGTH = WHO_LENGTH

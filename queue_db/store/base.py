@@ -14,7 +14,7 @@ from queue_db.dialects.claim_sql import ClaimText, Shape
 from queue_db.dialects.clock import clock_query, moment
 from queue_db.dialects.transactions import Sender
 from queue_db.model import MOST_ATTEMPTS, MOST_VERSION, Capability, Notice
-from queue_db.store.schema import Tables
+from queue_db.store.schema.tables import Tables
 from queue_db.store.wakeups import CANCELLED, Notifications
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from queue_db.dialects.clock import due_time
 from queue_db.dialects.inserts import live_keys
 from queue_db.dialects.statements import match
 from queue_db.errors import ArgumentError, DuplicateJobError, TransientStorageError
-from queue_db.model import Group, NewJob
+from queue_db.model import NewJob, group_of
 from queue_db.slices import Entry, dependents
 from queue_db.store import unique_key_ttl
 from queue_db.store.base import Transaction, next_version
@@ -217,29 +217,24 @@ def _insert_grouped(
     """Insert the jobs at ``places``, and block those that have to wait in their group."""
     if not places:
         return [None] * len(jobs)
-    rows: Sequence[NewJob] = jobs if len(places) == len(jobs) else [jobs[position] for position in places]
-    grouped = {Group(job.queue, job.group_key) for job in rows if job.group_key is not None}
+    grouped = {group for position in places if (group := group_of(jobs[position].queue, jobs[position].group_key)) is not None}
     if not grouped:
-        return _insert(tx, jobs, rows, places, on_duplicate)[0]
+        return _insert(tx, jobs, places, on_duplicate)[0]
     entry = dependents().enter(tx, grouped, every=more)
-    ids, all_new = _insert(tx, jobs, rows, places, on_duplicate, entry)
+    ids, all_new = _insert(tx, jobs, places, on_duplicate, entry)
     entry.inserted({job_id: job for job_id, job in zip(ids, jobs, strict=True) if job_id is not None}, all_new=all_new)
     return ids
 
 
 def _insert(
-    tx: Transaction,
-    jobs: Sequence[NewJob],
-    rows: Sequence[NewJob],
-    places: Sequence[int],
-    on_duplicate: OnDuplicate,
-    entry: Entry | None = None,
+    tx: Transaction, jobs: Sequence[NewJob], places: Sequence[int], on_duplicate: OnDuplicate, entry: Entry | None = None
 ) -> tuple[list[int | None], bool]:
-    """Insert ``rows``, which are the jobs at ``places`` of ``jobs``.
+    """Insert the jobs at ``places``.
 
     :param entry: decides which jobs have to wait in their groups; None: no job has a group.
-    :return: the ids by position in ``jobs``, and whether all ``rows`` were inserted as new jobs.
+    :return: the ids by position in ``jobs``, and whether all these jobs were inserted as new jobs.
     """
+    rows = jobs if len(places) == len(jobs) else [jobs[position] for position in places]
     now = tx.time().get("now")
     table = tx.tables.jobs
     ids: list[int | None] = [None] * len(jobs)

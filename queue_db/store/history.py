@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import delete, func, insert, select, tuple_
 
 from queue_db.store.base import Transaction
-from queue_db.store.portions import delete_before, portions
+from queue_db.store.portions import portions
 
 #: The most failed attempts that are kept for one job.
 KEPT = 10
@@ -49,13 +49,3 @@ def record_finished(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
     for row, given in zip(dated, rows, strict=True):
         row |= {"finished_at": now, "expires_at": now + given["lasts"]}
     tx.connection.execute(insert(finished), dated)
-
-
-def prune_errors(tx: Transaction, age: int, limit: int) -> int:
-    """Delete up to ``limit`` failed attempts that are older than ``age`` microseconds; return how many."""
-    return delete_before(tx, tx.tables.errors.c.failed_at, tx.read_clock() - age, limit)
-
-
-def prune_finished(tx: Transaction, limit: int) -> int:
-    """Delete up to ``limit`` finished jobs that have expired; return how many."""
-    return delete_before(tx, tx.tables.finished.c.expires_at, tx.read_clock(), limit)

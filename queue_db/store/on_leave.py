@@ -12,7 +12,7 @@ from enum import StrEnum
 from sqlalchemy import select
 
 from queue_db.dialects.statements import Pairs, has_dependents
-from queue_db.model import JobLinks, links_of
+from queue_db.model import JobLinks, group_of
 from queue_db.slices import dependents
 from queue_db.store import settle
 from queue_db.store.base import Transaction
@@ -63,7 +63,5 @@ def read_links(tx: Transaction, pairs: Pairs) -> dict[int, JobLinks]:
             jobs.c.id.in_(ids), has_dependents(jobs)
         )
         for row in tx.connection.execute(tx.dialect.by_id(query, jobs)):
-            link = links_of(row.queue, row)
-            if link is not None:
-                links[row.id] = link._replace(blocked=row.available_at == BLOCKED)
+            links[row.id] = JobLinks(group_of(row.queue, row.group_key), row.callback_id, row.available_at == BLOCKED)
     return links

@@ -11,7 +11,6 @@ from queue_db.dialects.transactions import savepoint
 from queue_db.errors import TransientStorageError
 from queue_db.model import NewJob
 from queue_db.store.base import Transaction, each
-from queue_db.store.portions import delete_before
 
 Key = tuple[str, str]
 """Queue and unique key."""
@@ -80,8 +79,3 @@ def holders(tx: Transaction, queue: str, keys: Sequence[str]) -> dict[str, int]:
     return {
         row.unique_key: int(row.job_id) for row in tx.connection.execute(select(table.c.unique_key, table.c.job_id).where(*mine))
     }
-
-
-def prune(tx: Transaction, limit: int) -> int:
-    """Delete up to ``limit`` expired keys; return how many."""
-    return delete_before(tx, tx.tables.windows.c.ends_at, tx.read_clock() + 1, limit)

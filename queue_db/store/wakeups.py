@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable
 
 from sqlalchemy import Connection
 
-from queue_db.dialects import Dialect
-from queue_db.store.schema import Tables
+from queue_db.store.schema.tables import Tables
 
 #: Seconds between two notifications of one queue through the database. More notifications are not needed, because a worker that was
 #: just woken polls more often than this.
@@ -51,8 +50,7 @@ class Notifications:
     #: Seconds between two notifications of one name through the database.
     every = EVERY
 
-    def __init__(self, dialect: Dialect, tables: Tables, clock: Callable[[], float] = time.monotonic) -> None:
-        self._dialect = dialect
+    def __init__(self, tables: Tables, clock: Callable[[], float] = time.monotonic) -> None:
         self._tables = tables
         self._clock = clock
         self._notified_at: dict[str, float] = {}
@@ -61,12 +59,7 @@ class Notifications:
         self.joining: Callable[[Connection, str], None] | None = None
 
     def due(self, name: str) -> bool:
-        """Whether the caller must notify now. If so, record the current time as the time of the last notification.
-
-        The database must be able to notify, and the last notification must be at least ``every`` seconds old.
-        """
-        if not self._dialect.notifies:
-            return False
+        """Whether the last notification is at least ``every`` seconds old. If so, record the current time as its time."""
         now = self._clock()
         if now - self._notified_at.get(name, -self.every) < self.every:
             return False

@@ -34,11 +34,9 @@ class Strategy(Protocol):
         ``request.completes``: completed jobs that :func:`~queue_db.store.lease.claim` deletes before it claims. If a
         strategy does not pass ``completes`` on to that function, these jobs are completed in a transaction of their own.
         """
-        ...
 
     def observe(self, result: ClaimResult) -> None:
         """Learn from the result of a claim."""
-        ...
 
 
 _Made = TypeVar("_Made", bound=Callable[[], Strategy])

@@ -30,14 +30,17 @@ class Blocks:
 
     :param read: returns the blocks. Read each block in full before the next one.
     :param several: whether there is more than one block.
-    :param repeatable: whether ``read`` may be called again.
-    :param lazy: whether a chunk is built only when it is read.
+    :param lazy: the jobs are in memory, and each chunk is built when it is read.
     """
 
     read: Callable[[], Iterator[Block]]
     several: bool
-    repeatable: bool
     lazy: bool
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether :attr:`read` may be called again."""
+        return self.lazy or not self.several
 
     def chunks(self) -> Chunks:
         """All chunks, from the first."""
@@ -49,7 +52,7 @@ def from_memory(chunks: Callable[[], Chunks], number: int, most: int) -> Blocks:
 
     :param chunks: each call returns all chunks, beginning with the first.
     """
-    return Blocks(lambda: _parts(chunks(), number, most), several=number > most, repeatable=True, lazy=True)
+    return Blocks(lambda: _parts(chunks(), number, most), several=number > most, lazy=True)
 
 
 def from_iterator(chunks: Chunks, most: int) -> Blocks | None:
@@ -63,8 +66,8 @@ def from_iterator(chunks: Chunks, most: int) -> Blocks | None:
         return None
     second = next(blocks, None)
     if second is None:
-        return Blocks(lambda: iter([first]), several=False, repeatable=True, lazy=False)
-    return Blocks(lambda: chain([first, second], blocks), several=True, repeatable=False, lazy=False)
+        return Blocks(lambda: iter([first]), several=False, lazy=False)
+    return Blocks(lambda: chain([first, second], blocks), several=True, lazy=False)
 
 
 def _parts(chunks: Chunks, number: int, most: int) -> Iterator[Block]:

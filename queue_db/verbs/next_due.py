@@ -3,19 +3,22 @@
 One statement reads all queues, each from its low-water marks. This is cheap, so idle workers can ask often.
 """
 
+# ruff: noqa: S608 - the texts are made of constants and of table names that SQLAlchemy has quoted; values are bound.
+
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, ColumnElement, Integer, Select, Table, bindparam, cast, literal, null, select, union_all
+from sqlalchemy import Executable
 
 from queue_db.core import Core
 from queue_db.database.transaction import Run
-from queue_db.dialects.clock import moment
+from queue_db.dialects import statements
+from queue_db.dialects.statements import JobsText
 from queue_db.model import Capability, Range
 from queue_db.store import Transaction
 from queue_db.store.schema import NEVER
@@ -33,18 +36,17 @@ _PLACE, _PRIORITY, _DUE = range(3)
 _CLOCK = -1
 
 
-@dataclass(frozen=True, slots=True)
-class DueInfo:
+class DueInfo(NamedTuple):
     """When the next job of a queue is due, and which priorities the queue has."""
 
     #: Microseconds until the next job is due: 0 or less if a job is due now, None if the queue has no job.
     wait: int | None
-    #: Priorities of the queue that are not in the ranges.
-    new_priorities: tuple[int, ...] = ()
-    #: Priorities of the ranges in which a job was found.
-    seen: tuple[int, ...] = ()
+    #: Priorities of which a job was found.
+    priorities: tuple[int, ...]
+    #: Whether all of these priorities were in the ranges. Otherwise a job of another one may be due.
+    complete: bool
     #: The time of the read, by the database's clock, in microseconds.
-    read_at: int = 0
+    read_at: int
 
 
 def next_due(core: Core, queues: Iterable[str]) -> dict[str, float | None]:
@@ -66,11 +68,11 @@ def next_due(core: Core, queues: Iterable[str]) -> dict[str, float | None]:
         again = {}
         for queue, info in infos.items():
             marks = asked[queue]
-            marks.add(*info.new_priorities, *info.seen)
+            marks.add(*info.priorities)
             waits[queue] = None if info.wait is None else info.wait / 1_000_000
-            if info.new_priorities:
+            if not info.complete:
                 again[queue] = marks
-            elif not _due(waits[queue]):
+            elif info.wait is None or info.wait > 0:
                 if Capability.CONCURRENT_WRITERS in core.store.capabilities:  # other databases keep no dead index entries
                     marks.nothing_due(ranges[queue], info.read_at)
                 if queue in rescanning:
@@ -78,10 +80,6 @@ def next_due(core: Core, queues: Iterable[str]) -> dict[str, float | None]:
                     marks.rescanned(seconds)
         asked = again
     return waits
-
-
-def _due(wait: float | None) -> bool:
-    return wait is not None and wait <= 0
 
 
 def read_next_due(tx: Transaction, queues: Mapping[str, Sequence[Range]]) -> dict[str, DueInfo]:
@@ -98,26 +96,22 @@ def read_next_due(tx: Transaction, queues: Mapping[str, Sequence[Range]]) -> dic
             values[f"priority_{place}_{number}"] = known.priority
             values[f"floor_{place}_{number}"] = known.floor
     shape = tuple(len(ranges) for ranges in queues.values())
-    rows = tx.fetch(_question(tx.tables.jobs, shape, tx.store.clock is not None), values)
+    texts = statements.on(tx.dialect, tx.tables.jobs, tx.connection.dialect, settable=tx.store.clock is not None)
+    rows = tx.fetch(_question(texts, shape), values)
     now = next(row[_DUE] for row in rows if row[_PLACE] == _CLOCK)
     due: dict[int, int] = {}
-    new_priorities: dict[int, list[int]] = {}
-    seen: dict[int, list[int]] = {}
+    incomplete: set[int] = set()
     for row in rows:
         place = row[_PLACE]
-        if place == _CLOCK:
-            continue
         if row[_DUE] is None:
-            new_priorities.setdefault(place, []).append(row[_PRIORITY])
-            continue
-        seen.setdefault(place, []).append(row[_PRIORITY])
-        if row[_DUE] < NEVER:  # blocked and held jobs have no due time
+            incomplete.add(place)
+        elif row[_DUE] < NEVER:  # blocked and held jobs have no due time
             due[place] = min(row[_DUE], due.get(place, row[_DUE]))
     return {
         queue: DueInfo(
             due[place] - now if place in due else None,
-            tuple(sorted(new_priorities.get(place, ()))),
-            tuple(seen.get(place, ())),
+            tuple(row[_PRIORITY] for row in rows if row[_PLACE] == place),
+            place not in incomplete,
             now,
         )
         for place, queue in enumerate(queues)
@@ -125,58 +119,35 @@ def read_next_due(tx: Transaction, queues: Mapping[str, Sequence[Range]]) -> dic
 
 
 @lru_cache(maxsize=256)
-def _question(jobs: Table, shape: tuple[int, ...], settable: bool) -> Any:
+def _question(texts: JobsText, shape: tuple[int, ...]) -> Executable:
     """A query for rows of ``place``, ``priority`` and ``due``.
 
     It returns the database's time, the first job of each range, and one priority for each gap that has jobs (``due`` is NULL). For
-    a queue without ranges it returns any due job.
+    a queue without ranges, which has more priorities than the marks keep, it returns any due job.
+
+    :param shape: the number of ranges of each queue.
     """
-    columns: list[ColumnElement[Any]] = [literal(_CLOCK, Integer).label("place"), literal(0, Integer).label("priority")]
-    arms: list[Select[Any]] = [select(*columns, moment(settable).label("due"))]
+    rows = []
     for place, ranges in enumerate(shape):
-        arms += [_first(jobs, place, number) for number in range(ranges)] or [_anywhere(jobs, place, settable)]
-        if ranges:
-            arms += [_gap(jobs, place, ranges, number) for number in range(ranges + 1)]
-    return union_all(*arms)
+        known = [f":priority_{place}_{number}" for number in range(ranges)]
+        for number, priority in enumerate(known):
+            of_range = f"priority = {priority} AND available_at >= :floor_{place}_{number} ORDER BY available_at"
+            rows.append(_row(texts, place, "available_at", of_range))
+        if not known:
+            rows.append(_row(texts, place, "available_at", f"available_at <= {texts.now}"))
+            continue
+        # NULLIF makes a NULL that is a number: PostgreSQL takes a bare NULL for a text. ``ClaimText.new_priorities`` explains the
+        # direction of the order.
+        gaps = [f"priority < {known[0]} ORDER BY priority DESC", f"priority > {known[-1]} ORDER BY priority"]
+        gaps += [f"priority > {low} AND priority < {high} ORDER BY priority DESC" for low, high in pairwise(known)]
+        rows += [_row(texts, place, "NULLIF(0, 0)", gap) for gap in gaps]
+    # The subqueries are needed because not every database allows a LIMIT in an arm of a UNION.
+    arms = [f"SELECT * FROM ({row}) AS row_{number}" for number, row in enumerate(rows)]
+    clock = f"SELECT {_CLOCK} AS place, 0 AS priority, {texts.now} AS due"
+    return statements.kept(" UNION ALL ".join([clock, *arms]), "place", "priority", "due")
 
 
-def _first(jobs: Table, place: int, number: int) -> Select[Any]:
-    of_range = [
-        jobs.c.priority == bindparam(f"priority_{place}_{number}", type_=Integer),
-        jobs.c.available_at >= bindparam(f"floor_{place}_{number}", type_=BigInteger),
-    ]
-    return _first_row(jobs, place, f"first_{place}_{number}", of_range, jobs.c.available_at, jobs.c.available_at)
-
-
-def _anywhere(jobs: Table, place: int, settable: bool) -> Select[Any]:
-    """Any due job of a queue that has more priorities than the marks keep."""
-    return _first_row(jobs, place, f"any_{place}", [jobs.c.available_at <= moment(settable)], jobs.c.available_at, None)
-
-
-def _gap(jobs: Table, place: int, ranges: int, number: int) -> Select[Any]:
-    """A priority between two known priorities. ``ClaimText.new_priorities`` explains the direction of the order."""
-    known = [bindparam(f"priority_{place}_{range_number}", type_=Integer) for range_number in range(ranges)]
-    inside: list[ColumnElement[bool]] = []
-    if number > 0:
-        inside.append(jobs.c.priority > known[number - 1])
-    if number < ranges:
-        inside.append(jobs.c.priority < known[number])
-    order = jobs.c.priority.desc() if number < ranges else jobs.c.priority
-    return _first_row(jobs, place, f"gap_{place}_{number}", inside, None, order)
-
-
-def _first_row(
-    jobs: Table,
-    place: int,
-    name: str,
-    where: Sequence[ColumnElement[bool]],
-    due: ColumnElement[int] | None,
-    order: ColumnElement[Any] | None,
-) -> Select[Any]:
-    """The first row of a queue, in ``order``; None: any row."""
-    # The subquery is needed because not every database allows a LIMIT in an arm of a UNION. The cast is needed because PostgreSQL
-    # gives an untyped NULL in a subquery the type text.
-    due_at = cast(null(), BigInteger) if due is None else due
-    row = select(literal(place, Integer).label("place"), jobs.c.priority.label("priority"), due_at.label("due"))
-    row = row.where(jobs.c.queue == bindparam(f"queue_{place}"), jobs.c.delete_mark == 0, *where).limit(1)
-    return select((row if order is None else row.order_by(order)).subquery(name))
+def _row(texts: JobsText, place: int, due: str, where: str) -> str:
+    """The first row of a queue; ``where`` ends with the order."""
+    columns = f"{place} AS place, priority, {due} AS due"
+    return f"SELECT {columns} FROM {texts.table} WHERE queue = :queue_{place} AND delete_mark = 0 AND {where} LIMIT 1"

@@ -36,7 +36,6 @@ class Stoppable(Protocol):
 
     def stop(self) -> None:
         """End the running calls; their results do not count."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

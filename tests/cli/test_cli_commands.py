@@ -14,7 +14,7 @@ from sqlalchemy import create_engine, delete, make_url, text, update
 from queue_db import Finished, PermanentStorageError, State
 from queue_db.db import QueueDB
 from queue_db.model import StoredResult
-from queue_db.store.schema import HEAD
+from queue_db.store.schema.tables import HEAD
 from queue_db.worker import Worker
 from tests.servers import over_tls
 

@@ -14,7 +14,7 @@ import pytest
 
 from queue_db import QueueDB
 from queue_db.dialects import registered
-from queue_db.store.schema import HEAD
+from queue_db.store.schema.tables import HEAD
 from tests.aio.loop import for_asyncio
 from tests.databases import KINDS
 from tests.docs.tables import capability_table, statement_row

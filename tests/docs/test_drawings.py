@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from queue_db import QueueDB
-from queue_db.store.schema import tables
+from queue_db.store.schema.tables import tables
 from queue_db.worker import Worker
 from queue_db.worker.maintenance import MOST_THREADS
 from tests.patience import PATIENCE

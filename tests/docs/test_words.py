@@ -15,7 +15,7 @@ import typer
 from queue_db import QueueDB, errors
 from queue_db.aio import AsyncQueueDB
 from queue_db.cli.app import app
-from queue_db.store.schema import tables
+from queue_db.store.schema.tables import tables
 from queue_db.strategies import known_strategies
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

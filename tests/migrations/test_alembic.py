@@ -17,7 +17,7 @@ from alembic.util.exc import CommandError
 from sqlalchemy import create_engine, inspect, text
 
 from queue_db import ConfigurationError, QueueDB
-from queue_db.store.schema import HEAD
+from queue_db.store.schema.tables import HEAD
 from tests.migrations.conftest import ask, run
 
 ROOT = Path(__file__).parents[2]
@@ -103,7 +103,7 @@ def test_what_is_wrong_is_said_with_the_fix(empty: QueueDB, fresh_url: str, monk
 ENVIRONMENT = """
 from alembic import context
 from sqlalchemy import Column, Integer, MetaData, Table, create_engine
-from queue_db.database.migrate import include_object
+from queue_db.administration.migrate import include_object
 
 metadata = MetaData()
 for name in ("customers", "orders"):
@@ -124,7 +124,7 @@ else:
 REVISION = """
 import sqlalchemy as sa
 from alembic import op
-from queue_db.database.migrate import include_migration
+from queue_db.administration.migrate import include_migration
 
 revision, down_revision = "a1", None
 
@@ -141,7 +141,7 @@ def downgrade():
 
 SECOND = f"""
 from alembic import op
-from queue_db.database.migrate import include_migration
+from queue_db.administration.migrate import include_migration
 
 revision, down_revision = "a2", "a1"
 

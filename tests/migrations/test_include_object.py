@@ -11,7 +11,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Column, Integer, MetaData, String, Table, inspect
 
 from queue_db import ConfigurationError, QueueDB
-from queue_db.database.migrate import include_object
+from queue_db.administration.migrate import include_object
 from tests.migrations.conftest import run
 
 pytestmark = pytest.mark.rest("test_alembic.py has it as a step of an application")

@@ -12,9 +12,9 @@ from sqlalchemy import create_engine, inspect, make_url, text
 from sqlalchemy.exc import IntegrityError
 
 from queue_db import ConfigurationError, QueueDB, SchemaOutOfDateError, State, TransientStorageError
-from queue_db.database.migrate import configuration, losses, offline_sql
+from queue_db.administration.migrate import configuration, losses, offline_sql
 from queue_db.database.schema_version import SchemaVersion
-from queue_db.store.schema import HEAD, tables
+from queue_db.store.schema.tables import HEAD, tables
 from tests.migrations.conftest import ask, describe, run
 
 BULK = {"jobs_staged", "jobs_published", "jobs_streams", "jobs_batches", "jobs_held"}

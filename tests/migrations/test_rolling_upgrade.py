@@ -12,9 +12,9 @@ import pytest
 from alembic.script import ScriptDirectory
 
 from queue_db import QueueDB, SchemaOutOfDateError, State
-from queue_db.database import migrate as migrations
-from queue_db.database.migrate import configuration, works_since
-from queue_db.store.schema import HEAD, tables
+from queue_db.administration import migrate as migrations
+from queue_db.administration.migrate import configuration, works_since
+from queue_db.store.schema.tables import HEAD, tables
 from queue_db.worker import Worker
 from tests.migrations.conftest import ask, run
 from tests.spark.staging.conftest import load, publish, stage

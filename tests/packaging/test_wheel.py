@@ -15,7 +15,7 @@ import pytest
 
 import queue_db
 from queue_db import errors
-from queue_db.store.schema import HEAD
+from queue_db.store.schema.tables import HEAD
 from queue_db.testing import suite
 from queue_db.testing.suite import asserts
 

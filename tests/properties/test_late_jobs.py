@@ -12,7 +12,7 @@ import pytest
 
 from queue_db.codecs import JSONCodec
 from queue_db.model import ClaimedRow, Job, State, from_micros
-from queue_db.verbs.find_job import popped
+from queue_db.verbs.job_rows import popped
 
 ROW = ClaimedRow(
     id=7,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
+from queue_db.administration.store import Due, change_waiting
 from queue_db.dialects.server import Server
 from queue_db.errors import TransientStorageError
 from queue_db.feeds.store import claims, messages, ranking, span_claims, spans
@@ -27,7 +28,6 @@ from queue_db.store.on_leave import Departure
 from queue_db.store.schema import BLOCKED
 from queue_db.strategies.locking import Pessimistic
 from queue_db.verbs.progress import write_progress
-from queue_db.verbs.reschedule import Due, change_waiting
 
 Run = Callable[[Transaction], object]
 

@@ -21,7 +21,7 @@ from sqlalchemy.sql.sqltypes import Float, Integer, NullType, Numeric
 from queue_db.dialects import Dialect, dialect_for, prepared, raw_cursor
 from queue_db.dialects.transactions import PooledConnection, Sender, own
 from queue_db.store import Store
-from queue_db.store.schema import tables
+from queue_db.store.schema.tables import tables
 from queue_db.store.wakeups import Notifications
 from tests.sql.layout import fingerprint
 
@@ -341,7 +341,7 @@ def place(name: str) -> Place:
         dialect,
         dialect.product(sql).capabilities,
         # By a clock on which each is due.
-        notifications=Notifications(dialect, ours, clock=count().__next__),
+        notifications=Notifications(ours, clock=count().__next__),
     )
     made.append(Place(name, engine, store))
     return made[0]

@@ -85,7 +85,7 @@ def _clock(element: now_us, compiler: Any, **kw: Any) -> str:
 
 @pytest.mark.parametrize("paramstyle", ["qmark", "format", "pyformat"])
 def test_a_clock_is_sent_in_a_claim_as_anywhere_else(paramstyle: str) -> None:
-    from queue_db.store.schema import tables
+    from queue_db.store.schema.tables import tables
 
     sql = Clocked(paramstyle=paramstyle)
     alone = str(select(now_us().label("now")).compile(dialect=sql)).removeprefix("SELECT ").removesuffix(" AS now")
@@ -101,7 +101,7 @@ def test_a_clock_is_sent_in_a_claim_as_anywhere_else(paramstyle: str) -> None:
 
 def test_a_slice_that_locks_has_no_fast_path() -> None:
     """It would lock the jobs before it too; and without their lock they would be claimed whatever their versions."""
-    from queue_db.store.schema import tables
+    from queue_db.store.schema.tables import tables
 
     sql, jobs = create_engine("sqlite://").dialect, tables().jobs
     texts = [ClaimText(Dialect(), jobs, Shape(1, order, lock), sql) for order in Order for lock in Lock]

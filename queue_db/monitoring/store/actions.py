@@ -7,9 +7,9 @@ from typing import Any
 
 from sqlalchemy import Row, insert, select
 
+from queue_db.administration.store import delete_before
 from queue_db.monitoring.tables import monitoring_tables
 from queue_db.store.base import Transaction
-from queue_db.store.portions import delete_before
 
 #: Actions are kept for this many microseconds.
 KEPT = 90 * 86_400 * 1_000_000

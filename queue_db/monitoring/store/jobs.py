@@ -6,9 +6,9 @@ from typing import Any
 
 from sqlalchemy import Row, select
 
+from queue_db.administration.job_rows import Place, first_place, places, selected
 from queue_db.model import State
 from queue_db.store.base import Transaction
-from queue_db.verbs.find_job import Place, first_place, places, selected
 
 # The columns from which a job's state is computed.
 _STATED = ("available_at", "claim_token")

@@ -1,122 +1,70 @@
-"""The tables of a store, for any name and schema.
-
-Column types are plain, and the server sets the defaults. So ``INSERT INTO jobs (queue, payload) VALUES (…)`` from any client
-makes a valid job. All times are BIGINT microseconds since 1970, UTC, by the database's clock. The migrations also create the view
-``jobs_state`` for people; the library does not read it.
-"""
+"""The tables of the queue: their columns' lengths, types and special values, and the options of all tables."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+import re
 from typing import Any
 
-from sqlalchemy import MetaData, Table
+from sqlalchemy import CHAR, BigInteger, Integer, String, Text
+from sqlalchemy.dialects.mysql import LONGTEXT
 
-from queue_db.errors import ArgumentError
-from queue_db.slices import slices
-from queue_db.store.schema import jobs, workers
-from queue_db.store.schema.columns import (
-    BLOCKED,
-    CLASS_LENGTH,
-    CURSOR_LENGTH,
-    DEFAULT_KIND,
-    DEFAULT_MAX_ATTEMPTS,
-    FEED_LENGTH,
-    IDENTIFIER,
-    KEY_LENGTH,
-    KIND_LENGTH,
-    MARKED,
-    NEVER,
-    NOTE_LENGTH,
-    POSTGRESQL_CHURN,
-    QUEUE_LENGTH,
-    TOKEN_LENGTH,
-    TOPIC_LENGTH,
-    WORKER_LENGTH,
-)
+#: The lengths, in characters, of the text columns that are compared or indexed.
+QUEUE_LENGTH = 100
+KIND_LENGTH = 100
+KEY_LENGTH = 200
+WORKER_LENGTH = 100
+TOKEN_LENGTH = 36
+CLASS_LENGTH = 200
+NOTE_LENGTH = 200
+FEED_LENGTH = 100
+CURSOR_LENGTH = 100
+TOPIC_LENGTH = 250  # a feed and a kind, with a dot between them
+SHA_LENGTH = 64
 
-__all__ = [
-    "BLOCKED",
-    "CLASS_LENGTH",
-    "CURSOR_LENGTH",
-    "DEFAULT_KIND",
-    "DEFAULT_MAX_ATTEMPTS",
-    "FEED_LENGTH",
-    "HEAD",
-    "KEY_LENGTH",
-    "KIND_LENGTH",
-    "MARKED",
-    "NEVER",
-    "NOTE_LENGTH",
-    "POSTGRESQL_CHURN",
-    "QUEUE_LENGTH",
-    "TOKEN_LENGTH",
-    "TOPIC_LENGTH",
-    "WORKER_LENGTH",
-    "Tables",
-    "tables",
-]
+DEFAULT_KIND = "default"
+DEFAULT_MAX_ATTEMPTS = 25
 
-#: The migration that this version of the package needs.
-HEAD = "0014"
+#: The due time of a job that keeps its row while a slice holds the job. The time is in the year 9998, so it never comes but can be
+#: displayed. No user delays a job to exactly this microsecond.
+NEVER = 253_355_317_443_020_109
+
+#: The ``available_at`` of a job that is blocked in its group. The real due time of the job is in ``due_at``.
+BLOCKED = NEVER + 1
+
+#: The queue of jobs that are marked as done. No other queue has this name, so no claim reads these jobs. The sweeper finds marked
+#: jobs by this name.
+MARKED = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """The tables of one queue store."""
+IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,39}\Z")
 
-    metadata: MetaData
-    jobs: Table
-    dead: Table
-    queues: Table
-    workers: Table
-    errors: Table
-    finished: Table
-    windows: Table
-    #: The tables of each slice, by the name of the slice: see :mod:`queue_db.slices`.
-    slices: Mapping[str, Any]
-    #: The name of Alembic's version table. Each store has its own version table, so that several stores can share a database.
-    version: str
+# The options of all tables on MySQL and MariaDB. The binary collation keeps the queues "Mail" and "mail" apart, unlike MySQL's
+# default. The character set is given because MariaDB 10.11 still creates latin1 tables.
+MYSQL: dict[str, Any] = {
+    "mysql_engine": "InnoDB",
+    "mysql_charset": "utf8mb4",
+    "mysql_collate": "utf8mb4_bin",
+    "mariadb_engine": "InnoDB",
+    "mariadb_charset": "utf8mb4",
+    "mariadb_collate": "utf8mb4_bin",
+}
 
-    @property
-    def name(self) -> str:
-        return self.jobs.name
+#: Storage options for tables whose rows are updated two or three times and then deleted. The fill factor leaves room on each page
+#: for new row versions. Vacuum starts after a fixed number of dead rows, since a share of a mostly empty table means nothing.
+POSTGRESQL_CHURN: dict[str, Any] = {
+    "fillfactor": 50,
+    "autovacuum_vacuum_scale_factor": 0,
+    "autovacuum_vacuum_threshold": 5000,
+    "autovacuum_vacuum_insert_scale_factor": 0.2,
+    "autovacuum_analyze_scale_factor": 0.1,
+    "autovacuum_analyze_threshold": 5000,
+    "autovacuum_vacuum_cost_delay": 0,
+}
 
-    @property
-    def schema(self) -> str | None:
-        return self.jobs.schema
+#: The type of ids. SQLite generates ids only for INTEGER columns.
+BIG_ID = BigInteger().with_variant(Integer, "sqlite")
+LONG_TEXT = Text().with_variant(LONGTEXT, "mysql", "mariadb")
 
-
-def tables(name: str = "jobs", schema: str | None = None) -> Tables:
-    """The tables ``name``, ``name_dead`` and so on, in ``schema`` if it is given.
-
-    :raises ArgumentError: a name is not 1 to 40 characters long, starts with a digit, or has other characters than lower-case
-        letters, digits and underscores.
-    """
-    for what, identifier in (("table", name), ("schema", schema)):
-        if what == "schema" and identifier is None:
-            continue
-        if not isinstance(identifier, str) or not IDENTIFIER.match(identifier):
-            raise ArgumentError(
-                f"{what}={identifier!r:.60}: use 1 to 40 lower-case letters, digits and underscores, not starting with a digit"
-            )
-    return _tables(name, schema)
-
-
-@lru_cache(maxsize=64)
-def _tables(name: str, schema: str | None) -> Tables:
-    metadata = MetaData(schema=schema)
-    return Tables(
-        metadata,
-        jobs.jobs(name, metadata),
-        jobs.dead(name, metadata),
-        workers.queues(name, metadata),
-        workers.workers(name, metadata),
-        workers.errors(name, metadata),
-        workers.finished(name, metadata),
-        jobs.windows(name, metadata),
-        {slice_name: one.tables(name, metadata) for slice_name, one in slices().items() if one.tables is not None},
-        f"{name}_schema_version",
-    )
+#: The type of ``padding``. InnoDB fills CHAR with blanks to 80 bytes. A claim empties the column and adds as many bytes to the row:
+#: ``due_at``, the token, a worker's name of 39 characters, and two lengths. On other databases an empty text takes a byte at most.
+PADDING = String(80).with_variant(CHAR(80), "mysql", "mariadb")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, String, Table, text
 
 from queue_db.dialects.clock import now_us
-from queue_db.store.schema.columns import (
+from queue_db.store.schema import (
     BIG_ID,
     DEFAULT_KIND,
     DEFAULT_MAX_ATTEMPTS,
@@ -105,7 +105,7 @@ def _index_jobs(name: str, table: Table) -> None:
 
 def dead(name: str, metadata: MetaData) -> Table:
     """The table of dead jobs. A dead job has no attempts left or was rejected."""
-    table = Table(
+    return Table(
         f"{name}_dead",
         metadata,
         Column("id", BIG_ID, primary_key=True, autoincrement=False),  # the id that the job had
@@ -123,25 +123,23 @@ def dead(name: str, metadata: MetaData) -> Table:
         Column("died_at", BigInteger, nullable=False, server_default=now_us()),
         Column("last_error", LONG_TEXT),
         Column("group_key", String(KEY_LENGTH)),
+        # List, count and purge the dead jobs of one queue, longest dead first:
+        #   SELECT … FROM jobs_dead WHERE queue = ? ORDER BY died_at, id LIMIT ?
+        Index(f"{name}_dead_queue", "queue", "died_at", "id"),
         **MYSQL,
     )
-    # List, count and purge the dead jobs of one queue, longest dead first:
-    #   SELECT … FROM jobs_dead WHERE queue = ? ORDER BY died_at, id LIMIT ?
-    Index(f"{name}_dead_queue", table.c.queue, table.c.died_at, table.c.id)
-    return table
 
 
 def windows(name: str, metadata: MetaData) -> Table:
     """Unique keys that stay taken for a given time after their job was enqueued, even if the job has left."""
-    table = Table(
+    return Table(
         f"{name}_windows",
         metadata,
         Column("queue", String(QUEUE_LENGTH), primary_key=True),
         Column("unique_key", String(KEY_LENGTH), primary_key=True),
         Column("job_id", BIG_ID, nullable=False),
         Column("ends_at", BigInteger, nullable=False),
+        # DELETE FROM jobs_windows WHERE ends_at < ?
+        Index(f"{name}_windows_age", "ends_at"),
         **MYSQL,
     )
-    # DELETE FROM jobs_windows WHERE ends_at < ?
-    Index(f"{name}_windows_age", table.c.ends_at)
-    return table

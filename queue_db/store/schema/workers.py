@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, text
 
 from queue_db.dialects.clock import now_us
-from queue_db.store.schema.columns import (
+from queue_db.store.schema import (
     BIG_ID,
     CLASS_LENGTH,
     KIND_LENGTH,
@@ -62,7 +62,7 @@ def workers(name: str, metadata: MetaData) -> Table:
 
 def errors(name: str, metadata: MetaData) -> Table:
     """The latest failed attempts of each job."""
-    table = Table(
+    return Table(
         f"{name}_errors",
         metadata,
         Column("job_id", BIG_ID, primary_key=True, autoincrement=False),
@@ -77,16 +77,15 @@ def errors(name: str, metadata: MetaData) -> Table:
         # NULL: the row was written by a version of the library without these columns.
         Column("queue", String(QUEUE_LENGTH)),
         Column("kind", String(KIND_LENGTH)),
+        # DELETE FROM jobs_errors WHERE failed_at < ?
+        Index(f"{name}_errors_age", "failed_at"),
         **MYSQL,
     )
-    # DELETE FROM jobs_errors WHERE failed_at < ?
-    Index(f"{name}_errors_age", table.c.failed_at)
-    return table
 
 
 def finished(name: str, metadata: MetaData) -> Table:
     """The completed jobs that their queue or handler retains, with their results, until they expire."""
-    table = Table(
+    return Table(
         f"{name}_finished",
         metadata,
         Column("id", BIG_ID, primary_key=True, autoincrement=False),  # the id that the job had
@@ -99,10 +98,9 @@ def finished(name: str, metadata: MetaData) -> Table:
         Column("created_at", BigInteger, nullable=False),
         Column("finished_at", BigInteger, nullable=False, server_default=now_us()),
         Column("expires_at", BigInteger, nullable=False),
+        # DELETE FROM jobs_finished WHERE expires_at < ?
+        Index(f"{name}_finished_age", "expires_at"),
+        # SELECT … FROM jobs_finished WHERE queue = ? AND id > ? ORDER BY id LIMIT ?
+        Index(f"{name}_finished_queue", "queue", "id"),
         **MYSQL,
     )
-    # DELETE FROM jobs_finished WHERE expires_at < ?
-    Index(f"{name}_finished_age", table.c.expires_at)
-    # SELECT … FROM jobs_finished WHERE queue = ? AND id > ? ORDER BY id LIMIT ?
-    Index(f"{name}_finished_queue", table.c.queue, table.c.id)
-    return table

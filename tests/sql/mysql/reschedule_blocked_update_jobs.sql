@@ -1,6 +1,6 @@
 -- reschedule_blocked_update_jobs: Queue.reschedule: another priority for a job that is blocked in its group
 -- Transaction: within BEGIN … COMMIT
--- Sent by: verbs.reschedule.change_waiting
+-- Sent by: administration.store.change_waiting
 UPDATE jobs FORCE INDEX (PRIMARY)
 SET version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END, priority = :new_priority
 WHERE id = :of_id

@@ -1,6 +1,6 @@
 -- reschedule_priority: Queue.reschedule: another priority
 -- Transaction: within BEGIN … COMMIT
--- Sent by: verbs.reschedule.change_waiting
+-- Sent by: administration.store.change_waiting
 UPDATE jobs FORCE INDEX (PRIMARY)
 SET version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END,
     available_at = CASE WHEN available_at > (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) THEN available_at ELSE (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) END,

@@ -1,6 +1,6 @@
 -- reschedule_blocked_update_jobs: Queue.reschedule: another priority for a job that is blocked in its group
 -- Transaction: within BEGIN … COMMIT
--- Sent by: verbs.reschedule.change_waiting > dialects.base.ReturningDialect.update_returning
+-- Sent by: administration.store.change_waiting > dialects.base.ReturningDialect.update_returning
 -- Prepared once for each connection.
 UPDATE jobs
 SET version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END,

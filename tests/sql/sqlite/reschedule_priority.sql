@@ -1,6 +1,6 @@
 -- reschedule_priority: Queue.reschedule: another priority
 -- Transaction: within BEGIN … COMMIT
--- Sent by: verbs.reschedule.change_waiting > dialects.sqlite.SQLite.update_returning >
+-- Sent by: administration.store.change_waiting > dialects.sqlite.SQLite.update_returning >
 --   dialects.base.ReturningDialect.update_returning
 UPDATE jobs
 SET version = CASE WHEN version < 9223372036854775807 THEN version + 1 ELSE version END,

@@ -9,10 +9,6 @@ from queue_db.core import Core
 from queue_db.model import Controls, Job, PresentState, State, Verdict
 from queue_db.slices import load, type_hint
 from queue_db.store import controls
-from queue_db.verbs.find_job import find_job
-from queue_db.verbs.pause import pause_queue, set_paused
-from queue_db.verbs.remove import cancel_job, purge_queue
-from queue_db.verbs.reschedule import reschedule_job
 
 if TYPE_CHECKING:
     from queue_db.monitoring.model import JobPage, QueueStats
@@ -33,7 +29,7 @@ class QueueAdministration:
 
         :raises JobNotFoundError: the job was completed, cancelled or purged, or never existed.
         """
-        return find_job(self.core, job_id, self.name)
+        return self.core.administration.get(job_id, self.name)
 
     def peek(self, limit: int = 10) -> list[Job]:
         """The due jobs, in claim order, without claiming them."""
@@ -96,7 +92,8 @@ class QueueAdministration:
         :raises JobNotFoundError: there is no such live job.
         :raises JobStateError: the job is running, or the job is blocked in its group and a time was given.
         """
-        return reschedule_job(self.core, self.name, job_id, run_at=run_at, delay=delay, priority=priority, version=version)
+        reschedule = self.core.administration.reschedule
+        return reschedule(job_id, self.name, run_at=run_at, delay=delay, priority=priority, version=version)
 
     # --- control ----------------------------------------------------------------------------------------------------
 
@@ -107,11 +104,11 @@ class QueueAdministration:
             at rest when no job has run for 1.5 s. The call may take 1.5 s longer than ``wait``.
         :return: whether no job runs; True if ``wait`` is not given.
         """
-        return pause_queue(self.core, self.name, wait)
+        return self.core.administration.pause(self.name, wait)
 
     def resume(self) -> None:
         """Let workers claim from this queue again."""
-        set_paused(self.core, self.name, paused=False)
+        self.core.administration.set_paused(self.name, paused=False)
 
     def limit(
         self, *, concurrency: int | None = None, rate: int | None = None, per: float = 1.0, per_group: int | None = None
@@ -149,8 +146,8 @@ class QueueAdministration:
             each of five tries.
         :raises JobNotFoundError: there is no such live job.
         """
-        return cancel_job(self.core, self.name, job_id, version=version)
+        return self.core.administration.cancel(job_id, self.name, version)
 
     def purge(self) -> int:
         """Delete all due, scheduled and blocked jobs, in portions; return the number of deleted jobs. Running jobs stay."""
-        return purge_queue(self.core, self.name)
+        return self.core.administration.purge(self.name)

@@ -20,8 +20,8 @@ from queue_db.database.schema_version import SchemaVersion, accept, found, found
 from queue_db.dialects.server import long_statements
 from queue_db.errors import ConfigurationError, StorageError, TransientStorageError
 from queue_db.model import Fault
-from queue_db.store.schema import Tables
-from queue_db.store.schema import tables as described
+from queue_db.store.schema.tables import Tables
+from queue_db.store.schema.tables import tables as described
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -120,8 +120,7 @@ def _to(connection: Connection, tables: Tables, revision: str) -> None:
     version = found_on(connection, tables)
     if revision == "head" and version.fits:
         # Programs call this at every start, so the usual case neither imports Alembic nor lets it write log records.
-        if version.newer_and_fits:
-            accept(version, tables)
+        accept(version, tables)
         return
     config = configuration(tables, connection)
     from alembic import command
