@@ -178,7 +178,6 @@ class LeasedJob(JobData, Generic[Payload_co]):
         "settled_by",
         "source",
         "token",
-        "verbs",
         "version",
         "worker",
     )
@@ -211,8 +210,6 @@ class LeasedJob(JobData, Generic[Payload_co]):
         #: End of the lease by the database's clock, microseconds since 1970.
         self.lease_ends = row.available_at
         self._claimed_at: int | None = None
-        #: The verbs that are running on this object.
-        self.verbs: list[object] = []
         #: Whether a verb of this object has ended the lease, even if the caller's transaction is not committed yet.
         self.settled = False
         #: The verb that ended the lease: complete, fail, bury, snooze, defer, release or cancel; None: the job is leased.

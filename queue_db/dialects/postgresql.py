@@ -101,14 +101,12 @@ class PostgreSQL(ReturningDialect):
             except DBAPIError as error:
                 self._leave_fast_path(tx, error)
                 rows = ()
-            if not rows:
-                return result_of(parameters, seen=Seen.SOME)
             wanted = parameters["limit"]
-            tried = None if one else rows[0][TRIED]
-            whole = len(rows) == wanted
-            result = result_of(parameters, rows, wanted if tried is None else tried, seen=Seen.ALL if whole else Seen.SOME)
+            if len(rows) < wanted:
+                return result_of(parameters, rows, (rows[0][TRIED] or wanted) if rows else 0, seen=Seen.SOME)
+            result = result_of(parameters, rows, wanted)
             # The first row is the first due job of the queue only if no candidate was lost and the candidates are no slice.
-            if whole and "start" not in parameters:
+            if "start" not in parameters:
                 first: Any = result.rows[0]
                 result.min_due = {first.priority: first.due_at}
             return result

@@ -62,12 +62,12 @@ class Prepared:
     name: str  #: empty: the statement is not prepared
     prepare: str
     execute: str
-    #: For each parameter: the function that takes it from the values, and the function that makes it the argument of ``execute``.
-    parameters: Sequence[tuple[Callable[[raw_cursor.Values], Any], Callable[[Any], Any]]]
-
-    def arguments(self, values: raw_cursor.Values) -> tuple[Any, ...]:
-        """Return the arguments of ``execute``."""
-        return tuple([write(get(values)) for get, write in self.parameters])
+    #: Returns the numbers from the values by name; None: there are none.
+    numbers: Callable[[raw_cursor.Values], Sequence[int | None]] | None = None
+    #: Returns the texts.
+    texts: Callable[[raw_cursor.Values], Sequence[Any]] | None = None
+    #: The names of the other parameters, and the functions that write them.
+    others: Sequence[tuple[str, Callable[[Any], Any]]] = ()
 
 
 @dataclass(slots=True)
@@ -86,21 +86,19 @@ class _Plan:
 def prepared(statement: Executable) -> Prepared:
     """The parts of the kept ``statement``. Each statement is compiled once."""
     if statement.get_execution_options().get(NEVER):
-        return Prepared("", "", "", ())
+        return Prepared("", "", "")
     compiled: Any = statement.compile(dialect=_DIALECT)  # type: ignore[attr-defined]
     kinds = {name: compiled.binds[name].type for name in compiled.positiontup}
     numbers = [name for name, kind in kinds.items() if isinstance(kind, Integer)]
     texts = [name for name, kind in kinds.items() if isinstance(kind, String)]
-    places, types = dict[str, str](), list[str]()
-    parameters: list[tuple[Callable[[raw_cursor.Values], Any], Callable[[Any], Any]]] = []
-    for names, kind, write in ((numbers, "BIGINT[]", _numbers), (texts, "VARCHAR[]", _texts)):
+    others = [name for name in kinds if name not in numbers and name not in texts]
+    types, places = list[str](), dict[str, str]()
+    for names, kind in ((numbers, "BIGINT[]"), (texts, "VARCHAR[]")):
         if names:
             types.append(kind)
-            parameters.append((_elements(names), write))
             places |= {name: f"${len(types)}[{place}]" for place, name in enumerate(names, 1)}
-    for name in [name for name in kinds if name not in places]:
+    for name in others:
         types.append(kinds[name].compile(dialect=_DIALECT))
-        parameters.append((itemgetter(name), _written_as(kinds[name])))
         places[name] = f"${len(types)}"
     given = [places[name] for name in kinds]
     text = _PLACE.sub(lambda found: given[int(found[1]) - 1] if found[1] else found[0], str(compiled))
@@ -109,7 +107,9 @@ def prepared(statement: Executable) -> Prepared:
         name=name,
         prepare=f"PREPARE {name} ({', '.join(types)}) AS {text}" if types else f"PREPARE {name} AS {text}",
         execute=f"EXECUTE {name} ({', '.join(['%s'] * len(types))})" if types else f"EXECUTE {name}",
-        parameters=parameters,
+        numbers=_getter(numbers),
+        texts=_getter(texts),
+        others=[(name, _writer(kinds[name])) for name in others],
     )
 
 
@@ -117,10 +117,10 @@ def prepared(statement: Executable) -> Prepared:
 _PLACE = re.compile(r"'[^']*'|\"[^\"]*\"|\$(\d+)")
 
 
-def _elements(names: Sequence[str]) -> Callable[[raw_cursor.Values], Sequence[Any]]:
+def _getter(names: Sequence[str]) -> Callable[[raw_cursor.Values], Sequence[Any]] | None:
     """A function that takes the values of these names from a mapping."""
-    get = itemgetter(*names)
-    return get if len(names) > 1 else lambda values: (get(values),)
+    # itemgetter returns no tuple for a single name. So this name is taken twice; the statement does not read the second value.
+    return itemgetter(*(names if len(names) > 1 else [*names, *names])) if names else None
 
 
 def render(tx: Sender, statement: Executable, values: raw_cursor.Values) -> tuple[str, tuple[Any, ...]]:
@@ -139,11 +139,22 @@ def render(tx: Sender, statement: Executable, values: raw_cursor.Values) -> tupl
         # An interrupt between PREPARE and this line does no harm, because the connection is then discarded.
         known[parts.name] = plan
     plan.uses += 1
-    return parts.execute, parts.arguments(values)
+    arguments: list[Any] = []
+    if parts.numbers is not None:
+        arguments.append(f"{{{str([*parts.numbers(values)])[1:-1].replace('None', 'NULL')}}}")
+    if parts.texts is not None:
+        texts = parts.texts(values)
+        if None in texts or "\\" in (joined := "\0".join(texts)) or '"' in joined:
+            arguments.append(_texts(texts))
+        else:
+            arguments.append('{"' + joined.replace("\0", '","') + '"}')
+    for name, write in parts.others:
+        arguments.append(write(values[name]))
+    return parts.execute, tuple(arguments)
 
 
-def _written_as(kind: TypeEngine[Any]) -> Callable[[Any], Any]:
-    """The function that makes a value of this type an argument."""
+def _writer(kind: TypeEngine[Any]) -> Callable[[Any], Any]:
+    """The function that writes a value of this type. Arrays are written as texts, several times faster than by the driver."""
     if not isinstance(kind, ARRAY):
         return lambda value: value
     return _texts if isinstance(kind.item_type, String) else _numbers

@@ -94,9 +94,9 @@ def read_next_due(tx: Transaction, queues: Mapping[str, Sequence[Range]]) -> dic
     values: dict[str, Any] = tx.time()
     for place, (queue, ranges) in enumerate(queues.items()):
         values[f"queue_{place}"] = queue
-        for number, known in enumerate(ranges):
-            values[f"priority_{place}_{number}"] = known.priority
-            values[f"floor_{place}_{number}"] = known.floor
+        for number, (priority, floor) in enumerate(ranges):
+            values[f"priority_{place}_{number}"] = priority
+            values[f"floor_{place}_{number}"] = floor
     shape = tuple(len(ranges) for ranges in queues.values())
     rows = tx.fetch(_question(tx.tables.jobs, shape, tx.store.clock is not None), values)
     now = next(row[_DUE] for row in rows if row[_PLACE] == _CLOCK)

@@ -8,7 +8,7 @@ from sqlalchemy import event
 
 from queue_db import QueueDB
 from queue_db.dialects.claim_sql import ClaimText
-from queue_db.model import Capability, ClaimRequest, Range
+from queue_db.model import Capability, ClaimRequest
 from queue_db.store import lease
 from queue_db.strategies import known_strategies, strategy_for
 
@@ -71,7 +71,7 @@ def test_numbers_of_priorities_share_statements_and_few_are_kept(db, name):
     """Each is written, sent and planned, and what is made of it stays in memory."""
 
     def ranges(count):
-        return tuple(Range(priority, 0) for priority in range(count))
+        return tuple((priority, 0) for priority in range(count))
 
     def claim(tx, own, others, order):
         request = ClaimRequest(

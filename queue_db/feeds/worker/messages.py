@@ -60,7 +60,6 @@ class LeasedMessage(LeasedJob):
         self.version = span.version
         self.has_dependents = False
         self.lease_ends = ends
-        self.verbs = []
         self.settled = False
         self.settled_by = None
         self.dead = False
