@@ -288,8 +288,8 @@ def update_existing(claim: ClaimText) -> Executable:
 # --- the rows of a claim, and its result ------------------------------------------------------------------------------------
 
 #: Positions in the rows of a claim, which begin with the columns of a claimed job.
-ID, PRIORITY, AVAILABLE, DUE, VERSION, ATTEMPTS = map(
-    ClaimedRow._fields.index, ("id", "priority", "available_at", "due_at", "version", "attempts")
+ID, PAYLOAD, PRIORITY, AVAILABLE, DUE, VERSION, ATTEMPTS = map(
+    COLUMNS.index, ("id", "payload", "priority", "available_at", "due_at", "version", "attempts")
 )
 HEAD = len(ClaimedRow._fields)
 LOOKED_AT = HEAD + 1

@@ -17,7 +17,7 @@ from sqlalchemy.ext.compiler import compiles
 from queue_db.dialects import postgresql_sql as shapes
 from queue_db.dialects import prepared
 from queue_db.dialects.base import ReturningDialect
-from queue_db.dialects.claim_sql import ID, PRIORITY, VERSION, ClaimText, result_of
+from queue_db.dialects.claim_sql import ID, PAYLOAD, PRIORITY, ClaimText, result_of
 from queue_db.dialects.clock import instant, now_us, now_us_after_waiting
 from queue_db.dialects.error_codes import ErrorCodes
 from queue_db.dialects.inserts import Inserts
@@ -128,10 +128,14 @@ class PostgreSQL(ReturningDialect):
         self, tx: Sender, claim: ClaimText, parameters: Mapping[str, Any], completes: Completion, *, one: bool
     ) -> Sequence[Sequence[Any]]:
         """Delete completed jobs and claim other jobs; return the rows of the claimed jobs."""
-        statement = claim.made(shapes.complete_and_claim, one=one, completes_one=len(completes.pairs) == 1)
-        found = tx.fetch(statement, {**parameters, **self.wanted(completes.pairs)})
-        completes.done = {row[ID] for row in found if row[VERSION] is None}
-        return [row for row in found if row[VERSION] is not None]
+        pairs = completes.pairs
+        statement = claim.made(shapes.complete_and_claim, one=one, completes_one=len(pairs) == 1)
+        *won, deleted = tx.fetch(statement, {**parameters, **self.wanted(pairs)})
+        if deleted[ID] == len(pairs):
+            completes.done = {job_id for job_id, _ in pairs}
+        else:
+            completes.done = {int(job_id) for job_id in (deleted[PAYLOAD] or "").split()}
+        return won
 
     def _leave_fast_path(self, tx: Sender, error: DBAPIError) -> None:
         """After a lock timeout, use the full statement for a while, because it steps over locked jobs.
