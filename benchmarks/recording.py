@@ -6,6 +6,7 @@ become placeholders of the template; everything else is sent unchanged.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,6 +42,7 @@ class Spot(Enum):
     UNTIL = "until"  #: the end of the lease
     ID_ARRAY = "id array"  #: one value, an array in PostgreSQL's own text
     VERSION_ARRAY = "version array"
+    PAIR_ARRAY = "pair array"  #: the id and the version of a single job
     IDS = "ids"  #: one value for each job
     PAIRS = "pairs"  #: two values for each job
     EACH = "each"  #: the statement runs once for each job, with its id and version
@@ -51,8 +53,14 @@ class Template:
     """A statement with placeholders."""
 
     text: str
+    #: A tuple stands for an array.
     values: tuple[Any, ...]
     each: str = ""  #: the driver's notation of a placeholder
+
+    @property
+    def spots(self) -> set[Any]:
+        """The placeholders, also those in arrays."""
+        return {item for value in self.values for item in (value if isinstance(value, tuple) else (value,))} & {*Spot}
 
     @property
     def repeated(self) -> bool:
@@ -75,6 +83,10 @@ class Template:
                 values.append(_array([job_id for job_id, _ in pairs]))
             elif value is Spot.VERSION_ARRAY:
                 values.append(_array([version for _, version in pairs]))
+            elif value is Spot.PAIR_ARRAY:
+                values.append(_array(pairs[0]))
+            elif isinstance(value, tuple):
+                values.append(_array([fill[item] if isinstance(item, Spot) else item for item in value]))
             else:
                 values.append(fill[value] if isinstance(value, Spot) else value)
         return text, values
@@ -137,7 +149,8 @@ def _record(db: QueueDB, queue: Queue, limit: int, recorded: Recorded, each: str
         if len(jobs) != limit or not 1 <= len(sent) <= 2:
             raise AssertionError(f"a claim of {limit} with {len(jobs)} jobs and these statements: {[text for text, _ in sent]}")
         # Without the first claim, and the rescan once a second, which starts lower than the claim before it: both do more work.
-        before_it, floor = floor, min(value for value in sent[0][1] if isinstance(value, int))
+        numbers = [item for value in sent[0][1] for item in (_items(value) or [value]) if isinstance(item, int)]
+        before_it, floor = floor, min(numbers)
         if keep and not first and floor >= before_it:
             recorded.claims.append(_template(*sent[0], [], each))
         first = False
@@ -222,8 +235,9 @@ def _template(text: str, values: list[Any], pairs: Sequence[tuple[int, int]], ea
     while at < len(values):
         value = values[at]
         step = 1
-        if isinstance(value, str) and value.startswith("{"):
-            places.append(Spot.ID_ARRAY if value == _array(ids) else Spot.VERSION_ARRAY)
+        if items := _items(value):
+            arrays = {tuple(flat[1::2]): Spot.VERSION_ARRAY, tuple(ids): Spot.ID_ARRAY, tuple(flat): Spot.PAIR_ARRAY}
+            places.append(arrays.get(tuple(items)) or tuple([_spot(item, time) for item in items]))
         elif len(pairs) > 1 and values[at : at + len(flat)] == flat:
             places.append(Spot.PAIRS)
             step = len(flat)
@@ -239,7 +253,11 @@ def _template(text: str, values: list[Any], pairs: Sequence[tuple[int, int]], ea
         else:
             places.append(_spot(value, time))
         at += step
-    if pairs and values and not {Spot.IDS, Spot.PAIRS, Spot.ID_ARRAY} & {one for one in places if isinstance(one, Spot)}:
+    if (
+        pairs
+        and values
+        and not {Spot.IDS, Spot.PAIRS, Spot.ID_ARRAY, Spot.PAIR_ARRAY} & {one for one in places if isinstance(one, Spot)}
+    ):
         raise AssertionError(f"the jobs are not among the values of {text}")
     if len(pairs) > 1:
         text = text.replace(", ".join([f"({each}, {each})"] * len(pairs)), "\0pairs\0")
@@ -247,9 +265,14 @@ def _template(text: str, values: list[Any], pairs: Sequence[tuple[int, int]], ea
     return Template(text, tuple(places), each)
 
 
-def _array(numbers: Sequence[int]) -> str:
-    """An array as the text that the API sends."""
-    return f"{{{str(list(numbers))[1:-1]}}}"
+def _array(items: Sequence[Any]) -> str:
+    """An array as a text of PostgreSQL."""
+    return f"{{{json.dumps(list(items), ensure_ascii=False)[1:-1]}}}"
+
+
+def _items(value: Any) -> list[Any]:
+    """The items of such a text; empty for another value."""
+    return json.loads(f"[{value[1:-1]}]") if isinstance(value, str) and value.startswith("{") else []
 
 
 def _spot(value: Any, time: Spot) -> Any:

@@ -99,6 +99,8 @@ def name(what: str, value: object, longest: int) -> str:
 
 def seconds(what: str, value: object, *, zero: bool = True) -> int:
     """A time span (seconds as a number, or a timedelta) in microseconds. Negative, NaN and infinite values are refused."""
+    if type(value) is float and 1.0 <= value <= LONGEST:  # most values: the checks below take long
+        return round(value * 1_000_000)
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):

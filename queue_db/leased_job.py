@@ -38,6 +38,9 @@ else:
 
 _HEADERS = JSONCodec()
 
+#: In place of a payload that is not decoded yet.
+UNREAD = object()
+
 _claimant: ContextVar[object] = ContextVar("queue_db_claimant", default=None)
 
 
@@ -183,7 +186,6 @@ class LeasedJob(JobData, Generic[Payload_co]):
         "source",
         "token",
         "unconfirmed",
-        "verbs",
         "version",
         "worker",
     )
@@ -202,7 +204,7 @@ class LeasedJob(JobData, Generic[Payload_co]):
         #: The number of the job. No other job ever gets this number.
         self.id = row.id
         self._codec = codec
-        self._payload: tuple[Any] | None = None
+        self._payload: Any = UNREAD
         self._lost: list[threading.Event] = []
         self._report_to: Callable[[LeasedJob, ProgressReport], Verdict] | None = None
         #: Random text of the claim. :meth:`Queue.lease_from_token` makes this object again from the id, the version and the token.
@@ -216,8 +218,6 @@ class LeasedJob(JobData, Generic[Payload_co]):
         #: End of the lease by the database's clock, microseconds since 1970.
         self.lease_ends = row.available_at
         self._claimed_at: int | None = None
-        #: The verbs that are running on this object.
-        self.verbs: list[object] = []
         #: Whether a verb of this object has ended the lease, even if the caller's transaction is not committed yet.
         self.settled = False
         #: The verb that ended the lease: complete, fail, bury, snooze, defer, release or cancel; None: the job is leased.
@@ -240,14 +240,14 @@ class LeasedJob(JobData, Generic[Payload_co]):
 
         :raises PayloadError: the codec cannot decode the stored text, as after an INSERT by hand; ``payload_text`` has this text.
         """
-        if self._payload is None:
+        if self._payload is UNREAD:
             try:
-                self._payload = (self._codec.decode(self._row.payload),)
+                self._payload = self._codec.decode(self._row.payload)
             except Exception as error:
                 self.misfit = PayloadError(kind=self.kind, reason=f"the stored text cannot be decoded: {described(error)}")
                 raise self.misfit from error
-        found: Payload_co = self._payload[0]
-        return found
+        payload: Payload_co = self._payload
+        return payload
 
     @property
     def payload_text(self) -> str:
@@ -256,7 +256,7 @@ class LeasedJob(JobData, Generic[Payload_co]):
 
     def understood(self, payload: Any) -> None:
         """Replace :attr:`payload` by ``payload``, the object that the handler's schema made of the decoded payload."""
-        self._payload = (payload,)
+        self._payload = payload
 
     def limit_attempts(self, most: int) -> None:
         """Set :attr:`max_attempts` to the handler's limit; the row gets this value when the attempt fails."""

@@ -298,9 +298,11 @@ class Queue(QueueAdministration):
         micros = arguments.seconds("lease", lease, zero=False)
         if worker is not None:
             arguments.name("worker", worker, WORKER_LENGTH)
-        codec, claims = self.core.codec, self._claims
-        won = claims.claim(ClaimCall(claims, limit, micros, delete=delete, worker=worker))
-        return [LeasedJob(row, self, codec, token, worker) for rows, token in won for row in rows]
+        codec, claims, jobs = self.core.codec, self._claims, []
+        for rows, token in claims.claim(ClaimCall(claims, limit, micros, delete, (), worker)):
+            for row in rows:
+                jobs.append(LeasedJob(row, self, codec, token, worker))  # noqa: PERF401 - faster for a single row
+        return jobs
 
     def lease_from_token(self, job_id: int, version: int, token: str) -> LeasedJob:
         """Make the object of a leased job again, for example in another process. The version alone could be guessed.
@@ -326,7 +328,7 @@ class Queue(QueueAdministration):
         """
         micros = arguments.seconds("lease", lease, zero=False)
         claims = self._claims
-        return self._leased(claims.claim(ClaimCall(claims, limit, micros, delete=delete, if_idle=_queues("due", due))))
+        return self._leased(claims.claim(ClaimCall(claims, limit, micros, delete, _queues("due", due))))
 
     def complete_and_claim(
         self, jobs: Sequence[LeasedJob], limit: int = 1, lease: float = 60.0, *, if_idle: Iterable[str] = ()
@@ -359,7 +361,7 @@ class Queue(QueueAdministration):
         if not change.jobs:
             return [], self.claim_if_idle(others, limit, lease)
         claims = self._claims
-        verdicts, won = claims.complete_and_claim(change, ClaimCall(claims, limit, micros, if_idle=others))
+        verdicts, won = claims.complete_and_claim(change, ClaimCall(claims, limit, micros, False, others))
         return verdicts, self._leased(won)
 
     def pop(self, limit: int = 1) -> list[Job]:
@@ -368,7 +370,7 @@ class Queue(QueueAdministration):
         A crash after this call loses the jobs: use :meth:`pop` for work that is better skipped than done twice. A call needs one
         commit, while a claim and a completion need two.
         """
-        won = self._claims.claim(ClaimCall(self._claims, limit, _POP_LEASE, delete=True))
+        won = self._claims.claim(ClaimCall(self._claims, limit, _POP_LEASE, True))
         return popped([row for rows, _ in won for row in rows], self.core.codec, queue=self.name, worker=self.core.worker)
 
     def _leased(self, won: Iterable[ClaimedBatch]) -> list[LeasedJob]:

@@ -37,16 +37,14 @@ class QueueCounters:
 
     def add(self, queue: str, **counts: int) -> None:
         """Add counts of a queue."""
-        if not any(counts.values()):
-            return
-        with self._lock:
-            if queue in self._counts or len(self._counts) < MOST_QUEUES:
-                mine = self._counts[queue]
-                for name, number in counts.items():
-                    if number:
-                        mine[name] += number
-                return
-            first, self._dropped = not self._dropped, True
+        first = False
+        for name, number in counts.items():
+            if number:
+                with self._lock:
+                    if queue in self._counts or len(self._counts) < MOST_QUEUES:
+                        self._counts[queue][name] += number
+                    else:
+                        first, self._dropped = not self._dropped, True
         if first:
             log.warning("more than %d queues have unwritten counts: those of further queues are dropped", MOST_QUEUES)
 

@@ -218,9 +218,8 @@ class Dialect:
         return tx.fetch(texts.made(statements.select, columns=returning, one=len(after) == 1), self.wanted(after))
 
     def delete_returning(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:
-        """Delete the rows that match ``pairs`` and return their ids."""
-        if len(pairs) > 1:
-            pairs = self.hold(tx, jobs, pairs)
+        """Delete the rows that match ``pairs`` and return their ids. For a single job ``settle.delete`` does not call this."""
+        pairs = self.hold(tx, jobs, pairs)
         if not pairs:
             return set()
         texts = statements.on(self, jobs, tx.connection.dialect)

@@ -288,13 +288,13 @@ def update_existing(claim: ClaimText) -> Executable:
 # --- the rows of a claim, and its result ------------------------------------------------------------------------------------
 
 #: Positions in the rows of a claim, which begin with the columns of a claimed job.
-ID, PRIORITY, AVAILABLE, DUE, VERSION, ATTEMPTS = map(
-    ClaimedRow._fields.index, ("id", "priority", "available_at", "due_at", "version", "attempts")
+ID, PAYLOAD, PRIORITY, AVAILABLE, DUE, VERSION, ATTEMPTS = map(
+    COLUMNS.index, ("id", "payload", "priority", "available_at", "due_at", "version", "attempts")
 )
 HEAD = len(ClaimedRow._fields)
 LOOKED_AT = HEAD + 1
 
-_COLUMNS = len(ClaimedRow._fields)
+_columns = itemgetter(slice(len(COLUMNS)))
 _in_claim_order = itemgetter(PRIORITY, DUE, ID)
 
 # The same as ClaimedRow._make, but without a Python function call for each row.
@@ -317,16 +317,11 @@ def result_of(
     """
     if len(rows) > 1:
         rows = sorted(rows, key=_in_claim_order)
-    won = tuple([_claimed(row[:_COLUMNS]) for row in rows])
-    return ClaimResult(
-        queue=parameters["in_queue"],
-        limit=parameters["limit"],
-        rows=won,
-        missed=candidates - len(won),
-        min_due={} if min_due is None else min_due,
-        new_priorities=tuple(new_priorities),
-        seen=seen,
-    )
+    won = tuple(map(_claimed, map(_columns, rows)))
+    # By position: Python takes twice as long for names.
+    result = ClaimResult(parameters["in_queue"], parameters["limit"], won, candidates - len(won), 1, min_due or {})
+    result.new_priorities, result.seen = tuple(new_priorities), seen
+    return result
 
 
 def as_claimed(candidates: Sequence[Sequence[Any]], until: int) -> Sequence[Sequence[Any]]:

@@ -81,8 +81,8 @@ class MySQL(Dialect):
 
     def delete_returning(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:
         sql: Any = tx.connection.dialect
-        returns = sql.is_mariadb and (len(pairs) == 1 or (sql.server_version_info or ()) >= _HINTS_IN_DELETE)
-        if len(pairs) > 1 and not returns:
+        returns = sql.is_mariadb and (sql.server_version_info or ()) >= _HINTS_IN_DELETE
+        if not returns:
             pairs = self.hold(tx, jobs, pairs)
         if not pairs:
             return set()

@@ -17,7 +17,7 @@ from sqlalchemy.ext.compiler import compiles
 from queue_db.dialects import postgresql_sql as shapes
 from queue_db.dialects import prepared
 from queue_db.dialects.base import ReturningDialect
-from queue_db.dialects.claim_sql import ID, PRIORITY, VERSION, ClaimText, result_of
+from queue_db.dialects.claim_sql import ID, PAYLOAD, PRIORITY, ClaimText, result_of
 from queue_db.dialects.clock import instant, now_us, now_us_after_waiting
 from queue_db.dialects.error_codes import ErrorCodes
 from queue_db.dialects.inserts import Inserts
@@ -101,14 +101,12 @@ class PostgreSQL(ReturningDialect):
             except DBAPIError as error:
                 self._leave_fast_path(tx, error)
                 rows = ()
-            if not rows:
-                return result_of(parameters, seen=Seen.SOME)
             wanted = parameters["limit"]
-            tried = None if one else rows[0][TRIED]
-            whole = len(rows) == wanted
-            result = result_of(parameters, rows, wanted if tried is None else tried, seen=Seen.ALL if whole else Seen.SOME)
+            if len(rows) < wanted:
+                return result_of(parameters, rows, (rows[0][TRIED] or wanted) if rows else 0, seen=Seen.SOME)
+            result = result_of(parameters, rows, wanted)
             # The first row is the first due job of the queue only if no candidate was lost and the candidates are no slice.
-            if whole and "start" not in parameters:
+            if "start" not in parameters:
                 first: Any = result.rows[0]
                 result.min_due = {first.priority: first.due_at}
             return result
@@ -130,10 +128,14 @@ class PostgreSQL(ReturningDialect):
         self, tx: Sender, claim: ClaimText, parameters: Mapping[str, Any], completes: Completion, *, one: bool
     ) -> Sequence[Sequence[Any]]:
         """Delete completed jobs and claim other jobs; return the rows of the claimed jobs."""
-        statement = claim.made(shapes.complete_and_claim, one=one, completes_one=len(completes.pairs) == 1)
-        found = tx.fetch(statement, {**parameters, **self.wanted(completes.pairs)})
-        completes.done = {row[ID] for row in found if row[VERSION] is None}
-        return [row for row in found if row[VERSION] is not None]
+        pairs = completes.pairs
+        statement = claim.made(shapes.complete_and_claim, one=one, completes_one=len(pairs) == 1)
+        *won, deleted = tx.fetch(statement, {**parameters, **self.wanted(pairs)})
+        if deleted[ID] == len(pairs):
+            completes.done = {job_id for job_id, _ in pairs}
+        else:
+            completes.done = {int(job_id) for job_id in (deleted[PAYLOAD] or "").split()}
+        return won
 
     def _leave_fast_path(self, tx: Sender, error: DBAPIError) -> None:
         """After a lock timeout, use the full statement for a while, because it steps over locked jobs.

@@ -39,7 +39,10 @@ def fast_path(claim: ClaimText, *, one: bool, delete_on_claim: bool) -> Executab
 
 
 def complete_and_claim(claim: ClaimText, *, one: bool, completes_one: bool) -> Executable:
-    """Delete completed jobs and then claim, as :func:`fast_path` does. Return the rows of the jobs won, then the deleted ids.
+    """Delete completed jobs and then claim, as :func:`fast_path` does.
+
+    The statement returns the rows of the jobs won, and then a row with the number of deleted jobs as ``id``. After several jobs
+    this row has their ids as ``payload``. A row for each deleted job would cost the client an eighth of its time.
 
     The statement deletes before it claims. So a call that waits for a row to delete holds no claimed job, and two calls cannot
     deadlock. A job that is deleted here is still in the snapshot of the claim, but PostgreSQL does not update a deleted row.
@@ -47,16 +50,20 @@ def complete_and_claim(claim: ClaimText, *, one: bool, completes_one: bool) -> E
     # The leases of the jobs won begin before the DELETE waits for locked rows. So _PATIENCE keeps this wait short.
     completed = f"DELETE FROM {claim.table} WHERE {matching(one=completes_one)} AND {_PATIENCE} RETURNING id"
     candidates = _fast_candidates(claim, after=["(SELECT count(*) FROM completed) >= 0"])
-    more = () if one else ("tried",)
-    nothing = ", ".join(["NULL"] * (len(COLUMNS) - 1 + len(more)))
+    columns = COLUMNS if one else (*COLUMNS, "tried")
+    won = f"won AS ({_fast_change(claim, one=one)})"
     return kept(
-        f"WITH completed AS ({completed}), {candidates}, won AS ({_fast_change(claim, one=one)})"
-        f" SELECT {columns_of('won', (*COLUMNS, *more))} FROM won"
-        f" UNION ALL SELECT completed.id, {nothing} FROM completed",
-        *COLUMNS,
-        *more,
+        f"WITH completed AS ({completed}), {candidates}, {won} {_won_and_deleted(columns, completes_one=completes_one)}",
+        *columns,
         **LISTS,
     )
+
+
+def _won_and_deleted(columns: Columns, *, completes_one: bool) -> str:
+    """The query for the rows that :func:`complete_and_claim` returns."""
+    deleted = {"id": "count(*)"} if completes_one else {"id": "count(*)", "payload": "string_agg(CAST(completed.id AS TEXT), ' ')"}
+    summary = ", ".join([deleted.get(name, "NULL") for name in columns])
+    return f"SELECT {columns_of('won', columns)} FROM won UNION ALL SELECT {summary} FROM completed"
 
 
 def full_claim(claim: ClaimText) -> Executable:

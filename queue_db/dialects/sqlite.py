@@ -85,9 +85,6 @@ class SQLite(ReturningDialect):
         return tx.fetch(update, {**values, "of_pairs": _encoded(pairs)})
 
     def delete_returning(self, tx: Sender, jobs: Table, pairs: Pairs) -> set[int]:
-        texts = statements.on(self, jobs, tx.connection.dialect)
-        if len(pairs) == 1:
-            return {row[0] for row in tx.fetch(texts.made(statements.delete, one=True, returns=True), self.wanted(pairs))}
         tx.begin()  # one DELETE for each job, in a savepoint
         if not tx.autocommits:
             with transactions.savepoint(tx.connection):

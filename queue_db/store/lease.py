@@ -37,6 +37,9 @@ MOST_ASKED = 16
 _OWN = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _OTHERS = (1, 2, 4, 8, MOST_ASKED)
 
+# Members of enumerations, which Python takes long to look up in their class.
+_UNLOCKED, _SLICE = Lock.NONE, Order.SLICE
+
 # The highest value of ``available_at``. A range that begins here has no due job.
 _NEVER = 2**63 - 1
 
@@ -50,62 +53,64 @@ def claim(tx: Transaction, request: ClaimRequest, window: CandidateWindow) -> Cl
     With ``request.completes``, nothing is completed or claimed if one statement cannot do both. If an earlier call with the same
     request has completed the jobs, this call only claims.
     """
-    order, lock, read, start, width = window
-    limit = request.limit
-    claim, parameters = _asked(tx, request, order, lock)
-    parameters["by_worker"] = request.worker
-    parameters["token"] = request.token
-    parameters["lease"] = request.lease
-    parameters["limit"] = limit
-    parameters["read"] = limit if read is None else read
-    if order is Order.SLICE:
-        parameters["start"] = start
-        parameters["front"] = min(start, limit)
+    claim, parameters = _asked(tx, request, window)
     fast_path = request.fast_path and claim.has_fast_path
     completes, delete_on_claim = request.completes, request.delete_on_claim
     if completes is not None and completes.done is not None:
         completes = None
     if not fast_path:
         if completes is not None:
-            return ClaimResult(request.queue, limit, seen=Seen.NOTHING)
+            return ClaimResult(request.queue, request.limit, seen=Seen.NOTHING)
         if delete_on_claim:
             tx.begin()  # the caller deletes the claimed jobs by further statements in this transaction
             delete_on_claim = False
     result = tx.dialect.execute_claim(
         tx, claim, parameters, fast_path=fast_path, delete_on_claim=delete_on_claim, completes=completes
     )
-    result.deleted, result.window = delete_on_claim, width if lock is Lock.NONE else 0
+    result.deleted, result.window = delete_on_claim, window.width if window.lock is _UNLOCKED else 0
     return result
 
 
 def anything_due(tx: Transaction, request: ClaimRequest) -> bool:
     """Whether a job is due that this claim may take. If so, a claim that won nothing lost its candidates to other claims."""
-    claim, parameters = _asked(tx, request, Order.HEAD, Lock.NONE)
-    return bool(tx.fetch(claim.made(candidates), parameters | {"read": 1}))
+    claim, parameters = _asked(tx, request, CandidateWindow(read=1))
+    return bool(tx.fetch(claim.made(candidates), parameters))
 
 
-def _asked(tx: Transaction, request: ClaimRequest, order: Order, lock: Lock) -> tuple[ClaimText, dict[str, Any]]:
-    """The SQL for ``request``, and the parameters that select its due jobs."""
-    parameters: dict[str, Any] = {"in_queue": request.queue}
-    if request.kind is not None:
-        parameters["of_kind"] = request.kind
-    if request.now is not None:
-        parameters["now"] = request.now
-    own = request.ranges if len(request.ranges) in _OWN else _filled(request.ranges, _OWN, floor=_NEVER)
-    for place, known in enumerate(own):
-        parameters[f"priority_{place}"] = known.priority
-        parameters[f"floor_{place}"] = known.floor
+def _asked(tx: Transaction, request: ClaimRequest, window: CandidateWindow) -> tuple[ClaimText, dict[str, Any]]:
+    """The SQL for ``request``, and its parameters."""
+    order, lock, read, start, _ = window
+    limit, now, kind = request.limit, request.now, request.kind
+    parameters: dict[str, Any] = {
+        "in_queue": request.queue,
+        "by_worker": request.worker,
+        "token": request.token,
+        "lease": request.lease,
+        "limit": limit,
+        "read": read or limit,
+    }
+    if order is _SLICE:
+        parameters["start"] = start
+        parameters["front"] = min(start, limit)
+    if kind is not None:
+        parameters["of_kind"] = kind
+    if now is not None:
+        parameters["now"] = now
+    own = request.ranges if len(request.ranges) in _OWN else _filled(request.ranges)
+    for place, (priority, floor) in enumerate(own):
+        parameters[f"priority_{place}"] = priority
+        parameters[f"floor_{place}"] = floor
     asked: list[tuple[str, Range]] = []
     if request.if_idle:
         asked = [(queue, known) for queue, ranges in request.if_idle for known in ranges][:MOST_ASKED]
         asked += asked[-1:] * (_size(len(asked), _OTHERS) - len(asked))
-    for place, (queue, known) in enumerate(asked):
+    for place, (queue, (priority, floor)) in enumerate(asked):
         parameters[f"other_queue_{place}"] = queue
-        parameters[f"other_priority_{place}"] = known.priority
-        parameters[f"other_floor_{place}"] = known.floor
+        parameters[f"other_priority_{place}"] = priority
+        parameters[f"other_floor_{place}"] = floor
     # The arguments are the fields of a Shape.
-    sql, store = tx.connection.dialect, tx.store
-    return store.claim_text(sql, len(own), order, lock, len(asked), request.now is not None, request.kind is not None), parameters
+    text = tx.store.claim_text(tx.connection.dialect, len(own), order, lock, len(asked), now is not None, kind is not None)
+    return text, parameters
 
 
 def _size(number: int, sizes: Sequence[int]) -> int:
@@ -115,10 +120,9 @@ def _size(number: int, sizes: Sequence[int]) -> int:
     return next((size for size in sizes if size >= number), number) if number else 0
 
 
-def _filled(ranges: Sequence[Range], sizes: Sequence[int], floor: int) -> list[Range]:
-    """``ranges``, filled up to one of ``sizes`` with ranges of the last priority that begin at ``floor``."""
-    more = _size(len(ranges), sizes) - len(ranges)
-    return [*ranges, *([Range(ranges[-1].priority, floor)] * more if more else [])]
+def _filled(ranges: Sequence[Range]) -> list[Range]:
+    """``ranges``, filled up to one of the numbers ``_OWN`` with ranges of the last priority that have no job."""
+    return [*ranges, *[(ranges[-1][0], _NEVER)] * (_size(len(ranges), _OWN) - len(ranges))] if ranges else []
 
 
 __all__ = ["HEAD", "HEAD_UNLOCKED", "CandidateWindow", "Lock", "Order", "anything_due", "claim"]

@@ -57,25 +57,15 @@ class LowWaterMarks:
         # Begin with 0, the default priority. Most queues have only this one.
         self._floors: dict[int, int] = {0: BEGINNING}
         self._seen_at: dict[int, float] = {0: clock()}
-        # Identifies the state of ``_floors``: a new object after each change.
-        self._change = object()
-        # The ranges, with the ``_change`` for which they were made.
-        self._ranges: tuple[object, tuple[Range, ...]] = (None, ())
         self._rescanned_at = clock()
         self._interval = SHORTEST_RESCAN_INTERVAL
 
-    def ranges(self, *, rescan: bool = False) -> tuple[Range, ...]:
+    def ranges(self, rescan: bool = False) -> tuple[Range, ...]:
         """The ranges of the next claim, lowest priority number first; empty with more than :data:`MOST_RANGES` priorities."""
-        with self._lock:
-            if len(self._floors) > MOST_RANGES:
-                return ()
-            if rescan:
-                return tuple(Range(priority, BEGINNING) for priority in sorted(self._floors))
-            change = self._change
-            if self._ranges[0] is not change:
-                # Assign both together. If a signal handler changes the floors before, the next call makes the ranges again.
-                self._ranges = (change, tuple(Range(priority, floor) for priority, floor in sorted(self._floors.items())))
-            return self._ranges[1]
+        floors = self._floors.copy()  # needs no lock: it is atomic
+        if len(floors) > MOST_RANGES:
+            return ()
+        return tuple(sorted(dict.fromkeys(floors, BEGINNING).items() if rescan else floors.items()))
 
     @property
     def raised(self) -> bool:
@@ -87,7 +77,7 @@ class LowWaterMarks:
         """Whether a claim should start from the beginning now."""
         return self._clock() - self._rescanned_at >= self._interval  # needs no lock: a wrong answer only shifts a rescan
 
-    def learn(self, result: ClaimResult, *, now: int | None, rescanned: bool, seconds: float) -> None:
+    def learn(self, result: ClaimResult, now: int | None, rescanned: bool, seconds: float) -> None:
         """Update the marks from the result of a claim.
 
         :param now: the database's time at the end of the claim, in microseconds; None: it is not known.
@@ -102,10 +92,7 @@ class LowWaterMarks:
                 looked_at = now - round(seconds * 1_000_000)  # the start of the claim, which may have waited for locks
                 for priority, head in result.min_due.items():
                     self._seen_at[priority] = seen_at
-                    floor = min(head, looked_at - SLACK)
-                    if floor != self._floors.get(priority):
-                        self._floors[priority] = floor
-                        self._change = object()
+                    self._floors[priority] = min(head, looked_at - SLACK)
             if rescanned:
                 self._see({row.priority for row in result.rows})  # not every dialect returns min_due
                 self._rescan_again_after(seconds)
@@ -113,11 +100,10 @@ class LowWaterMarks:
     def nothing_due(self, ranges: Sequence[Range], now: int) -> None:
         """Raise the marks, because no job was due in ``ranges`` at ``now``, the database's time."""
         with self._lock:
-            for known in ranges:
-                floor = self._floors.get(known.priority)
+            for priority, _ in ranges:
+                floor = self._floors.get(priority)
                 if floor is not None:
-                    self._floors[known.priority] = max(floor, now - SLACK)
-            self._change = object()
+                    self._floors[priority] = max(floor, now - SLACK)
 
     def rescanned(self, seconds: float) -> None:
         """Record a rescan that took ``seconds`` and found no due job."""
@@ -140,7 +126,6 @@ class LowWaterMarks:
             self._seen_at[priority] = now
             if priority not in self._floors:
                 self._floors[priority] = BEGINNING
-                self._change = object()
 
     def _drop_old(self) -> None:
         """Drop priorities without a job for :data:`REMEMBERED` seconds. Keep the latest: a claim needs at least one range."""
@@ -149,4 +134,3 @@ class LowWaterMarks:
         for priority in [known for known, seen_at in list(self._seen_at.items()) if seen_at < long_ago and known != last]:
             self._floors.pop(priority, None)
             self._seen_at.pop(priority, None)
-            self._change = object()

@@ -122,11 +122,10 @@ class Adaptive:
         limit = request.call_limit or request.limit
         if limit in tx.dialect.skip_locked_pays and self.locks(tx.dialect, tx.store.capabilities, limit):
             return lease.claim(tx, request, lease.HEAD_UNLOCKED)
-        # With one writer at a time there are no races, so claims always take the head.
-        races = Capability.CONCURRENT_WRITERS in tx.store.capabilities
-        control = self._controls.get(request.queue) if races else None
+        control = self._controls.get(request.queue)
         width = 1 if control is None else round(control.window)
-        if width == 1:
+        # With one writer at a time there are no races, so claims always take the head.
+        if width == 1 or Capability.CONCURRENT_WRITERS not in tx.store.capabilities:
             return lease.claim(tx, request, lease.HEAD)
         if self._turn() % HEAD_EVERY == 0:
             return lease.claim(tx, request, lease.CandidateWindow(width=width))
@@ -138,19 +137,19 @@ class Adaptive:
             return  # claims do not race for locked candidates, and a claim without candidates teaches nothing
         if result.missed:
             self._slots.observe(result)
-        with self._lock:
-            control = self._controls.get(result.queue) or self._new_control(result.queue)
-            control.won += len(result.rows)
-            won = control.won
-            if result.missed or won >= _MOST_AT_ONCE:
-                control.won = 0
-                self._adapt(control, result, won)
+        control = self._controls.get(result.queue) or self._new_control(result.queue)
+        control.won += len(result.rows)  # without the lock: a lost count only delays the next change of the window
+        if result.missed or control.won >= _MOST_AT_ONCE:
+            with self._lock:
+                won, control.won = control.won, 0
+                if result.missed or won:
+                    self._adapt(control, result, won)
 
     def _new_control(self, queue: str) -> _Control:
-        if len(self._controls) >= MOST:
-            self._controls.pop(next(iter(self._controls)), None)
-        self._controls[queue] = control = _Control()
-        return control
+        with self._lock:
+            if len(self._controls) >= MOST:
+                self._controls.pop(next(iter(self._controls)), None)
+            return self._controls.setdefault(queue, _Control())
 
     def _adapt(self, control: _Control, result: ClaimResult, won: int) -> None:
         """Update the miss ratio, and move the window towards the cheapest one."""

@@ -36,6 +36,10 @@ class Way(Enum):
     RESCAN = "rescan"
 
 
+# Names of the members, because Python takes long to look up a member in its class.
+FAST, FULL, RESCAN = Way
+
+
 @dataclass(slots=True)
 class Unanswered:
     """A claim whose jobs may be leased although no caller has received them: the answer was lost, or the call was stopped."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -35,6 +36,9 @@ _DOUBTS = 5
 
 #: The most times that one call looks up the new versions of leases that another verb has extended.
 EXTENSIONS = 5
+
+# Python takes long to look up a member of an enumeration in its class.
+_APPLIED, _LOST, _KEPT = Verdict.APPLIED, Verdict.LOST, Change.KEPT
 
 #: How a transaction runs that only reads leases.
 LOOK = Run("look", write=False, lazy=True, repeatable=True)
@@ -108,28 +112,30 @@ class Outcome(NamedTuple):
     doubt: StorageError | None = None
 
 
-class Verbs:
-    """Marks jobs on which a verb runs, for a ``with`` block. The heartbeat neither extends marked jobs nor reports them as lost."""
+# The verbs that run in this process. A thread adds and removes its verb with one atomic method of the set. So there is no lock.
+_running: set[Verbs] = set()
 
-    # This is a class because a generator with @contextmanager takes twice as long for one job. Jobs are marked, not locked: with
-    # locks, verbs could deadlock, since the verb of another thread may have locked database rows for which this verb waits.
+
+def jobs_in_verbs(but: Verbs | None = None) -> set[LeasedJob]:
+    """The jobs on which a verb other than ``but`` runs. The heartbeat neither extends these jobs nor reports them as lost."""
+    return {job for verb in _running.copy() if verb is not but for job in verb.jobs}
+
+
+class Verbs:
+    """Says, for a ``with`` block, that a verb runs on these jobs: see :func:`jobs_in_verbs`."""
+
+    # Jobs are not locked: with locks, verbs could deadlock, since the verb of another thread may have locked database rows for
+    # which this verb waits.
 
     def __init__(self, jobs: Iterable[LeasedJob]) -> None:
         self.jobs = [*jobs]
 
     def __enter__(self) -> Self:
-        try:
-            for job in self.jobs:
-                job.verbs.append(self)
-        except BaseException:
-            self.__exit__()
-            raise
+        _running.add(self)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for job in self.jobs:
-            if self in job.verbs:
-                job.verbs.remove(self)
+        _running.discard(self)
 
 
 class FencedChange(Verbs):
@@ -162,18 +168,22 @@ class FencedChange(Verbs):
         self.verb = verb
         self.jobs = [*jobs] if type(jobs) is list else _members(jobs)
         tied = False
+        leases = []
         for job in self.jobs:
             if type(job) is not LeasedJob or job.source is not source:
                 _check(job, source)
-            tied = tied or job.has_dependents
+            if job.has_dependents:
+                tied = True
+            leases.append((job.id, job.version))
         if tied and (verb.departure is not None or verb.death is not None):
             self.links = linked(self.jobs)
             self.verb = verb._replace(run=verb.run._replace(lazy=False))  # the groups and batches take further statements
-        self.leases = leases = [(job.id, job.version) for job in self.jobs]
-        # Of two leases of one job only the later one can hold.
-        ordered = sorted(leases)
-        by_id = dict(ordered)
-        self.pairs = ordered if len(by_id) == len(ordered) else [*by_id.items()]
+        self.leases = self.pairs = leases
+        if len(leases) > 1:
+            # Of two leases of one job only the later one can hold.
+            ordered = sorted(leases)
+            by_id = dict(ordered)
+            self.pairs = ordered if len(by_id) == len(ordered) else [*by_id.items()]
 
     def settle(self, *given: Any, using: Connection | Session | None = None) -> list[Verdict]:
         """Change the jobs in the transaction of ``using`` or in our own; count and report the results.
@@ -193,7 +203,8 @@ class FencedChange(Verbs):
         :param outcome: the outcome of a claim's transaction that also made this change; None: the change was not made yet.
         """
         core, verb, pairs = self.core, self.verb, self.pairs
-        left, done = pairs, set[int]()
+        left: Pairs = pairs
+        done: set[int] = set()
         while left:
             matched: set[int] | None = None
             tx: Transaction | None = None
@@ -361,60 +372,65 @@ class FencedChange(Verbs):
 
         :param joined: whether the change was made in a caller's transaction.
         """
-        jobs, verb = self.jobs, self.verb
+        jobs, verb, name = self.jobs, self.verb, self.verb.run.name
         changed: Iterable[LeasedJob] = jobs
+        lost = 0
         if len(done) == len(jobs):
-            verdicts = [Verdict.APPLIED] * len(jobs)
+            verdicts = [_APPLIED] * len(jobs)
         else:
             newest = set(pairs)
-            verdicts = [Verdict.APPLIED if one in newest and one[0] in done else Verdict.LOST for one in self.leases]
+            verdicts = [_APPLIED if one in newest and one[0] in done else _LOST for one in self.leases]
             # An object that is given twice is marked once.
-            changed = dict.fromkeys(job for job, verdict in zip(jobs, verdicts, strict=True) if verdict is Verdict.APPLIED)
-        if verb.change is Change.KEPT:
+            changed = dict.fromkeys(job for job, verdict in zip(jobs, verdicts, strict=True) if verdict is _APPLIED)
+            lost = self._lost(verdicts)
+        if verb.change is _KEPT:
             self._raise_versions(changed, self._versions or dict(pairs))
         else:
             for job in changed:
-                job.settled, job.settled_by, job.unconfirmed = True, verb.run.name, None
+                job.settled, job.settled_by, job.unconfirmed = True, name, None
         if verb.death is not None:
             failures: Failures = self.given[0]
             for job in changed:
                 job.dead = job.id in failures.dying
             self.deaths = [failures.death(job) for job in changed if job.dead]
-        # A job that is given twice has two verdicts, but is changed once.
-        applied, lost, died = len(done), 0 if len(done) == len(jobs) else self._lost(verdicts), len(self.deaths)
+        applied, died = len(done), len(self.deaths)  # a job that is given twice has two verdicts, but is changed once
         if joined:
-            applied -= self._put_off(changed)
-        counters = self.core.database.counters
-        with self.core.database.counting:
+            applied, died = self._put_off(changed)
+        core = self.core
+        counters = core.database.counters
+        with core.database.counting:
             counters.applied += applied
             counters.lost += lost
-        counts = {"lost": lost}
+        if lost:
+            core.queue_counters.add(self.source.name, lost=lost)
         if verb.counted is not None:
-            counts[verb.counted] = applied - died
-        self.core.queue_counters.add(self.source.name, **counts)
+            core.queue_counters.add(self.source.name, **{verb.counted: applied - died})
         return verdicts
 
     def _lost(self, verdicts: Sequence[Verdict]) -> int:
         """How many leases are certainly lost: a locked row may still have its lease, and an unconfirmed job may be settled."""
-        locked = self.given[0].locked if self.verb.change is Change.KEPT else ()
+        locked = self.given[0].locked if self.verb.change is _KEPT else ()
         verdict_of = zip(self.jobs, verdicts, strict=True)
-        return sum(verdict is Verdict.LOST and job.unconfirmed is None and job.id not in locked for job, verdict in verdict_of)
+        return sum(verdict is _LOST and job.unconfirmed is None and job.id not in locked for job, verdict in verdict_of)
 
-    def _put_off(self, changed: Iterable[LeasedJob]) -> int:
+    def _put_off(self, changed: Iterable[LeasedJob]) -> tuple[int, int]:
         """Leave the count of a worker's jobs to the worker, which finds out whether the caller's transaction was committed.
 
-        :return: the number of these jobs.
+        :return: the numbers of the other jobs, and of those among them that died.
         """
-        later = [job for job in changed if job.claimant is not None]
-        for job in later:
-            job.unconfirmed = self._count_one
-        return len(later)
+        now = []
+        for job in changed:
+            if job.claimant is None:
+                now.append(job)
+            else:
+                job.unconfirmed = partial(self._count_one, None if job.dead else self.verb.counted)
+        return len(now), sum(job.dead for job in now)
 
-    def _count_one(self) -> None:
+    def _count_one(self, counted: str | None) -> None:
         with self.core.database.counting:
             self.core.database.counters.applied += 1
-        if self.verb.counted is not None:
-            self.core.queue_counters.add(self.source.name, **{self.verb.counted: 1})
+        if counted is not None:
+            self.core.queue_counters.add(self.source.name, **{counted: 1})
 
     def _raise_versions(self, changed: Iterable[LeasedJob], versions: Mapping[int, int]) -> None:
         kept: Kept = self.given[0]
@@ -482,12 +498,9 @@ def _doubt(tx: OwnTransaction, error: StorageError, *, answered: bool, some_done
 
 def leases_in_motion(jobs: Mapping[int, LeasedJob], held: Mapping[int, int], own: Verbs) -> dict[int, tuple[int, str]]:
     """The leases of ``held`` (id → version) that a verb other than ``own`` may have extended: id → (version, token)."""
-    # Check the verbs before the versions: a verb sets the version before it ends, so no extension is overlooked.
-    moving = [
-        job_id
-        for job_id, version in held.items()
-        if any(verb is not own for verb in jobs[job_id].verbs) or jobs[job_id].version != version
-    ]
+    # Look for verbs before the versions: a verb sets the version before it ends, so no extension is overlooked.
+    in_verbs = jobs_in_verbs(own)
+    moving = [job_id for job_id, version in held.items() if jobs[job_id] in in_verbs or jobs[job_id].version != version]
     return {job_id: (held[job_id], jobs[job_id].token) for job_id in moving}
 
 

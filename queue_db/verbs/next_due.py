@@ -92,9 +92,9 @@ def read_next_due(tx: Transaction, queues: Mapping[str, Sequence[Range]]) -> dic
     values: dict[str, Any] = tx.time()
     for place, (queue, ranges) in enumerate(queues.items()):
         values[f"queue_{place}"] = queue
-        for number, known in enumerate(ranges):
-            values[f"priority_{place}_{number}"] = known.priority
-            values[f"floor_{place}_{number}"] = known.floor
+        for number, (priority, floor) in enumerate(ranges):
+            values[f"priority_{place}_{number}"] = priority
+            values[f"floor_{place}_{number}"] = floor
     shape = tuple(len(ranges) for ranges in queues.values())
     texts = statements.on(tx.dialect, tx.tables.jobs, tx.connection.dialect, settable=tx.store.clock is not None)
     rows = tx.fetch(_question(texts, shape), values)

@@ -339,7 +339,7 @@ def prove(queue: Queue, jobs: Sequence[LeasedJob]) -> None:
         verdicts = queue.extend_unlocked(unchanged, _PROVED_FOR)
         undone += [job for job, verdict in zip(unchanged, verdicts, strict=True) if verdict is Verdict.APPLIED]
     for job in undone:
-        job.settled, job.settled_by, job.unconfirmed = False, None, None
+        job.settled, job.settled_by, job.unconfirmed, job.dead = False, None, None, False
 
 
 def complete_plain(results: Sequence[JobResult]) -> list[Verdict]:

@@ -21,6 +21,7 @@ from queue_db.leased_job import LeasedJob
 from queue_db.model import ProgressReport, Verdict
 from queue_db.queue import Queue
 from queue_db.store import settle
+from queue_db.verbs.fenced_change import jobs_in_verbs
 from queue_db.verbs.progress import report_progress
 from queue_db.worker.logs import Activity
 
@@ -128,13 +129,14 @@ class Heartbeat:
     def _extend(self, queue: Queue, jobs: list[LeasedJob]) -> bool:
         """Extend the leases of one queue; False: try again soon, because some rows are locked or a verb runs on a job."""
         # A verb that runs on a job may wait for a lock in the database. So the next beat extends the lease of this job.
-        batch = [job for job in jobs if not job.verbs]
+        in_verbs = jobs_in_verbs()
+        batch = [job for job in jobs if job not in in_verbs]
         verdicts = queue.extend_unlocked(batch, self._lease)
         waiting = len(jobs) - len(batch) + verdicts.count(None)
-        for job, verdict in zip(batch, verdicts, strict=True):
-            if verdict is not Verdict.LOST:
-                continue
-            if job.verbs:
+        lost = [job for job, verdict in zip(batch, verdicts, strict=True) if verdict is Verdict.LOST]
+        in_verbs = jobs_in_verbs() if lost else set()
+        for job in lost:
+            if job in in_verbs:
                 waiting += 1  # a verb that began in between has perhaps ended the lease
             elif not job.settled:
                 self._lost(job)
@@ -216,9 +218,11 @@ class LeaseCheck:
         if not jobs:
             return
         tokens = self._core.run(Run("settle.tokens", write=False, attempts=1), settle.tokens, [job.id for job in jobs])
-        for job in jobs:
-            # A verb that runs or has settled the job may have changed the token itself: then the lease is not lost.
-            if tokens.get(job.id) != job.token and not job.verbs and not job.settled:
+        changed = [job for job in jobs if tokens.get(job.id) != job.token]
+        # A verb that runs or has settled the job may have changed the token itself: then the lease is not lost.
+        in_verbs = jobs_in_verbs() if changed else set()
+        for job in changed:
+            if job not in in_verbs and not job.settled:
                 self._lost(job)
 
 

@@ -158,8 +158,8 @@ def test_what_the_bare_loop_sends_is_what_the_api_sends(lab: Lab, kind: str):
     # The head and a slice of the window; where one writer holds the database, too.
     assert len({claim.text for claim in recorded.claims}) == 2
     for claim in recorded.claims:
-        assert Spot.QUEUE in claim.values
-        assert Spot.FLOOR in claim.values
+        assert Spot.QUEUE in claim.spots
+        assert Spot.FLOOR in claim.spots
     assert set(recorded.completes) == {False, True}
     if kind in ("mysql", "mariadb"):
         assert set(recorded.take) == {False, True}

@@ -25,6 +25,19 @@ def test_on_our_own_connections_claim_and_complete_are_prepared(queue: Queue) ->
     assert seen == ["PREPARE", "EXECUTE", "PREPARE", "EXECUTE", "EXECUTE"]
 
 
+@pytest.mark.parametrize("said", ["NULL", "None", 'a "name", {in} \\ brackets', "é, 漢", "'; %s %% $1[1]"])
+def test_a_text_is_one_element_of_its_array_whatever_it_says(db: QueueDB, said: str) -> None:
+    """All texts of a prepared statement are sent as one array."""
+    queue = db.queue(said)
+    job_id = queue.enqueue("k")
+    (job,) = queue.claim(worker=said)
+    assert (job.id, db.get(job_id).worker) == (job_id, said)
+    assert job.fail(said, retry_in=0)
+    assert db.get(job_id).last_error == said
+    (job,) = queue.claim(worker=said)
+    assert job.complete()
+
+
 @pytest.mark.parametrize(("seconds", "prepared"), [(0.0, 3), (HOURS, 1)])
 def test_a_plan_that_is_used_a_lot_is_renewed_soon(
     queue: Queue, seconds: float, prepared: int, monkeypatch: pytest.MonkeyPatch

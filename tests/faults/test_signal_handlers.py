@@ -87,7 +87,7 @@ def test_what_a_signal_handler_does_to_low_water_marks_stays(kind: str) -> None:
     for handler in (lambda: marks.add(2), claims):
         for place, call in called_within(changed, handler):
             call()
-            assert {known.priority: known.floor for known in marks.ranges()} == marks._floors, place
+            assert dict(marks.ranges()) == marks._floors, place
 
 
 class TransientOfAnotherError(TransientStorageError):

@@ -24,7 +24,7 @@ VERBS: dict[str, Callable[[Queue], object]] = {
     "sweep": lambda queue: queue.db.sweep(),
     "controls.change": lambda queue: queue.pause(),
     "controls.read": lambda queue: queue.controls(),
-    "history.prune_finished": lambda queue: queue.db.prune(),
+    "administration.prune_finished": lambda queue: queue.db.prune(),
     "worker_registry.all_workers": lambda queue: queue.db.workers(),
     "monitoring.due_jobs": lambda queue: queue.peek(),
     "monitoring.stats": lambda queue: queue.stats(),

@@ -315,7 +315,7 @@ class TestWithoutTheSlackOfTheMarks:
         check()
         learn = LowWaterMarks.learn
 
-        def forgetful(self: LowWaterMarks, claim: ClaimResult, *, now: int | None, rescanned: bool, seconds: float) -> None:
+        def forgetful(self: LowWaterMarks, claim: ClaimResult, now: int | None, rescanned: bool, seconds: float) -> None:
             learn(self, claim, now=now, rescanned=rescanned, seconds=seconds)
             if now is not None:
                 self._floors.update(dict.fromkeys(claim.min_due, now))

@@ -63,7 +63,7 @@ class Process:
         rescan = self.marks.rescan_due()
         taken: list[Job] = []
         for _ in range(10):
-            ranges = {known.priority: known.floor for known in self.marks.ranges(rescan=rescan)}
+            ranges = dict(self.marks.ranges(rescan))
             unseen = sorted({job.priority for job in self.visible()} - set(ranges))
             due = [job for job in self.visible() if job.due <= self.now and ranges.get(job.priority, self.now + 1) <= job.due]
             due = [job for job in due if not unseen or job.priority < unseen[0]]
@@ -83,7 +83,7 @@ class Process:
 
     def below(self) -> list[Job]:
         """Due jobs that the next claim would not see."""
-        floors = {known.priority: known.floor for known in self.marks.ranges()}
+        floors = dict(self.marks.ranges())
         return [job for job in self.visible() if job.due <= self.now and job.priority in floors and job.due < floors[job.priority]]
 
 
@@ -128,7 +128,7 @@ def test_beyond_the_most_ranges_one_plain_range_is_read(priorities: list[int]) -
     for priority in priorities:
         found.add(priority)
     known = {0, *priorities}
-    ranges = [each.priority for each in found.ranges()]
+    ranges = [priority for priority, _ in found.ranges()]
     assert ranges == (sorted(known) if len(known) <= low_water_marks.MOST_RANGES else [])
 
 
@@ -140,7 +140,7 @@ def test_priorities_that_come_and_go_are_forgotten(priorities: list[int]) -> Non
         assert len(process.claim(2)) == 2
         process.seconds += 1.0
         process.now += SECOND
-    known = {each.priority for each in process.marks.ranges()}
+    known = {priority for priority, _ in process.marks.ranges()}
     assert known  # none at all is one plain range
     assert known <= {0, *priorities[-round(low_water_marks.REMEMBERED) - 2 :]}
 
@@ -153,7 +153,7 @@ def test_the_last_priority_is_not_forgotten() -> None:
     for _ in range(3):
         process.seconds += 10 * low_water_marks.REMEMBERED
         process.claim(1)
-        assert [each.priority for each in process.marks.ranges()] == [7]
+        assert [priority for priority, _ in process.marks.ranges()] == [7]
 
 
 def test_more_priorities_than_are_kept_are_read_in_ranges_again_when_they_have_gone() -> None:

@@ -14,7 +14,7 @@ from sqlalchemy import Executable, event, select, text
 
 from queue_db import Adaptive, Capability, LeasedJob, Optimistic, Queue, QueueDB, SkipLocked, Verdict
 from queue_db.dialects import postgresql_sql
-from queue_db.dialects.claim_sql import COLUMNS, ClaimText, columns_of
+from queue_db.dialects.claim_sql import COLUMNS, ClaimText
 from queue_db.dialects.statements import kept
 from queue_db.strategies import Strategy
 from queue_db.testing import SettableClock
@@ -92,10 +92,9 @@ def claims_first(claim: ClaimText, *, one: bool, completes_one: bool) -> Executa
     won = f"{postgresql_sql._fast_candidates(claim)}, won AS ({postgresql_sql._fast_change(claim, one=one)})"
     after = " AND (SELECT count(*) FROM won) >= 0"
     completed = f"DELETE FROM {claim.table} WHERE {postgresql_sql.matching(one=completes_one)}{after} RETURNING id"
-    more = () if one else ("tried",)
-    blank = ", ".join(["NULL"] * (len(COLUMNS) - 1 + len(more)))
-    found = f"SELECT {columns_of('won', (*COLUMNS, *more))} FROM won UNION ALL SELECT completed.id, {blank} FROM completed"
-    return kept(f"WITH {won}, completed AS ({completed}) {found}", *COLUMNS, *more, **postgresql_sql.LISTS)
+    columns = COLUMNS if one else (*COLUMNS, "tried")
+    found = postgresql_sql._won_and_deleted(columns, completes_one=completes_one)
+    return kept(f"WITH {won}, completed AS ({completed}) {found}", *columns, **postgresql_sql.LISTS)
 
 
 @pytest.fixture

@@ -74,4 +74,4 @@ def test_a_claim_that_waited_leases_from_the_end_of_the_wait(db: QueueDB, jobs: 
     for job in won:
         assert job.lease_ends - 30_000_000 >= let_go
     # The look came before the wait: jobs that were written then may lie behind it by the slack.
-    assert all(each.floor <= waits - low_water_marks.SLACK for each in known.ranges())
+    assert all(floor <= waits - low_water_marks.SLACK for _, floor in known.ranges())

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import event
 
 from queue_db import LeasedJob, Queue, QueueDB, Verdict
-from queue_db.verbs.fenced_change import FencedChange
+from queue_db.verbs.fenced_change import FencedChange, Verbs
 from queue_db.worker.leases import Heartbeat, InFlight
 from tests.patience import PATIENCE
 from tests.races.interleaving import patient
@@ -133,8 +133,8 @@ def test_a_lease_of_another_worker_is_not_followed(db: QueueDB, queue: Queue, op
     job = claimed(queue)
     db.rescue(db.worker)
     (theirs,) = open_db().queue(queue.name).claim()
-    job.verbs.append(None)
-    assert job.complete() is Verdict.LOST
+    with Verbs([job]):
+        assert job.complete() is Verdict.LOST
     assert theirs.complete()
 
 
@@ -144,15 +144,16 @@ def test_the_heartbeat_takes_no_job_for_lost_whose_verb_has_not_returned(queue: 
     in_flight = InFlight([queue.name])
     in_flight.add(queue.name, [job])
     extend = queue.extend_unlocked
+    verb = Verbs([job])
 
     def completed_before(jobs: list[LeasedJob], seconds: float) -> list[Verdict | None]:
         assert job.complete()
         job.settled = False  # as if complete() had not come so far
-        job.verbs.append(None)
+        verb.__enter__()
         return extend(jobs, seconds)
 
     monkeypatch.setattr(queue, "extend_unlocked", completed_before)
     assert Heartbeat(in_flight, 60, lost.append).beat() <= 10
     assert lost == []
-    job.verbs.clear()
+    verb.__exit__()
     job.settled = True

@@ -17,7 +17,7 @@ from queue_db.feeds.store.messages import NewMessage
 from queue_db.feeds.store.rows import FeedRow
 from queue_db.feeds.store.span_claims import SpanRequest
 from queue_db.groups.store import batches, groups
-from queue_db.model import Capability, ClaimRequest, ClaimResult, Completion, Group, NewJob, ProgressReport, Range
+from queue_db.model import Capability, ClaimRequest, ClaimResult, Completion, Group, NewJob, ProgressReport
 from queue_db.monitoring.store import metrics
 from queue_db.removal import Delete, DeleteMark, LockThenDelete
 from queue_db.spark.streams import store as streams
@@ -52,7 +52,7 @@ class Scenario:
 
 
 def _want(limit: int = 1, *, priorities: Sequence[int] = (0,), **more: Any) -> ClaimRequest:
-    ranges = tuple(Range(priority, 1_000_000) for priority in priorities)
+    ranges = tuple((priority, 1_000_000) for priority in priorities)
     return ClaimRequest("default", limit, 60_000_000, "worker-1", "token", ranges, **more)
 
 
@@ -155,7 +155,7 @@ def _claims() -> list[Scenario]:
         Scenario(
             "claim_if_idle",
             "Queue.claim_if_idle: nothing while a job is due in another queue",
-            _claim(10, if_idle=(("urgent", (Range(0, 1_000_000),)),)),
+            _claim(10, if_idle=(("urgent", ((0, 1_000_000),)),)),
             **_FULL,
         ),
         Scenario(
@@ -193,13 +193,13 @@ def _claims() -> list[Scenario]:
         Scenario(
             "claim_fast_path_if_idle",
             "Queue.claim_if_idle, one job, when the last claim won all it wanted",
-            _claim(1, fast_path=True, if_idle=(("urgent", (Range(0, 1_000_000),)),)),
+            _claim(1, fast_path=True, if_idle=(("urgent", ((0, 1_000_000),)),)),
             **_FAST,
         ),
         Scenario(
             "claim_fast_path_if_idle_many",
             "Queue.claim_if_idle, several jobs, when the last claim won all it wanted",
-            _claim(10, fast_path=True, if_idle=(("urgent", (Range(0, 1_000_000),)),)),
+            _claim(10, fast_path=True, if_idle=(("urgent", ((0, 1_000_000),)),)),
             rows=10,
             counts={1: 9, 2: 9},
             roles=_TAKE,
@@ -207,19 +207,19 @@ def _claims() -> list[Scenario]:
         Scenario(
             "claim_skip_locked_if_idle",
             "Queue.claim_if_idle with SKIP LOCKED",
-            _claim(10, skip_many, if_idle=(("urgent", (Range(0, 1_000_000),)),)),
+            _claim(10, skip_many, if_idle=(("urgent", ((0, 1_000_000),)),)),
             **_FULL,
         ),
         Scenario(
             "claim_fast_path_skip_locked_if_idle",
             "the same for one job, when the last claim won all it wanted",
-            _claim(1, skip, fast_path=True, if_idle=(("urgent", (Range(0, 1_000_000),)),)),
+            _claim(1, skip, fast_path=True, if_idle=(("urgent", ((0, 1_000_000),)),)),
             **_FAST,
         ),
         Scenario(
             "claim_fast_path_skip_locked_if_idle_many",
             "the same for several jobs, when the last claim won all it wanted",
-            _claim(10, skip_many, fast_path=True, if_idle=(("urgent", (Range(0, 1_000_000),)),)),
+            _claim(10, skip_many, fast_path=True, if_idle=(("urgent", ((0, 1_000_000),)),)),
             rows=10,
             counts={1: 10},
             roles=_TAKE,

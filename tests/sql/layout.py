@@ -197,7 +197,7 @@ def _cut(line: str, indent: int) -> int | None:
     return None
 
 
-_PLACEHOLDERS = re.compile(r"%\(\w+\)s|%s|\$\d+|(?<![:\w]):(?!:)\w+|\?")
+_PLACEHOLDERS = re.compile(r"%\(\w+\)s|%s|\$\d+(?:\[\d+\])?|(?<![:\w]):(?!:)\w+|\?")
 _COMMENT = re.compile(r"^--.*$", re.MULTILINE)
 
 

@@ -8,7 +8,7 @@ from sqlalchemy import event
 
 from queue_db import QueueDB
 from queue_db.dialects.claim_sql import ClaimText
-from queue_db.model import Capability, ClaimRequest, Range
+from queue_db.model import Capability, ClaimRequest
 from queue_db.store import lease
 from queue_db.strategies import known_strategies, strategy_for
 
@@ -71,7 +71,7 @@ def test_numbers_of_priorities_share_statements_and_few_are_kept(db, name):
     """Each is written, sent and planned, and what is made of it stays in memory."""
 
     def ranges(count):
-        return tuple(Range(priority, 0) for priority in range(count))
+        return tuple((priority, 0) for priority in range(count))
 
     def claim(tx, own, others, order):
         request = ClaimRequest(
@@ -79,7 +79,7 @@ def test_numbers_of_priorities_share_statements_and_few_are_kept(db, name):
         )
         window = lease.CandidateWindow(order, read=2, start=1)
         assert lease.claim(tx, request, window).rows == ()
-        return lease._asked(tx, request, order, lease.Lock.NONE)[0].shape
+        return lease._asked(tx, request, window)[0].shape
 
     for order in (lease.Order.HEAD, lease.Order.SLICE):
         shapes = {db.core.write("test", claim, own, others, order) for own in range(1, 11) for others in range(1, 11)}

@@ -14,7 +14,7 @@ from queue_db.db import QueueDB
 from queue_db.feeds import Message, Span
 from queue_db.feeds.shared import Failure
 from queue_db.feeds.store.messages import MessageRow
-from queue_db.leased_job import LeasedJob, claimant
+from queue_db.leased_job import UNREAD, LeasedJob, claimant
 from queue_db.model import ClaimedRow, DeathReason, ProgressReport, Verdict
 from queue_db.notifications.deaths import Death
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
@@ -49,7 +49,7 @@ class LeasedMessage(LeasedJob):
         self._row = ClaimedRow._make(columns)
         self._limit = None
         self._codec = source.codec
-        self._payload = None
+        self._payload = UNREAD
         self._lost = []
         self._report_to = None
         self._claimed_at = None
@@ -61,7 +61,6 @@ class LeasedMessage(LeasedJob):
         self.version = span.version
         self.has_dependents = False
         self.lease_ends = ends
-        self.verbs = []
         self.settled = False
         self.settled_by = None
         self.unconfirmed = None

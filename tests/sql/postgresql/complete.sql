@@ -1,9 +1,8 @@
 -- complete: LeasedJob.complete, removal="delete"
 -- Also: complete_lock_then_delete_delete, stream_complete_keyed_delete_jobs
 -- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
--- Sent by: store.settle.delete > dialects.base.ReturningDialect.delete_returning
+-- Sent by: store.settle.delete
 -- Prepared once for each connection.
 DELETE FROM jobs
 WHERE id = :of_id::BIGINT
-  AND version = :of_version::BIGINT
-RETURNING id;
+  AND version = :of_version::BIGINT;

@@ -63,5 +63,6 @@ SELECT won.id, won.kind, won.payload, won.headers, won.priority, won.available_a
     won.tried
 FROM won
 UNION ALL
-SELECT completed.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+SELECT count(*), NULL, string_agg(CAST(completed.id AS TEXT), ' '), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL, NULL
 FROM completed;

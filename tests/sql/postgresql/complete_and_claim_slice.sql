@@ -84,5 +84,5 @@ SELECT won.id, won.kind, won.payload, won.headers, won.priority, won.available_a
     won.attempts, won.max_attempts, won.unique_key, won.created_at, won.last_error, won.group_key, won.callback_id
 FROM won
 UNION ALL
-SELECT completed.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+SELECT count(*), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM completed;
