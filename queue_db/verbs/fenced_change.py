@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -22,6 +22,7 @@ from queue_db.store import Transaction, settle
 from queue_db.store.base import follow
 from queue_db.store.on_leave import Departure
 from queue_db.store.settle import Change, Sight
+from queue_db.verbs.running import EXTENSIONS, Verbs, leases_in_motion
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -33,9 +34,6 @@ Work = Callable[[Transaction, Pairs], set[int]]
 
 # The most unanswered COMMITs that one change tolerates. The next one raises its error.
 _DOUBTS = 5
-
-#: The most times that one call looks up the new versions of leases that another verb has extended.
-EXTENSIONS = 5
 
 # Python takes long to look up a member of an enumeration in its class.
 _APPLIED, _LOST, _KEPT = Verdict.APPLIED, Verdict.LOST, Change.KEPT
@@ -110,32 +108,6 @@ class Outcome(NamedTuple):
     tx: Transaction | None
     #: Why it is unknown whether the change was committed; None: the change was committed.
     doubt: StorageError | None = None
-
-
-# The verbs that run in this process. A thread adds and removes its verb with one atomic method of the set. So there is no lock.
-_running: set[Verbs] = set()
-
-
-def jobs_in_verbs(but: Verbs | None = None) -> set[LeasedJob]:
-    """The jobs on which a verb other than ``but`` runs. The heartbeat neither extends these jobs nor reports them as lost."""
-    return {job for verb in _running.copy() if verb is not but for job in verb.jobs}
-
-
-class Verbs:
-    """Says, for a ``with`` block, that a verb runs on these jobs: see :func:`jobs_in_verbs`."""
-
-    # Jobs are not locked: with locks, verbs could deadlock, since the verb of another thread may have locked database rows for
-    # which this verb waits.
-
-    def __init__(self, jobs: Iterable[LeasedJob]) -> None:
-        self.jobs = [*jobs]
-
-    def __enter__(self) -> Self:
-        _running.add(self)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        _running.discard(self)
 
 
 class FencedChange(Verbs):
@@ -494,14 +466,6 @@ def _doubt(tx: OwnTransaction, error: StorageError, *, answered: bool, some_done
         error.outcome_unknown = some_done
         raise error
     return error
-
-
-def leases_in_motion(jobs: Mapping[int, LeasedJob], held: Mapping[int, int], own: Verbs) -> dict[int, tuple[int, str]]:
-    """The leases of ``held`` (id → version) that a verb other than ``own`` may have extended: id → (version, token)."""
-    # Look for verbs before the versions: a verb sets the version before it ends, so no extension is overlooked.
-    in_verbs = jobs_in_verbs(own)
-    moving = [job_id for job_id, version in held.items() if jobs[job_id] in in_verbs or jobs[job_id].version != version]
-    return {job_id: (held[job_id], jobs[job_id].token) for job_id in moving}
 
 
 def _holds(job: LeasedJob, now: int) -> bool:

@@ -21,8 +21,8 @@ from queue_db.leased_job import LeasedJob
 from queue_db.model import ProgressReport, Verdict
 from queue_db.queue import Queue
 from queue_db.store import settle
-from queue_db.verbs.fenced_change import jobs_in_verbs
 from queue_db.verbs.progress import report_progress
+from queue_db.verbs.running import jobs_in_verbs
 from queue_db.worker.logs import Activity
 
 log = logging.getLogger("queue_db.worker")

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, create_engine, event, make_url, text
 from queue_db import LeasedJob, Queue, QueueDB, State, StorageError, TransientStorageError, Verdict
 from queue_db.dialects import copy_stream, raw_cursor, server
 from queue_db.verbs import claim_round
-from queue_db.verbs.fenced_change import Verbs
+from queue_db.verbs.running import Verbs
 from tests.faults.conftest import WAITS
 from tests.faults.once import Once
 from tests.patience import HOURS, PATIENCE

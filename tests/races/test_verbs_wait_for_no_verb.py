@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import event
 
 from queue_db import LeasedJob, Queue, QueueDB, Verdict
-from queue_db.verbs.fenced_change import FencedChange, Verbs
+from queue_db.verbs.fenced_change import FencedChange
+from queue_db.verbs.running import Verbs
 from queue_db.worker.leases import Heartbeat, InFlight
 from tests.patience import PATIENCE
 from tests.races.interleaving import patient

@@ -7,7 +7,7 @@ import pytest
 
 from queue_db import Verdict
 from queue_db.testing import counted_statements
-from queue_db.verbs.fenced_change import Verbs
+from queue_db.verbs.running import Verbs
 from queue_db.worker import Worker, leases
 from queue_db.worker.events import EventType
 from queue_db.worker.leases import InFlight, LeaseCheck

@@ -10,7 +10,7 @@ from sqlalchemy import select, update
 from queue_db import State, TransientStorageError
 from queue_db.db import QueueDB
 from queue_db.testing import SettableClock
-from queue_db.verbs.fenced_change import Verbs
+from queue_db.verbs.running import Verbs
 from queue_db.worker.leases import Heartbeat, InFlight
 from queue_db.worker.maintenance import PeriodicTasks
 from tests.patience import PATIENCE, wait_for
