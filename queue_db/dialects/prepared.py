@@ -114,7 +114,7 @@ def render(tx: Sender, statement: Executable, values: raw_cursor.Values) -> tupl
         # An interrupt between PREPARE and this line does no harm, because the connection is then discarded.
         known[parts.name] = plan
     plan.uses += 1
-    return parts.execute, parts.arguments(values) if parts.lists else tuple([values[name] for name in parts.parameters])
+    return parts.execute, parts.arguments(values) if parts.lists else tuple(map(values.__getitem__, parts.parameters))
 
 
 def _array_of(kind: TypeEngine[Any]) -> Callable[[Sequence[Any]], str]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import IO, Any
 
-from sqlalchemy import Connection, Executable, TupleType
+from sqlalchemy import Connection, Engine, Executable, TupleType
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 
@@ -32,7 +32,7 @@ _FORGOTTEN = 30.0
 
 _ASKED_AT = "queue_db.asked_at"
 
-#: The key of the weak reference to the library's transaction in a connection's ``info``. Between transactions the key is absent.
+#: The key of the weak reference to the library's transaction in a connection's ``info``. Between transactions the value is None.
 TRANSACTION = "queue_db.transaction"
 
 # Characters that a COPY reads at a time. psycopg2's default of 8192 would need many more calls.
@@ -102,13 +102,9 @@ def written(statement: Executable, dialect: SQLAlchemyDialect) -> Written:
     return Written(_NAMED.sub(place, text), tuple(order), fixed, lists)
 
 
-def observed(connection: Connection) -> bool:
-    """Whether the engine logs statements, or has listeners for statements or errors."""
-    engine, dialect = connection.engine, connection.dialect
-    # SQLAlchemy sets ``_has_events`` when a listener is added. Looking for listeners costs five calls, so read this flag first.
-    if engine._has_events and (engine.dispatch.before_cursor_execute or engine.dispatch.after_cursor_execute):  # noqa: SLF001
-        return True
-    return bool(engine._echo or (dialect._has_events and dialect.dispatch.handle_error))  # noqa: SLF001
+def observed(engine: Engine) -> bool:
+    """Whether the engine logs statements, or has listeners for statements. Listeners for errors get them from :func:`failed`."""
+    return bool(engine._echo or engine.dispatch.before_cursor_execute or engine.dispatch.after_cursor_execute)  # noqa: SLF001
 
 
 def lively(info: MutableMapping[Any, Any], source: Any) -> bool:
@@ -172,6 +168,9 @@ def failed(connection: Connection, text: str, cursor: Any, error: BaseException)
         elif not isinstance(error, Exception):  # on a caller's connection, do what SQLAlchemy does
             connection.invalidate()
         return
+    if dialect._has_events and dialect.dispatch.handle_error and not broken:  # noqa: SLF001
+        # Only this method calls the engine's listeners for errors. It also does all that follows here.
+        connection._handle_dbapi_exception(error, text, None, cursor, None)  # noqa: SLF001
     if not broken and dialect.is_disconnect(error, connection.connection, cursor):
         broken = True
         connection.invalidate(error)

@@ -148,9 +148,10 @@ class _Finishing(sqlite3.Connection):
 
     def has_statements(self) -> bool:
         """Whether a cursor may be open. A closed cursor that Python has not freed also counts."""
-        for cursor in self._cursors:  # noqa: SIM110 - any() with a generator is slower
+        for cursor in self._cursors:
             if cursor() is not None:
                 return True
+        self._cursors.clear()
         return False
 
     def finish(self) -> None:
