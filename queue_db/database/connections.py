@@ -19,7 +19,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState, QueuePool
 
 from queue_db.concurrency.forks import reset_after_fork
 from queue_db.database.masking import masked
-from queue_db.dialects import Dialect, transactions
+from queue_db.dialects import Dialect
 from queue_db.dialects.raw_cursor import TRANSACTION
 from queue_db.dialects.transactions import PooledConnection
 
@@ -123,12 +123,12 @@ class Connections:
             connection.detach()  # the disposed pool of the engine would leave the connection open
         _close(connection)
         if broken:
-            self._drop()
+            self._close_idle(Connection.invalidate)  # all are probably broken, or lead to the wrong server
 
     def _recovered(self, driver: Any, info: MutableMapping[Any, Any]) -> bool:
         """Make a connection in doubt idle; return whether it is. If not, count and log that the connection will be closed."""
         if self._server.recover(driver):
-            transactions.forget(info)
+            info[TRANSACTION] = None
             return True
         self._count()
         what = "a connection to %s is closed: an interrupt has left its transaction in doubt"
@@ -149,29 +149,18 @@ class Connections:
         if not self._recovered(driver, record.info):
             record.invalidate()
 
-    def _drop(self) -> None:
-        """Close the idle connections. If one connection has broken or leads to the wrong server, all are probably unusable."""
-        with suppress(IndexError):  # another thread has taken the last one
-            while self._idle:
-                connection = self._idle.pop().connection
-                connection.invalidate()
-                connection.close()
-
-    def release(self) -> None:
-        """Return the idle connections to the engine's pool."""
-        self.forget_parents()
-        with suppress(IndexError):  # another thread has taken the last one
-            while self._idle:
-                self._idle.pop().connection.close()
-
     def close(self) -> None:
         """Close the idle connections, and from now on every connection that is put back."""
         self._room = 0
         self.forget_parents()
+        self._close_idle(Connection.detach)  # as in put_back: the disposed pool would leave the connections open
+
+    def _close_idle(self, before: Callable[[Connection], None]) -> None:
+        """Call ``before`` with each idle connection, and close it."""
         with suppress(IndexError):  # another thread has taken the last one
             while self._idle:
                 connection = self._idle.pop().connection
-                connection.detach()  # as in put_back: the disposed pool would leave the connection open
+                before(connection)
                 connection.close()
 
 

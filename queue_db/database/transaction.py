@@ -122,7 +122,8 @@ class OwnTransaction(Transaction):
                 return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
-        database, pooled, in_doubt, failure = self._database, self._pooled, True, error
+        database, pooled, failure = self._database, self._pooled, error
+        in_doubt = True
         try:
             if error is None:
                 try:

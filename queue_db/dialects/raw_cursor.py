@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Engine, Executable, TupleType
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 
-from queue_db.dialects.listening import readable
+from queue_db.dialects.listening import look_at
 
 Values = Mapping[str, Any]
 
@@ -31,6 +31,7 @@ PARAMSTYLES = frozenset({"qmark", "format", "pyformat"})
 _FORGOTTEN = 30.0
 
 _ASKED_AT = "queue_db.asked_at"
+_LOOK = "queue_db.look"
 
 #: The key of the weak reference to the library's transaction in a connection's ``info``. Between transactions the value is None.
 TRANSACTION = "queue_db.transaction"
@@ -115,10 +116,12 @@ def lively(info: MutableMapping[Any, Any], source: Any) -> bool:
     :param info: the connection's ``info``.
     :param source: the socket of the connection, or an object with the socket's ``fileno``.
     """
-    now = time.monotonic()
-    asked_at = info.get(_ASKED_AT)
+    now, asked_at = time.monotonic(), info.get(_ASKED_AT)
     info[_ASKED_AT] = now
-    return asked_at is not None and now - asked_at <= _FORGOTTEN and not readable(source)
+    if asked_at is None:
+        info[_LOOK] = look_at(source)
+        return False
+    return now - asked_at <= _FORGOTTEN and not info[_LOOK]()
 
 
 def copy(connection: Connection, text: str, file: IO[Any]) -> int:

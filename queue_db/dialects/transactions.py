@@ -246,11 +246,6 @@ def own(connection: Connection) -> Sender | None:
     return None if mark is None else mark()
 
 
-def forget(info: MutableMapping[Any, Any]) -> None:
-    """Remove the transaction from a connection's ``info``, after ``Server.recover`` has ended the transaction."""
-    info.pop(TRANSACTION, None)
-
-
 def interrupted(connection: Connection, error: BaseException) -> bool:
     """Whether ``error`` may have interrupted a statement, so that its reply may be outstanding or its effect unknown.
 
