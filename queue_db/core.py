@@ -209,7 +209,7 @@ class Core:
 
     def transaction(self, how: Run) -> OwnTransaction:
         """A transaction of our own, for a ``with`` block."""
-        if not self._schema_fits or self.database.closed:
+        if not self._schema_fits:
             self.ready()
         return OwnTransaction(self.database, self.store, how)
 

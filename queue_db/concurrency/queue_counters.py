@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import defaultdict
 from collections.abc import Mapping
 
 from queue_db.concurrency.forks import reset_after_fork
@@ -33,26 +32,29 @@ class QueueCounters:
     def after_fork(self) -> None:
         """Begin without counts, because the parent process writes its own counts."""
         self._lock = threading.RLock()
-        self._counts: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+        self._counts: Counts = {}
 
     def add(self, queue: str, **counts: int) -> None:
         """Add counts of a queue."""
         first = False
-        for name, number in counts.items():
-            if number:
-                with self._lock:
-                    if queue in self._counts or len(self._counts) < MOST_QUEUES:
-                        self._counts[queue][name] += number
-                    else:
+        with self._lock:
+            for name, number in counts.items():
+                if not number:
+                    continue
+                mine = self._counts.get(queue)
+                if mine is None:
+                    if len(self._counts) >= MOST_QUEUES:
                         first, self._dropped = not self._dropped, True
+                        break
+                    mine = self._counts[queue] = {}
+                mine[name] = mine.get(name, 0) + number
         if first:
             log.warning("more than %d queues have unwritten counts: those of further queues are dropped", MOST_QUEUES)
 
     def take(self) -> Counts:
         """Return all counts and reset them."""
         with self._lock:
-            taken = {queue: dict(counts) for queue, counts in self._counts.items()}
-            self._counts.clear()
+            taken, self._counts = self._counts, {}
         return taken
 
     def put_back(self, counts: Mapping[str, Mapping[str, int]]) -> None:

@@ -7,7 +7,6 @@ again only if both the driver's status and our own record say that it is idle. O
 from __future__ import annotations
 
 import logging
-import os
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, MutableMapping
@@ -18,8 +17,10 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState, QueuePool
 
+from queue_db.concurrency.forks import reset_after_fork
 from queue_db.database.masking import masked
-from queue_db.dialects import Dialect, raw_cursor, transactions
+from queue_db.dialects import Dialect
+from queue_db.dialects.raw_cursor import TRANSACTION
 from queue_db.dialects.transactions import PooledConnection
 
 log = logging.getLogger("queue_db.database")
@@ -36,7 +37,7 @@ class Connections:
 
     def __init__(self, engine: Engine, dialect: Dialect, keep: int, count: Callable[[], None], *, made_here: bool = False) -> None:
         self._engine = engine
-        self._dialect = dialect
+        self._server = dialect.server
         self._keep = keep
         self._count = count
         # Whether only one caller uses a connection. Other pools may give a thread the connection of its open transaction again.
@@ -47,10 +48,14 @@ class Connections:
         self._room = keep
         # No lock is needed, because append and pop are atomic.
         self._idle: deque[PooledConnection] = deque()
-        self._process = os.getpid()
+        # Stands for this process. A connection that was taken before a fork is not kept in the child.
+        self._process = object()
+        # Whether the engine's pool has connections of the parent process.
+        self._forked = False
         # The connections of the parent process. They are never freed: asyncpg would close a freed connection, and so remove its
         # socket from the parent's event loop.
         self._inherited: list[object] = []
+        reset_after_fork(self)
 
     @contextmanager
     def one(self) -> Iterator[Connection]:
@@ -68,56 +73,62 @@ class Connections:
 
     def take(self) -> PooledConnection:
         """A connection for the caller alone, until :meth:`put_back`."""
-        if self._process != os.getpid():
-            self.forget_parents()
         try:
             return self._idle.pop()
         except IndexError:
             pass  # none is idle
+        self.forget_parents()
         try:
-            return PooledConnection(self._engine.connect())
+            return PooledConnection(self._engine.connect(), self._process)
         except SQLAlchemyError:
             raise
         except BaseException as error:
             _discard_half_open(error)
             raise
 
+    def after_fork(self) -> None:
+        """In a forked child: stop using the connections of the parent process."""
+        self._inherited.append(self._idle)
+        self._idle = deque()
+        self._process = object()
+        self._forked = True
+
     def forget_parents(self) -> None:
-        """In a forked child: stop using the connections of the parent process and of the engine's pool."""
-        if self._process != os.getpid():
-            self._inherited.append((self._idle, self._engine.pool))
-            self._idle = deque()
+        """In a forked child: stop using the connections of the engine's pool. The pool is replaced when it is first needed."""
+        if self._forked:
+            self._inherited.append(self._engine.pool)
             self._engine.dispose(close=False)
-            self._process = os.getpid()
+            self._forked = False
 
     def put_back(self, pooled: PooledConnection, *, in_doubt: bool = False) -> None:
         """Take a connection back in any state. It is closed if it is broken, if it may not be idle, or after :meth:`close`.
 
         :param in_doubt: an exception may have interrupted a statement.
         """
-        connection, usable = pooled.connection, pooled.proxied.dbapi_connection is not None
-        if usable and (in_doubt or self._alone):
-            at_rest = not in_doubt and raw_cursor.TRANSACTION not in pooled.info and self._dialect.server.is_idle(pooled.driver)
-            if not at_rest and not self._recovered(pooled.driver, pooled.info):
-                connection.invalidate()
-                _close(connection)
-                return
-        if usable and len(self._idle) < self._room and not connection.in_transaction():
-            self._idle.append(pooled)
+        usable = pooled.proxied.dbapi_connection is not None
+        at_rest = usable and not in_doubt and pooled.info.get(TRANSACTION) is None and self._server.is_idle(pooled.driver)
+        idle = self._idle
+        if at_rest and len(idle) < self._room and pooled.process is self._process and not pooled.connection.in_transaction():
+            idle.append(pooled)
             if not self._room:  # another thread has called close()
                 self.close()
-        else:
-            broken = connection.invalidated
-            if usable and self._keep and not self._room:
-                connection.detach()  # the disposed pool of the engine would leave the connection open
+            return
+        connection = pooled.connection
+        if usable and not at_rest and (in_doubt or self._alone) and not self._recovered(pooled.driver, pooled.info):
+            connection.invalidate()
             _close(connection)
-            if broken:
-                self._drop()
+            return
+        broken = connection.invalidated
+        if usable and self._keep and not self._room:
+            connection.detach()  # the disposed pool of the engine would leave the connection open
+        _close(connection)
+        if broken:
+            self._close_idle(Connection.invalidate)  # all are probably broken, or lead to the wrong server
 
     def _recovered(self, driver: Any, info: MutableMapping[Any, Any]) -> bool:
         """Make a connection in doubt idle; return whether it is. If not, count and log that the connection will be closed."""
-        if self._dialect.server.recover(driver):
-            transactions.forget(info)
+        if self._server.recover(driver):
+            info[TRANSACTION] = None
             return True
         self._count()
         what = "a connection to %s is closed: an interrupt has left its transaction in doubt"
@@ -132,35 +143,24 @@ class Connections:
             record is None
             or driver is None
             or not state.asyncio_safe
-            or (raw_cursor.TRANSACTION not in record.info and self._dialect.server.is_idle(driver))
+            or (record.info.get(TRANSACTION) is None and self._server.is_idle(driver))
         ):
             return
         if not self._recovered(driver, record.info):
             record.invalidate()
 
-    def _drop(self) -> None:
-        """Close the idle connections. If one connection has broken or leads to the wrong server, all are probably unusable."""
-        with suppress(IndexError):  # another thread has taken the last one
-            while self._idle:
-                connection = self._idle.pop().connection
-                connection.invalidate()
-                connection.close()
-
-    def release(self) -> None:
-        """Return the idle connections to the engine's pool."""
-        self.forget_parents()
-        with suppress(IndexError):  # another thread has taken the last one
-            while self._idle:
-                self._idle.pop().connection.close()
-
     def close(self) -> None:
         """Close the idle connections, and from now on every connection that is put back."""
         self._room = 0
         self.forget_parents()
+        self._close_idle(Connection.detach)  # as in put_back: the disposed pool would leave the connections open
+
+    def _close_idle(self, before: Callable[[Connection], None]) -> None:
+        """Call ``before`` with each idle connection, and close it."""
         with suppress(IndexError):  # another thread has taken the last one
             while self._idle:
                 connection = self._idle.pop().connection
-                connection.detach()  # as in put_back: the disposed pool would leave the connection open
+                before(connection)
                 connection.close()
 
 

@@ -87,12 +87,12 @@ class OwnTransaction(Transaction):
         if store is not None:
             self.store = store
             self.tables = store.tables
-        self.committed = self.begun = self.interrupted = False
-        self._mark = self.deaths = None
+        self.committed = False
         #: How many runs failed that may have been committed.
-        self._runs = self.sent = self.doubts = 0
+        self._runs = self.doubts = 0
         self._pooled: PooledConnection | None = None
         self._root: RootTransaction | None = None
+        self._mark = self.deaths = None
 
     def __enter__(self) -> Self:
         database, run = self._database, self.run
@@ -100,6 +100,7 @@ class OwnTransaction(Transaction):
             self.woken = {}
             self.following = []
             self.asked = True  # no statement that commits by itself has been sent yet
+            self.sent = 0
             try:
                 if database.closed:
                     database.check_open()
@@ -123,9 +124,10 @@ class OwnTransaction(Transaction):
                 return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
-        pooled, in_doubt, failure = self._pooled, True, error
+        database, pooled, failure = self._database, self._pooled, error
+        in_doubt = True
         try:
-            if failure is None:
+            if error is None:
                 try:
                     if self._root is not None:
                         self._commit_lent(self._root)
@@ -143,10 +145,9 @@ class OwnTransaction(Transaction):
             if pooled is not None:
                 self._pooled = self._root = None
                 try:
-                    self._database.connections.put_back(pooled, in_doubt=in_doubt)
+                    database.connections.put_back(pooled, in_doubt=in_doubt)
                 except StorageError as raised:  # a signal handler raised it
                     raise self._late(raised)  # noqa: B904 - its cause is set
-        database = self._database
         if self.run.lazy and pooled is not None:
             counters = database.counters
             with database.counting:

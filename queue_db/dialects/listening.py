@@ -8,6 +8,7 @@ import os
 import select
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Protocol
 
 from sqlalchemy import Engine
@@ -110,6 +111,15 @@ def readable(*sources: Any, within: float = 0.0) -> list[Any]:
     for descriptor in by_descriptor:
         poll.register(descriptor, select.POLLIN)
     return [by_descriptor[descriptor] for descriptor, _ in poll.poll(math.ceil(within * 1000))]
+
+
+def look_at(source: Any) -> Callable[[], list[Any]]:
+    """A function whose result is not empty if ``source`` has something to read or is closed. It does not wait."""
+    if not hasattr(select, "poll"):
+        return partial(readable, source)
+    poll = select.poll()
+    poll.register(source, select.POLLIN)
+    return partial(poll.poll, 0)
 
 
 # Seconds to wait for the server's reply.

@@ -57,7 +57,7 @@ class PostgreSQLInserts(Inserts):
     ) -> tuple[int, Sequence[int]] | None:
         # Listeners of the engine cannot see a COPY, so with listeners INSERT is used. COPY returns no ids, so the ids are taken
         # from the sequence first.
-        if tx.connection.dialect.driver != "psycopg2" or raw_cursor.observed(tx.connection):
+        if tx.connection.dialect.driver != "psycopg2" or raw_cursor.observed(tx.connection.engine):
             return None
         name = tx.connection.dialect.identifier_preparer.format_table(jobs)
         values = {"name": name, "rows": number if ids else 0}

@@ -144,7 +144,7 @@ def render(tx: Sender, statement: Executable, values: raw_cursor.Values) -> tupl
         arguments.append(f"{{{str([*parts.numbers(values)])[1:-1].replace('None', 'NULL')}}}")
     if parts.texts is not None:
         texts = parts.texts(values)
-        if None in texts or "\\" in (joined := "\0".join(texts)) or '"' in joined:
+        if None in texts or "\\" in (joined := "\0".join(texts)) or '"' in joined or joined.count("\0") >= len(texts):
             arguments.append(_texts(texts))
         else:
             arguments.append('{"' + joined.replace("\0", '","') + '"}')
@@ -169,5 +169,8 @@ def _texts(texts: Sequence[Any]) -> str:
     if None in texts:
         return f"{{{','.join(['NULL' if text is None else _texts([text])[1:-1] for text in texts])}}}"
     # Escape all texts at once. The separator is safe, because no text in PostgreSQL has a zero character.
-    escaped = "\0".join(texts).replace("\\", "\\\\").replace('"', '\\"').replace("\0", '","')
+    joined = "\0".join(texts)
+    if joined.count("\0") > max(0, len(texts) - 1):
+        raise ValueError("a text has a NUL character, which PostgreSQL cannot store")
+    escaped = joined.replace("\\", "\\\\").replace('"', '\\"').replace("\0", '","')
     return f'{{"{escaped}"}}' if texts else "{}"

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import IO, Any
 
-from sqlalchemy import Connection, Executable, TupleType
+from sqlalchemy import Connection, Engine, Executable, TupleType
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 
-from queue_db.dialects.listening import readable
+from queue_db.dialects.listening import look_at
 
 Values = Mapping[str, Any]
 
@@ -31,8 +31,9 @@ PARAMSTYLES = frozenset({"qmark", "format", "pyformat"})
 _FORGOTTEN = 30.0
 
 _ASKED_AT = "queue_db.asked_at"
+_LOOK = "queue_db.look"
 
-#: The key of the weak reference to the library's transaction in a connection's ``info``. Between transactions the key is absent.
+#: The key of the weak reference to the library's transaction in a connection's ``info``. Between transactions the value is None.
 TRANSACTION = "queue_db.transaction"
 
 # Characters that a COPY reads at a time. psycopg2's default of 8192 would need many more calls.
@@ -102,13 +103,9 @@ def written(statement: Executable, dialect: SQLAlchemyDialect) -> Written:
     return Written(_NAMED.sub(place, text), tuple(order), fixed, lists)
 
 
-def observed(connection: Connection) -> bool:
-    """Whether the engine logs statements, or has listeners for statements or errors."""
-    engine, dialect = connection.engine, connection.dialect
-    # SQLAlchemy sets ``_has_events`` when a listener is added. Looking for listeners costs five calls, so read this flag first.
-    if engine._has_events and (engine.dispatch.before_cursor_execute or engine.dispatch.after_cursor_execute):  # noqa: SLF001
-        return True
-    return bool(engine._echo or (dialect._has_events and dialect.dispatch.handle_error))  # noqa: SLF001
+def observed(engine: Engine) -> bool:
+    """Whether the engine logs statements, or has listeners for statements. Listeners for errors get them from :func:`failed`."""
+    return bool(engine._echo or engine.dispatch.before_cursor_execute or engine.dispatch.after_cursor_execute)  # noqa: SLF001
 
 
 def lively(info: MutableMapping[Any, Any], source: Any) -> bool:
@@ -119,10 +116,12 @@ def lively(info: MutableMapping[Any, Any], source: Any) -> bool:
     :param info: the connection's ``info``.
     :param source: the socket of the connection, or an object with the socket's ``fileno``.
     """
-    now = time.monotonic()
-    asked_at = info.get(_ASKED_AT)
+    now, asked_at = time.monotonic(), info.get(_ASKED_AT)
     info[_ASKED_AT] = now
-    return asked_at is not None and now - asked_at <= _FORGOTTEN and not readable(source)
+    if asked_at is None:
+        info[_LOOK] = look_at(source)
+        return False
+    return now - asked_at <= _FORGOTTEN and not info[_LOOK]()
 
 
 def copy(connection: Connection, text: str, file: IO[Any]) -> int:
@@ -172,6 +171,9 @@ def failed(connection: Connection, text: str, cursor: Any, error: BaseException)
         elif not isinstance(error, Exception):  # on a caller's connection, do what SQLAlchemy does
             connection.invalidate()
         return
+    if dialect._has_events and dialect.dispatch.handle_error and not broken:  # noqa: SLF001
+        # Only this method calls the engine's listeners for errors. It also does all that follows here.
+        connection._handle_dbapi_exception(error, text, None, cursor, None)  # noqa: SLF001
     if not broken and dialect.is_disconnect(error, connection.connection, cursor):
         broken = True
         connection.invalidate(error)

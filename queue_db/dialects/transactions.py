@@ -23,10 +23,13 @@ if TYPE_CHECKING:
 class PooledConnection:
     """A connection of the library, and those of its attributes that SQLAlchemy would look up anew at each use."""
 
-    __slots__ = ("connection", "driver", "info", "proxied")
+    __slots__ = ("connection", "driver", "engine", "info", "process", "proxied")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, process: object = None) -> None:
         self.connection = connection
+        self.engine = connection.engine
+        #: Stands for the process that opened the connection.
+        self.process = process
         #: The pool's proxy of the connection. Its ``dbapi_connection`` is None after the connection was closed or invalidated.
         self.proxied: Any = connection.connection
         self.info: MutableMapping[Any, Any] = self.proxied.info
@@ -56,21 +59,22 @@ class Sender:
         "dialect",
         "info",
         "interrupted",
-        "observed",
         "sent",
         "uses_raw_cursor",
         "write",
     )
 
     info: MutableMapping[Any, Any]
-    _driver: Any
     _block: Sender | None
 
     def __init__(self, connection: Connection, dialect: Dialect) -> None:
         self.connection = connection
         self.dialect = dialect
-        self.begun = self.uses_raw_cursor = self.observed = False
+        self.begun = self.interrupted = self.uses_raw_cursor = False
+        #: The number of statements that were sent by :meth:`fetch` and :meth:`execute`, including BEGIN and COMMIT.
         self.sent = 0
+        #: The driver's connection, for statements that go to its cursor; None: all statements go through SQLAlchemy.
+        self._driver: Any = None
         #: The transaction of the library in which this one is nested.
         self._block = block = own(connection)
         #: Whether each statement commits by itself until the transaction begins. If so, SQLAlchemy does not know the transaction.
@@ -78,7 +82,7 @@ class Sender:
         if block is not None:
             self.info = block.info
             self._driver = block._driver  # noqa: SLF001 - an attribute of the same class
-            self.uses_raw_cursor, self.observed, self.begun = block.uses_raw_cursor, block.observed, block.begun
+            self.uses_raw_cursor, self.begun = block.uses_raw_cursor, block.begun
 
     def lead(self, pooled: PooledConnection, *, write: bool = True) -> None:
         """Make this the transaction of the connection until :meth:`leave`.
@@ -88,36 +92,33 @@ class Sender:
 
         :param write: whether the transaction changes rows.
         """
-        connection = self.connection = pooled.connection
-        self.info = pooled.info
-        self._driver = pooled.proxied.dbapi_connection
+        self.connection = pooled.connection
+        info = self.info = pooled.info
+        engine = pooled.engine
+        # First the cheap test: SQLAlchemy sets ``_has_events`` when a listener is added.
+        watched = (engine._has_events or engine._echo) and observed(engine)  # noqa: SLF001
+        self._driver = None if watched else pooled.proxied.dbapi_connection
         self._block = None
         self.autocommits = True
         #: Whether kept statements go to the driver's cursor.
         self.uses_raw_cursor = self.dialect.uses_raw_cursor
-        #: Whether the engine has event listeners or logs its statements. If so, the statements go through SQLAlchemy.
-        self.observed = observed(connection)
         self.write = write
         self.begun = False
         #: Whether BEGIN was sent, even if it failed. After BEGIN, nothing is committed without a COMMIT.
         self.asked = False
         #: Whether a statement has been interrupted, so that its effect is unknown.
         self.interrupted = False
-        #: The number of statements that were sent by :meth:`fetch` and :meth:`execute`, including BEGIN and COMMIT.
-        self.sent = 0
         #: The transaction around this one on the same connection, if a thread has only one connection.
-        self._outer = self.info.get(TRANSACTION)
+        self._outer = info.get(TRANSACTION)
         self._mark: ref[Sender] | None = ref(self)
-        self.info[TRANSACTION] = self._mark
+        info[TRANSACTION] = self._mark
 
     def leave(self) -> None:
         """Remove this transaction from the connection. The transaction has ended, and the connection is idle."""
         # Another mark means that the connection was taken from this transaction. It may mark another transaction, so keep it.
-        if self.info.get(TRANSACTION) is self._mark:
-            if self._outer is None:
-                del self.info[TRANSACTION]
-            else:
-                self.info[TRANSACTION] = self._outer
+        info = self.info
+        if info.get(TRANSACTION) is self._mark:
+            info[TRANSACTION] = self._outer
         self._mark = None
 
     def begin(self) -> None:
@@ -157,7 +158,7 @@ class Sender:
     @property
     def sends_raw(self) -> bool:
         """Whether SQL texts go directly to the driver's cursor. Listeners and logs of the engine do not see such texts."""
-        return self.uses_raw_cursor and not self.observed
+        return self.uses_raw_cursor and self._driver is not None
 
     # --- statements -----------------------------------------------------------------------------------------------------
 
@@ -175,11 +176,12 @@ class Sender:
             text, arguments = self.dialect.render(self, statement, values)
         else:
             return self.connection.execute(statement, values).all()
-        if self.observed or not self.autocommits:
+        driver = self._driver
+        if driver is None:
             return self.connection.exec_driver_sql(text, arguments or None).all()
         cursor: Any = None
         try:
-            cursor = self._driver.cursor()
+            cursor = driver.cursor()
             cursor.execute(text, arguments)
             rows: Sequence[Sequence[Any]] = cursor.fetchall()
             cursor.close()
@@ -197,11 +199,12 @@ class Sender:
             text, arguments = self.dialect.render(self, statement, values)
         else:
             return self.connection.execute(statement, values).rowcount
-        if self.observed or not self.autocommits:
+        driver = self._driver
+        if driver is None:
             return self.connection.exec_driver_sql(text, arguments or None).rowcount
         cursor: Any = None
         try:
-            cursor = self._driver.cursor()
+            cursor = driver.cursor()
             cursor.execute(text, arguments)
             touched: int = cursor.rowcount
             cursor.close()
@@ -222,7 +225,7 @@ class Sender:
             return result.rowcount, result.lastrowid or 0
         parts = raw_cursor.written(statement, self.connection.dialect)
         text, arguments = parts.text, [*map(itemgetter(*map(names.index, parts.order)), rows)]
-        if self.observed:
+        if self._driver is None:
             result = self.connection.exec_driver_sql(text, arguments)
             return result.rowcount, result.lastrowid or 0
         cursor: Any = None
@@ -241,11 +244,6 @@ def own(connection: Connection) -> Sender | None:
     """The current transaction of a connection of the library; None on a caller's connection."""
     mark: ref[Sender] | None = connection.info.get(TRANSACTION)
     return None if mark is None else mark()
-
-
-def forget(info: MutableMapping[Any, Any]) -> None:
-    """Remove the transaction from a connection's ``info``, after ``Server.recover`` has ended the transaction."""
-    info.pop(TRANSACTION, None)
 
 
 def interrupted(connection: Connection, error: BaseException) -> bool:

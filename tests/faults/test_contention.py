@@ -203,24 +203,44 @@ def test_an_exhausted_pool_is_a_clear_error(url: str, name: str) -> None:
     engine.dispose()
 
 
-@SERVERS
-def test_a_connection_that_the_server_ended_is_replaced(db: QueueDB, url: str, kind: str, name: str) -> None:
+def end_session(of: QueueDB, kind: str, connection: Connection) -> None:
+    """Let the server end the session that the next verb of ``of`` uses."""
     own, end, gone = {
         "postgresql": ("pg_backend_pid()", "SELECT pg_terminate_backend({})", "pg_stat_activity WHERE pid = {}"),
     }.get(kind, ("CONNECTION_ID()", "KILL CONNECTION {}", "information_schema.processlist WHERE id = {}"))
+    with of.database.connections.one() as victim:
+        number = victim.execute(text(f"SELECT {own}")).scalar_one()
+    connection.execute(text(end.format(number)))
+    limit = time.monotonic() + 30
+    while connection.execute(text(f"SELECT count(*) FROM {gone.format(number)}")).scalar_one():
+        assert time.monotonic() < limit, "the connection does not end"
+        connection.rollback()
+
+
+@SERVERS
+def test_a_connection_that_the_server_ended_is_replaced(db: QueueDB, url: str, kind: str, name: str) -> None:
     with QueueDB(url) as other, db.database.engine.connect() as connection:
         queue = other.queue(name)
         queue.enqueue("k")
-        with other.database.connections.one() as victim:  # the one that the next claim uses
-            number = victim.execute(text(f"SELECT {own}")).scalar_one()
-        connection.execute(text(end.format(number)))
-        limit = time.monotonic() + 30
-        while connection.execute(text(f"SELECT count(*) FROM {gone.format(number)}")).scalar_one():
-            assert time.monotonic() < limit, "the connection does not end"
-            connection.rollback()
+        end_session(other, kind, connection)
         (job,) = queue.claim()
         assert job.attempts == 1
         assert other.counters.retried == 1
+
+
+@SERVERS
+def test_the_outcome_of_an_enqueue_is_known_although_the_server_ended_the_session(
+    db: QueueDB, url: str, kind: str, name: str
+) -> None:
+    """A look at the session shows that it was closed, so the enqueue has a transaction, which can run again."""
+    with QueueDB(url) as other, db.database.engine.connect() as connection:
+        queue = other.queue(name)
+        for _ in range(3):
+            queue.enqueue("k")
+        end_session(other, kind, connection)
+        queue.enqueue("k")
+        assert other.counters.retried == 1
+        assert queue.stats().available == 4
 
 
 @SERVERS

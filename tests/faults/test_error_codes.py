@@ -6,13 +6,14 @@ from typing import Any
 
 import pymysql
 import pytest
-from sqlalchemy import Connection, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy import Connection, ExceptionContext, event, text
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from queue_db import PermanentStorageError, QueueDB, StorageError, TransientStorageError
 from queue_db.dialects import dialect_for
 from queue_db.dialects.transactions import savepoint
 from queue_db.model import Fault
+from queue_db.store import Transaction
 
 MYSQL = dialect_for("mysql").errors
 
@@ -119,3 +120,24 @@ def test_a_statement_that_takes_too_long_may_run_later_but_not_at_once(kind: str
     assert refused.value.sqlstate in ("57014", "3024", "1969")
     assert not refused.value.server_away
     assert len(runs) == 1
+
+
+def test_a_listener_for_errors_hears_of_a_statement_that_is_refused(db: QueueDB) -> None:
+    """The statement went to the driver's cursor, but the error goes through SQLAlchemy."""
+    heard: list[tuple[str | None, bool]] = []
+    engine = db.database.engine
+
+    def note(context: ExceptionContext) -> None:
+        heard.append((context.statement, isinstance(context.sqlalchemy_exception, DBAPIError)))
+
+    def refused(tx: Transaction) -> None:
+        tx.fetch("SELECT nothing FROM nowhere", ())
+
+    event.listen(engine, "handle_error", note)
+    try:
+        with pytest.raises(PermanentStorageError):
+            db.database.run(refused, name="look", store=db.store, write=False)
+    finally:
+        event.remove(engine, "handle_error", note)
+    assert heard == [("SELECT nothing FROM nowhere", True)]
+    db.queue("a queue").peek()

@@ -38,9 +38,16 @@ class Touched:
 @contextmanager
 def the_connection(db: QueueDB) -> Iterator[Connection]:
     """The only connection that there is, taken out of the library's hands."""
-    db.database.connections.release()
+    _release(db)
     with db.database.engine.connect() as connection:
         yield connection
+
+
+def _release(db: QueueDB) -> None:
+    """Return the library's idle connections to the engine's pool."""
+    idle = db.database.connections._idle
+    while idle:
+        idle.pop().connection.close()
 
 
 @contextmanager
@@ -78,7 +85,7 @@ def watch(db: QueueDB, act: Callable[[], object], *tables: Table) -> Touched:
 
 def _postgresql(db: QueueDB, act: Callable[[], object], tables: set[str]) -> Touched:
     table = db.store.tables.name
-    db.database.connections.release()
+    _release(db)
     with captured(db.database.engine, table) as statements:
         act()
     touched = Touched()
