@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import create_engine, event, text
 
 from queue_db import Queue, QueueDB
+from queue_db.dialects import prepared
 from tests.patience import HOURS
 
 pytestmark = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
@@ -23,6 +24,12 @@ def test_on_our_own_connections_claim_and_complete_are_prepared(queue: Queue) ->
     for job in queue.claim(2):
         assert job.complete()
     assert seen == ["PREPARE", "EXECUTE", "PREPARE", "EXECUTE", "EXECUTE"]
+
+
+@pytest.mark.parametrize("texts", [["mail", "a\0b"], ["a\0b", None], ["\0"]])
+def test_a_text_with_a_nul_does_not_become_two_elements(kind: str, texts: list[str | None]) -> None:
+    with pytest.raises(ValueError, match="NUL"):
+        prepared._texts(texts)
 
 
 @pytest.mark.parametrize("said", ["NULL", "None", 'a "name", {in} \\ brackets', "é, 漢", "'; %s %% $1[1]"])
