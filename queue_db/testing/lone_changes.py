@@ -21,7 +21,7 @@ _CHANGE = re.compile(r"\b(INSERT|UPDATE|DELETE|REPLACE) |\bpg_notify\b")
 @lru_cache(maxsize=1000)
 def _kind(text: str) -> str | None:
     """What a statement does that belongs into a transaction with others."""
-    if text.startswith("PREPARE "):
+    if text.startswith(("PREPARE ", "DEALLOCATE ")):
         return None  # it is executed afterwards
     text, locks = _LOCK.subn("", text)
     return "change" if _CHANGE.search(text) else "lock" if locks else None
