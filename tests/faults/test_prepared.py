@@ -25,7 +25,7 @@ def test_on_our_own_connections_claim_and_complete_are_prepared(queue: Queue) ->
     assert seen == ["PREPARE", "EXECUTE", "PREPARE", "EXECUTE", "EXECUTE"]
 
 
-@pytest.mark.parametrize("said", ["NULL", "None", 'a "name", {in} \\ brackets', "é, 漢", "'; %s %% $1[1]"])
+@pytest.mark.parametrize("said", ["NULL", "None", 'a "name", {in} brackets', "a\\b", "é, 漢", "'; %s %% $1[1]"])
 def test_a_text_is_one_element_of_its_array_whatever_it_says(db: QueueDB, said: str) -> None:
     """All texts of a prepared statement are sent as one array."""
     queue = db.queue(said)
