@@ -137,7 +137,9 @@ def _remembering(pymysql: Any) -> Any:
 
     :param pymysql: the module ``pymysql.connections``.
     """
-    described, read = pymysql.FieldDescriptorPacket, pymysql.Connection._read_packet  # noqa: SLF001
+    described, read = getattr(pymysql, "FieldDescriptorPacket", None), getattr(pymysql.Connection, "_read_packet", None)
+    if described is None or read is None:
+        return pymysql.Connection  # another version of PyMySQL: these names are its own
     parsed = lru_cache(maxsize=1024)(described)
 
     def read_packet(self: Any, kind: Any = pymysql.MysqlPacket) -> Any:

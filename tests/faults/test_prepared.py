@@ -32,7 +32,7 @@ def test_a_text_with_a_nul_does_not_become_two_elements(kind: str, texts: list[s
         prepared._texts(texts)
 
 
-@pytest.mark.parametrize("said", ["NULL", "None", 'a "name", {in} \\ brackets', "é, 漢", "'; %s %% $1[1]"])
+@pytest.mark.parametrize("said", ["NULL", "None", 'a "name", {in} brackets', "a\\b", "é, 漢", "'; %s %% $1[1]"])
 def test_a_text_is_one_element_of_its_array_whatever_it_says(db: QueueDB, said: str) -> None:
     """All texts of a prepared statement are sent as one array."""
     queue = db.queue(said)
