@@ -7,6 +7,7 @@ again only if both the driver's status and our own record say that it is idle. O
 from __future__ import annotations
 
 import logging
+import os
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, MutableMapping
@@ -50,6 +51,8 @@ class Connections:
         self._idle: deque[PooledConnection] = deque()
         # Stands for this process. A connection that was taken before a fork is not kept in the child.
         self._process = object()
+        # Servers such as uWSGI fork without Python's hooks, so the id is compared too.
+        self._pid = os.getpid()
         # Whether the engine's pool has connections of the parent process.
         self._forked = False
         # The connections of the parent process. They are never freed: asyncpg would close a freed connection, and so remove its
@@ -73,6 +76,8 @@ class Connections:
 
     def take(self) -> PooledConnection:
         """A connection for the caller alone, until :meth:`put_back`."""
+        if self._pid != os.getpid():
+            self.after_fork()
         try:
             return self._idle.pop()
         except IndexError:
@@ -91,10 +96,13 @@ class Connections:
         self._inherited.append(self._idle)
         self._idle = deque()
         self._process = object()
+        self._pid = os.getpid()
         self._forked = True
 
     def forget_parents(self) -> None:
         """In a forked child: stop using the connections of the engine's pool. The pool is replaced when it is first needed."""
+        if self._pid != os.getpid():
+            self.after_fork()
         if self._forked:
             self._inherited.append(self._engine.pool)
             self._engine.dispose(close=False)

@@ -230,20 +230,38 @@ class OwnTransaction(Transaction):
         self._runs += 1
         self.doubts += isinstance(problem, StorageError) and problem.outcome_unknown
         if isinstance(problem, TransientStorageError) and self._may_run_again(problem):
-            self._database.pause(min(_LONGEST_WAIT, _FIRST_WAIT * (2**self._runs // 4)) + random.uniform(0.0, _FIRST_WAIT))
-            if self._database.closed:
-                self._database.check_open()
-            counters = self._database.counters
-            with self._database.counting:
-                counters.retried += 1
+            self._pause(problem)
             return True
-        if self.doubts and not run.lazy and isinstance(problem, TransientStorageError) and not problem.outcome_unknown:
-            problem = _unknown(problem, run.name, "an earlier run may have been committed")
+        problem = self._with_doubts(problem)
         if problem is not failure:
             raise problem from failure
         if committing:
             raise failure
         return False
+
+    def _pause(self, problem: StorageError) -> None:
+        """Wait before the next run.
+
+        :raises ConfigurationError: the database was closed meanwhile.
+        """
+        database = self._database
+        database.pause(min(_LONGEST_WAIT, _FIRST_WAIT * (2**self._runs // 4)) + random.uniform(0.0, _FIRST_WAIT))
+        if database.closed and self.doubts:
+            raise _unknown(problem, self.run.name, "this QueueDB was closed after a run that may have been committed") from problem
+        if database.closed:
+            database.check_open()
+        with database.counting:
+            database.counters.retried += 1
+
+    def _with_doubts(self, problem: BaseException) -> BaseException:
+        """``problem``, with an unknown outcome if an earlier run may have been committed. Callers of a lazy run look it up."""
+        if not self.doubts or self.run.lazy or not isinstance(problem, StorageError) or problem.outcome_unknown:
+            return problem
+        if isinstance(problem, TransientStorageError):
+            return _unknown(problem, self.run.name, "an earlier run may have been committed")
+        problem.outcome_unknown = True
+        problem.add_note("an earlier run of this transaction may have been committed")
+        return problem
 
     def _late(self, error: StorageError) -> StorageError:
         """The exception to raise for ``error``, which came while the connection was given back."""

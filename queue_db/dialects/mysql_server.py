@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from sqlalchemy import URL, Connection, Engine, event, func, select
@@ -98,7 +99,7 @@ class MySQLServer(Server):
             return engine.execution_options(isolation_level="READ COMMITTED")
         event.listen(engine, "connect", _read_committed)
         if engine.dialect.driver == "pymysql":
-            event.listen(engine, "do_connect", _connect)
+            event.listen(engine, "connect", _remember_descriptions)
         if "read_timeout" in _LACKING.get(engine.dialect.driver, ()):
             event.listen(engine, "connect", limit_waits)
         return engine
@@ -123,29 +124,32 @@ def lock_waits(seconds: int) -> str:
     return f"SET SESSION innodb_lock_wait_timeout = {seconds}, SESSION lock_wait_timeout = {seconds}"
 
 
-def _connect(dialect: Any, _record: Any, arguments: list[Any], options: dict[str, Any]) -> Any:
-    """Connect with PyMySQL. This is a ``do_connect`` listener."""
-    return _remembering(dialect.loaded_dbapi.connections)(*arguments, **options)
+def _remember_descriptions(connection: Any, _: Any) -> None:
+    """Let a connection of PyMySQL parse each description of a column once."""
+    made = _remembering(connection.__class__)
+    if made is not None:
+        connection.__class__ = made
 
 
-@cache
-def _remembering(pymysql: Any) -> Any:
-    """A class of PyMySQL's connections that parse each description of a column once.
+@lru_cache(maxsize=8)
+def _remembering(of: Any) -> type[Any] | None:
+    """The class of PyMySQL's connections, except that it parses each description of a column once; None: ``of`` is another class.
 
     Each result begins with descriptions of its columns. PyMySQL spends more than a third of its work on a job to parse them.
     The bytes are the same at each execution of a statement, and nothing changes the parsed object.
-
-    :param pymysql: the module ``pymysql.connections``.
     """
-    described, read = getattr(pymysql, "FieldDescriptorPacket", None), getattr(pymysql.Connection, "_read_packet", None)
-    if described is None or read is None:
-        return pymysql.Connection  # another version of PyMySQL: these names are its own
+    pymysql: Any = sys.modules.get("pymysql.connections")
+    described, read = getattr(pymysql, "FieldDescriptorPacket", None), getattr(of, "_read_packet", None)
+    if described is None or read is None or of is not getattr(pymysql, "Connection", None):
+        return None  # a tracer's class, or a version of PyMySQL that reads in another way
     parsed = lru_cache(maxsize=1024)(described)
 
-    def read_packet(self: Any, kind: Any = pymysql.MysqlPacket) -> Any:
-        return read(self, parsed if kind is described else kind)
+    def read_packet(self: Any, *kind: Any) -> Any:
+        return read(self, *[parsed if one is described else one for one in kind])
 
-    return type("Connection", (pymysql.Connection,), {"_read_packet": read_packet})
+    bases: tuple[Any, ...] = (of,)
+    made: type[Any] = type("Connection", bases, {"_read_packet": read_packet})
+    return made
 
 
 def _read_committed(connection: Any, _: Any) -> None:

@@ -17,7 +17,7 @@ from sqlalchemy.ext.compiler import compiles
 from queue_db.dialects import postgresql_sql as shapes
 from queue_db.dialects import prepared
 from queue_db.dialects.base import ReturningDialect
-from queue_db.dialects.claim_sql import ID, PAYLOAD, PRIORITY, ClaimText, result_of
+from queue_db.dialects.claim_sql import ID, PAYLOAD, PRIORITY, VERSION, ClaimText, result_of
 from queue_db.dialects.clock import instant, now_us, now_us_after_waiting
 from queue_db.dialects.error_codes import ErrorCodes
 from queue_db.dialects.inserts import Inserts
@@ -130,7 +130,13 @@ class PostgreSQL(ReturningDialect):
         """Delete completed jobs and claim other jobs; return the rows of the claimed jobs."""
         pairs = completes.pairs
         statement = claim.made(shapes.complete_and_claim, one=one, completes_one=len(pairs) == 1)
-        *won, deleted = tx.fetch(statement, {**parameters, **self.wanted(pairs)})
+        won: list[Sequence[Any]] = []
+        deleted: Sequence[Any] = ()
+        for row in tx.fetch(statement, {**parameters, **self.wanted(pairs)}):  # the parts of a UNION ALL have no promised order
+            if row[VERSION] is None:
+                deleted = row
+            else:
+                won.append(row)
         if deleted[ID] == len(pairs):
             completes.done = {job_id for job_id, _ in pairs}
         else:

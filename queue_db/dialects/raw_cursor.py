@@ -117,11 +117,10 @@ def lively(info: MutableMapping[Any, Any], source: Any) -> bool:
     :param source: the socket of the connection, or an object with the socket's ``fileno``.
     """
     now, asked_at = time.monotonic(), info.get(_ASKED_AT)
-    info[_ASKED_AT] = now
     if asked_at is None:
-        info[_LOOK] = look_at(source)
-        return False
-    return now - asked_at <= _FORGOTTEN and not info[_LOOK]()
+        info[_LOOK] = look_at(source)  # before the time: a signal handler's error may come between them
+    info[_ASKED_AT] = now
+    return asked_at is not None and now - asked_at <= _FORGOTTEN and not info[_LOOK]()
 
 
 def copy(connection: Connection, text: str, file: IO[Any]) -> int:

@@ -123,11 +123,11 @@ class _Database(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The metrics; called by the registry."""
-        for field in fields(Counters):
-            if field.name == "dead":
+        for name in (*(field.name for field in fields(Counters)), "candidates"):
+            if name == "dead":
                 continue  # counted by reason above
-            counter = CounterMetricFamily(f"queue_db_{field.name}", f"db.counters.{field.name}")
-            counter.add_metric([], getattr(self._db.counters, field.name))
+            counter = CounterMetricFamily(f"queue_db_{name}", f"db.counters.{name}")
+            counter.add_metric([], getattr(self._db.counters, name))
             yield counter
         found, up = self._read()
         if up is not None:

@@ -127,6 +127,7 @@ def _parts(tx: Transaction, pairs: Pairs, *values: Mapping[int, Any] | None) -> 
     """
     if len(pairs) <= AT_ONCE or all(len(set(by_id.values())) <= 1 for by_id in values if by_id):
         return [pairs]
+    tx.begin()  # a completion commits each statement, and a third-party Removal may call this
     return list(portions(pairs))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -365,9 +364,9 @@ class FencedChange(Verbs):
             for job in changed:
                 job.dead = job.id in failures.dying
             self.deaths = [failures.death(job) for job in changed if job.dead]
-        applied, died = len(done), len(self.deaths)  # a job that is given twice has two verdicts, but is changed once
+        applied = len(done)  # a job that is given twice has two verdicts, but is changed once
         if joined:
-            applied, died = self._put_off(changed)
+            applied -= self._put_off(changed)
         core = self.core
         counters = core.database.counters
         with core.database.counting:
@@ -376,7 +375,7 @@ class FencedChange(Verbs):
         if lost:
             core.queue_counters.add(self.source.name, lost=lost)
         if verb.counted is not None:
-            core.queue_counters.add(self.source.name, **{verb.counted: applied - died})
+            core.queue_counters.add(self.source.name, **{verb.counted: applied - len(self.deaths)})
         return verdicts
 
     def _lost(self, verdicts: Sequence[Verdict]) -> int:
@@ -385,24 +384,21 @@ class FencedChange(Verbs):
         verdict_of = zip(self.jobs, verdicts, strict=True)
         return sum(verdict is _LOST and job.unconfirmed is None and job.id not in locked for job, verdict in verdict_of)
 
-    def _put_off(self, changed: Iterable[LeasedJob]) -> tuple[int, int]:
+    def _put_off(self, changed: Iterable[LeasedJob]) -> int:
         """Leave the count of a worker's jobs to the worker, which finds out whether the caller's transaction was committed.
 
-        :return: the numbers of the other jobs, and of those among them that died.
+        :return: the number of these jobs.
         """
-        now = []
-        for job in changed:
-            if job.claimant is None:
-                now.append(job)
-            else:
-                job.unconfirmed = partial(self._count_one, None if job.dead else self.verb.counted)
-        return len(now), sum(job.dead for job in now)
+        later = [job for job in changed if job.claimant is not None]
+        for job in later:
+            job.unconfirmed = self._count_one
+        return len(later)
 
-    def _count_one(self, counted: str | None) -> None:
+    def _count_one(self) -> None:
         with self.core.database.counting:
             self.core.database.counters.applied += 1
-        if counted is not None:
-            self.core.queue_counters.add(self.source.name, **{counted: 1})
+        if self.verb.counted is not None:
+            self.core.queue_counters.add(self.source.name, **{self.verb.counted: 1})
 
     def _raise_versions(self, changed: Iterable[LeasedJob], versions: Mapping[int, int]) -> None:
         kept: Kept = self.given[0]

@@ -176,6 +176,7 @@ class Results:
                 prove(source, mine)
                 leased = [job for job in mine if not job.settled]
                 verdicts = dict(zip(leased, source.release_many(leased), strict=True))
+                prove(source, [job for job in leased if not verdicts[job]])  # settled while the release waited for its lock
             except StorageError as error:
                 log.warning("%d jobs could not be released and come back when their leases expire: %s", len(mine), error)
             for job in mine:

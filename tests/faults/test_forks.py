@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import traceback
@@ -22,8 +23,13 @@ def session(db: QueueDB) -> int:
         return int(connection.execute(text("SELECT pg_backend_pid()")).scalar_one())
 
 
-def in_a_child(work: Callable[[], None]) -> None:
-    child = os.fork()
+def fork_without_hooks() -> int:
+    """Fork as uWSGI does by default: Python's hooks do not run."""
+    return int(ctypes.CDLL(None).fork())
+
+
+def in_a_child(work: Callable[[], None], fork: Callable[[], int] = os.fork) -> None:
+    child = fork()
     if not child:
         status = 1
         try:
@@ -38,8 +44,9 @@ def in_a_child(work: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+@pytest.mark.parametrize("fork", [os.fork, fork_without_hooks])
 @pytest.mark.parametrize("at_fork", ["kept", "in use"])
-def test_a_connection_of_the_parent_is_not_used_in_the_child(url: str, name: str, at_fork: str) -> None:
+def test_a_connection_of_the_parent_is_not_used_in_the_child(url: str, name: str, at_fork: str, fork: Callable[[], int]) -> None:
     with QueueDB(url) as db:
         queue: Queue = db.queue(name)
         queue.enqueue("k")
@@ -53,7 +60,7 @@ def test_a_connection_of_the_parent_is_not_used_in_the_child(url: str, name: str
             assert queue.claim()[0].complete()
             db.close()
 
-        in_a_child(work)
+        in_a_child(work, fork)
         if taken is not None:
             db.database.connections.put_back(taken)
         assert session(db) == of_parent
