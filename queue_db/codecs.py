@@ -182,6 +182,10 @@ def described(error: BaseException) -> str:
     return text if isinstance(error, TypeError | ValueError | RecursionError) else f"{type(error).__name__}: {text}"
 
 
+def _same(instance: Any) -> Any:
+    return instance
+
+
 class Schema:
     """The model that payloads of a kind must fit, checked at enqueue and before the handler runs.
 
@@ -209,7 +213,7 @@ class Schema:
             return partial(msgspec.convert, type=model), msgspec.to_builtins
         if dataclasses.is_dataclass(model) and isinstance(model, type):
             return self._dataclass_of, self._fields_of
-        return model, lambda instance: instance
+        return model, _same
 
     def read(self, kind: str, payload: Any) -> Any:
         """The value that the model makes of the payload.

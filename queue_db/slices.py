@@ -219,11 +219,8 @@ def slots(name: str) -> type[Slots]:
 
 def type_hint(module: str, name: str) -> Any:
     """A reference in annotations to a class that is imported only when ``typing.get_type_hints`` evaluates them."""
-    return ForwardRef(f"_imported_class({module!r}, {name!r})", module=__name__)
-
-
-def _imported_class(module: str, name: str) -> Any:
-    return getattr(import_module(module), name)
+    # Python 3.14 evaluates a reference inside another one in the module of the outer one, so it stands for itself.
+    return ForwardRef(f"__import__('importlib').import_module({module!r}).{name}")
 
 
 def load(module: str, name: str) -> Any:

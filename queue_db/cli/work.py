@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +20,7 @@ from queue_db.cli.logs import log_to_stderr
 from queue_db.cli.options import CommonOptions
 from queue_db.cli.running import process_number, run
 from queue_db.cli.work_options import ClaimOptions, HandlerOptions, LogOptions, WorkerOptions
-from queue_db.errors import ArgumentError, ConfigurationError
+from queue_db.errors import ArgumentError
 from queue_db.worker import Summary, Worker
 
 app = typer.Typer(rich_help_panel=panels.WORKERS)
@@ -107,10 +109,8 @@ def _configured(
         yield worker
         return
     for name in target:
-        if ":" in name and _names_worker(name):
-            raise ArgumentError(
-                f"{name} is a Worker object, which has its queues and handlers: give it alone, without --exec and --handler"
-            )
+        if _may_name_worker(name):
+            output.note(f"{name} is taken for a queue; a Worker object is given alone, without --exec and --handler")
     if not target and not options.feed:
         raise ArgumentError("no queue: give the queues to claim from, or --feed")
     loaded = handler.load(common)
@@ -122,12 +122,11 @@ def _configured(
         yield worker
 
 
-def _names_worker(name: str) -> bool:
-    """Whether this is a Worker object, and not a queue with a colon in its name."""
-    try:
-        return isinstance(load("worker", name), Worker)
-    except ConfigurationError:
-        return False
+def _may_name_worker(name: str) -> bool:
+    """Whether a queue's name may be meant as ``MODULE:NAME``. Nothing is imported for that: it would run somebody's module."""
+    module, colon, _ = name.partition(":")
+    top = module.partition(".")[0]
+    return bool(colon) and top.isidentifier() and (top in sys.modules or find_spec(top) is not None)
 
 
 def _load_worker(target: list[str]) -> Worker:

@@ -79,7 +79,7 @@ def redrive(
 
     A job stays dead if a live job has its unique key. The exit status is 1 if one of the IDs is not a dead job; then none is moved.
     """
-    _choose(everything, {"ids": ids or None, "--queue": queue, "--kind": kind, "--error-class": error_class})
+    _choose(everything, {"ID": ids or None, "--queue": queue, "--kind": kind, "--error-class": error_class})
     with common.open() as db, output.busy("redriving"):
         redriven = db.dead.redrive(ids or None, queue=queue, kind=kind, error_class=error_class, limit=limit, dry_run=dry_run)
         detail = {"ids": ids[:_MOST_IDS] if ids else None, "limit": limit}

@@ -130,13 +130,10 @@ class PostgreSQL(ReturningDialect):
         """Delete completed jobs and claim other jobs; return the rows of the claimed jobs."""
         pairs = completes.pairs
         statement = claim.made(shapes.complete_and_claim, one=one, completes_one=len(pairs) == 1)
-        won: list[Sequence[Any]] = []
-        deleted: Sequence[Any] = ()
-        for row in tx.fetch(statement, {**parameters, **self.wanted(pairs)}):  # the parts of a UNION ALL have no promised order
-            if row[VERSION] is None:
-                deleted = row
-            else:
-                won.append(row)
+        *won, deleted = rows = tx.fetch(statement, {**parameters, **self.wanted(pairs)})
+        if deleted[VERSION] is not None:  # the parts of a UNION ALL have no promised order
+            won = [row for row in rows if row[VERSION] is not None]
+            (deleted,) = [row for row in rows if row[VERSION] is None] or [deleted]
         if deleted[ID] == len(pairs):
             completes.done = {job_id for job_id, _ in pairs}
         else:
