@@ -7,7 +7,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -126,7 +127,11 @@ def _may_name_worker(name: str) -> bool:
     """Whether a queue's name may be meant as ``MODULE:NAME``. Nothing is imported for that: it would run somebody's module."""
     module, colon, _ = name.partition(":")
     top = module.partition(".")[0]
-    return bool(colon) and top.isidentifier() and (top in sys.modules or find_spec(top) is not None)
+    return (
+        bool(colon)
+        and top.isidentifier()
+        and (top in sys.modules or PathFinder.find_spec(top, [str(Path.cwd()), *sys.path]) is not None)
+    )
 
 
 def _load_worker(target: list[str]) -> Worker:

@@ -71,6 +71,7 @@ class Careless:
     both_have_it = threading.Barrier(2)
 
     def claim(self, tx: Transaction, request):
+        tx.begin()
         result = Optimistic(window=1).claim(tx, request)
         jobs = tx.tables.jobs
         if request.queue == QUEUE and not self.met:

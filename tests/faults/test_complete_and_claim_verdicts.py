@@ -115,7 +115,8 @@ class Twice(Adaptive):
     """Claims once more for what is missing, and makes a result of its own."""
 
     def claim(self, tx: Transaction, request: ClaimRequest) -> ClaimResult:
-        """Claim half, then the rest."""
+        """Claim half, then the rest, in one transaction."""
+        tx.begin()
         half = super().claim(tx, replace(request, limit=(request.limit + 1) // 2))
         rest = super().claim(tx, replace(request, limit=request.limit - len(half.rows)))
         rows = (*half.rows, *rest.rows)

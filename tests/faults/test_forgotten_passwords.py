@@ -7,6 +7,7 @@ from sqlalchemy import create_engine
 
 from queue_db import QueueDB
 from queue_db.errors import ConfigurationError, StorageError
+from tests.idle import release
 from tests.servers import over_tls, provide
 
 
@@ -18,7 +19,7 @@ def test_with_cryptography_a_password_that_the_server_has_forgotten_is_no_matter
             db.migrate()
             with db.database.begin() as connection:
                 connection.exec_driver_sql("FLUSH PRIVILEGES")
-            db.database.connections.release()
+            release(db)
             db.database.engine.dispose()
             assert db.queue("mail").enqueue("welcome") is not None
     finally:
@@ -35,7 +36,7 @@ def test_without_cryptography_it_is_a_storage_error_until_the_server_knows_it_ag
             db.migrate()
             with engine.connect() as known:
                 known.exec_driver_sql("FLUSH PRIVILEGES")
-                db.database.connections.release()
+                release(db)
                 db.database.engine.dispose()
                 with pytest.raises(StorageError, match="cryptography"):
                     db.queue("mail").enqueue("welcome")

@@ -10,6 +10,7 @@ from sqlalchemy import event, text
 from sqlalchemy.exc import ProgrammingError
 
 from queue_db import Queue, QueueDB, StorageError
+from tests.idle import release
 
 VERBS: dict[str, Callable[[Queue], object]] = {
     "enqueue": lambda queue: queue.enqueue("k"),
@@ -71,7 +72,7 @@ def test_without_a_statement_it_is_the_transaction_that_was_to_run(tmp_path: Pat
             raise ProgrammingError("BEGIN", {}, Exception("refused"))
 
         event.listen(db.database.engine, "engine_connect", refuse)
-        db.database.connections.release()
+        release(db)
         for name in ("claim", "enqueue", "monitoring.due_jobs", "controls.change"):
             with pytest.raises(StorageError) as refused:
                 VERBS[name](queue)

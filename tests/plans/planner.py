@@ -3,6 +3,7 @@
 from sqlalchemy import Table, text
 
 from queue_db import QueueDB
+from tests.idle import release
 
 #: Analysed when there was next to nothing in it · left alone since it was made · analysed as it is.
 STATES = ("analysed while empty", "never analysed", "analysed")
@@ -34,7 +35,7 @@ def forget(db: QueueDB, *tables: Table) -> None:
 
 def renew(db: QueueDB) -> None:
     """Let plans be made anew, of the tables as they are now: those that are prepared belong to a connection."""
-    db.database.connections.release()
+    release(db)
     db.database.engine.dispose()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Table, event
 
 from queue_db import QueueDB
+from tests.idle import release
 
 # PostgreSQL's ways to read a table. A bitmap reads all that it is asked for before anybody can stop it, which suits a list of ids;
 # were it taken for a range of due jobs, the number of rows would tell.
@@ -38,16 +39,9 @@ class Touched:
 @contextmanager
 def the_connection(db: QueueDB) -> Iterator[Connection]:
     """The only connection that there is, taken out of the library's hands."""
-    _release(db)
+    release(db)
     with db.database.engine.connect() as connection:
         yield connection
-
-
-def _release(db: QueueDB) -> None:
-    """Return the library's idle connections to the engine's pool."""
-    idle = db.database.connections._idle
-    while idle:
-        idle.pop().connection.close()
 
 
 @contextmanager
@@ -85,7 +79,7 @@ def watch(db: QueueDB, act: Callable[[], object], *tables: Table) -> Touched:
 
 def _postgresql(db: QueueDB, act: Callable[[], object], tables: set[str]) -> Touched:
     table = db.store.tables.name
-    _release(db)
+    release(db)
     with captured(db.database.engine, table) as statements:
         act()
     touched = Touched()

@@ -30,6 +30,7 @@ from queue_db.service import Incident, IncidentType, Settings, incidents, servic
 from queue_db.service.events import EventStream
 from queue_db.service.incidents import LINES, Incidents
 from queue_db.service.tokens import SCOPES
+from tests.idle import release
 from tests.patience import HOURS, PATIENCE, wait_for
 from tests.servers.proxy import Proxy
 from tests.service.conftest import serving_app
@@ -244,7 +245,7 @@ def refuse_changes(site: Site) -> None:
         connection.execute("PRAGMA query_only = ON")
 
     event.listen(engine, "connect", only_read)
-    site.db.database.connections.release()
+    release(site.db)
     engine.dispose()
     assert site.client.post(_JOBS, json={"kind": "k"}).status_code == 503
     event.remove(engine, "connect", only_read)

@@ -452,9 +452,9 @@ def test_a_handler_that_raises_after_it_completed_its_job_has_completed_it(queue
 
 
 @SQLITE
-def test_a_death_after_a_fork_names_the_process_that_caused_it(url, queue, records, monkeypatch):
+def test_a_death_after_a_fork_names_the_process_that_caused_it(url, queue, records):
     with QueueDB(url) as db:
-        monkeypatch.setattr("queue_db.core._name", "the child")
+        db.core.worker = "the child"  # as the hook of forks does
         queue.enqueue("n")
         (job,) = db.queue(queue.name).claim()
         assert job.bury("no use")
