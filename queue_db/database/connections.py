@@ -96,8 +96,8 @@ class Connections:
         self._inherited.append(self._idle)
         self._idle = deque()
         self._process = object()
-        self._pid = os.getpid()
         self._forked = True
+        self._pid = os.getpid()  # last: another thread of the child may look at it
 
     def forget_parents(self) -> None:
         """In a forked child: stop using the connections of the engine's pool. The pool is replaced when it is first needed."""

@@ -126,7 +126,8 @@ def lock_waits(seconds: int) -> str:
 
 def _remember_descriptions(connection: Any, _: Any) -> None:
     """Let a connection of PyMySQL parse each description of a column once."""
-    made = _remembering(connection.__class__)
+    of: Any = type(connection)
+    made = _remembering(of)
     if made is not None:
         connection.__class__ = made
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -179,19 +179,24 @@ class Completer:
         self._closing.set()
         self._results.put(None)
 
-    def _postpone(self, done: JobResult) -> None:
-        """Look at the job again later, at most for the length of a lease: then another worker may get the job after a rollback."""
+    def _postpone(self, done: JobResult, verdict: Verdict | None) -> None:
+        """Look at the job again later, at most for the length of a lease: then another worker may get the job after a rollback.
+
+        :param verdict: what to report if there is no time for another look.
+        """
         now = time.monotonic()
         until = now + self._lease if done.give_up_at is None else done.give_up_at
         if self._closing.is_set() or now >= until:
-            log_open(done.job, done.seconds)
-            self._report(done, None)
+            if verdict is None:
+                log_open(done.job, done.seconds)
+            self._report(done, verdict)
             return
-        if done.give_up_at is None:
+        if done.give_up_at is None and verdict is None:
             message = "%r: the transaction in which the handler has completed it is still open"
             log.warning(message, done.job, extra=about(done.job, seconds=done.seconds))
+        if not self._open:  # a later job must not move the look at earlier ones
+            self._look_at = now + LOOK_AGAIN
         self._open.append(done._replace(give_up_at=until))
-        self._look_at = now + LOOK_AGAIN
 
     def _settle_each(self, verb: Verb, results: Sequence[JobResult]) -> None:
         """Settle these jobs together; if that raises, settle them one by one."""
@@ -248,7 +253,7 @@ class Completer:
             return
         for done, verdict in zip(results, verdicts, strict=True):
             if verdict is None or (verdict is Verdict.LOST and done.job.unconfirmed is not None):
-                self._postpone(done)  # its handler has settled it in the meantime
+                self._postpone(done, verdict)  # its handler has settled it in the meantime
             else:
                 self._report(done, verdict)
 
@@ -308,8 +313,7 @@ def verbs_for(batch: Sequence[JobResult]) -> list[tuple[Verb, Sequence[JobResult
 
 def _settled(results: Sequence[JobResult]) -> list[Verdict | None]:
     """The verdicts of jobs of one queue that their handlers have settled. A job whose settlement was rolled back is settled now."""
-    waited_for = {done.job for done in results if done.give_up_at is not None}
-    prove(queue_of(results[0].job), [done.job for done in results], waited_for)
+    prove(queue_of(results[0].job), [done.job for done in results])
     verdicts: list[Verdict | None] = []
     for done in results:
         if done.job.unconfirmed is not None:
@@ -319,33 +323,30 @@ def _settled(results: Sequence[JobResult]) -> list[Verdict | None]:
     return verdicts
 
 
-def prove(queue: Queue, jobs: Sequence[LeasedJob], waited_for: Container[LeasedJob] = ()) -> None:
+def prove(queue: Queue, jobs: Sequence[LeasedJob]) -> None:
     """Find out what became of the transactions in which handlers have settled these jobs, without waiting for their locks.
 
     After a commit the job stays settled. After a rollback it is leased as before. While the transaction is open, the job stays
-    unconfirmed. Only verbs that complete jobs take a handler's transaction.
-
-    :param waited_for: the jobs whose transactions were open at an earlier look. If their leases have ended, others may have deleted
-        their rows after a rollback, so a missing row proves nothing.
+    unconfirmed. Only verbs that complete jobs take a handler's transaction. A missing row counts as the handler's commit: while the
+    transaction was open, nobody else could take the job.
     """
     leases = {job.id: job for job in jobs if job.unconfirmed is not None}
     if not leases:
         return
     sights = queue.core.run(LOOK, settle_sql.look, [(job.id, job.version, job.token) for job in leases.values()], Change.GONE)
     undone = []
-    now = queue.core.now() if waited_for else 0
     for job_id, sight in sights.items():
-        job = leases[job_id]
-        if sight is Sight.CHANGED or (sight is Sight.VANISHED and (job not in waited_for or job.lease_ends > now)):
-            confirm(job)
-        elif sight is not Sight.UNCHANGED:  # another worker has the job, or had it
-            undone.append(job)
+        if sight in {Sight.CHANGED, Sight.VANISHED}:
+            confirm(leases[job_id])
+        elif sight is Sight.OTHER:  # another worker has the job
+            undone.append(leases[job_id])
     unchanged = [leases[job_id] for job_id, sight in sights.items() if sight is Sight.UNCHANGED]
     if unchanged:
         verdicts = queue.extend_unlocked(unchanged, _PROVED_FOR)
         undone += [job for job, verdict in zip(unchanged, verdicts, strict=True) if verdict is Verdict.APPLIED]
     for job in undone:
-        job.settled, job.settled_by, job.unconfirmed = False, None, None
+        if job.unconfirmed is not None:  # the handler may have seen its commit meanwhile
+            job.settled, job.settled_by, job.unconfirmed = False, None, None
 
 
 def complete_plain(results: Sequence[JobResult]) -> list[Verdict]:

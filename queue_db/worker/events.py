@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -173,10 +174,12 @@ class Results:
             source = self._worker.db.queue(queue)
             verdicts: dict[LeasedJob, Verdict] = {}
             try:
-                prove(source, mine)
+                with suppress(StorageError):  # told below
+                    prove(source, mine)
                 leased = [job for job in mine if not job.settled]
                 verdicts = dict(zip(leased, source.release_many(leased), strict=True))
-                prove(source, [job for job in leased if not verdicts[job]])  # settled while the release waited for its lock
+                with suppress(StorageError):
+                    prove(source, [job for job in leased if not verdicts[job]])  # settled while the release waited for its lock
             except StorageError as error:
                 log.warning("%d jobs could not be released and come back when their leases expire: %s", len(mine), error)
             for job in mine:
