@@ -93,7 +93,7 @@ def claim(self, *arguments):
     jobs = genuine(self, *arguments)
     if self.name == "race" and jobs and next(calls) % 2 == 0:
         self.core.database.counters.deadlocks += 1
-        self.core.database.counters.candidates += 3
+        self.core.database.counters.missed += 3
         return [*jobs, *jobs]
     return jobs
 Queue.claim = claim

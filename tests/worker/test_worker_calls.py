@@ -71,6 +71,8 @@ class Calls:
             if event != "call" or not str(frame.f_globals.get("__name__", "")).startswith("queue_db."):
                 return
             code = frame.f_code
+            if code.co_name == "read_packet":  # PyMySQL calls it for each packet
+                return
             if not code.co_name.startswith("<") or code.co_name == "<lambda>":
                 number[0] += 1
                 names[code.co_qualname] += 1
