@@ -24,8 +24,8 @@ from starlette.routing import NoMatchFound
 from benchmarks.filling import CHUNK, numbers, tidy
 from queue_db import QueueDB
 from queue_db.service import Settings, service
+from queue_db.service.http.server import server
 from queue_db.service.pages.navigation import MENU
-from queue_db.service.server import server
 
 QUEUES = ("mail", "reports", "thumbnails")
 

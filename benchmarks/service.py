@@ -62,7 +62,7 @@ class Drained:
 
 def _serve(url: str, table: str, ready: Connection) -> None:
     from queue_db.service import Settings, service
-    from queue_db.service.server import collect_less, server
+    from queue_db.service.http.server import collect_less, server
 
     with QueueDB(url, table=table, pool_size=20) as db:
         running = server(service(db, Settings()))

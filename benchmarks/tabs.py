@@ -25,8 +25,8 @@ from starlette.routing import NoMatchFound
 from benchmarks.running import addresses, ended, exit_on_sigterm, say
 from queue_db import QueueDB, QueueDBError
 from queue_db.service import Settings, service
+from queue_db.service.http.server import server
 from queue_db.service.pages.navigation import MENU
-from queue_db.service.server import server
 from queue_db.worker import Worker
 
 _EPILOG = """\

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from queue_db.monitoring.model import Finished, JobError, WorkerInfo
     from queue_db.routes import Routes, Topic
     from queue_db.schedules import Schedules
-    from queue_db.service.tokens import Tokens
     from queue_db.spark.streams.registry import Streams
+    from queue_db.tokens.tokens import Tokens
 else:  # the queue imports no slice
     Batch, FailureGroup, Feed, Finished, JobError, Topic, WorkerInfo = (
         type_hint("queue_db", name) for name in ("Batch", "FailureGroup", "Feed", "Finished", "JobError", "Topic", "WorkerInfo")
@@ -138,7 +138,7 @@ class QueueDB:
         #: Jobs enqueued by cron lines or at intervals.
         self.schedules: Schedules = load("schedules.registry", "Schedules")(self.core)
         #: The API tokens of the service.
-        self.tokens: Tokens = load("service.tokens", "Tokens")(self.core)
+        self.tokens: Tokens = load("tokens.tokens", "Tokens")(self.core)
         #: The log of what people and programs with tokens changed.
         self.actions: Actions = load("monitoring.actions", "Actions")(self.core)
         #: The numbers of each queue, now and over time.

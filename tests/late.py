@@ -19,9 +19,9 @@ AGES = (
     "queue_db.feeds.publishing._RANK_EVERY",
     "queue_db.limits.limiter.REFRESH",
     "queue_db.worker.fetcher.READ_CONTROLS_EVERY",
-    "queue_db.service.identity.REMEMBERED_FOR",
-    "queue_db.service.pressure._REMEMBER",
-    "queue_db.service.waiting._OBEY_WITHIN",
+    "queue_db.service.auth.identity.REMEMBERED_FOR",
+    "queue_db.service.http.pressure._REMEMBER",
+    "queue_db.service.live.waiting._OBEY_WITHIN",
     "queue_db.worker.fetcher.READ_EVERY",
 )
 

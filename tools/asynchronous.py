@@ -74,7 +74,7 @@ FILES = {
     "schedules.aio": [Twin("Schedules", "queue_db.schedules.registry")],
     "monitoring.aio": [Twin("Actions", "queue_db.monitoring.actions"), Twin("Metrics", "queue_db.monitoring.metrics")],
     "spark.streams.aio": [Twin("Streams", "queue_db.spark.streams.registry")],
-    "service.aio": [Twin("Tokens", "queue_db.service.tokens")],
+    "tokens.aio": [Twin("Tokens", "queue_db.tokens.tokens")],
     "feeds.aio.feeds": [
         Twin("Feed", "queue_db.feeds.feed", without=_OF_FEEDS),
         Twin("Feeds", "queue_db.feeds.registry", without=["named"]),

@@ -22,7 +22,7 @@ from sqlalchemy import delete, insert
 from queue_db import QueueDB
 from queue_db.monitoring.tables import COUNTS, DEPTHS, monitoring_tables
 from queue_db.service import Settings, service
-from queue_db.service.server import server
+from queue_db.service.http.server import server
 from queue_db.store import Transaction
 from tools.shop import ODD, fill
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from queue_db.monitoring.aio import AsyncActions, AsyncMetrics
     from queue_db.routes.aio import AsyncRoutes, AsyncTopic
     from queue_db.schedules.aio import AsyncSchedules
-    from queue_db.service.aio import AsyncTokens
     from queue_db.spark.streams.aio import AsyncStreams
+    from queue_db.tokens.aio import AsyncTokens
 
 __all__ = [
     "AsyncActions",
@@ -66,7 +66,7 @@ _OF_SLICES = {
     "AsyncSharedCursor": "feeds.aio.cursors",
     "AsyncSpan": "feeds.aio.cursors",
     "AsyncStreams": "spark.streams.aio",
-    "AsyncTokens": "service.aio",
+    "AsyncTokens": "tokens.aio",
     "AsyncTopic": "routes.aio",
 }
 

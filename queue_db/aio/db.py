@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from queue_db.monitoring.model import Finished, JobError, WorkerInfo
     from queue_db.routes.aio import AsyncRoutes, AsyncTopic
     from queue_db.schedules.aio import AsyncSchedules
-    from queue_db.service.aio import AsyncTokens
     from queue_db.spark.streams.aio import AsyncStreams
+    from queue_db.tokens.aio import AsyncTokens
 else:
     AsyncDeadJobs = type_hint("queue_db.dead.aio", "AsyncDeadJobs")
     AsyncFeed = type_hint("queue_db.feeds.aio.feeds", "AsyncFeed")
@@ -46,7 +46,7 @@ else:
     AsyncRoutes = type_hint("queue_db.routes.aio", "AsyncRoutes")
     AsyncTopic = type_hint("queue_db.routes.aio", "AsyncTopic")
     AsyncSchedules = type_hint("queue_db.schedules.aio", "AsyncSchedules")
-    AsyncTokens = type_hint("queue_db.service.aio", "AsyncTokens")
+    AsyncTokens = type_hint("queue_db.tokens.aio", "AsyncTokens")
     AsyncStreams = type_hint("queue_db.spark.streams.aio", "AsyncStreams")
 
 
@@ -147,7 +147,7 @@ class AsyncQueueDB(Opening):
     @property
     def tokens(self) -> AsyncTokens:
         """The API tokens of the service."""
-        twin: AsyncTokens = load("service.aio", "AsyncTokens")(self._db.tokens)
+        twin: AsyncTokens = load("tokens.aio", "AsyncTokens")(self._db.tokens)
         return twin
 
     @property

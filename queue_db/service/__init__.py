@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from queue_db.service.app import service
-    from queue_db.service.incidents import Incident, IncidentType
+    from queue_db.service.live.incidents import Incident, IncidentType
     from queue_db.service.settings import Settings
 
 # Imported when they are first used: the command ``queue-db serve`` stands in this package, and its help needs no web framework.
-_MODULES = {"Incident": "incidents", "IncidentType": "incidents", "Settings": "settings", "service": "app"}
+_MODULES = {"Incident": "live.incidents", "IncidentType": "live.incidents", "Settings": "settings", "service": "app"}
 
 __all__ = ["Incident", "IncidentType", "Settings", "service"]
 

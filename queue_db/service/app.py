@@ -6,19 +6,20 @@ from fastapi import Depends, FastAPI
 
 from queue_db import __version__
 from queue_db.db import QueueDB
-from queue_db.service import direct, errors, login, openapi, refusals
 from queue_db.service.api import API, BESIDE
-from queue_db.service.declared import Declared
-from queue_db.service.guard import Guard
+from queue_db.service.auth import login
+from queue_db.service.http import direct, errors, openapi, refusals
+from queue_db.service.http.declared import Declared
+from queue_db.service.http.guard import Guard
+from queue_db.service.http.paths import Paths
+from queue_db.service.http.pressure import Pressure
+from queue_db.service.http.requests import Service, identity
+from queue_db.service.live.samples import Samples, lifespan
+from queue_db.service.live.waiting import Waiting
 from queue_db.service.pages import PAGES, routing
 from queue_db.service.pages.board import Board
 from queue_db.service.pages.render import by_name
-from queue_db.service.paths import Paths
-from queue_db.service.pressure import Pressure
-from queue_db.service.requests import Service, identity
-from queue_db.service.samples import Samples, lifespan
 from queue_db.service.settings import Settings
-from queue_db.service.waiting import Waiting
 
 
 def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:

@@ -28,12 +28,12 @@ from queue_db.database.urls import missing_file, parse_url
 from queue_db.db import QueueDB
 from queue_db.dialects import dialect_for
 from queue_db.errors import ArgumentError, ConfigurationError
-from queue_db.service.tokens import SCOPES
+from queue_db.tokens.tokens import SCOPES
 
 if TYPE_CHECKING:
     from queue_db.service import Settings
-    from queue_db.service.requests import Service
-    from queue_db.service.server import Server
+    from queue_db.service.http.requests import Service
+    from queue_db.service.http.server import Server
 
 log = logging.getLogger("queue_db.service")
 
@@ -225,8 +225,9 @@ def serve(
     after Ctrl-C and 0 after SIGTERM.
     """
     try:
-        from queue_db.service import Settings, proxies, service
-        from queue_db.service.server import MOST_CONNECTIONS, collect_less, server
+        from queue_db.service import Settings, service
+        from queue_db.service.http import proxies
+        from queue_db.service.http.server import MOST_CONNECTIONS, collect_less, server
     except ImportError as error:
         raise ConfigurationError(
             f'the service needs {error.name}, which is not installed: pip install "queue-db[service]"'
@@ -310,7 +311,7 @@ def _prepare(db: QueueDB, *, new: bool) -> None:
 
 def _note_access(service: Service, host: str) -> None:
     """Print how to log in; make the first token."""
-    from queue_db.service.outage import takes_changes
+    from queue_db.service.live.outage import takes_changes
 
     if not _is_loopback(host):
         output.note(f"the service listens on {host}: put a proxy with HTTPS in front of it, tokens are readable without")

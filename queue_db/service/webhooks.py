@@ -32,7 +32,7 @@ from queue_db.errors import ArgumentError, ConfigurationError, QueueDBError
 from queue_db.leased_job import LeasedJob
 from queue_db.outcomes import Dead, Retry
 from queue_db.routes.definition import address
-from queue_db.service.times import rfc3339
+from queue_db.service.http.times import rfc3339
 
 _Address = IPv4Address | IPv6Address
 _Network = IPv4Network | IPv6Network

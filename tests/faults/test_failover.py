@@ -15,7 +15,7 @@ from sqlalchemy import Connection, create_engine, make_url
 from queue_db import LeasedJob, QueueDB, TransientStorageError
 from queue_db.aio import AsyncQueueDB
 from queue_db.service import Settings, service
-from queue_db.service.incidents import IncidentType
+from queue_db.service.live.incidents import IncidentType
 from queue_db.worker import Worker
 from tests.aio.loop import for_asyncio, on_the_loop
 from tests.patience import PATIENCE, wait_for

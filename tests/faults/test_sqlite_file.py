@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, event, text
 
 from queue_db import PermanentStorageError, QueueDB, TransientStorageError
 from queue_db.database.transaction import ATTEMPTS
-from queue_db.service.outage import takes_changes
+from queue_db.service.live.outage import takes_changes
 
 
 @pytest.fixture

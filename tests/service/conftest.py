@@ -14,7 +14,7 @@ from fastapi import FastAPI
 
 from queue_db import QueueDB
 from queue_db.service import Settings, service
-from queue_db.service.server import server
+from queue_db.service.http.server import server
 from tests.patience import PATIENCE
 
 

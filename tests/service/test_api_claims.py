@@ -16,8 +16,8 @@ import pytest
 from queue_db import Queue, QueueDB, State
 from queue_db.feeds import Feed, MessageClaim
 from queue_db.leased_job import LeasedJob
-from queue_db.service import waiting
 from queue_db.service.api import message_claims
+from queue_db.service.live import waiting
 from tests.patience import PATIENCE
 
 here = pytest.mark.parametrize("kind", ["sqlite"], scope="session")

@@ -16,8 +16,8 @@ from jsonschema_rs import Draft202012Validator
 from queue_db import QueueDB, __version__
 from queue_db.service import Settings
 from queue_db.service.api import API
-from queue_db.service.declared import Declared
-from queue_db.service.openapi import EXAMPLES
+from queue_db.service.http.declared import Declared
+from queue_db.service.http.openapi import EXAMPLES
 from tests.service.test_api_claims import until
 from tests.service.test_api_schema import DOCUMENT, OPERATIONS
 

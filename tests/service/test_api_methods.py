@@ -11,7 +11,7 @@ import pytest
 
 from queue_db import QueueDB
 from queue_db.service import Settings
-from queue_db.service.openapi import EXAMPLES
+from queue_db.service.http.openapi import EXAMPLES
 from tests.service.test_api_schema import DOCUMENT, OPERATIONS
 
 pytestmark = pytest.mark.parametrize("kind", ["sqlite"], scope="session")

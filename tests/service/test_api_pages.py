@@ -11,7 +11,7 @@ import pytest
 
 from queue_db import QueueDB
 from queue_db.model import StoredResult
-from queue_db.service import paging
+from queue_db.service.api import paging
 
 pytestmark = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 

@@ -9,7 +9,8 @@ import httpx2
 import pytest
 
 from queue_db import Job, QueueDB
-from queue_db.service import Settings, pressure
+from queue_db.service import Settings
+from queue_db.service.http import pressure
 from tests.patience import HOURS
 from tests.service.conftest import submitted
 from tests.service.test_api_schema import DOCUMENT, OPERATIONS

@@ -12,7 +12,8 @@ from fastapi import FastAPI
 from starlette.routing import BaseRoute
 
 from queue_db import QueueDB
-from queue_db.service import Settings, direct, service
+from queue_db.service import Settings, service
+from queue_db.service.http import direct
 from tests.patience import PATIENCE
 from tests.service.conftest import serving_app
 

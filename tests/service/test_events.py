@@ -16,7 +16,7 @@ import pytest
 from queue_db import QueueDB
 from queue_db.monitoring.metrics import QueueMetrics
 from queue_db.service import Settings
-from queue_db.service.events import EventStream, Live, event
+from queue_db.service.live.events import EventStream, Live, event
 from tests.patience import HOURS
 
 on_sqlite = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
@@ -100,7 +100,7 @@ def test_a_token_gets_events_of_its_own_queues_and_feeds_only(
 
 def test_the_texts_of_queues_are_made_in_a_thread_and_once_for_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     """With thousands of queues nothing else would run on the event loop meanwhile."""
-    monkeypatch.setattr("queue_db.service.events._EVERY", HOURS)
+    monkeypatch.setattr("queue_db.service.live.events._EVERY", HOURS)
     made: list[threading.Thread] = []
 
     class Numbers(QueueMetrics):

@@ -13,7 +13,8 @@ from queue_db import QueueDB
 from queue_db.feeds import Feed
 from queue_db.feeds.position import Position
 from queue_db.feeds.tables import feed_tables
-from queue_db.service import Settings, paging
+from queue_db.service import Settings
+from queue_db.service.api import paging
 from queue_db.service.pages import newest
 from queue_db.service.pages.feeds import MOST, MOST_CURSORS
 from tests.service.test_service_other_pages import logged_in

@@ -26,10 +26,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import event, make_url
 
 from queue_db import LeasedJob, Queue, QueueDB
-from queue_db.service import Incident, IncidentType, Settings, incidents, service
-from queue_db.service.events import EventStream
-from queue_db.service.incidents import LINES, Incidents
-from queue_db.service.tokens import SCOPES
+from queue_db.service import Incident, IncidentType, Settings, service
+from queue_db.service.live import incidents
+from queue_db.service.live.events import EventStream
+from queue_db.service.live.incidents import LINES, Incidents
+from queue_db.tokens.tokens import SCOPES
 from tests.idle import release
 from tests.patience import HOURS, PATIENCE, wait_for
 from tests.servers.proxy import Proxy

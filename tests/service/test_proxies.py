@@ -12,9 +12,10 @@ import pytest
 
 from queue_db import QueueDB
 from queue_db.errors import ConfigurationError
-from queue_db.service import Settings, proxies, service
-from queue_db.service.session import is_own
-from queue_db.service.tokens import SCOPES
+from queue_db.service import Settings, service
+from queue_db.service.auth.session import is_own
+from queue_db.service.http import proxies
+from queue_db.tokens.tokens import SCOPES
 from tests.patience import PATIENCE
 from tests.service.conftest import serving_app
 from tests.service.reverse_proxy import proxying

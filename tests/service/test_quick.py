@@ -18,9 +18,8 @@ from queue_db.codecs import JSONCodec
 from queue_db.leased_job import LeasedJob
 from queue_db.model import ClaimedRow
 from queue_db.queue import Queue
-from queue_db.service import answers
-from queue_db.service.api import claims, quick, settlements
-from queue_db.service.shapes import Lease
+from queue_db.service.api import answers, claims, quick, settlements
+from queue_db.service.api.shapes import Lease
 
 often = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 

@@ -14,13 +14,14 @@ from anyio import CapacityLimiter
 
 from queue_db import Queue, QueueDB, State
 from queue_db.leased_job import LeasedJob
-from queue_db.service import Settings, identity, service
-from queue_db.service.identity import FoundTokens
-from queue_db.service.incidents import Incidents
-from queue_db.service.kept import Clock
-from queue_db.service.leases import Leases
-from queue_db.service.tokens import Token
-from queue_db.service.waiting import Wanted
+from queue_db.service import Settings, service
+from queue_db.service.auth import identity
+from queue_db.service.auth.identity import FoundTokens
+from queue_db.service.live.incidents import Incidents
+from queue_db.service.live.kept import Clock
+from queue_db.service.live.leases import Leases
+from queue_db.service.live.waiting import Wanted
+from queue_db.tokens.tokens import Token
 from tests.patience import PATIENCE, wait_for
 from tests.service.conftest import serving_app
 from tests.service.test_api_claims import until

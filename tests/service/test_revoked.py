@@ -12,8 +12,10 @@ import httpx2
 import pytest
 
 from queue_db import QueueDB, State
-from queue_db.service import Settings, events, identity, service
-from queue_db.service.api import events as streams
+from queue_db.service import Settings, service
+from queue_db.service.api import event_stream as streams
+from queue_db.service.auth import identity
+from queue_db.service.live import events
 from tests.patience import PATIENCE
 from tests.service.conftest import serving_app
 from tests.service.test_api_claims import until, waits

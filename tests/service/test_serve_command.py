@@ -25,8 +25,8 @@ from queue_db.cli.app import app
 from queue_db.cli.lasting import started
 from queue_db.service import Settings
 from queue_db.service.cli import _note_access
-from queue_db.service.requests import Service
-from queue_db.service.tokens import SCOPES, Tokens
+from queue_db.service.http.requests import Service
+from queue_db.tokens.tokens import SCOPES, Tokens
 from tests.patience import PATIENCE, wait_for
 from tests.service.reverse_proxy import proxying
 

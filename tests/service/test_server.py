@@ -12,7 +12,7 @@ import pytest
 from queue_db import QueueDB
 from queue_db.notifications.wakeup import Wakeup
 from queue_db.service import Settings, service
-from queue_db.service.server import server
+from queue_db.service.http.server import server
 from tests.patience import PATIENCE
 
 # Beyond what select takes.

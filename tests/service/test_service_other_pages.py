@@ -14,7 +14,7 @@ import pytest
 from queue_db import QueueDB
 from queue_db.monitoring.metrics import QueueMetrics
 from queue_db.service import Settings
-from queue_db.service.identity import Identity
+from queue_db.service.auth.identity import Identity
 from queue_db.service.pages import dead
 from queue_db.service.pages.diagnosis import Watch, seen_by
 from queue_db.service.pages.numbers import series, waiting

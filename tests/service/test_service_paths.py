@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 
 from queue_db import QueueDB
 from queue_db.service import Settings, service
-from queue_db.service.paths import Name, Paths, decoded, escaped, unescaped
+from queue_db.service.http.paths import Name, Paths, decoded, escaped, unescaped
 
 NAMES = ["mail", "a/b", "a%2Fb", "100%", "%25", "%2f", "ä ö", "日本/語", "a?b#c", "..a", "a+b", "%41", "a//b", "/", "'\"<&>"]
 

@@ -15,12 +15,12 @@ import queue_db
 from queue_db import QueueDB, errors
 from queue_db.model import PRESENT, StoredResult
 from queue_db.service import Settings
-from queue_db.service import errors as answers
 from queue_db.service.api import API, BESIDE
-from queue_db.service.login import router as login
+from queue_db.service.auth.login import router as login
+from queue_db.service.http import errors as answers
 from queue_db.service.pages import PAGES
-from queue_db.service.tokens import SCOPES
 from queue_db.store import worker_registry
+from queue_db.tokens.tokens import SCOPES
 from tests.patience import PATIENCE
 from tests.service.conftest import serving
 

@@ -20,10 +20,10 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 
 from queue_db import QueueDB
 from queue_db.service import Settings, service
-from queue_db.service.guard import HEADERS
-from queue_db.service.paths import Name
-from queue_db.service.requests import Enqueuer, Fields, Manager, Person, Reader, WorkerClient
-from queue_db.service.tokens import SCOPES
+from queue_db.service.http.guard import HEADERS
+from queue_db.service.http.paths import Name
+from queue_db.service.http.requests import Enqueuer, Fields, Manager, Person, Reader, WorkerClient
+from queue_db.tokens.tokens import SCOPES
 from tests.patience import PATIENCE, wait_for
 from tests.service.conftest import serving_app
 

@@ -5,7 +5,6 @@ from queue_db.service.api import (
     claims,
     cursors,
     dead,
-    events,
     feeds,
     finished,
     groups,
@@ -23,6 +22,7 @@ from queue_db.service.api import (
     streams,
     workers,
 )
+from queue_db.service.api import event_stream as events
 
 #: The routers, in the order of the documentation.
 API = (

@@ -8,12 +8,12 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from queue_db.groups import Batch
-from queue_db.service.openapi import problems
-from queue_db.service.paging import number, opened, sealed
-from queue_db.service.refusals import missing
-from queue_db.service.requests import Db, Reader
-from queue_db.service.shapes import After, Id, Limit, PathId, clean
-from queue_db.service.times import Time
+from queue_db.service.api.paging import number, opened, sealed
+from queue_db.service.api.shapes import After, Id, Limit, PathId, clean
+from queue_db.service.http.openapi import problems
+from queue_db.service.http.refusals import missing
+from queue_db.service.http.requests import Db, Reader
+from queue_db.service.http.times import Time
 
 router = APIRouter(tags=["batches"])
 

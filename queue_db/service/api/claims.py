@@ -10,14 +10,14 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from queue_db.leased_job import LeasedJob
-from queue_db.service import answers, shapes
-from queue_db.service.handover import Handover, watch
-from queue_db.service.leases import Leases
-from queue_db.service.paths import Name
-from queue_db.service.requests import Db, Standing, WorkerClient, of
-from queue_db.service.shapes import Id, Lease, LeaseSeconds, WorkerName
-from queue_db.service.times import Time
-from queue_db.service.waiting import Waiting, Wanted
+from queue_db.service.api import answers, shapes
+from queue_db.service.api.shapes import Id, Lease, LeaseSeconds, WorkerName
+from queue_db.service.http.handover import Handover, watch
+from queue_db.service.http.paths import Name
+from queue_db.service.http.requests import Db, Standing, WorkerClient, of
+from queue_db.service.http.times import Time
+from queue_db.service.live.leases import Leases
+from queue_db.service.live.waiting import Waiting, Wanted
 from queue_db.verbs.claim import MAX_CLAIM
 
 router = APIRouter(tags=["claims"])

@@ -15,11 +15,11 @@ from queue_db.feeds import Feed
 from queue_db.feeds.cursor import Cursor
 from queue_db.feeds.message import CursorInfo
 from queue_db.feeds.position import Position
-from queue_db.service.feed_shapes import Body, Lease, PositionText, feed_of
-from queue_db.service.paths import Name, NewName
-from queue_db.service.refusals import RefusedError, missing, unconditional
-from queue_db.service.requests import Db, Manager, Reader, WorkerClient, record
-from queue_db.service.times import Time
+from queue_db.service.api.feed_shapes import Body, Lease, PositionText, feed_of
+from queue_db.service.http.paths import Name, NewName
+from queue_db.service.http.refusals import RefusedError, missing, unconditional
+from queue_db.service.http.requests import Db, Manager, Reader, WorkerClient, record
+from queue_db.service.http.times import Time
 
 router = APIRouter(tags=["feeds"])
 

@@ -16,12 +16,13 @@ from queue_db.dead import MOST_COUNTED
 from queue_db.errors import JobNotFoundError
 from queue_db.model import Job, State, from_micros, to_micros
 from queue_db.monitoring.actions import dead_jobs
-from queue_db.service import everywhere, shapes
-from queue_db.service.openapi import problems
-from queue_db.service.paging import json_bytes, not_of_this_list, opened, paged, sealed
-from queue_db.service.pressure import Admission
-from queue_db.service.requests import Db, Manager, Reader, of, record
-from queue_db.service.shapes import After, Id, JobPage, KindName, Limit, QueueName, Seconds, job_view
+from queue_db.service.api import shapes
+from queue_db.service.api.paging import json_bytes, not_of_this_list, opened, paged, sealed
+from queue_db.service.api.shapes import After, Id, JobPage, KindName, Limit, QueueName, Seconds, job_view
+from queue_db.service.auth import everywhere
+from queue_db.service.http.openapi import problems
+from queue_db.service.http.pressure import Admission
+from queue_db.service.http.requests import Db, Manager, Reader, of, record
 from queue_db.store.schema import CLASS_LENGTH
 
 router = APIRouter(tags=["dead"])

@@ -13,12 +13,12 @@ from pydantic import BaseModel, Field
 from queue_db.db import QueueDB
 from queue_db.feeds.message import FeedInfo
 from queue_db.feeds.settings import KEEP_FOR, KEEP_UNREAD
-from queue_db.service.feed_shapes import Body, MessageView, Seconds, feed_of, message_view
-from queue_db.service.openapi import problems
-from queue_db.service.paths import Name, NewName
-from queue_db.service.refusals import invalid, missing
-from queue_db.service.requests import Db, Manager, Reader, record
-from queue_db.service.times import Time
+from queue_db.service.api.feed_shapes import Body, MessageView, Seconds, feed_of, message_view
+from queue_db.service.http.openapi import problems
+from queue_db.service.http.paths import Name, NewName
+from queue_db.service.http.refusals import invalid, missing
+from queue_db.service.http.requests import Db, Manager, Reader, record
+from queue_db.service.http.times import Time
 
 router = APIRouter(tags=["feeds"])
 

@@ -10,10 +10,10 @@ from pydantic import BaseModel, Field
 
 from queue_db.errors import JobNotFoundError
 from queue_db.monitoring.model import Finished
-from queue_db.service.openapi import problems
-from queue_db.service.paging import json_bytes, number, opened, paged, sealed
-from queue_db.service.requests import Db, Reader, of
-from queue_db.service.shapes import After, FinishedView, Limit, PathId, finished_view
+from queue_db.service.api.paging import json_bytes, number, opened, paged, sealed
+from queue_db.service.api.shapes import After, FinishedView, Limit, PathId, finished_view
+from queue_db.service.http.openapi import problems
+from queue_db.service.http.requests import Db, Reader, of
 
 router = APIRouter(tags=["finished"])
 

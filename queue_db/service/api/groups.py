@@ -5,9 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 
 from queue_db.service.api.jobs import page_of_jobs
-from queue_db.service.paths import Name
-from queue_db.service.requests import Db, Manager, Reader, of, record
-from queue_db.service.shapes import After, JobPage, Limit
+from queue_db.service.api.shapes import After, JobPage, Limit
+from queue_db.service.http.paths import Name
+from queue_db.service.http.requests import Db, Manager, Reader, of, record
 
 router = APIRouter(tags=["groups"])
 

@@ -14,9 +14,9 @@ from pydantic import BaseModel
 
 from queue_db.errors import QueueDBError, SchemaOutOfDateError
 from queue_db.instrumentation.prometheus import collectors
-from queue_db.service.errors import AGAIN, MIGRATE, plain, problem
-from queue_db.service.incidents import Counted
-from queue_db.service.requests import Db, Scraper, of
+from queue_db.service.http.errors import AGAIN, MIGRATE, plain, problem
+from queue_db.service.http.requests import Db, Scraper, of
+from queue_db.service.live.incidents import Counted
 
 log = logging.getLogger("queue_db.service")
 

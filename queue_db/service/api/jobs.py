@@ -12,16 +12,17 @@ from pydantic_core import PydanticCustomError
 from queue_db.errors import ArgumentError, DuplicateJobError
 from queue_db.model import Job, OnDuplicate, PresentState, Verdict
 from queue_db.queue import Queue
-from queue_db.service import everywhere, shapes
-from queue_db.service.etag import IfMatch, etag
-from queue_db.service.openapi import problems
-from queue_db.service.paging import json_bytes, opened, paged, sealed
-from queue_db.service.paths import Name, NewName
-from queue_db.service.pressure import Pressure
-from queue_db.service.refusals import RefusedError, stale
-from queue_db.service.requests import Db, Enqueuer, Manager, Reader, of, record
-from queue_db.service.shapes import After, Id, JobPage, JobView, KindName, Limit, Moment, PathId, Seconds, clean, job_view
-from queue_db.service.times import Time
+from queue_db.service.api import shapes
+from queue_db.service.api.etag import IfMatch, etag
+from queue_db.service.api.paging import json_bytes, opened, paged, sealed
+from queue_db.service.api.shapes import After, Id, JobPage, JobView, KindName, Limit, Moment, PathId, Seconds, clean, job_view
+from queue_db.service.auth import everywhere
+from queue_db.service.http.openapi import problems
+from queue_db.service.http.paths import Name, NewName
+from queue_db.service.http.pressure import Pressure
+from queue_db.service.http.refusals import RefusedError, stale
+from queue_db.service.http.requests import Db, Enqueuer, Manager, Reader, of, record
+from queue_db.service.http.times import Time
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH
 
 router = APIRouter(tags=["jobs"])

@@ -12,13 +12,13 @@ from starlette.concurrency import run_in_threadpool
 
 from queue_db.errors import QueueDBError
 from queue_db.feeds import Feed, MessageClaim
-from queue_db.service.arrivals import arrivals_of
-from queue_db.service.feed_shapes import ClaimLimit, Grace, Lease, MessageClaimView, Wait, claim_view, feed_of
-from queue_db.service.handover import Handover, watch
-from queue_db.service.incidents import Incidents, IncidentType
-from queue_db.service.paths import Name
-from queue_db.service.requests import Db, Manager, Standing, WorkerClient, of
-from queue_db.service.times import Time
+from queue_db.service.api.feed_shapes import ClaimLimit, Grace, Lease, MessageClaimView, Wait, claim_view, feed_of
+from queue_db.service.http.handover import Handover, watch
+from queue_db.service.http.paths import Name
+from queue_db.service.http.requests import Db, Manager, Standing, WorkerClient, of
+from queue_db.service.http.times import Time
+from queue_db.service.live.arrivals import arrivals_of
+from queue_db.service.live.incidents import Incidents, IncidentType
 
 router = APIRouter(tags=["feeds"])
 

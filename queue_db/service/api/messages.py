@@ -14,8 +14,7 @@ from starlette.concurrency import run_in_threadpool
 
 from queue_db.feeds import Feed, Message
 from queue_db.feeds.claims import MOST_CLAIMED
-from queue_db.service.arrivals import arrivals_of
-from queue_db.service.feed_shapes import (
+from queue_db.service.api.feed_shapes import (
     ClientId,
     IdempotencyKey,
     Ids,
@@ -29,9 +28,10 @@ from queue_db.service.feed_shapes import (
     keyed,
     message_view,
 )
-from queue_db.service.paths import Name, NewName
-from queue_db.service.refusals import invalid, missing
-from queue_db.service.requests import Db, Enqueuer, Reader, Standing, WorkerClient
+from queue_db.service.http.paths import Name, NewName
+from queue_db.service.http.refusals import invalid, missing
+from queue_db.service.http.requests import Db, Enqueuer, Reader, Standing, WorkerClient
+from queue_db.service.live.arrivals import arrivals_of
 
 router = APIRouter(tags=["feeds"])
 

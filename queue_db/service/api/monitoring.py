@@ -10,12 +10,12 @@ from pydantic import BaseModel, Field
 
 from queue_db.monitoring.actions import Action
 from queue_db.monitoring.failures import SCANNED, FailureGroup
-from queue_db.service.metrics_of import QueueNumbers, numbers_of
-from queue_db.service.paging import number, opened, sealed
-from queue_db.service.paths import Name
-from queue_db.service.requests import Db, Reader, of
-from queue_db.service.shapes import After, Id, Limit, Moment, clean, shown
-from queue_db.service.times import Time, rfc3339
+from queue_db.service.api.metrics_of import QueueNumbers, numbers_of
+from queue_db.service.api.paging import number, opened, sealed
+from queue_db.service.api.shapes import After, Id, Limit, Moment, clean, shown
+from queue_db.service.http.paths import Name
+from queue_db.service.http.requests import Db, Reader, of
+from queue_db.service.http.times import Time, rfc3339
 from queue_db.store.schema import CLASS_LENGTH
 
 router = APIRouter(tags=["monitoring"])

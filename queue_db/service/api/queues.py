@@ -11,11 +11,11 @@ from pydantic_core import PydanticCustomError
 from queue_db.limits.verbs import change_controls
 from queue_db.model import Controls
 from queue_db.queue import Queue
-from queue_db.service import shapes
-from queue_db.service.metrics_of import QueueNumbers, latest
-from queue_db.service.paths import Name
-from queue_db.service.requests import Db, Manager, Reader, record
-from queue_db.service.shapes import JobCount, Seconds, clean
+from queue_db.service.api import shapes
+from queue_db.service.api.metrics_of import QueueNumbers, latest
+from queue_db.service.api.shapes import JobCount, Seconds, clean
+from queue_db.service.http.paths import Name
+from queue_db.service.http.requests import Db, Manager, Reader, record
 
 router = APIRouter(tags=["queues"])
 

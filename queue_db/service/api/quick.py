@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from queue_db.service.declared import parsed
-from queue_db.service.shapes import LONGEST_LEASE
+from queue_db.service.api.shapes import LONGEST_LEASE
+from queue_db.service.http.declared import parsed
 from queue_db.verbs.claim import MAX_CLAIM
 
 _Digits = Annotated[str, Meta(min_length=1, max_length=19)]

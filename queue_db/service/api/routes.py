@@ -14,12 +14,12 @@ from queue_db.routes.conditions import CONDITION_LENGTH, EXAMPLE
 from queue_db.routes.definition import WEBHOOKS
 from queue_db.routes.patterns import PatternForm
 from queue_db.routes.tables import COUNTED_KEY_LENGTH, PATTERN_LENGTH
-from queue_db.service.feed_shapes import Body, ClientId, IdempotencyKey, NewMessages, keyed
-from queue_db.service.paths import Name, NewName, visible
-from queue_db.service.pressure import Admission
-from queue_db.service.refusals import invalid, missing
-from queue_db.service.requests import Db, Enqueuer, Manager, Reader, record
-from queue_db.service.times import Time
+from queue_db.service.api.feed_shapes import Body, ClientId, IdempotencyKey, NewMessages, keyed
+from queue_db.service.http.paths import Name, NewName, visible
+from queue_db.service.http.pressure import Admission
+from queue_db.service.http.refusals import invalid, missing
+from queue_db.service.http.requests import Db, Enqueuer, Manager, Reader, record
+from queue_db.service.http.times import Time
 from queue_db.store.schema import KEY_LENGTH, KIND_LENGTH, TOPIC_LENGTH
 
 router = APIRouter(tags=["routes"])

@@ -9,15 +9,15 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from queue_db.db import QueueDB
 from queue_db.schedules import CatchUp, Schedule
-from queue_db.service import shapes
-from queue_db.service.identity import Identity
-from queue_db.service.openapi import problems
-from queue_db.service.paths import Name, NewName, visible
-from queue_db.service.pressure import Admission
-from queue_db.service.refusals import RefusedError, missing
-from queue_db.service.requests import Db, Manager, Reader, of, record
-from queue_db.service.shapes import Id, KindName, Moment, QueueName, Seconds, clean, shown
-from queue_db.service.times import Time
+from queue_db.service.api import shapes
+from queue_db.service.api.shapes import Id, KindName, Moment, QueueName, Seconds, clean, shown
+from queue_db.service.auth.identity import Identity
+from queue_db.service.http.openapi import problems
+from queue_db.service.http.paths import Name, NewName, visible
+from queue_db.service.http.pressure import Admission
+from queue_db.service.http.refusals import RefusedError, missing
+from queue_db.service.http.requests import Db, Manager, Reader, of, record
+from queue_db.service.http.times import Time
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 
 router = APIRouter(tags=["schedules"])

@@ -17,14 +17,14 @@ from queue_db.errors import PayloadError, StorageError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import MOST_VERSION, StoredResult, Verdict
 from queue_db.queue import Queue
-from queue_db.service import shapes
-from queue_db.service.answers import WrittenLease, encode
+from queue_db.service.api import shapes
+from queue_db.service.api.answers import WrittenLease, encode
 from queue_db.service.api.quick import QuickFailure, QuickSettlement
-from queue_db.service.leases import Leases
-from queue_db.service.paths import Name
-from queue_db.service.requests import Db, WorkerClient, of
-from queue_db.service.shapes import LONGEST_LEASE, Id, Lease, LeaseSeconds, Seconds
-from queue_db.service.times import Time, rfc3339
+from queue_db.service.api.shapes import LONGEST_LEASE, Id, Lease, LeaseSeconds, Seconds
+from queue_db.service.http.paths import Name
+from queue_db.service.http.requests import Db, WorkerClient, of
+from queue_db.service.http.times import Time, rfc3339
+from queue_db.service.live.leases import Leases
 from queue_db.verbs.claim import MAX_CLAIM
 
 log = logging.getLogger("queue_db.service")

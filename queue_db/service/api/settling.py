@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Header, Response
 from queue_db.errors import JobNotFoundError, LeaseLostError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Verdict
-from queue_db.service import everywhere
+from queue_db.service.api.etag import IfMatch
 from queue_db.service.api.settlements import (
     Bury,
     Complete,
@@ -22,10 +22,10 @@ from queue_db.service.api.settlements import (
     lease_view,
     retained,
 )
-from queue_db.service.etag import IfMatch
-from queue_db.service.openapi import problems
-from queue_db.service.requests import Db, WorkerClient
-from queue_db.service.shapes import PathId
+from queue_db.service.api.shapes import PathId
+from queue_db.service.auth import everywhere
+from queue_db.service.http.openapi import problems
+from queue_db.service.http.requests import Db, WorkerClient
 
 router = APIRouter(prefix="/jobs/{job_id}", tags=["settlements"], responses=problems(412, 428))
 

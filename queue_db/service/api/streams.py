@@ -8,13 +8,13 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
 from queue_db.db import QueueDB
-from queue_db.service.identity import Identity
-from queue_db.service.openapi import problems
-from queue_db.service.paths import Name
-from queue_db.service.refusals import missing
-from queue_db.service.requests import Db, Manager, Reader, record
-from queue_db.service.shapes import JobCount, clean
-from queue_db.service.times import Time
+from queue_db.service.api.shapes import JobCount, clean
+from queue_db.service.auth.identity import Identity
+from queue_db.service.http.openapi import problems
+from queue_db.service.http.paths import Name
+from queue_db.service.http.refusals import missing
+from queue_db.service.http.requests import Db, Manager, Reader, record
+from queue_db.service.http.times import Time
 from queue_db.spark.streams.registry import Stream
 
 router = APIRouter(tags=["streams"])

@@ -5,12 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from queue_db.service import everywhere
-from queue_db.service.in_hand import in_hand, others, running
-from queue_db.service.paths import Name
-from queue_db.service.requests import Db, Manager, Reader, record
-from queue_db.service.shapes import JobCount, clean
-from queue_db.service.times import Time
+from queue_db.service.api.shapes import JobCount, clean
+from queue_db.service.auth import everywhere
+from queue_db.service.http.paths import Name
+from queue_db.service.http.requests import Db, Manager, Reader, record
+from queue_db.service.http.times import Time
+from queue_db.service.live.in_hand import in_hand, others, running
 
 router = APIRouter(tags=["workers"])
 

@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 
+from queue_db.service.http.requests import Db, Person
 from queue_db.service.pages.render import page
 from queue_db.service.pages.routing import page_router
-from queue_db.service.requests import Db, Person
 
 router = page_router()
 

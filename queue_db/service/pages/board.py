@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi import Request
 
 from queue_db.db import QueueDB
-from queue_db.service.kept import Clock
+from queue_db.service.live.kept import Clock
+from queue_db.service.live.samples import Samples
 from queue_db.service.pages.diagnosis import Watch
 from queue_db.service.pages.numbers import Numbers
-from queue_db.service.samples import Samples
 
 
 class Board:

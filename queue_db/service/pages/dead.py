@@ -10,13 +10,13 @@ from fastapi.responses import HTMLResponse
 from queue_db.db import QueueDB
 from queue_db.errors import JobNotFoundError
 from queue_db.model import Job, State
-from queue_db.service.identity import Identity
+from queue_db.service.api.paging import paged
+from queue_db.service.auth.identity import Identity
+from queue_db.service.http.requests import Db, Person
 from queue_db.service.pages import words
 from queue_db.service.pages.board import board
 from queue_db.service.pages.render import page
 from queue_db.service.pages.routing import page_router
-from queue_db.service.paging import paged
-from queue_db.service.requests import Db, Person
 
 router = page_router()
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
 from queue_db.monitoring.insights import Finding, findings
-from queue_db.service.identity import Identity
+from queue_db.service.auth.identity import Identity
 from queue_db.service.pages.numbers import Line
 
 log = logging.getLogger("queue_db.service")

@@ -8,12 +8,12 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from queue_db.errors import ArgumentError
 from queue_db.monitoring.actions import dead_jobs
 from queue_db.monitoring.failures import SCANNED
+from queue_db.service.http.pressure import Admission
+from queue_db.service.http.requests import Db, Fields, Person, record
 from queue_db.service.pages.board import board
 from queue_db.service.pages.dead import check
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.routing import page_router
-from queue_db.service.pressure import Admission
-from queue_db.service.requests import Db, Fields, Person, record
 
 router = page_router()
 

@@ -11,11 +11,11 @@ from starlette.exceptions import HTTPException
 
 from queue_db.errors import PayloadError
 from queue_db.feeds import Message
+from queue_db.service.http.paths import Name
+from queue_db.service.http.requests import Db, Person
 from queue_db.service.pages.newest import newest
 from queue_db.service.pages.render import page
 from queue_db.service.pages.routing import page_router
-from queue_db.service.paths import Name
-from queue_db.service.requests import Db, Person
 
 router = page_router()
 

@@ -12,9 +12,9 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
 from queue_db.feeds import FeedInfo
+from queue_db.service.http.requests import Db, Fields, Person, record
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.routing import page_router
-from queue_db.service.requests import Db, Fields, Person, record
 from queue_db.store.schema import FEED_LENGTH
 
 router = page_router()

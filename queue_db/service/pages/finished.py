@@ -9,12 +9,12 @@ from fastapi.responses import HTMLResponse
 
 from queue_db.monitoring.model import Finished
 from queue_db.service.api.finished import last_of_page
+from queue_db.service.api.paging import paged
+from queue_db.service.http.requests import Db, Person
 from queue_db.service.pages import words
 from queue_db.service.pages.board import board
 from queue_db.service.pages.render import page
 from queue_db.service.pages.routing import page_router
-from queue_db.service.paging import paged
-from queue_db.service.requests import Db, Person
 
 router = page_router()
 

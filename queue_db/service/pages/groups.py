@@ -11,10 +11,10 @@ from fastapi.responses import HTMLResponse
 
 from queue_db.db import QueueDB
 from queue_db.model import Job
+from queue_db.service.http.requests import Db, Person
 from queue_db.service.pages.board import board
 from queue_db.service.pages.render import page
 from queue_db.service.pages.routing import page_router
-from queue_db.service.requests import Db, Person
 
 router = page_router()
 

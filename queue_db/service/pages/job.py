@@ -9,15 +9,15 @@ from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.model import Job, State
 from queue_db.monitoring.model import Finished
-from queue_db.service import everywhere
-from queue_db.service.identity import Identity
+from queue_db.service.auth import everywhere
+from queue_db.service.auth.identity import Identity
+from queue_db.service.http.pressure import Admission
+from queue_db.service.http.requests import Db, Fields, Person, record
 from queue_db.service.pages.board import board
 from queue_db.service.pages.queue import whole
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.routing import page_router
 from queue_db.service.pages.waits import waits
-from queue_db.service.pressure import Admission
-from queue_db.service.requests import Db, Fields, Person, record
 
 router = page_router()
 

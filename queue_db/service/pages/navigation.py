@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from queue_db.service.identity import Identity
+from queue_db.service.auth.identity import Identity
 
 
 @dataclass(frozen=True, slots=True)

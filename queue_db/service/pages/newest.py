@@ -12,7 +12,7 @@ from queue_db.db import QueueDB
 from queue_db.feeds import Message
 from queue_db.feeds.message import FeedInfo
 from queue_db.feeds.position import Position
-from queue_db.service import paging
+from queue_db.service.api import paging
 
 # Messages of one read, and reads of one page. After an empty range the next one is wider by this factor.
 _AT_ONCE, _READS, _WIDER = 25, 40, 8

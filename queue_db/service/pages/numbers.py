@@ -12,7 +12,7 @@ from queue_db.db import QueueDB
 from queue_db.model import Controls
 from queue_db.monitoring.insights import controlled
 from queue_db.monitoring.metrics import QueueMetrics
-from queue_db.service.kept import Clock, Kept
+from queue_db.service.live.kept import Clock, Kept
 from queue_db.service.pages import words
 
 # Points of a sparkline.

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 
+from queue_db.service.http.requests import Db, Person
 from queue_db.service.pages.board import board
 from queue_db.service.pages.diagnosis import failing, seen_by
 from queue_db.service.pages.numbers import Line, counted
 from queue_db.service.pages.render import page
 from queue_db.service.pages.routing import page_router
-from queue_db.service.requests import Db, Person
 
 router = page_router()
 

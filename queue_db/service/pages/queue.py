@@ -9,14 +9,14 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from queue_db.errors import ArgumentError
 from queue_db.monitoring.insights import SILENT
-from queue_db.service.in_hand import in_hand, process
+from queue_db.service.http.paths import Name
+from queue_db.service.http.requests import Db, Fields, Person, record
+from queue_db.service.live.in_hand import in_hand, process
 from queue_db.service.pages import words
 from queue_db.service.pages.board import board
 from queue_db.service.pages.charts import RANGES, charts
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.routing import page_router
-from queue_db.service.paths import Name
-from queue_db.service.requests import Db, Fields, Person, record
 
 router = page_router()
 

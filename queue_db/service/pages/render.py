@@ -14,16 +14,16 @@ from markupsafe import Markup
 from starlette.routing import Route
 
 from queue_db import __version__
-from queue_db.service import session
-from queue_db.service.identity import Identity
+from queue_db.service.auth import session
+from queue_db.service.auth.identity import Identity
+from queue_db.service.http.paths import escaped
+from queue_db.service.http.requests import of
 from queue_db.service.pages import words
 from queue_db.service.pages.assets import VERSION
 from queue_db.service.pages.board import board
 from queue_db.service.pages.navigation import MENU, closed_to
 from queue_db.service.pages.sparkline import sparkline
 from queue_db.service.pages.whereabouts import whereabouts
-from queue_db.service.paths import escaped
-from queue_db.service.requests import of
 
 #: What an action did, by the word that the address has after it: no text of an address is ever shown. ``{jobs}``: the number in
 #: the address as one of jobs; ``{job}``: as the id of one.

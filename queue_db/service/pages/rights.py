@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queue_db.service.identity import ForbiddenError, Identity
+from queue_db.service.auth.identity import ForbiddenError, Identity
 
 
 def for_all(who: Identity, scope: str, *, required: bool = False) -> bool:

@@ -11,12 +11,12 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from queue_db.errors import QueueDBError
-from queue_db.service import errors, refusals
-from queue_db.service.identity import ForbiddenError
+from queue_db.service.auth.identity import ForbiddenError
+from queue_db.service.auth.session import LoginNeededError
+from queue_db.service.http import errors, refusals
+from queue_db.service.http.refusals import RefusedError
+from queue_db.service.http.requests import of, session_of
 from queue_db.service.pages.render import page
-from queue_db.service.refusals import RefusedError
-from queue_db.service.requests import of, session_of
-from queue_db.service.session import LoginNeededError
 
 
 class _PageRoute(APIRoute):

@@ -10,11 +10,11 @@ from starlette.exceptions import HTTPException
 
 from queue_db.errors import QueueDBError
 from queue_db.schedules import Schedule
-from queue_db.service.identity import Identity
+from queue_db.service.auth.identity import Identity
+from queue_db.service.http.pressure import Admission
+from queue_db.service.http.requests import Db, Fields, Person, record
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.routing import page_router
-from queue_db.service.pressure import Admission
-from queue_db.service.requests import Db, Fields, Person, record
 
 router = page_router()
 

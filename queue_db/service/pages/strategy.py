@@ -11,11 +11,11 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 
 from queue_db.errors import QueueDBError
+from queue_db.service.http.requests import Db, Person, of
 from queue_db.service.pages.board import board
 from queue_db.service.pages.charts import RANGES, charts
 from queue_db.service.pages.render import page
 from queue_db.service.pages.routing import page_router
-from queue_db.service.requests import Db, Person, of
 from queue_db.strategies.adaptive import Adaptive
 
 log = logging.getLogger("queue_db.service")

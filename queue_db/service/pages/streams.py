@@ -6,9 +6,9 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
+from queue_db.service.http.requests import Db, Fields, Person, record
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.routing import page_router
-from queue_db.service.requests import Db, Fields, Person, record
 
 router = page_router()
 

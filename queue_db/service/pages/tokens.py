@@ -9,12 +9,12 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError
-from queue_db.service.identity import Identity
+from queue_db.service.auth.identity import Identity
+from queue_db.service.http.requests import Db, Fields, Person, record
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.rights import for_all
 from queue_db.service.pages.routing import page_router
-from queue_db.service.requests import Db, Fields, Person, record
-from queue_db.service.tokens import SCOPES
+from queue_db.tokens.tokens import SCOPES
 
 router = page_router()
 

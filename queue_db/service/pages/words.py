@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from queue_db.model import Controls
-from queue_db.service.shapes import DEEPEST, plain, plain_keys
+from queue_db.service.api.shapes import DEEPEST, plain, plain_keys
 
 NOTHING = "–"
 

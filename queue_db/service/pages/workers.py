@@ -6,11 +6,11 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from queue_db.monitoring.insights import SILENT
-from queue_db.service.in_hand import in_hand, others, process, running
+from queue_db.service.http.requests import Db, Fields, Person, record
+from queue_db.service.live.in_hand import in_hand, others, process, running
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.rights import for_all
 from queue_db.service.pages.routing import page_router
-from queue_db.service.requests import Db, Fields, Person, record
 
 router = page_router()
 

@@ -7,9 +7,9 @@ from sqlalchemy import String, cast, select
 
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError
-from queue_db.service.tables import service_tables
-from queue_db.service.tokens import Token
 from queue_db.testing.clock import SettableClock
+from queue_db.tokens.tables import token_tables
+from queue_db.tokens.tokens import Token
 
 __all__ = ["TestTokens"]
 
@@ -48,7 +48,7 @@ class TestTokens:
         secret = db.tokens.create(name, ["read"])
         key = db.tokens.log_in(secret)
         assert key is not None
-        tables = service_tables(db.store.tables)
+        tables = token_tables(db.store.tables)
         with db.database.engine.connect() as connection:
             for table in (tables.tokens, tables.sessions):
                 row = connection.execute(

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 from queue_db import QueueDB
 from queue_db.service import Settings
-from queue_db.service.kept import Clock
+from queue_db.service.live.kept import Clock
 from tests.service.browser.watched import Watched, barriers, too_wide
 from tests.service.conftest import serving
 from tests.service.test_charts import sampled

@@ -1,0 +1,121 @@
+"""``queue-db tokens``: make, list and revoke API tokens."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from queue_db.cli import output, panels
+from queue_db.cli.commands import command
+from queue_db.cli.options import CommonOptions
+from queue_db.cli.recording import record
+from queue_db.tokens.tokens import SCOPES, Token
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token: its user or program, for the action log.")]
+
+
+def _seconds(given: str) -> float:
+    try:
+        return float(given)
+    except ValueError:
+        raise typer.BadParameter(f"{given!r}: must be a number of seconds, such as 2592000 for 30 days") from None
+
+
+app = typer.Typer(
+    name="tokens",
+    help="API tokens of the service, queue-db serve: programs send one, people log in with one.",
+    no_args_is_help=True,
+    rich_help_panel=panels.SETUP,
+)
+
+
+@command(
+    app,
+    "create",
+    "queue-db tokens create shop --scope enqueue --queue 'mail*'",
+    "queue-db tokens create ops --scope read --scope manage --expires-in 2592000",
+    "queue-db tokens create worker-7 --scope work --json | jq -r .secret",
+)
+def create(
+    name: NameArgument,
+    *,
+    scope: Annotated[
+        list[str],
+        typer.Option(
+            "--scope",
+            metavar="|".join(SCOPES),
+            help="What it allows; may be repeated. read: look at everything; enqueue: add jobs and publish messages; "
+            "work: claim and complete; manage: everything else.",
+        ),
+    ],
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--queue",
+            metavar="PATTERN",
+            show_default=False,
+            help="For the queues, feeds and topics that this glob pattern matches; may be repeated. Default: all.",
+        ),
+    ] = None,
+    expires_in: Annotated[
+        float | None,
+        typer.Option(
+            "--expires-in", metavar="SECONDS", parser=_seconds, help="It ends after this time. Default: never.", show_default=False
+        ),
+    ] = None,
+    common: CommonOptions,
+) -> None:
+    """Make a token and print its secret. Keep it: the database has only its SHA-256, so it cannot be shown again.
+
+    A program sends it in the header "Authorization: Bearer SECRET". A person enters it on the login page of the dashboard.
+    """
+    with common.open() as db:
+        secret = db.tokens.create(name, scope, queues=queue or ("*",), expires_in=expires_in)
+        record(db, "create", f"token {name}", None, {"scopes": scope, "queues": queue or ["*"]})
+    common.print({"token": name, "secret": secret}, secret)
+    output.note(f"token {name!r} is made; this secret is not shown again")
+
+
+@command(app, "list", "queue-db tokens list", "queue-db tokens list --json | jq -r 'select(.active) | .name'")
+def list_tokens(*, common: CommonOptions) -> None:
+    """List the tokens, without their secrets."""
+    with common.open() as db:
+        found = db.tokens.list()
+    if common.as_json:
+        for one in found:
+            output.record(_record(one))
+        return
+    output.table(
+        ("token", "scopes", "queues", "state", "last used", "expires"),
+        [
+            (
+                one.name,
+                " ".join(one.scopes),
+                " ".join(one.queues),
+                "active" if one.active else "expired" if one.revoked_at is None else "revoked",
+                "never" if one.used_at is None else output.moment(one.used_at),
+                "never" if one.expires_at is None else output.moment(one.expires_at),
+            )
+            for one in found
+        ],
+    )
+
+
+@command(app, "revoke", "queue-db tokens revoke shop")
+def revoke(name: NameArgument, *, common: CommonOptions) -> None:
+    """Revoke a token: services refuse it within a second. People who logged in with it are logged out."""
+    with common.open() as db:
+        revoked = db.tokens.revoke(name)
+        if revoked:
+            record(db, "revoke", f"token {name}")
+    state = "revoked" if revoked else "not found, or revoked before"
+    common.print({"token": name, "state": state}, f"{name}: {state}")
+    output.found(revoked)
+
+
+def _record(token: Token) -> dict[str, object]:
+    times = ("created_at", "expires_at", "used_at", "revoked_at")
+    shown = asdict(token)
+    return shown | {name: shown[name] and shown[name].isoformat() for name in times}

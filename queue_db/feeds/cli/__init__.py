@@ -1,1 +1,0 @@
-"""The commands of feeds: ``queue-db feeds``, ``cursors`` and ``claims``."""

@@ -1,0 +1,146 @@
+"""Who asks, and what they may do."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import threading
+import time
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import NamedTuple, Self
+
+from queue_db.service.live.kept import Clock
+from queue_db.tokens.tokens import SCOPES, Token, Tokens
+
+#: Seconds for which a found token is remembered, and most tokens that are.
+REMEMBERED_FOR = 1.0
+MOST_REMEMBERED = 10_000
+
+#: Seconds for which a found token may scrape the metrics of this process while the database is away.
+SCRAPES_FOR = 3600.0
+
+
+class UnauthorizedError(Exception):
+    """No token, or one that is unknown, expired or revoked."""
+
+
+class ForbiddenError(Exception):
+    """The token does not allow this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The owner of a token."""
+
+    name: str
+    scopes: frozenset[str]
+    #: Glob patterns of the queues, feeds and topics that the scopes are for.
+    patterns: tuple[str, ...]
+    #: Nothing can be changed here, whatever the token allows.
+    read_only: bool = False
+
+    @classmethod
+    def of(cls, token: Token) -> Self:
+        """The owner of this token."""
+        return cls(token.name, frozenset(token.scopes), token.queues)
+
+    def reading(self) -> Self:
+        """The same one, who may only look."""
+        return replace(self, scopes=self.scopes & {"read"}, read_only=True)
+
+    def allows(self, scope: str, queue: str | None = None) -> bool:
+        """Whether the token has this scope, for this queue, or for any if None."""
+        return scope in self.scopes and (queue is None or any(fnmatchcase(queue, pattern) for pattern in self.patterns))
+
+    def allows_all(self, scope: str) -> bool:
+        """Whether the token has this scope for every queue: for what belongs to no single one."""
+        return scope in self.scopes and "*" in self.patterns
+
+    def check(self, scope: str, queue: str | None = None) -> None:
+        """Raise unless :meth:`allows`.
+
+        :raises ForbiddenError: with the scope.
+        """
+        if not self.allows(scope, queue):
+            # Without its name: an id may have led here, and names of other queues are not to be seen.
+            raise ForbiddenError(self._refusal(scope, "" if queue is None else " for this queue"))
+
+    def check_all(self, scope: str) -> None:
+        """Raise unless :meth:`allows_all`.
+
+        :raises ForbiddenError: with the scope.
+        """
+        if not self.allows_all(scope):
+            raise ForbiddenError(self._refusal(scope, " for all queues: name one queue of its patterns, or use a token for '*'"))
+
+    def _refusal(self, scope: str, where: str) -> str:
+        if self.read_only and scope != "read":
+            return "this service is read-only"
+        return f"this token lacks the scope {scope!r}{where}"
+
+
+#: Everybody, where the service is open.
+ANYBODY = Identity("anybody", frozenset(SCOPES), ("*",))
+
+
+class _Found(NamedTuple):
+    """A token that the database had."""
+
+    who: Identity
+    #: By the monotonic clock.
+    at: float
+    #: Seconds from then until it expires.
+    lasts: float
+    #: Of the tokens, when it was looked for.
+    revocations: int
+
+
+class FoundTokens:
+    """The owners of tokens that were found a moment ago, by the hash of the secret. Safe to share between threads.
+
+    A revocation by the same :class:`~queue_db.tokens.tokens.Tokens` counts at once, one by another process within
+    :data:`REMEMBERED_FOR`.
+    """
+
+    def __init__(self, tokens: Tokens, clock: Clock) -> None:
+        self._tokens = tokens
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._found: dict[bytes, _Found] = {}
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def recall(self, secret: str, within: float | None = None) -> Identity | None:
+        """The owner, if the token was just found; None: :meth:`find` reads the database.
+
+        :param within: for how many seconds it counts; None: :data:`REMEMBERED_FOR`.
+        """
+        found = self._found.get(_key(secret))
+        if (
+            found is None
+            or found.revocations != self._tokens.revocations
+            or time.monotonic() - found.at >= min(REMEMBERED_FOR if within is None else within, found.lasts)
+        ):
+            return None
+        return found.who
+
+    def find(self, secret: str) -> Identity | None:
+        """The owner of the token with this secret, as the database has it; None: there is none, it has expired or was revoked."""
+        # Both before the read: it may not see a revocation that comes meanwhile.
+        at, revocations = time.monotonic(), self._tokens.revocations
+        token = self._tokens.find(secret)
+        if token is None:
+            return None
+        who = Identity.of(token)
+        lasts = math.inf if token.expires_at is None else (token.expires_at - self._clock.now()).total_seconds()
+        with self._lock:
+            if len(self._found) >= MOST_REMEMBERED:
+                self._found.clear()
+            self._found[_key(secret)] = _Found(who, at, lasts, revocations)
+        return who
+
+
+def _key(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()

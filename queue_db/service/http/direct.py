@@ -1,0 +1,135 @@
+"""Claims and settlements, the requests of every worker, without FastAPI's search for parameters: it takes longer than all the rest.
+
+The routes of FastAPI stand behind these, for the OpenAPI document. Both call the same functions, and answer alike.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from email.message import Message
+from typing import Any, TypeVar
+
+from anyio import to_thread
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from queue_db.db import QueueDB
+from queue_db.service.api import quick
+from queue_db.service.api.claims import ClaimRequest, claim_jobs
+from queue_db.service.api.settlements import Settlements, settle_jobs
+from queue_db.service.auth.identity import Identity
+from queue_db.service.http.declared import Declared, parsed
+from queue_db.service.http.paths import Name
+from queue_db.service.http.requests import identity, of
+
+_Body = TypeVar("_Body", bound=BaseModel)
+
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
+_CLAIM = TypeAdapter(ClaimRequest)
+_SETTLEMENTS = TypeAdapter(Settlements)
+
+#: Operations whose bodies are parsed here.
+CHECKED = (claim_jobs, settle_jobs)
+
+_UNREADABLE = "There was an error parsing the body"
+
+
+def install(app: FastAPI, exact: Declared) -> None:
+    """Add the routes; before those of FastAPI.
+
+    :param exact: what operations take.
+    """
+
+    async def claims(request: Request) -> Response:
+        given = await _given(request, exact, claim_jobs, _CLAIM)
+        return await claim_jobs(*given)
+
+    async def settlements(request: Request) -> Response:
+        given = await _given(request, exact, settle_jobs, _SETTLEMENTS, quick.settlements)
+        return await to_thread.run_sync(settle_jobs, *given, limiter=of(request).working)
+
+    for path, endpoint in (("claims", claims), ("settlements", settlements)):
+        app.router.add_route(f"/api/v1/queues/{{queue}}/{path}", endpoint, methods=["POST"], include_in_schema=False)
+
+
+async def _given(
+    request: Request,
+    exact: Declared,
+    endpoint: Callable[..., Any],
+    shape: TypeAdapter[_Body],
+    read: Callable[[bytes], Any] | None = None,
+) -> tuple[str, Any, QueueDB, Identity, Request]:
+    """The parameters of an endpoint: queue, body, db, who and request.
+
+    :param read: a quicker way than ``shape``: it returns the valid body, or None where ``shape`` is to look.
+    """
+    content = await _content(request)
+    quick, parsed = _parsed(request, content, read)
+    who = await identity(request)
+    await exact.check(request, endpoint)
+    who.check("work")
+    wrong: list[dict[str, Any]] = []
+    queue = _valid(wrong, ("path", "queue"), _NAME.validate_python, request.path_params["queue"])
+    if not content:
+        wrong.append({"type": "missing", "loc": ("body",), "msg": "Field required", "input": None})
+    elif quick is None:
+        quick = _valid(wrong, ("body",), shape.validate_python, parsed, from_attributes=True)
+    if wrong:
+        raise RequestValidationError(wrong)
+    return queue, quick, of(request).db, who, request
+
+
+async def _content(request: Request) -> bytes:
+    """The body.
+
+    :raises HTTPException: it cannot be read.
+    """
+    try:
+        return await request.body()
+    except HTTPException:
+        raise
+    except Exception as error:
+        raise HTTPException(400, _UNREADABLE) from error
+
+
+def _parsed(request: Request, content: bytes, read: Callable[[bytes], Any] | None) -> tuple[Any, Any]:
+    """The valid body, if the quicker way has it; otherwise what it has, as JSON if the request says so.
+
+    :raises RequestValidationError: it is no JSON.
+    :raises HTTPException: it cannot be parsed.
+    """
+    if not content or not _is_json(request.headers.get("content-type", "")):
+        return None, content
+    quick = None if read is None else read(content)
+    if quick is not None:
+        return quick, None
+    try:
+        return None, parsed(content)
+    except json.JSONDecodeError as error:
+        raise RequestValidationError([{"type": "json_invalid", "loc": ("body", error.pos), "msg": "JSON decode error"}]) from error
+    except RequestValidationError:
+        raise
+    except Exception as error:
+        raise HTTPException(400, _UNREADABLE) from error
+
+
+def _is_json(content_type: str) -> bool:
+    if content_type == "application/json":
+        return True
+    message = Message()
+    message["content-type"] = content_type
+    subtype = message.get_content_subtype()
+    return (
+        bool(content_type) and message.get_content_maintype() == "application" and (subtype == "json" or subtype.endswith("+json"))
+    )
+
+
+def _valid(wrong: list[dict[str, Any]], place: tuple[str, ...], validate: Callable[..., Any], given: object, **how: Any) -> Any:
+    """A valid value; ``wrong`` gets what is wrong with it."""
+    try:
+        return validate(given, **how)
+    except ValidationError as error:
+        wrong.extend({**one, "loc": (*place, *one["loc"])} for one in error.errors(include_url=False))
+        return None

@@ -1,0 +1,246 @@
+"""Errors as ``application/problem+json`` (RFC 9457): without URLs, SQL or traces of the server."""
+
+from __future__ import annotations
+
+import json
+import re
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import Scope
+
+from queue_db import errors
+from queue_db.database.masking import mask, secrets_in
+from queue_db.service.auth.identity import ForbiddenError, UnauthorizedError
+from queue_db.service.auth.login import problem_page, to_login
+from queue_db.service.auth.session import CrossSiteError, LoginNeededError
+from queue_db.service.http.requests import Service, of
+from queue_db.service.live.incidents import IncidentType, described
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How an error is answered. ``detail``: the error's own text is shown; ``more``: these attributes of it, too."""
+
+    status: int
+    title: str
+    detail: bool = True
+    more: tuple[str, ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+#: Headers of a problem that its page has too.
+_KEPT = frozenset({"retry-after", "www-authenticate", "allow"})
+
+#: Title and name of the problem of a request whose parts are not as they must be.
+INVALID = ("The request is not valid", "invalid-request")
+
+# Methods that operations and pages have; HEAD goes with GET.
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+# Frames of a bug's trace in the log, those nearest to it.
+_FRAMES = 30
+
+#: Of a problem that may be over soon.
+AGAIN = {"Retry-After": "1"}
+#: The tables do not fit.
+MIGRATE = "The tables are missing or of another version: run queue-db migrate"
+
+# Places in the detail of an invalid request.
+_FEW = 3
+
+#: By class; the nearest class of an error's own line counts.
+KINDS: dict[type[Exception], Kind] = {
+    errors.JobNotFoundError: Kind(404, "There is no such job"),
+    errors.JobDeadError: Kind(404, "The job is dead"),
+    errors.JobNotFinishedError: Kind(404, "The job is not completed yet", more=("state",)),
+    errors.JobStateError: Kind(409, "The job's state does not allow this", more=("state",)),
+    errors.UnknownKindError: Kind(422, "There is no handler for this kind"),
+    errors.DuplicateJobError: Kind(409, "The unique key is taken"),
+    errors.StagingError: Kind(409, "What was staged is not complete"),
+    errors.LeaseLostError: Kind(412, "The lease is lost"),
+    errors.PayloadError: Kind(422, "The payload cannot be stored"),
+    errors.ArgumentError: Kind(422, "A value is not allowed"),
+    errors.UnsupportedError: Kind(501, "The database cannot do this"),
+    errors.SchemaOutOfDateError: Kind(503, MIGRATE, detail=False, headers=tuple(AGAIN.items())),
+    errors.ConfigurationError: Kind(503, "The service is not set up for this; its log has the reason", detail=False),
+    errors.EnqueueError: Kind(409, "The job was not enqueued"),
+    errors.HandlerProcessError: Kind(409, "The process of a handler has ended"),
+    errors.HandlerResultError: Kind(409, "A handler returned what cannot be the outcome of a job"),
+    errors.TrimmedError: Kind(410, "Messages after this position were trimmed", more=("skipped", "first")),
+    errors.IdempotencyKeyError: Kind(422, "The idempotency key was used for another request"),
+    errors.PositionError: Kind(422, "This is not a position of the feed"),
+    errors.CursorHeldError: Kind(409, "Another process holds the cursor"),
+    errors.UnknownClaimError: Kind(404, "There is no such claim"),
+    errors.ClaimExpiredError: Kind(410, "The claim has ended"),
+    errors.MessageNotClaimedError: Kind(412, "The message is not under this claim"),
+    errors.MessageClaimedError: Kind(409, "The message is claimed"),
+    errors.ClaimError: Kind(409, "The claim does not allow this"),
+    errors.FeedError: Kind(409, "The feed cannot do this"),
+    errors.RouteError: Kind(404, "There is no such route or definition"),
+    errors.StreamFencedError: Kind(409, "Another reader has taken the stream over"),
+    errors.CheckpointMismatchError: Kind(409, "The checkpoint is of another history"),
+    errors.StreamError: Kind(409, "The stream cannot go on"),
+    errors.TransientStorageError: Kind(503, "The database does not answer", detail=False, headers=tuple(AGAIN.items())),
+    errors.PermanentStorageError: Kind(503, "The database refuses this; the service's log has the reason", detail=False),
+    errors.StorageError: Kind(503, "The database refuses this; the service's log has the reason", detail=False),
+    errors.QueueDBError: Kind(409, "This cannot be done now"),
+    UnauthorizedError: Kind(401, "A valid token is needed", detail=False, headers=(("WWW-Authenticate", "Bearer"),)),
+    ForbiddenError: Kind(403, "The token does not allow this"),
+    CrossSiteError: Kind(403, "The form is too old, or of another site: load the page again", detail=False),
+    LoginNeededError: Kind(401, "Log in first", detail=False),
+}
+
+
+#: Refusals that are incidents.
+_REFUSED: dict[type[Exception], IncidentType] = {
+    UnauthorizedError: IncidentType.UNAUTHORIZED,
+    ForbiddenError: IncidentType.FORBIDDEN,
+    CrossSiteError: IncidentType.CROSS_SITE,
+}
+
+
+def problem(
+    status: int, title: str, detail: str | None = None, *, headers: Mapping[str, str] | None = None, name: str = "", **more: Any
+) -> JSONResponse:
+    """A problem as a response. ``name``: of its sort, for programs."""
+    kind = f"urn:queue-db:problem:{name}" if name else "about:blank"
+    content = {"type": kind, "status": status, "title": title, **({"detail": detail} if detail else {}), **more}
+    return JSONResponse(content, status, headers, media_type="application/problem+json")
+
+
+def plain(status: int, detail: str | None, *, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """A problem that its status says; ``detail``: how it is of this request."""
+    return problem(status, HTTPStatus(status).phrase, detail, headers=headers)
+
+
+def answer(error: Exception, service: Service | None = None, scope: Scope | None = None) -> Response:
+    """The response to an error. ``service``: records it as an incident; ``scope``: of the request."""
+    found = next((base for base in type(error).__mro__ if base in KINDS), None)
+    if found is None:
+        report(error, service, scope)
+        return problem(500, "This is a bug in queue_db; the service's log has it", name="bug")
+    kind = KINDS[found]
+    if service is not None:
+        record(error, kind.status, service, scope)
+    more = {name: getattr(error, name) for name in kind.more}
+    if isinstance(error, errors.StorageError):
+        more["outcome_unknown"] = error.outcome_unknown
+    return problem(
+        kind.status, kind.title, _detail(error) if kind.detail else None, headers=dict(kind.headers), name=_name(found), **more
+    )
+
+
+def _detail(error: Exception) -> str:
+    return error.wire if isinstance(error, errors.QueueDBError) else str(error)
+
+
+def report(error: Exception, service: Service | None, scope: Scope | None) -> None:
+    """Record a bug with its trace, without passwords."""
+    if service is not None:
+        trace = mask("".join(traceback.format_exception(error, limit=-_FRAMES)), _secrets(service))
+        service.incidents.record(IncidentType.BUG, described(scope or {}), trace=trace)
+
+
+def record(error: Exception, status: int, service: Service, scope: Scope | None) -> None:
+    """Record what was refused, or failed."""
+    service.outage.note(error)
+    found = next((type_ for cls, type_ in _REFUSED.items() if isinstance(error, cls)), None)
+    if found is not None:
+        service.incidents.record(found, described(scope or {}))
+    elif status >= 500:
+        why = mask(f"{type(error).__name__}: {error}", _secrets(service))
+        service.incidents.record(IncidentType.REQUEST_FAILED, f"{described(scope or {})}: {why}")
+
+
+def _secrets(service: Service) -> list[str]:
+    return secrets_in(service.db.database.engine.url)
+
+
+def _name(cls: type[Exception]) -> str:
+    """``JobNotFoundError`` → ``job-not-found``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__.removesuffix("Error")).lower().replace("queue-db", "conflict")
+
+
+#: Makes a page of a problem: status, title and detail; None: this person gets the plain one.
+Page = Callable[[Request, int, str, str | None], Awaitable[Response | None]]
+
+
+async def _for(request: Request, response: Response, page: Page) -> Response:
+    """The problem as a page, where a browser wants to show one."""
+    wanted = request.headers.get("accept", "")
+    if "text/html" not in wanted or "/api/" in request.url.path or not isinstance(response, JSONResponse):
+        return response
+    content = json.loads(bytes(response.body))
+    headers = {name: value for name, value in response.headers.items() if name in _KEPT}
+    known = response.status_code, content["title"], content.get("detail")
+    made = await page(request, *known)
+    if made is None:
+        return problem_page(request, *known, headers)
+    made.headers.update(headers)
+    return made
+
+
+def install(app: FastAPI, page: Page) -> None:
+    """Let the application answer errors so, and show those of people with ``page``."""
+
+    async def on_error(request: Request, error: Exception) -> Response:
+        return await _for(request, answer(error, of(request), request.scope), page)
+
+    async def on_login(request: Request, error: Exception) -> Response:
+        return to_login(request)
+
+    async def on_http(request: Request, error: Exception) -> Response:
+        if not isinstance(error, HTTPException):
+            return await on_error(request, error)
+        headers = dict(error.headers or {})
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers["Allow"] = ", ".join(_methods(request))
+            if request.method == "OPTIONS":
+                return Response(status_code=204, headers=headers)
+        own = error.detail != HTTPStatus(error.status_code).phrase
+        detail = str(error.detail) if own else _no_operation(request, error.status_code, headers)
+        return await _for(request, plain(error.status_code, detail, headers=headers), page)
+
+    async def on_invalid(request: Request, error: Exception) -> Response:
+        if not isinstance(error, RequestValidationError):
+            return await on_error(request, error)
+        places = [{"where": ".".join(map(str, one["loc"])), "what": one["msg"]} for one in error.errors()]
+        return await _for(request, problem(422, INVALID[0], _list(places), name=INVALID[1], errors=places), page)
+
+    for kind in KINDS:
+        app.add_exception_handler(kind, on_error)
+    app.add_exception_handler(LoginNeededError, on_login)
+    app.add_exception_handler(HTTPException, on_http)
+    app.add_exception_handler(RequestValidationError, on_invalid)
+
+
+def _methods(request: Request) -> list[str]:
+    """The methods of this path: each of its routes has some."""
+    routes = request.app.router.routes
+    found = [one for one in _METHODS if any(route.matches({**request.scope, "method": one})[0] is Match.FULL for route in routes)]
+    return [*found, *(["HEAD"] if "GET" in found else []), "OPTIONS"]
+
+
+def _no_operation(request: Request, status: int, headers: Mapping[str, str]) -> str | None:
+    """The detail of the answer to a path or method that is not there."""
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        return f"{request.method} is no method of this path; it has {headers['Allow']}"
+    if status == HTTPStatus.NOT_FOUND:
+        return f"there is no such path; {request.scope.get('root_path', '')}/api/v1/openapi.json describes those that there are"
+    return None
+
+
+def _list(places: list[dict[str, str]]) -> str:
+    """The first places of what is wrong, for people; programs read ``errors``."""
+    more = f"; and {len(places) - _FEW} more" if len(places) > _FEW else ""
+    return "; ".join(f"{one['where']}: {one['what']}" for one in places[:_FEW]) + more

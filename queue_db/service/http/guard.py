@@ -1,0 +1,253 @@
+"""What every request passes first: limits of size and time, the names of the host, other sites; and what every response carries."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from functools import lru_cache
+from ipaddress import ip_address
+from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
+
+from fastapi import HTTPException, Request
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from queue_db.service.auth import session
+from queue_db.service.http import errors, refusals
+from queue_db.service.http.requests import HEAD, LOOKING, Service, count
+from queue_db.service.live.incidents import REQUEST_ID, IncidentType, described
+
+#: What asks for these knows no host name; the answers have no data.
+PROBES = frozenset({"/healthz", "/readyz"})
+
+#: Largest body of a login, which nobody has to be allowed to send.
+MOST_OF_LOGIN = 4096
+
+#: Largest body of a form, which is read before anybody asks who sends it.
+MOST_OF_FORM = 64 * 1024
+
+#: A header of requests and answers: one line of a log is found by it, also in those of a proxy.
+ID_HEADER = "X-Request-ID"
+
+# Others are not taken from a client: they would stand in log lines.
+_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+_HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
+
+#: Status of a request after which the connection is closed.
+UNSAFE = 400
+
+#: Status of the router's redirect from a path with a slash at its end to the one without, or the other way round.
+TO_OTHER_SLASH = 307
+
+#: On every response.
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; "
+        "frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",  # with no-referrer browsers send "Origin: null" with our own forms
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class Guard:
+    """The outermost part of the application: nothing passes that is too large, too slow, or for another name or site."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self.app = app
+        self.service = service
+        # Bytes of the bodies of all requests that are being answered.
+        self._held = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self.app(scope, receive, send)
+            return
+        scope = {**scope, REQUEST_ID: _id(Headers(scope=scope).get(ID_HEADER, ""))}
+        if scope["method"] == "HEAD":
+            # Whatever answers GET answers this.
+            await self._answer({**scope, "method": "GET", HEAD: True}, receive, _without_body(send))
+        else:
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def sending(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                _complete(message, scope[REQUEST_ID])
+            await send(message)
+
+        refusal = self._unsafe(scope) or self._refusal(scope)
+        if refusal is not None:
+            incident, status, detail = refusal
+            self.service.incidents.record(incident, described(scope))
+            closing = {"Connection": "close"} if status == UNSAFE else None
+            await errors.plain(status, detail, headers=closing)(scope, receive, sending)
+            return
+        body = _Body(receive, self, self._largest(scope), scope)
+        try:
+            # "/metrics" counts itself: it also has answers for tokens while they cannot be looked for.
+            if _path(scope) == "/api" or _path(scope).startswith("/api/"):
+                # Before the path is looked for, and the body is read and parsed.
+                await count(Request(scope))
+            await self.app(scope, body.receive, sending)
+        except refusals.RefusedError as error:
+            await refusals.answer(error, self.service, scope)(scope, receive, sending)
+        except Exception as error:
+            if started:
+                errors.report(error, self.service, scope)
+                raise
+            await errors.answer(error, self.service, scope)(scope, receive, sending)
+        finally:
+            self._held -= body.size
+
+    def hold(self, size: int, scope: Scope) -> None:
+        """Count bytes of a body until its request is answered.
+
+        :raises HTTPException: there are too many.
+        """
+        self._held += size
+        if self._held > self.service.settings.max_bodies:
+            self.service.incidents.record(IncidentType.TOO_MANY_BODIES, described(scope))
+            raise HTTPException(503, "Too many large requests at once", {"Retry-After": "1"})
+
+    def _largest(self, scope: Scope) -> int:
+        most, path = self.service.settings.max_body, _path(scope)
+        if path.startswith("/api/"):
+            return most
+        return min(most, MOST_OF_LOGIN if path == "/login" else MOST_OF_FORM)
+
+    def _unsafe(self, scope: Scope) -> tuple[IncidentType, int, str] | None:
+        """Why a request is too large, or may be read in another way by a proxy; and status and detail of its answer."""
+        most = self.service.settings.max_headers
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > most:
+            return IncidentType.TOO_LARGE, 431, f"The headers are larger than {most:,} bytes"
+        if len(scope["path"]) + len(scope["query_string"]) > most:
+            return IncidentType.TOO_LARGE, 414, f"The address is longer than {most:,} bytes"
+        if "\ufffd" in scope["path"] and not _is_text(scope.get("raw_path") or b""):
+            return IncidentType.BAD_REQUEST, UNSAFE, "The address is not UTF-8"
+        names = {name for name, _ in scope["headers"]}
+        if {b"content-length", b"transfer-encoding"} <= names:
+            # What a proxy takes for the body may be another request to us: nothing more is read of this connection.
+            return IncidentType.BAD_REQUEST, UNSAFE, "A request has Content-Length or Transfer-Encoding, not both"
+        return None
+
+    def _refusal(self, scope: Scope) -> tuple[IncidentType, int, str] | None:
+        """Why a request goes no further, and status and detail of its answer."""
+        settings = self.service.settings
+        headers = Headers(scope=scope)
+        if not _is_allowed(headers.get("host", ""), settings.hosts) and _path(scope) not in PROBES:
+            title = "This service does not answer to this host name: its owner allows it with --allow-host"
+            return IncidentType.WRONG_HOST, 421, title
+        if scope["method"] not in LOOKING and not session.is_own(headers):
+            return IncidentType.CROSS_SITE, 403, "A page of another site must not do this"
+        length = headers.get("content-length", "0")
+        largest = self._largest(scope)
+        if not length.isdecimal() or int(length[:20]) > largest:
+            return IncidentType.TOO_LARGE, 413, f"The body is larger than {largest:,} bytes"
+        return None
+
+
+def _without_body(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+    return sending
+
+
+def _id(given: str) -> str:
+    """The id of a request: the one that its client or a proxy gives, or a new one."""
+    return given if _ID.fullmatch(given) else secrets.token_hex(8)
+
+
+def _complete(message: Message, request_id: str) -> None:
+    """Add what every response carries."""
+    headers = MutableHeaders(scope=message)
+    headers[ID_HEADER] = request_id
+    for name, value in HEADERS.items():
+        headers[name] = value
+    headers.setdefault("Cache-Control", "no-store")
+    if message["status"] == TO_OTHER_SLASH:
+        # On the same host, whatever the proxy is called and speaks.
+        parts = urlsplit(headers["Location"])
+        headers["Location"] = urlunsplit(("", "", parts.path, parts.query, ""))
+
+
+def _is_text(raw: bytes) -> bool:
+    try:
+        unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _path(scope: Scope) -> str:
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
+
+
+@lru_cache(maxsize=64)
+def _is_allowed(host: str, allowed: tuple[str, ...]) -> bool:
+    """Whether the service answers to this ``Host``. Other names may lead here too, by somebody else's DNS."""
+    found = _HOST.fullmatch(host.lower())
+    if found is None:
+        return False
+    if "*" in allowed:
+        return True
+    name = found["name"].strip("[]")
+    if name == "localhost" or name in {one.lower() for one in allowed}:
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+class _Body:
+    """The body of a request, up to a size and a time."""
+
+    def __init__(self, receive: Receive, guard: Guard, largest: int, scope: Scope) -> None:
+        self.size = 0
+        self._scope = scope
+        self._incidents = guard.service.incidents
+        self._receive = receive
+        self._guard = guard
+        self._ending = guard.service.ending
+        self._largest = largest
+        self._ends = asyncio.get_running_loop().time() + guard.service.settings.arrival
+        self._complete = False
+
+    async def receive(self) -> Message:
+        """The next part.
+
+        :raises HTTPException: it is too large, has not arrived in time, or all bodies together are too large.
+        """
+        if self._complete:
+            # For what asks whether its client is still there, a server that ends is a client that has left.
+            return {"type": "http.disconnect"} if self._ending.is_set() else await self._receive()
+        try:
+            async with asyncio.timeout_at(self._ends):
+                message = await self._receive()
+        except TimeoutError:
+            self._incidents.record(IncidentType.SLOW_REQUEST, described(self._scope))
+            raise HTTPException(408, "The request has not arrived in time") from None
+        if message["type"] != "http.request":
+            self._complete = True
+            return message
+        part = len(message.get("body", b""))
+        self.size += part
+        self._guard.hold(part, self._scope)
+        self._complete = not message.get("more_body", False)
+        if self.size > self._largest:
+            self._incidents.record(IncidentType.TOO_LARGE, described(self._scope))
+            raise HTTPException(413, f"The body is larger than {self._largest:,} bytes")
+        return message

@@ -1,0 +1,85 @@
+"""What the service itself refuses, with its status: preconditions, and too many requests or jobs."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from starlette.types import Scope
+
+from queue_db.service.http.errors import INVALID, problem
+from queue_db.service.http.requests import Service, of
+from queue_db.service.live.incidents import IncidentType, described
+
+
+class RefusedError(Exception):
+    """A request is refused.
+
+    :param title: the same for all refusals of this ``name``.
+    :param name: of the sort of problem, for programs.
+    :param retry_after: seconds after which it may be sent again.
+    :param incident: recorded, with the request.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        title: str,
+        detail: str,
+        *,
+        name: str,
+        retry_after: int | None = None,
+        incident: IncidentType | None = None,
+    ) -> None:
+        super().__init__(title)
+        self.status = status
+        self.title = title
+        self.detail = detail
+        self.name = name
+        self.retry_after = retry_after
+        self.incident = incident
+
+
+def invalid(detail: str) -> RefusedError:
+    """422: parts of the request do not go together."""
+    return RefusedError(422, INVALID[0], detail, name=INVALID[1])
+
+
+def missing(what: str, detail: str) -> RefusedError:
+    """404: there is no such feed, route or other thing."""
+    return RefusedError(404, f"There is no such {what}", detail, name=f"no-such-{what}")
+
+
+def unconditional(detail: str) -> RefusedError:
+    """428: a change needs to say what it is a change of."""
+    return RefusedError(428, "If-Match is missing or names no version", detail, name="precondition-required")
+
+
+def stale(detail: str) -> RefusedError:
+    """412: the job is not as the request supposes."""
+    return RefusedError(412, "The job has changed, or the lease is lost", detail, name="stale")
+
+
+def record(error: RefusedError, service: Service, scope: Scope) -> None:
+    """Record a refusal that is an incident."""
+    if error.incident is not None:
+        service.incidents.record(error.incident, f"{described(scope)}: {error.detail}")
+
+
+def answer(error: RefusedError, service: Service, scope: Scope) -> JSONResponse:
+    """The response to a refused request, which is recorded if it is an incident."""
+    record(error, service, scope)
+    response = problem(error.status, error.title, error.detail, name=error.name)
+    if error.retry_after is not None:
+        response.headers["Retry-After"] = str(error.retry_after)
+    return response
+
+
+def install(app: FastAPI) -> None:
+    """Let the application answer refusals."""
+
+    async def on_refused(request: Request, error: Exception) -> JSONResponse:
+        if not isinstance(error, RefusedError):
+            raise error
+        return answer(error, of(request), request.scope)
+
+    app.add_exception_handler(RefusedError, on_refused)

@@ -1,0 +1,321 @@
+"""What an endpoint gets from its request: the service's objects, and who asks."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from anyio import CapacityLimiter, to_thread
+from fastapi import Depends, Request
+
+from queue_db.db import QueueDB
+from queue_db.errors import StorageError
+from queue_db.service.auth import identity as identities
+from queue_db.service.auth import session
+from queue_db.service.auth.identity import ANYBODY, FoundTokens, Identity, UnauthorizedError
+from queue_db.service.auth.session import LoginNeededError, Session
+from queue_db.service.live.incidents import REQUEST_ID, Incidents, IncidentType, described
+from queue_db.service.live.kept import Clock
+from queue_db.service.live.leases import Leases
+from queue_db.service.live.outage import Outage
+from queue_db.service.settings import Settings
+
+if TYPE_CHECKING:
+    from queue_db.service.http.pressure import Pressure
+
+log = logging.getLogger("queue_db.service")
+
+#: Methods that change nothing.
+LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
+
+# Threads for this alone, so that it works while endpoints wait for a table in all other threads.
+_ASKING = 8
+
+# Threads for claims and settlements. More of them compete for the interpreter and for connections, and wait longer; all other
+# threads are left to the other endpoints.
+_WORKING = 10
+
+#: Where the scope of a request says that the client wants only the headers of the answer to GET.
+HEAD = "queue_db.head"
+
+# Where the scope of a request has who asks, once that is known.
+_WHO = "queue_db.identity"
+
+# Where it says that the request was counted.
+_COUNTED = "queue_db.counted"
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The objects behind one application."""
+
+    db: QueueDB
+    settings: Settings
+    #: Sessions where the database takes no writes.
+    memory: session.Memory = field(default_factory=session.Memory, repr=False)
+    #: Set when the server ends: a request that waits for something is to be answered.
+    ending: threading.Event = field(default_factory=threading.Event, repr=False)
+    #: The leases that were handed out here.
+    leases: Leases = field(default_factory=Leases, repr=False)
+    #: Threads for finding out who asks.
+    asking: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_ASKING), repr=False)
+    #: Threads for claims and settlements.
+    working: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_WORKING), repr=False)
+    #: A thread for finding out whether the database answers.
+    probing: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1), repr=False)
+    #: The database's clock.
+    clock: Clock = field(init=False, repr=False)
+    #: Who has just asked.
+    tokens: FoundTokens = field(init=False, repr=False)
+    #: What was refused, cut off or lost.
+    incidents: Incidents = field(default_factory=Incidents, repr=False)
+    #: Whether the database is away, or takes no changes.
+    outage: Outage = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clock", Clock(self.db))
+        object.__setattr__(self, "tokens", FoundTokens(self.db.tokens, self.clock))
+        object.__setattr__(self, "outage", Outage(self.db, self.incidents, changes=not self.settings.read_only))
+
+    @property
+    def read_only(self) -> bool:
+        """Whether changes are refused now: by the settings, or by the database."""
+        return self.settings.read_only or self.outage.read_only
+
+
+def of(request: Request) -> Service:
+    """The service of the application that got this request."""
+    found: Service = request.app.state.service
+    return found
+
+
+async def _db(request: Request) -> QueueDB:
+    return of(request).db
+
+
+#: The database, as a parameter of an endpoint.
+Db = Annotated[QueueDB, Depends(_db)]
+
+
+async def identity(request: Request) -> Identity:
+    """Who asks: the owner of the token in the ``Authorization`` header, or of the session in the cookie, which may only look.
+
+    The first call for a request counts it against the rate of the token.
+
+    :raises UnauthorizedError: the service is closed, and nobody has this token.
+    :raises RefusedError: 429, the token sends too many.
+    """
+    known: Identity | UnauthorizedError | None = request.scope.get(_WHO)
+    if known is None:
+        try:
+            known = _as_allowed(of(request), await _asker(request))
+        except UnauthorizedError as error:
+            known = error
+        request.scope[_WHO] = known
+    if isinstance(known, UnauthorizedError):
+        raise known
+    if not request.scope.get(_COUNTED):
+        request.scope[_COUNTED] = True
+        pressure: Pressure = request.app.state.pressure
+        pressure.request(known.name)
+    return known
+
+
+async def _asker(request: Request) -> Identity:
+    service = of(request)
+    if not service.settings.closed:
+        return ANYBODY
+    secret = _secret(request)
+    found = service.tokens.recall(secret) if secret else None
+    if found is None:
+        found = await to_thread.run_sync(_found, request, service, secret, limiter=service.asking)
+    return found
+
+
+async def scraper(request: Request) -> Identity:
+    """Who asks for metrics, with the scope ``read``.
+
+    While the database is away, a token that was found within an hour is known: what it gets is of this process.
+
+    :raises StorageError: the database is away, and the token is not known.
+    """
+    service = of(request)
+    if not service.outage.away:
+        try:
+            return await _reader(request)
+        except StorageError as error:
+            service.outage.note(error)
+    secret = _secret(request)
+    found = service.tokens.recall(secret, identities.SCRAPES_FOR) if secret and service.settings.closed else None
+    if found is not None:
+        request.scope[_WHO] = _as_allowed(service, found)
+    return await _reader(request)
+
+
+async def _reader(request: Request) -> Identity:
+    who = await identity(request)
+    who.check("read")
+    return who
+
+
+async def count(request: Request) -> None:
+    """Count a request that no operation may look at: its path or its body may be wrong.
+
+    :raises UnauthorizedError: it is a change, and nobody has this token.
+    :raises RefusedError: 429, the token sends too many.
+    """
+    if request.method not in LOOKING:
+        await identity(request)
+    elif "authorization" in request.headers or not of(request).settings.closed:
+        # What needs no token is answered, whatever came as one.
+        with suppress(UnauthorizedError):
+            await identity(request)
+
+
+class Standing:
+    """Whether who asks still may: the token of a request that waits can be revoked or expire meanwhile, and a session can end.
+
+    :param scope: what the request needs, for the queue or feed ``name``, or for some if None.
+    """
+
+    def __init__(self, request: Request, scope: str, name: str | None = None) -> None:
+        self._request = request
+        self._scope = scope
+        self._name = name
+        # Of the last look at a session: when it was, and the revocations before it.
+        self._looked = -math.inf
+        self._revocations = -1
+
+    async def check(self) -> None:
+        """Look again, as for a new request; to be called before anything is handed over. A session is read once a second.
+
+        :raises UnauthorizedError: the token was revoked or has expired, or the session has ended.
+        :raises StorageError: the database does not answer.
+        """
+        now, revocations = time.monotonic(), of(self._request).db.tokens.revocations
+        if self._is_session() and now - self._looked < identities.REMEMBERED_FOR and revocations == self._revocations:
+            return
+        self._request.scope.pop(_WHO, None)
+        (await identity(self._request)).check(self._scope, self._name)
+        self._looked, self._revocations = now, revocations
+
+    def _is_session(self) -> bool:
+        return _secret(self._request) is None
+
+
+def _secret(request: Request) -> str | None:
+    """The secret in the ``Authorization`` header, empty if it has another scheme; None: there is no such header."""
+    given = request.headers.get("authorization")
+    if given is None:
+        return None
+    scheme, _, secret = given.partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" else ""
+
+
+def _found(request: Request, service: Service, secret: str | None) -> Identity:
+    if secret is not None:
+        # While this request waited for its thread, another one of the same token may have found it.
+        who = (service.tokens.recall(secret) or service.tokens.find(secret)) if secret else None
+        if who is None:
+            raise UnauthorizedError
+        return who
+    key = session.key_of(request)
+    # A cookie comes with every request of the browser, so it must not be enough for a change.
+    looks = request.method in LOOKING and session.is_own(request.headers)
+    found = session.find_session(service.db, service.memory, key) if key and looks else None
+    if found is None:
+        raise UnauthorizedError
+    return found.who
+
+
+def _as_allowed(service: Service, who: Identity) -> Identity:
+    return who.reading() if service.settings.read_only else who
+
+
+def needs(scope: str) -> Any:
+    """A parameter of an endpoint: who asks. They have this scope for some queue; :meth:`Identity.check` looks at the queue."""
+
+    async def checked(who: Annotated[Identity, Depends(identity)]) -> Identity:
+        who.check(scope)
+        return who
+
+    return Depends(checked)
+
+
+Checked = Callable[..., Identity]
+Reader = Annotated[Identity, needs("read")]
+Scraper = Annotated[Identity, Depends(scraper)]
+Enqueuer = Annotated[Identity, needs("enqueue")]
+WorkerClient = Annotated[Identity, needs("work")]
+Manager = Annotated[Identity, needs("manage")]
+
+
+# --- people -----------------------------------------------------------------------------------------------------------
+
+
+async def session_of(request: Request) -> Session:
+    """The session of a person. A page gets the token of its forms from ``request.state.session.csrf``.
+
+    :raises LoginNeededError: there is none.
+    """
+    service = of(request)
+    if service.settings.closed:
+        key = session.key_of(request)
+        found = (
+            await to_thread.run_sync(session.find_session, service.db, service.memory, key, limiter=service.asking) if key else None
+        )
+        if found is None:
+            raise LoginNeededError
+    else:
+        found = session.guest(request)
+    found = replace(found, who=_as_allowed(service, found.who))
+    request.state.session = found
+    return found
+
+
+async def person(request: Request, found: Annotated[Session, Depends(session_of)]) -> Identity:
+    """Who looks at a page; without a session they are sent to the login. A POST must come from a form of theirs."""
+    if request.method not in LOOKING:
+        await session.check(request, found)
+    return found.who
+
+
+#: Who looks at a page, as a parameter of its handler.
+Person = Annotated[Identity, Depends(person)]
+
+#: The fields of a submitted form.
+Fields = Annotated[Mapping[str, str], Depends(session.fields)]
+
+
+def record(
+    to: Request | Service,
+    who: Identity,
+    action: str,
+    target: str,
+    number: int | None = None,
+    detail: Mapping[str, Any] | None = None,
+) -> None:
+    """Record a change in the action log, after it has happened.
+
+    :param action: a verb: ``pause``, ``redrive``.
+    :param target: what was changed: ``queue mail``, ``job 17``.
+    :param number: how many jobs or rows.
+    """
+    service = to if isinstance(to, Service) else of(to)
+    scope: Mapping[str, Any] = {} if isinstance(to, Service) else to.scope
+    fields = {"who": who.name, "action": action, "target": target, "number": number, "request": scope.get(REQUEST_ID)}
+    log.info(
+        "%s: %s %s%s (%s)", who.name, action, target, "" if number is None else f": {number:,}", described(scope), extra=fields
+    )
+    try:
+        service.db.actions.add(who.name, action, target, number, detail)
+    except StorageError as error:
+        # It has happened, and an error would say that it has not.
+        service.incidents.record(IncidentType.ACTION_NOT_RECORDED, f"{who.name}: {action} {target}: {error}")
+        service.outage.note(error)

@@ -1,0 +1,1 @@
+"""What lasts longer than a request: waits, event streams, samples, outages and incidents."""

@@ -1,0 +1,1 @@
+"""API tokens and the sessions of people who log in with one."""
