@@ -1,4 +1,4 @@
-"""The curl commands of docs/service.md and docs/feeds-http.md are requests of the API, with bodies and headers that it takes."""
+"""The curl commands of docs/rest.md are requests of the API, with bodies and headers that it takes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from queue_db import QueueDB
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def commands(page: str) -> list[str]:
-    text = (DOCS / page).read_text(encoding="utf-8")
+def commands(text: str) -> list[str]:
     blocks = re.findall(r"^```bash\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     return [command for block in blocks for command in re.findall(r"^curl (.*?)(?=^curl |\Z)", block, re.MULTILINE | re.DOTALL)]
 
 
-SERVICE, FEEDS = commands("service.md"), commands("feeds-http.md")
+SERVICE, FEEDS = map(commands, (DOCS / "rest.md").read_text(encoding="utf-8").split("\n## Feeds\n"))
 
 
 @pytest.fixture(scope="module")

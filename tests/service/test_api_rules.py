@@ -1,4 +1,4 @@
-"""The rules at the top of docs/service.md, over all operations that they are for."""
+"""The rules at the top of docs/rest.md, over all operations that they are for."""
 
 from __future__ import annotations
 

@@ -56,13 +56,13 @@ def test_the_table_of_the_service(db: QueueDB, serve: Callable[[Settings], httpx
         pass
     assert db.metrics.take()  # before the service does
     client = serve(Settings(closed=False))
-    assert documented("service.md") == exported(client.get("/metrics").text)
+    assert documented("rest.md") == exported(client.get("/metrics").text)
 
 
 def test_rules_of_alerts_name_metrics_that_are_there() -> None:
     named = set(re.findall(r"\bqueue_db_\w+", (DOCS / "alerts.md").read_text()))
     assert len(named) > 8
-    assert named <= documented("service.md").keys() | documented("worker.md").keys()
+    assert named <= documented("rest.md").keys() | documented("worker.md").keys()
 
 
 def test_the_table_of_workers(db: QueueDB) -> None:
@@ -76,7 +76,7 @@ def test_the_table_of_workers(db: QueueDB) -> None:
 
     db.queue("mail").enqueue("send", max_attempts=1)
     worker.run(until_empty=True)
-    assert documented("worker.md") | only_counters(documented("service.md")) == exported(generate_latest(registry).decode())
+    assert documented("worker.md") | only_counters(documented("rest.md")) == exported(generate_latest(registry).decode())
 
 
 def only_counters(metrics: Metrics) -> Metrics:
