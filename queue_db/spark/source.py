@@ -58,7 +58,7 @@ class QueueDataSource(DataSource):
 
     ``spark.dataSource.register(QueueDataSource)`` registers ``format("queue_db")`` with a session;
     :func:`queue_db.spark.register` also works where executors or the Connect server do not have the package. The options are in
-    ``docs/spark.md``.
+    ``docs/spark.md`` and ``docs/spark-streams.md``.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:

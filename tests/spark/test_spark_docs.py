@@ -1,4 +1,4 @@
-"""The code in docs/spark.md runs, on the Spark of these tests."""
+"""The code in docs/spark.md and docs/spark-streams.md runs, one after the other, on the Spark of these tests."""
 
 import re
 import subprocess
@@ -13,7 +13,8 @@ pytestmark = pytest.mark.rest("test_spark_source.py and test_spark_streams.py do
 
 def test_the_code_runs(spark, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code = re.findall(r"^~~~python\n(.*?)^~~~", (ROOT / "docs" / "spark.md").read_text(), re.MULTILINE | re.DOTALL)
+    text = "".join((ROOT / "docs" / page).read_text() for page in ("spark.md", "spark-streams.md"))
+    code = re.findall(r"^~~~python\n(.*?)^~~~", text, re.MULTILINE | re.DOTALL)
     assert len(code) == 4
     exec("\n".join(code), {"__name__": "__docs__"})  # noqa: S102 - that is the point
 

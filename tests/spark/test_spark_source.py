@@ -540,8 +540,9 @@ def test_the_traceback_is_the_cause_of_an_error(spark, save, url):
 
 
 def test_every_option_is_documented():
-    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
-    assert [option.name for option in options.OPTIONS if f"`{option.name}`" not in page] == []
+    docs = Path(__file__).parents[2] / "docs"
+    text = "".join((docs / page).read_text(encoding="utf-8") for page in ("spark.md", "spark-streams.md"))
+    assert [option.name for option in options.OPTIONS if f"`{option.name}`" not in text] == []
 
 
 # --- secrets ------------------------------------------------------------------------------------------------------------
