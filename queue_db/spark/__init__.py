@@ -5,9 +5,9 @@
 - :func:`complete_on_commit` completes written micro-batches at once, so that a stopped query holds no jobs;
 - :func:`dead_letter` sends jobs of a stream to the dead table; :func:`jdbc_options` is for Spark's own JDBC source.
 
-Needs ``pip install "queue-db[spark]"`` on the driver. The guarantees under failures, and why they hold, are in ``docs/spark.md`` and
-``docs/spark-streams.md``. To follow one write, read ``writer``; one streaming read, ``stream_reader``; one drain, ``draining``.
-``streams`` (``db.streams``), ``tables`` and ``cli`` run without pyspark.
+Needs ``pip install "queue-db[spark]"`` on the driver. The guarantees under failures, and why they hold, are in ``docs/spark.md``;
+those of streams in ``docs/spark-streams.md``. To follow one write, read ``writer``; one streaming read, ``stream_reader``; one
+drain, ``draining``. ``streams`` (``db.streams``) and ``tables`` run without pyspark.
 """
 
 from __future__ import annotations
