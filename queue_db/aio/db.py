@@ -20,6 +20,7 @@ from queue_db.removal import Removal
 from queue_db.slices import load, type_hint
 from queue_db.store.wakeups import Notifications
 from queue_db.strategies import Strategy
+from queue_db.tokens.aio import AsyncTokens
 
 if TYPE_CHECKING:
     from queue_db.dead.aio import AsyncDeadJobs
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from queue_db.routes.aio import AsyncRoutes, AsyncTopic
     from queue_db.schedules.aio import AsyncSchedules
     from queue_db.spark.streams.aio import AsyncStreams
-    from queue_db.tokens.aio import AsyncTokens
 else:
     AsyncDeadJobs = type_hint("queue_db.dead.aio", "AsyncDeadJobs")
     AsyncFeed = type_hint("queue_db.feeds.aio.feeds", "AsyncFeed")
@@ -46,7 +46,6 @@ else:
     AsyncRoutes = type_hint("queue_db.routes.aio", "AsyncRoutes")
     AsyncTopic = type_hint("queue_db.routes.aio", "AsyncTopic")
     AsyncSchedules = type_hint("queue_db.schedules.aio", "AsyncSchedules")
-    AsyncTokens = type_hint("queue_db.tokens.aio", "AsyncTokens")
     AsyncStreams = type_hint("queue_db.spark.streams.aio", "AsyncStreams")
 
 
@@ -147,8 +146,7 @@ class AsyncQueueDB(Opening):
     @property
     def tokens(self) -> AsyncTokens:
         """The API tokens of the service."""
-        twin: AsyncTokens = load("tokens.aio", "AsyncTokens")(self._db.tokens)
-        return twin
+        return AsyncTokens(self._db.tokens)
 
     @property
     def streams(self) -> AsyncStreams:
