@@ -126,6 +126,19 @@ def test_the_module_of_the_readme_is_one(tmp_path: Path, environment: dict[str, 
     assert "welcome 8" in done.stdout
 
 
+def test_the_tests_that_a_page_shows_pass(tmp_path: Path, environment: dict[str, str]) -> None:
+    """Beside the fixtures that its conftest.py adds; the run of the pages only defines them."""
+    code = [code for language, code in blocks(ROOT / "docs" / "testing.md") if language == "python"]
+    (conftest,) = [one for one in code if "pytest_plugins" in one]
+    tests = "".join(one for one in code if one is not conftest)
+    (tmp_path / "conftest.py").write_text(conftest)
+    (tmp_path / "test_shop.py").write_text(tests)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{tests.count('def test_')} passed" in done.stdout
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
