@@ -95,10 +95,10 @@ def test_the_first_pages_can_be_followed_in_one_folder(run_page: Callable[..., N
 
 def test_the_revisions_that_the_pages_speak_of_are_there() -> None:
     there = {script.name[:4] for script in (ROOT / "migrations" / "versions").glob("0*.py")}
-    for page in ("upgrading.md", "how-to.md"):
+    for page in ("upgrading.md", "recipes.md"):
         assert set(re.findall(r"\b0\d{3}\b", (ROOT / "docs" / page).read_text())) <= there, page
     step = f'include_migration(op, "base", "{HEAD}")'
-    assert step in (ROOT / "docs" / "how-to.md").read_text(), f"raise the numbers in docs/how-to.md: this package ends at {HEAD}"
+    assert step in (ROOT / "docs" / "recipes.md").read_text(), f"raise the numbers in docs/recipes.md: this package ends at {HEAD}"
 
 
 def test_only_other_databases_are_put_in_their_place() -> None:
