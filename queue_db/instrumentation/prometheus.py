@@ -150,7 +150,7 @@ class _Database(Collector):
         yield GaugeMetricFamily("queue_db_depth_age_seconds", "How long ago queue_db_depth was counted", found.age)
 
     def _operations(self, found: Depths) -> Iterator[Metric]:
-        """What the alerts of docs/alerts.md need beside depth and age."""
+        """What the alerts of docs/monitoring.md need beside depth and age."""
         of = found.operations
         workers = GaugeMetricFamily("queue_db_workers", "Workers that claim from the queue", labels=["queue"])
         paused = GaugeMetricFamily("queue_db_paused", "1: the queue is paused", labels=["queue"])

@@ -252,7 +252,7 @@ def test_a_worker_that_may_not_register_says_so_once_and_works(visitor, kind, ca
 
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 def test_an_application_that_enqueues_needs_the_rights_in_the_documentation(ask_at, visitor, kind):
-    page = (Path(__file__).parents[2] / "docs" / "how-to.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "production.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```sql\n(-- an application that only enqueues.*?)```", page, re.DOTALL)
     url = visitor(*re.findall(r"GRANT (.*?)\s+TO shop;", block, re.DOTALL))
     with QueueDB(url) as db:

@@ -95,10 +95,10 @@ def test_the_first_pages_can_be_followed_in_one_folder(run_page: Callable[..., N
 
 def test_the_revisions_that_the_pages_speak_of_are_there() -> None:
     there = {script.name[:4] for script in (ROOT / "migrations" / "versions").glob("0*.py")}
-    for page in ("upgrading.md", "how-to.md"):
+    for page in ("upgrading.md", "recipes.md"):
         assert set(re.findall(r"\b0\d{3}\b", (ROOT / "docs" / page).read_text())) <= there, page
     step = f'include_migration(op, "base", "{HEAD}")'
-    assert step in (ROOT / "docs" / "how-to.md").read_text(), f"raise the numbers in docs/how-to.md: this package ends at {HEAD}"
+    assert step in (ROOT / "docs" / "recipes.md").read_text(), f"raise the numbers in docs/recipes.md: this package ends at {HEAD}"
 
 
 def test_only_other_databases_are_put_in_their_place() -> None:
@@ -124,6 +124,19 @@ def test_the_module_of_the_readme_is_one(tmp_path: Path, environment: dict[str, 
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "welcome 8" in done.stdout
+
+
+def test_the_tests_that_a_page_shows_pass(tmp_path: Path, environment: dict[str, str]) -> None:
+    """Beside the fixtures that its conftest.py adds; the run of the pages only defines them."""
+    code = [code for language, code in blocks(ROOT / "docs" / "testing.md") if language == "python"]
+    (conftest,) = [one for one in code if "pytest_plugins" in one]
+    tests = "".join(one for one in code if one is not conftest)
+    (tmp_path / "conftest.py").write_text(conftest)
+    (tmp_path / "test_shop.py").write_text(tests)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{tests.count('def test_')} passed" in done.stdout
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -75,7 +75,7 @@ def test_the_drawing_of_the_worker_has_every_thread(tmp_path: Path) -> None:
 def test_the_drawing_and_the_docs_have_the_connections_of_maintenance() -> None:
     text = f"and 1 for each task that waits, up to {MOST_THREADS}"
     assert text in drawings.drawings()["worker-threads.svg"]
-    assert f"| 1, briefly, {text} |" in (DOCS / "worker.md").read_text(encoding="utf-8")
+    assert f"| 1, briefly, {text} |" in (DOCS / "workers.md").read_text(encoding="utf-8")
 
 
 def threads_of(queue: str) -> Iterator[str]:

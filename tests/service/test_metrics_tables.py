@@ -60,9 +60,9 @@ def test_the_table_of_the_service(db: QueueDB, serve: Callable[[Settings], httpx
 
 
 def test_rules_of_alerts_name_metrics_that_are_there() -> None:
-    named = set(re.findall(r"\bqueue_db_\w+", (DOCS / "alerts.md").read_text()))
+    named = set(re.findall(r"\bqueue_db_\w+", (DOCS / "monitoring.md").read_text()))
     assert len(named) > 8
-    assert named <= documented("rest.md").keys() | documented("worker.md").keys()
+    assert named <= documented("rest.md").keys() | documented("monitoring.md").keys()
 
 
 def test_the_table_of_workers(db: QueueDB) -> None:
@@ -76,7 +76,7 @@ def test_the_table_of_workers(db: QueueDB) -> None:
 
     db.queue("mail").enqueue("send", max_attempts=1)
     worker.run(until_empty=True)
-    assert documented("worker.md") | only_counters(documented("rest.md")) == exported(generate_latest(registry).decode())
+    assert documented("monitoring.md") | only_counters(documented("rest.md")) == exported(generate_latest(registry).decode())
 
 
 def only_counters(metrics: Metrics) -> Metrics:

@@ -261,7 +261,7 @@ def test_a_resting_worker_hears_of_jobs_of_other_processes(queue, open_db, runni
 
 @pytest.mark.parametrize("kind", ["postgresql"])
 def test_seven_connections_at_most_whatever_the_concurrency(fresh_url, name, running, quick_beats):
-    """Five as a rule, since the brief ones of three threads rarely coincide (docs/worker.md)."""
+    """Five as a rule, since the brief ones of three threads rarely coincide (docs/workers.md)."""
     from queue_db import QueueDB
 
     with QueueDB(fresh_url) as db, QueueDB(fresh_url) as watcher:
