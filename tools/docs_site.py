@@ -1,7 +1,7 @@
 """Hooks of the documentation site (mkdocs.yml): pages from outside docs/, and links to files of the repository.
 
-README.md is the site's first page. The reference of the command line is made of the commands, and is no file. A link to a page of the site is rewritten to it; a link to any other file of the repository
-becomes plain text, because the site does not contain that file.
+README.md is the site's first page. The reference of the command line is made of the commands, and is no file. A link to a page of
+the site is rewritten to it; a link to any other file of the repository becomes plain text, because the site does not contain it.
 """
 
 import os
