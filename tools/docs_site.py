@@ -1,7 +1,7 @@
 """Hooks of the documentation site (mkdocs.yml): pages from outside docs/, and links to files of the repository.
 
-README.md is the site's first page. A link to a page of the site is rewritten to it; a link to any other file of the repository
-becomes plain text, because the site does not contain that file.
+README.md is the site's first page. The reference of the command line is made of the commands, and is no file. A link to a page of
+the site is rewritten to it; a link to any other file of the repository becomes plain text, because the site does not contain it.
 """
 
 import os
@@ -11,6 +11,8 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+from queue_db.cli.document import reference
 
 #: Files of the repository that are pages of the site.
 OUTSIDE = {
@@ -26,7 +28,8 @@ _LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<target>[^)#\s:]+)(?P
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages from outside docs/."""
+    """Add the pages from outside docs/, and the reference of the command line."""
+    files.append(File.generated(config, "cli.md", content=reference()))
     for source, page in OUTSIDE.items():
         text = (_ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=rewritten(text, source, page)))

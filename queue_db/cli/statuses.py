@@ -22,7 +22,7 @@ BUG = 70
 STUCK = 75
 INTERRUPTED = 130
 
-#: Status → meaning, for ``--help`` and docs/cli.md.
+#: Status → meaning, for ``--help`` and the reference (document.py).
 MEANINGS = {
     OK: "success",
     NEGATIVE: "the condition is false or the item does not exist: no such job, stream, feed, cursor, claim, route, schedule or "

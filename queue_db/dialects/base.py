@@ -90,7 +90,7 @@ class Dialect:
     #: Whether the statement of the fast path can delete the jobs that it claims, and delete completed jobs before the claim.
     deletes_on_claim: ClassVar[bool] = False
     #: The values of a claim's ``limit`` for which SKIP LOCKED is worthwhile: measurements found SKIP LOCKED at least 1.1 × as fast
-    #: as windows near these values (docs/explanation.md).
+    #: as windows near these values (docs/strategies.md).
     skip_locked_pays: ClassVar[range] = range(0)
     #: Whether a WITH clause can contain statements that change rows.
     changes_in_with: ClassVar[bool] = False

@@ -2,10 +2,9 @@
 
 import importlib
 import pkgutil
+import re
 import shlex
-from collections.abc import Iterator
 from inspect import signature
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,22 +14,11 @@ from rich.markup import render
 from queue_db import cli
 from queue_db.cli import statuses
 from queue_db.cli.app import app
-from queue_db.cli.document import reference
+from queue_db.cli.document import commands, reference
 from queue_db.worker import Worker
 
 ROOT: Any = typer.main.get_command(app)
-DOCUMENT = Path(__file__).parents[2] / "docs" / "cli.md"
-
-
-def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from commands(command, (*path, name))
-        else:
-            yield (*path, name), command
-
-
-COMMANDS = dict(commands(ROOT))
+COMMANDS = {tuple(path.split()[1:]): command for path, command in commands(ROOT, "queue-db")}
 
 
 def examples(command: Any) -> list[str]:
@@ -39,8 +27,23 @@ def examples(command: Any) -> list[str]:
     return found
 
 
-def test_the_document_is_generated_from_the_help():
-    assert DOCUMENT.read_text(encoding="utf-8") == reference(), "write it anew: python -m queue_db.cli.document > docs/cli.md"
+def test_the_document_has_each_command_and_each_option_that_is_not_common():
+    head, *sections = reference().split("\n## queue-db ")
+    assert [tuple(section.partition("\n")[0].split()) for section in sections] == list(COMMANDS)
+    for section, command in zip(sections, COMMANDS.values(), strict=True):
+        for parameter in command.params:
+            names = [f"| `{name}`" for name in parameter.opts[:1]] if parameter.param_type_name == "option" else ["| argument | |"]
+            assert [name for name in names if name not in head and name not in section] == []
+        assert [example for example in examples(command) if example not in section] == []
+
+
+def test_the_document_has_common_options_once():
+    text = reference()
+    for option in ("--table", "--schema"):
+        (row,) = re.findall(rf"^\| `{option}`.*$", text, re.MULTILINE)
+        assert text.index("\n## Options of every command\n") < text.index(row) < text.index("\n## queue-db ")
+    compare = text.split("\n## queue-db compare\n")[1].split("\n## ")[0]
+    assert re.search("^Without .*`--table` and `--schema`", compare, re.MULTILINE)
 
 
 def test_every_module_with_commands_is_part_of_the_program():

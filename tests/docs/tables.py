@@ -1,4 +1,4 @@
-"""The tables of docs/explanation.md, from the code. ``python -m tests.docs.tables`` prints the one that needs no server."""
+"""The tables of docs/concepts.md, from the code. ``python -m tests.docs.tables`` prints the one that needs no server."""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
-"""The documentation as a site: it builds strictly, has every public name, and loads nothing from another host."""
+"""The documentation as a site: it builds strictly, has every public name, is searched without a server, and loads nothing from
+another host.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import re
 import subprocess
@@ -13,6 +16,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import sync_playwright
+
+from tests.patience import PATIENCE
+from tests.service.browser import chromium
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,6 +69,29 @@ def test_no_page_loads_from_another_host(site: Path) -> None:
         assert [url for url in loads.urls if re.match(r"(https?:)?//", url)] == [], page.name
     for style in [*site.rglob("*.css"), *site.rglob("*.svg")]:
         assert not re.search(r"""(url\(|@import\s*)["']?(https?:)?//""", style.read_text(encoding="utf-8")), style.name
+
+
+@BUILT
+def test_a_search_in_pages_that_no_server_serves_finds_pages(site: Path) -> None:
+    """Also that of the command line, which is no file of docs/."""
+    program, environment = chromium.find()
+    loaded: list[str] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=program, chromium_sandbox=False, timeout=PATIENCE * 1000, env={**os.environ, **environment}
+        )
+        page = browser.new_page()
+        page.set_default_timeout(PATIENCE * 1000)
+        page.on("request", lambda request: loaded.append(request.url))
+        for words, wanted in [("glossary", "glossary.html"), ("exit statuses", "cli.html")]:
+            page.goto((site / "tutorial.html").as_uri())
+            page.get_by_role("textbox", name="Search").press_sequentially(words)  # the search listens to keys
+            found = page.locator(f".md-search-result__link[href*='/{wanted}']").first
+            found.wait_for(state="attached")
+            page.goto(found.get_attribute("href") or "")
+            assert words.split()[0].lower() in page.inner_text("article").lower()
+        browser.close()
+    assert [url for url in loaded if not url.startswith("file:")] == []
 
 
 def test_a_dead_link_ends_the_build(tmp_path: Path) -> None:

@@ -20,17 +20,22 @@ from queue_db.strategies import known_strategies
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
+#: Of all pages together, without their code.
+MOST_WORDS = 40_000
+
 
 def test_the_glossary_names_what_is_in_the_code() -> None:
-    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| ([^|]+) \|$", (DOCS / "glossary.md").read_text(), re.MULTILINE)
-    named = {word: re.findall(r"`([^`]+)`", code) for word, code in rows if word != "word"}
+    entries = re.findall(r"^- (.*)$", (DOCS / "glossary.md").read_text(), re.MULTILINE)
+    rows = [re.fullmatch(r"\*\*([^*]+)\*\*: .* \((`[^()]+`)\)", entry) or entry for entry in entries]
+    assert [row for row in rows if isinstance(row, str)] == [], "an entry is: - **word**: meaning (`name in the code`)"
+    named = {row[1]: re.findall(r"`([^`]+)`", row[2]) for row in rows}
     assert named
     assert [f"{word}: there is no {name}" for word, names in named.items() for name in names or [""] if not found(name)] == []
 
 
 @pytest.mark.parametrize("strategy", known_strategies())
 def test_every_strategy_is_in_the_docs(strategy: str) -> None:
-    for page in ("explanation.md", "reference.md"):
+    for page in ("strategies.md", "reference.md"):
         assert re.search(rf"^\| [^\n]*`{strategy}`", (DOCS / page).read_text(), re.MULTILINE), (
             f"no table of docs/{page} has `{strategy}`"
         )
@@ -43,7 +48,7 @@ def test_every_error_has_a_cause_and_a_fix() -> None:
     reference = (DOCS / "reference.md").read_text()
     for name, value in vars(errors).items():
         if inspect.isclass(value) and issubclass(value, errors.QueueDBError):
-            assert f"\n| `{name}` |" in page, name
+            assert f"\n- `{name}`: " in page, name
             assert f"`{name}`" in reference, name
 
 
@@ -75,9 +80,7 @@ def test_every_place_that_contributing_names_is_there() -> None:
         assert (DOCS.parent / path).exists() or path == "queue_db/migrations", path
 
 
-@pytest.mark.parametrize(
-    "page", [DOCS.parent / "README.md", *sorted(set(DOCS.glob("*.md")) - {DOCS / "cli.md"})], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", [DOCS.parent / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
 def test_the_commands_that_a_page_shows_can_be_typed(page: Path) -> None:
     """Their names, arguments and options exist; capitals stand for a number or a name, and a required argument may be left out."""
     text = page.read_text()
@@ -91,7 +94,7 @@ def typed(words: list[str], code: str) -> None:
     command, path = COMMANDS, []
     while words and isinstance(command, dict):
         path.append(words.pop(0))
-        if path[0].startswith("-"):
+        if path[0].startswith("-") or path[-1] == "COMMAND":
             return
         assert path[-1] in command, code
         command = command[path[-1]]
@@ -107,3 +110,18 @@ def tree(group: Any) -> dict[str, Any]:
 
 
 COMMANDS = tree(typer.main.get_command(app))
+
+
+def test_all_pages_together_are_read_in_an_evening() -> None:
+    root = DOCS.parent
+    pages = [*DOCS.rglob("*.md"), root / "benchmarks" / "README.md", *(root / "spark_jobs").glob("*.md")]
+    words = {page: len(prose(page.read_text()).split()) for page in [*pages, *root.glob("[A-Z]*.md")]}
+    longest = sorted(words, key=words.__getitem__, reverse=True)[:8]
+    together = sum(words.values())
+    told = ", ".join(f"{page.relative_to(root)} {words[page]}" for page in longest)
+    assert together <= MOST_WORDS, f"{together} words; the longest pages: {told}"
+
+
+def prose(text: str) -> str:
+    """The page without its blocks of code."""
+    return re.sub(r"^(```|~~~).*?^\1", "", text, flags=re.MULTILINE | re.DOTALL)

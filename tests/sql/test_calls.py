@@ -127,7 +127,7 @@ def test_a_warm_claim_parses_no_description_of_a_column(kind: str, warm: Queue, 
     assert parsed == []
 
 
-_ROW = re.compile(r"\| `(queue_db/[\w/]+\.py)` \| `([\w.]+)` \|")
+_ROW = re.compile(r"^(queue_db/[\w/]+\.py) +([\w.]+) ", re.MULTILINE)
 
 
 def way_of(verb: str) -> list[tuple[str, str]]:

@@ -136,7 +136,7 @@ class Ways:
         sys.setprofile(note)
 
 
-_ROW = re.compile(r"\| `(queue_db/[\w/]+\.py)` \| `([\w.]+)` \| (\w+) \|")
+_ROW = re.compile(r"^(queue_db/[\w/]+\.py) +([\w.]+) +(fetcher|handler|completer) ", re.MULTILINE)
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")
