@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from queue_db.compare.report.arrival_figures import finding, waiting
 from sqlalchemy import inspect
 
 from queue_db.compare.arrivals import arriving_rows, offered_rate
 from queue_db.compare.engines import autocommitting
 from queue_db.compare.laboratory import compare, contestants
-from queue_db.compare.plan import NoProgress, Plan
-from queue_db.compare.report.arrival_figures import finding, waiting
+from queue_db.compare.plan import Plan, ProgressListener
 from queue_db.compare.scratch import scratch_target
 from tests.compare.hand_made import arriving, bench, row
 
@@ -27,7 +27,7 @@ def plan(*strategies: str, **options: Any) -> Plan:
     return Plan(**(QUICK | {"strategies": strategies} | options))
 
 
-class Turns(NoProgress):
+class Turns(ProgressListener):
     """Notes the order of the runs."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from queue_db.compare.contestant import Target, WorkerContext
 from queue_db.compare.dialects import Laboratory
 from queue_db.compare.engines import autocommitting
 from queue_db.compare.laboratory import compare, contestants, short_name
-from queue_db.compare.plan import NoProgress, Plan
+from queue_db.compare.plan import Plan, ProgressListener
 from queue_db.compare.product import PRODUCT
 from queue_db.compare.protocol import Protocol
 from queue_db.compare.results import Comparison, Row, Run
@@ -46,7 +46,7 @@ def row_of(name: str) -> Article:
 # --- nothing is left ------------------------------------------------------------------------------------------------
 
 
-class Watcher(NoProgress):
+class Watcher(ProgressListener):
     """Looks for the laboratory's places while it runs, and may have enough at a given moment."""
 
     def __init__(self, house: House, leave_at: str | None = None) -> None:
