@@ -468,9 +468,6 @@ NAN, INFINITE = float("nan"), float("inf")
         ("jobs", True),
         ("workers", 0),
         ("workers", 1001),
-        ("sweep", (0,)),
-        ("sweep", (10,)),
-        ("sweep", (1, 1)),
         ("arrivals", -1.0),
         ("rate", 0.0),
         ("rate", NAN),
@@ -495,7 +492,7 @@ NAN, INFINITE = float("nan"), float("inf")
     ],
 )
 def test_a_bad_option_is_refused_by_its_name(option: str, value: object) -> None:
-    called = {"batches": "batch", "strategies": "strateg", "sweep": "workers"}.get(option, option)
+    called = {"batches": "batch", "strategies": "strateg"}.get(option, option)
     with pytest.raises(ArgumentError, match=called):
         Plan(**{option: value})  # type: ignore[arg-type]
 
@@ -507,7 +504,7 @@ def test_runs_with_batches_have_more_jobs() -> None:
 
 def test_the_plan_has_the_names_of_the_options() -> None:
     assert Plan(work_ms=2.5, clone=0.25, verify=True).options() == {
-        "strategies": "all",
+        "strategies": "product,peers",
         "jobs": "10000",
         "workers": "10 processes",
         "repeat": "3",
@@ -518,8 +515,7 @@ def test_the_plan_has_the_names_of_the_options() -> None:
         "verify": "yes",
         "lease": "4 s",
         "arrivals": "no",
-        "feeds": "no",
     }
-    options = Plan(feeds=1.5, arrivals=5.0, repeat=2, workers=8, sweep=(2, 1), quick=True).options()
-    assert (options["feeds"], options["arrivals"], options["workers"]) == ("2 × 1.5 s", "2 × 5 s", "1,2,8 processes")
+    options = Plan(arrivals=5.0, repeat=2, workers=8, quick=True).options()
+    assert (options["arrivals"], options["workers"]) == ("2 × 5 s", "8 processes")
     assert options["quick"] == "yes"

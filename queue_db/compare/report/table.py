@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from queue_db.compare.report.advice import DEFAULT
 from queue_db.compare.report.ratios import between
-from queue_db.compare.report.wording import NOTHING, errors, known, milliseconds, number, percent, repeats, unfinished, wait
-from queue_db.compare.results import Bench, Row, Run
+from queue_db.compare.report.wording import NOTHING, errors, milliseconds, number, percent, repeats, unfinished, wait
+from queue_db.compare.results import Bench, Row
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Column:
 
     heading: str
     cell: Callable[[Bench, Row], str]
-    wide: bool = True  #: whether only a wide terminal has it
+    least: int = 130  #: width of a terminal that has it
 
 
 def problems(row: Row) -> str:
@@ -59,23 +60,25 @@ def _wait(bench: Bench, row: Row) -> str:
     return wait(found, "p99") + ("" if found.kept_up else " (did not keep up)")
 
 
-def _cpu(seconds: Callable[[Run], float | None]) -> Callable[[Bench, Row], str]:
-    def cell(bench: Bench, row: Row) -> str:
-        spent = [value / run.left for run in row.runs if run.left and (value := seconds(run)) is not None and known(value)]
-        return number(statistics.fmean(spent) * 1e6) if spent else NOTHING
+def _cpu(bench: Bench, row: Row) -> str:
+    ran = [run for run in row.runs if run.left]
+    both = ([(run.client_cpu, run.left) for run in ran], [(run.server_cpu, run.left) for run in ran])
+    return " / ".join(map(_per_job, both))
 
-    return cell
+
+def _per_job(spent: Sequence[tuple[float | None, int]]) -> str:
+    found = [seconds / jobs for seconds, jobs in spent if seconds is not None and math.isfinite(seconds)]
+    return number(statistics.fmean(found) * 1e6) if found else NOTHING
 
 
 COLUMNS = (
-    Column("jobs/s", lambda _, row: number(row.rate.median) if row.rate else NOTHING, wide=False),
-    Column("interval", _interval, wide=False),
+    Column("jobs/s", lambda _, row: number(row.rate.median) if row.rate else NOTHING, least=0),
+    Column("interval", _interval, least=0),
     Column(f"÷ {DEFAULT}", _beside),
-    Column("misses", lambda _, row: percent(row.miss_ratio) if row.total("candidates") else NOTHING, wide=False),
+    Column("misses", lambda _, row: percent(row.miss_ratio) if row.total("candidates") else NOTHING, least=0),
     Column("displacement: mean / max", _displaced),
     Column("claim, ms: p50 / p99", _claims),
     Column("wait, ms: p99", _wait),
-    Column("CPU, µs/job: clients", _cpu(lambda run: run.client_cpu)),
-    Column("CPU, µs/job: server", _cpu(lambda run: run.server_cpu)),
-    Column("state­ments per job", lambda _, row: number(row.statements_per_job)),
+    Column("CPU, µs/job: clients / server", _cpu),
+    Column("state­ments per job", lambda _, row: number(row.statements_per_job), least=170),
 )

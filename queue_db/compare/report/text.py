@@ -17,9 +17,6 @@ from queue_db.compare.report.table import COLUMNS, problems
 from queue_db.compare.report.wording import NOTHING, unfinished
 from queue_db.compare.results import Bench
 
-#: Width of the terminal from which the table has the costs.
-_WIDE = 130
-
 
 @dataclass(frozen=True)
 class Summary:
@@ -29,7 +26,7 @@ class Summary:
     machine: Mapping[str, str] = field(default_factory=dict)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield table(self.bench, wide=options.max_width >= _WIDE)
+        yield table(self.bench, options.max_width)
         if self.bench.facts:
             yield _text(", ".join(f"{name} {value}" for name, value in self.bench.facts.items()), "dim")
         advice = Advice.of(self.bench, self.machine)
@@ -40,11 +37,11 @@ class Summary:
             yield Padding(_text(f"· {finding}"), (0, 0, 0, 2))
 
 
-def table(bench: Bench, *, wide: bool = True) -> Table:
+def table(bench: Bench, width: int) -> Table:
     """Return a table with one line per row: throughput, errors and repeated executions, and on a wide terminal the costs."""
     drawn = Table(title=_text(f"{bench.server} · jobs/s: median of the finished runs"), title_justify="left", box=box.SIMPLE_HEAD)
-    drawn.add_column("row", overflow="fold", min_width=14)
-    columns = [one for one in COLUMNS if wide or not one.wide]
+    drawn.add_column("row", overflow="fold", min_width=18)
+    columns = [one for one in COLUMNS if width >= one.least]
     for one in columns:
         drawn.add_column(one.heading.replace(": ", "\n").replace("\N{SOFT HYPHEN}", "").replace(" per", "\nper"), justify="right")
     drawn.add_column("errors and repeats", overflow="fold", min_width=18)

@@ -14,11 +14,6 @@ NOTHING = "–"
 LOADED = 0.5
 
 
-def known(value: float | None) -> bool:
-    """Return whether there is a finite number; an unknown processor time is None or NaN."""
-    return value is not None and math.isfinite(value)
-
-
 def number(value: float | None) -> str:
     """Return a number with three significant digits or all integer digits, and commas: 12,345 · 12.3 · 0.12."""
     if value is None or not math.isfinite(value):
