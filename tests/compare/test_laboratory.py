@@ -339,7 +339,7 @@ def test_the_protocol_table_has_what_the_workers_noted(row: Any, three: WorkerPo
     for note in history.notes:
         # Each worker's own executions stand in the order in which it noted them.
         assert [job for job, worker in written if worker == note.worker] == note.jobs
-    runs = [Run.of(past, window=None, client_cpu=None, server_cpu=None) for past in (history, with_protocol)]
+    runs = [Run.of(past, client_cpu=None, server_cpu=None) for past in (history, with_protocol)]
     assert [(run.executions, run.unique, run.duplicates) for run in runs] == [(12, 12, {})] * 2
 
 
