@@ -13,9 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from queue_db.compare.report import drawing
-from queue_db.compare.report.advice import Advice
 from queue_db.compare.report.chart import chart, description
-from queue_db.compare.report.findings import findings
 from queue_db.compare.results import Bench, Comparison
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,9 +26,6 @@ OPTIONS = (
     *("--strategies", "pessimistic,skip_locked,optimistic,adaptive", "--batch", "1,10", "--workers", "8"),
     *("--jobs", "100", "--repeat", "3", "--limit", "60"),
 )
-
-#: Findings that belong to a chart: how the default claims, and waits.
-_SHOWN = ("With ", "When ", "Indicative: w")
 
 _PAGE = """# Gallery: reports of several servers
 
@@ -50,8 +45,6 @@ _SECTION = """
 <source media="(max-width: 40em)" srcset="compare-{slug}-phone.svg">
 <img src="compare-{slug}.svg" alt="{alt}">
 </picture>
-
-{words}
 """
 
 
@@ -99,9 +92,7 @@ def _section(bench: Bench, comparison: Comparison) -> str:
     for suffix, width in (("", drawing.WIDE), ("-phone", drawing.NARROW)):
         if (figure := chart(bench, comparison, width)) is not None:
             (DOCS / f"compare-{slug}{suffix}.svg").write_text(drawing.alone(figure, description(bench)), encoding="utf-8")
-    found = [one for one in findings(bench) if one.startswith(_SHOWN)]
-    words = "\n".join(f"- {one}" for one in [Advice.of(bench).sentence, *found])
-    return _SECTION.format(server=bench.server, slug=slug, alt=description(bench), words=words)
+    return _SECTION.format(server=bench.server, slug=slug, alt=description(bench))
 
 
 def _indicative(bench: Bench) -> Bench:

@@ -30,7 +30,7 @@ def test_the_glossary_names_what_is_in_the_code() -> None:
 
 @pytest.mark.parametrize("strategy", known_strategies())
 def test_every_strategy_is_in_the_docs(strategy: str) -> None:
-    for page in ("explanation.md", "reference.md"):
+    for page in ("strategies.md", "reference.md"):
         assert re.search(rf"^\| [^\n]*`{strategy}`", (DOCS / page).read_text(), re.MULTILINE), (
             f"no table of docs/{page} has `{strategy}`"
         )
