@@ -45,15 +45,12 @@ examples:
   python -m benchmarks worker --help      a worker process
   python -m benchmarks spans --help       consumers of a shared cursor
   python -m benchmarks routes --help      a publish to a topic
-  python -m benchmarks repointing --help  a route that is changed under load
   python -m benchmarks service --help     jobs over HTTP
-  python -m benchmarks tabs --help        a dashboard that is left open
-  python -m benchmarks layouts --help     other layouts of the jobs and their indexes
 """
 
 
 # Modules that are programs of their own.
-_OTHERS = ("spark", "worker", "spans", "routes", "repointing", "service", "tabs", "layouts")
+_OTHERS = ("spark", "worker", "spans", "routes", "service")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

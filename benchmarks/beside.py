@@ -36,11 +36,6 @@ class Beside(ABC):
         """Which index claims use."""
         return self.like.index
 
-    @property
-    def pick(self) -> str | None:
-        """How jobs are drawn from the window."""
-        return self.like.pick
-
     def window(self, workers: int) -> float | None:
         """Width of the window, in jobs."""
         return self.like.window(workers)

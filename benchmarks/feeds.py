@@ -24,10 +24,10 @@ from typing import Any
 
 from sqlalchemy import insert, update
 
+from benchmarks import feed_controls
+from benchmarks.feed_controls import BareInsert
 from benchmarks.feed_drains import Drained, drain
 from queue_db import QueueDB, TransientStorageError
-from queue_db.compare import feed_controls
-from queue_db.compare.feed_controls import BareInsert
 from queue_db.feeds import Feed
 from queue_db.feeds.store.messages import First, NewMessage
 from queue_db.feeds.store.orderings import ORDERINGS

@@ -109,7 +109,7 @@ class Lab:
             server_cpu = used - spent[0] if used is not None and spent and spent[0] is not None else None
         finally:
             row.tear_down(target)
-        return Run.of(history, window=None, client_cpu=history.total("cpu"), server_cpu=server_cpu)
+        return Run.of(history, client_cpu=history.total("cpu"), server_cpu=server_cpu)
 
 
 @dataclass

@@ -379,9 +379,49 @@ def tables() -> Drawing:
     return drawing
 
 
+def strategies() -> Drawing:
+    """Four questions that lead to a strategy."""
+    width, step, left, right = 380, 112, 40, 560
+    drawing = Drawing("strategies.svg", "Four questions that lead to a strategy", 900, 4 * step + 110)
+    questions = [
+        ("Is the database SQLite?", "It has one writer at a time.", "adaptive", ["takes the head: nothing to race for"], GREEN),
+        (
+            "Must jobs start in the order of their due times?",
+            "A window lets some overtake others.",
+            "skip_locked",
+            ["the head that nobody has locked"],
+            BLUE,
+        ),
+        (
+            "Did you measure on your server?",
+            "queue-db compare, with your number of workers.",
+            "what it recommends",
+            ["figures of others say less"],
+            YELLOW,
+        ),
+        (
+            "Is it MySQL, with 100 jobs or more per claim?",
+            "There windows were measured to be slower.",
+            "skip_locked",
+            ["1.2 times as many jobs per second"],
+            BLUE,
+        ),
+    ]
+    for number, (question, why, answer, lines, fill) in enumerate(questions):
+        y = 30 + number * step
+        lower = drawing.box(left, y, width, question, [why])
+        drawing.box(right, y, 300, answer, lines, fill)
+        drawing.arrow((left + width, y + 26), (right, y + 26))
+        drawing.text((left + width + right) / 2, y + 18, "yes", anchor="middle", ink=FAINT)
+        drawing.arrow((left + width / 2, lower), (left + width / 2, y + step))
+        drawing.text(left + width / 2 + 10, (lower + y + step) / 2 + 5, "no", ink=FAINT)
+    drawing.box(left, 30 + 4 * step, width, "adaptive", ["the default: keep it"], GREEN)
+    return drawing
+
+
 def drawings() -> dict[str, str]:
     """Return the SVG of each drawing by its file name."""
-    return {drawing.name: drawing.svg() for drawing in (fence(), threads(), tables(), feed(), spans(), route())}
+    return {drawing.name: drawing.svg() for drawing in (fence(), threads(), tables(), feed(), spans(), route(), strategies())}
 
 
 def main() -> int:

@@ -1,6 +1,6 @@
 """Write docs/gallery.md and its pictures: ``python -m tools.gallery``, in the project's environment (``make gallery``).
 
-It starts each server that can be started here, compares the strategies there, and writes one card per server. ``--load FILE``
+It starts each server that can be started here, compares the strategies there, and writes the chart of each server. ``--load FILE``
 measures nothing and draws saved results again. What a figure is worth on this machine is written above the pictures.
 """
 
@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from queue_db.compare.report.advice import Advice
-from queue_db.compare.report.card import Origin, description
-from queue_db.compare.report.findings import findings
-from queue_db.compare.report.pictures import pictures
+from queue_db.compare.report import drawing
+from queue_db.compare.report.chart import chart, description
 from queue_db.compare.results import Bench, Comparison
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,24 +23,19 @@ SERVERS = ("postgresql", "mysql", "mariadb", "sqlite")
 
 #: Short, so that all servers are measured within a quarter of an hour.
 OPTIONS = (
-    *("--strategies", "pessimistic,skip_locked,optimistic,adaptive", "--batch", "1", "--workers", "1,2,4,8"),
-    *("--jobs", "100", "--repeat", "3", "--no-feeds", "--limit", "60"),
+    *("--strategies", "pessimistic,skip_locked,optimistic,adaptive", "--batch", "1,10", "--workers", "8"),
+    *("--jobs", "100", "--repeat", "3", "--limit", "60"),
 )
-
-#: Findings that belong to a card: about the curves, and about waits.
-_SHOWN = ("With ", "When ", "Indicative: w")
 
 _PAGE = """# Gallery: reports of several servers
 
-The first picture of `queue-db compare` on each server that the suite could start. `{url}-card.svg` in the folder of your report
-is such a picture, for a README or a chat; it is dark where the reader prefers dark colours.
+The chart of `queue-db compare` on each server that the suite could start, so that you see what a report looks like. Yours is in the
+folder of the report as `{url}-chart.svg`, for a README or a chat.
 
-**What these figures are:** short runs ({jobs} jobs, {repeat} of each strategy) on a shared machine with {cores} cores, on which
-workers and server compete with each other and with other programs; taken {date}, with a load average of {load} before the start.
-They show what a report looks like and are indicative at best. They are no benchmark, and no comparison of servers: durability and
-isolation differ, as the last line of each picture says. [Compare strategies](compare.md) explains how to measure your own server.
-
-`make gallery` takes all of them again.
+**These figures are no benchmark:** short runs ({jobs} jobs, {repeat} of each strategy) on a shared machine with {cores} cores,
+taken {date} at a load average of {load}. They do not compare servers: durability and isolation differ, as the last
+line of each chart says.
+[Compare strategies](compare.md) explains how to measure your own server; `make gallery` takes these again.
 {sections}"""
 
 _SECTION = """
@@ -52,8 +45,6 @@ _SECTION = """
 <source media="(max-width: 40em)" srcset="compare-{slug}-phone.svg">
 <img src="compare-{slug}.svg" alt="{alt}">
 </picture>
-
-{words}
 """
 
 
@@ -81,12 +72,7 @@ def write(found: Sequence[Comparison]) -> None:
     """Write the page and the pictures."""
     for old in DOCS.glob("compare-*.svg"):
         old.unlink()
-    sections = [
-        _section(bench, Origin(one.machine, one.plan, one.began, one.version))
-        for one in found
-        for bench in one.benches
-        if bench.rows
-    ]
+    sections = [_section(bench, one) for one in found for bench in one.benches if bench.rows]
     plan, machine = found[0].plan, found[0].machine
     loads = [float(one.machine["load before"].split()[0]) for one in found]
     text = _PAGE.format(
@@ -101,14 +87,12 @@ def write(found: Sequence[Comparison]) -> None:
     (DOCS / "gallery.md").write_text(text, encoding="utf-8")
 
 
-def _section(bench: Bench, origin: Origin) -> str:
+def _section(bench: Bench, comparison: Comparison) -> str:
     slug, bench = bench.title.lower(), _indicative(bench)
-    first = pictures(bench, origin, slug)[0]
-    (DOCS / f"compare-{slug}.svg").write_text(first.svg, encoding="utf-8")
-    (DOCS / f"compare-{slug}-phone.svg").write_text(first.phone, encoding="utf-8")
-    found = [one for one in findings(bench) if one.startswith(_SHOWN)]
-    words = "\n".join(f"- {one}" for one in [Advice.of(bench).sentence, *found])
-    return _SECTION.format(server=bench.server, slug=slug, alt=description(bench), words=words)
+    for suffix, width in (("", drawing.WIDE), ("-phone", drawing.NARROW)):
+        if (figure := chart(bench, comparison, width)) is not None:
+            (DOCS / f"compare-{slug}{suffix}.svg").write_text(drawing.alone(figure, description(bench)), encoding="utf-8")
+    return _SECTION.format(server=bench.server, slug=slug, alt=description(bench))
 
 
 def _indicative(bench: Bench) -> Bench:
@@ -116,7 +100,6 @@ def _indicative(bench: Bench) -> Bench:
     return replace(
         bench,
         rows=[replace(row, quick=True) for row in bench.rows],
-        sweep=[replace(row, quick=True) for row in bench.sweep],
         arrivals=[replace(row, quick=True) for row in bench.arrivals],
     )
 

@@ -49,11 +49,6 @@ class Peer(ABC):
         """Return None: peers have no window."""
         return None
 
-    @property
-    def pick(self) -> str | None:
-        """None: peers have no window."""
-        return None
-
     def configuration(self) -> dict[str, str]:
         """Return settings to print with the figures."""
         return {}

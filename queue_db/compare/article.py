@@ -64,11 +64,6 @@ class Article:
         """Width of the window, in jobs."""
         return self.claiming.window(workers)
 
-    @property
-    def pick(self) -> str | None:
-        """How a job is picked from the window."""
-        return self.claiming.pick if isinstance(self.claiming, Optimistic) else None
-
     def configuration(self) -> dict[str, str]:
         """Return no settings."""
         return {}

@@ -14,8 +14,6 @@ from sqlalchemy import bindparam, delete, select, update
 from sqlalchemy.exc import DBAPIError
 
 from queue_db.compare.article_table import Session
-from queue_db.compare.dialects import Laboratory
-from queue_db.compare.history import Race
 
 Pick = Literal["head", "uniform", "geometric"]
 
@@ -87,7 +85,6 @@ class Optimistic(Claim):
     def claimer(self, session: Session) -> Callable[[], Any]:
         """Read the window and try to take one job of it."""
         jobs, notes, width = session.jobs, session.context, self.window(session.workers)
-        unflushed = Laboratory.of(session.dialect).shows_unflushed
         query = session.due()
         mine = [jobs.c.id == bindparam("of")]
         if self.checked:
@@ -97,16 +94,12 @@ class Optimistic(Claim):
         )
 
         def claim() -> Any:
-            asked = time.monotonic()
             found = session.read(query, width)
-            read = time.monotonic()
             if not found:
                 return None
             row = found[self._pick(len(found))]
             values = {"of": row.id, "at": int(time.time())} | ({"seen": row.version} if self.checked else {})
             won = session.connection.execute(reserve, values).rowcount == 1
-            answered = time.monotonic()
-            notes.notes.races.append(Race.timed(asked, read, answered, won=won, unflushed=unflushed))
             notes.notes.rounds += 1
             notes.notes.candidates += 1
             notes.notes.won += won

@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from queue_db.compare.plan import Plan
     from queue_db.compare.results import Comparison
 
-#: Values of ``--quick`` for options that are not given.
-_QUICK_ROWS = "product,DBP-0-1-1,DBP-0-0-5,DBO-0,DBO-1"
+#: What is measured unless ``--strategies`` says more; peers are those of ``--with``.
+_ROWS = "product,peers"
+
+# Of ``--quick`` and without it, if the options are not given.
 _QUICK_JOBS, _QUICK_REPEAT = 1_000, 1
 _JOBS, _REPEAT = 10_000, 3
 
-# Seconds of one turn of an ordering of feeds, and of a strategy under a fixed arrival rate.
+# Seconds of one turn of a strategy under a fixed arrival rate.
 _QUICK_TURN, _TURN = 1.5, 5.0
 
 #: Name of the results in the folder of the report.
@@ -43,13 +45,11 @@ class PlanOptions:
     """What is measured."""
 
     strategies: Annotated[
-        str | None,
+        str,
         typer.Option(
-            metavar="NAMES",
-            show_default=f"all; with --quick {_QUICK_ROWS}",
-            help="What to measure: all, product, article, peers, or names like adaptive,skip_locked,DBO-1,DBP-0-1-1.",
+            metavar="NAMES", help="What to measure: product, article, peers, all, or names like adaptive,skip_locked,DBO-1."
         ),
-    ] = None
+    ] = _ROWS
     jobs: Annotated[
         int | None,
         typer.Option(
@@ -59,13 +59,7 @@ class PlanOptions:
             help="Jobs per run; 5 times as many with batches of 10 or more, 10 times as many from 100.",
         ),
     ] = None
-    workers: Annotated[
-        str,
-        typer.Option(
-            metavar="N,…",
-            help="Worker processes that race for the jobs; of several numbers the largest has the table, and all are a curve.",
-        ),
-    ] = "10"
+    workers: Annotated[int, typer.Option(metavar="N", help="Worker processes that race for the jobs.")] = 10
     repeat: Annotated[
         int | None,
         typer.Option(
@@ -98,9 +92,6 @@ class PlanOptions:
     arrivals: Annotated[
         bool, typer.Option("--arrivals/--no-arrivals", help="Also measure how long jobs wait at a fixed arrival rate.")
     ] = True
-    feeds: Annotated[
-        bool, typer.Option("--feeds/--no-feeds", help="Also measure the orderings of feeds, after the strategies.")
-    ] = True
     quick: Annotated[
         bool, typer.Option("--quick", help="Few strategies, few jobs, one run each: an indication within minutes; nothing wins.")
     ] = False
@@ -112,13 +103,11 @@ class PlanOptions:
         """
         from queue_db.compare.plan import Plan
 
-        *fewer, most = sorted(_numbers("workers", self.workers))
         turn = _QUICK_TURN if self.quick else _TURN
         return Plan(
-            strategies=tuple(_names("strategies", self.strategies or (_QUICK_ROWS if self.quick else "all"))),
+            strategies=tuple(_names("strategies", self.strategies)),
             jobs=self.jobs or (_QUICK_JOBS if self.quick else _JOBS),
-            workers=most,
-            sweep=tuple(fewer),
+            workers=self.workers,
             quick=self.quick,
             repeat=self.repeat or (_QUICK_REPEAT if self.quick else _REPEAT),
             work_ms=self.work_ms,
@@ -132,7 +121,6 @@ class PlanOptions:
             kind="threads" if self.threads else "processes",
             arrivals=turn if self.arrivals else 0.0,
             rate=self.rate,
-            feeds=turn if self.feeds else 0.0,
         )
 
 
@@ -140,8 +128,8 @@ class PlanOptions:
     app,
     "compare",
     "queue-db compare --url postgresql://me@localhost/test --quick",
-    "queue-db compare --url mysql://me@localhost/test --strategies article --repeat 3 --verify --report article",
-    "queue-db compare --strategies adaptive,skip_locked --batch 1,100 --work-ms 5 --workers 1,2,4,8,16,32",
+    "queue-db compare --url mysql://me@localhost/test --strategies product,article --verify --report article",
+    "queue-db compare --strategies adaptive,skip_locked --batch 1,100 --work-ms 5 --workers 32",
     "queue-db compare --load comparison/results.json --report again",
 )
 def compare(
@@ -158,7 +146,7 @@ def compare(
     ] = None,
     options: PlanOptions,
     report: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder for the report: an HTML page, a card to share, plots and results.json.")
+        Path, typer.Option(metavar="DIR", help="Folder for the report: an HTML page, its chart and results.json.")
     ] = Path("comparison"),
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the results to this file too.")] = None,
     load: Annotated[
@@ -174,8 +162,8 @@ def compare(
     The server is under full load during the comparison: do not run it where others work. It creates a schema of its own and drops
     it at the end; your tables are not touched.
 
-    product: the strategies of queue_db, through its public API. article: those of the article behind this project, in the article's
-    own tables. peers: other queues, by --with benchmarks.peers in a clone. docs/compare.md explains each strategy and each measure.
+    product: the strategies of queue_db, through its public API. peers: other queues, by --with benchmarks.peers in a clone.
+    article: those of the article behind this project, in the article's own tables.
 
     results.json is written after each run: what was measured before Ctrl-C, an error or a crash is kept, and --load reads it.
     """

@@ -188,11 +188,6 @@ class Contestant(Protocol):
         """Width of the window that claims pick from, in jobs; None without a window or with a variable one."""
         ...
 
-    @property
-    def pick(self) -> str | None:
-        """How a job is picked from the window: head, uniform, geometric or slot; None without a window."""
-        ...
-
     def configuration(self) -> dict[str, str]:
         """Settings to print with the figures."""
         ...

@@ -14,9 +14,6 @@ from queue_db.dialects.base import Companion
 class Laboratory(Companion):
     """Defaults that work on most databases. ``Laboratory.of(dialect)`` is the one for a dialect of the queue."""
 
-    #: Whether a commit is visible before it is on disk: InnoDB shows it first and flushes then, PostgreSQL the other way round.
-    shows_unflushed: ClassVar[bool] = False
-
     def process(self, connection: Connection) -> int | None:
         """The process id of the server or of one of its processes; None: unknown."""
         return None
@@ -54,7 +51,6 @@ class MySQLLaboratory(Laboratory):
     """A schema is a database here."""
 
     names: ClassVar[tuple[str, ...]] = ("mysql", "mariadb")
-    shows_unflushed: ClassVar[bool] = True
 
     def process(self, connection: Connection) -> int | None:
         path = Path(str(connection.execute(text("SELECT @@pid_file")).scalar_one()))

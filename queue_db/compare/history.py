@@ -2,33 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
-
-
-class Race(NamedTuple):
-    """One attempt to take a job that had been read before. Times as in :class:`Notes`."""
-
-    read: float  #: when the candidates were read
-    tried: float  #: when the server began the update that takes one of them
-    shown: float  #: when the update became visible to other workers
-    won: bool
-
-    @classmethod
-    def timed(cls, asked: float, read: float, answered: float, *, won: bool, unflushed: bool) -> Race:
-        """Estimate the server's times from the client's: when it sent the query, had the candidates, and had the update's answer.
-
-        A query does not wait for locks, so the server is assumed to run it halfway between request and answer. The update has
-        the same network delay, and may also wait for another update and for its commit. If updates are visible before they are on
-        disk (``unflushed``), the update is assumed to be visible after as long a time as the query took.
-        """
-        way = (read - asked) / 2
-        tried = read + way
-        shown = max(answered - way, tried)
-        return cls(asked + way, tried, min(tried + way, shown) if unflushed else shown, won)
 
 
 @dataclass
@@ -42,8 +17,6 @@ class Notes:
     times: list[float] = field(default_factory=list)
     #: Durations of the claims that won at least one job.
     latencies: list[float] = field(default_factory=list)
-    #: Attempts that read candidates first and then took one.
-    races: list[Race] = field(default_factory=list)
     rounds: int = 0  #: attempts of claims
     candidates: int = 0  #: jobs that attempts tried to take
     won: int = 0  #: candidates that were won
@@ -91,18 +64,6 @@ class History:
         """Return the sum of one field of the workers' notes."""
         return sum(getattr(note, name) for note in self.notes)
 
-    def rivals(self) -> list[int]:
-        """Return for each attempt of :attr:`Notes.races` how many claims of other workers could have taken its job.
-
-        These are the claims that were not visible when it read its candidates and had begun before its attempt.
-        """
-        every = _Wins([race for note in self.notes for race in note.races])
-        counts: list[int] = []
-        for note in self.notes:
-            own = _Wins(note.races)
-            counts.extend(every.against(race) - own.against(race) for race in note.races)
-        return counts
-
     @property
     def faults(self) -> Counter[str]:
         """Driver errors by kind, summed over the workers."""
@@ -123,16 +84,3 @@ class History:
     def seconds(self) -> float:
         """Seconds from the start signal until the last job left the queue."""
         return max((note.last for note in self.notes if note.left), default=self.began) - self.began
-
-
-class _Wins:
-    """The won attempts among ``races``."""
-
-    def __init__(self, races: Sequence[Race]) -> None:
-        self._tried = sorted(race.tried for race in races if race.won)
-        self._shown = sorted(race.shown for race in races if race.won)
-
-    def against(self, race: Race) -> int:
-        """Count those that began before the attempt of ``race`` and were not visible when it read its candidates."""
-        # An update that was visible before the read also began before the attempt.
-        return bisect_left(self._tried, race.tried) - bisect_right(self._shown, race.read)

@@ -8,15 +8,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Self
 
-from queue_db import QueueDB
 from queue_db.compare.arrivals import Arriving, arriving_rows, offered_rate
 from queue_db.compare.article import ARTICLE, Article
 from queue_db.compare.contestant import Contestant, Target
 from queue_db.compare.engines import autocommitting
-from queue_db.compare.feed_race import orderings, race
 from queue_db.compare.history import History
 from queue_db.compare.machine import machine, server_clock
-from queue_db.compare.plan import NoProgress, Plan, ProgressListener
+from queue_db.compare.plan import Plan, ProgressListener
 from queue_db.compare.product import PRODUCT
 from queue_db.compare.protocol import Protocol
 from queue_db.compare.results import ArrivalRow, ArrivalTurn, Bench, Comparison, Row, Run
@@ -72,15 +70,13 @@ def compare(
     rows = contestants(plan.strategies, plan.batches, more)
     began = datetime.now(UTC).isoformat(timespec="seconds")
     comparison = Comparison(plan=plan.options(), machine=machine(), began=began, benches=[])
-    with _Runner(plan, listener or NoProgress(), lambda: keep(replace(comparison, interrupted=True))) as runner:
+    with _Runner(plan, listener or ProgressListener(), lambda: keep(replace(comparison, interrupted=True))) as runner:
         for url in urls:
             with scratch_target(url, plan) as (target, bench):
                 comparison.benches.append(bench)
                 runner.run_bench(target, bench, rows)
                 if plan.arrivals:
                     runner.run_arrivals(target, bench)
-                if plan.feeds:
-                    runner.run_feeds(target, bench)
     ran = [row for bench in comparison.benches for row in bench.rows if row.refused is None]
     if ran and all(row.failed is not None for row in ran):
         raise WorkerPoolError(ran[0].failed)
@@ -103,13 +99,17 @@ class _Runner:
         self._close_pool()
 
     def run_bench(self, target: Target, bench: Bench, rows: Sequence[Contestant]) -> None:
-        """Run all rows on one database with each number of workers and add them to ``bench``."""
+        """Run each row once, then each again, and add them to ``bench``: what slows the machine for a while slows all rows."""
         database = {"PostgreSQL": "pgsql"}.get(bench.title, bench.title.lower())
         here = [replace(one, name=one.pattern.format(db=database)) if isinstance(one, Article) else one for one in rows]
-        counts = self.plan.worker_counts
-        self.listener.bench_started(bench.server, len(rows) * len(counts), len(rows) * len(counts) * self.plan.repeat)
-        for workers in counts:
-            self._run_rows(here, replace(target, workers=workers), bench.rows if workers == self.plan.workers else bench.sweep)
+        self.listener.bench_started(bench.server, len(rows), len(rows) * self.plan.repeat)
+        bench.rows.extend(replace(_row(one, target), quick=self.plan.quick) for one in here)
+        for number in range(self.plan.repeat):
+            for at, contestant in enumerate(here):
+                bench.rows[at] = self._run_turn(contestant, target, bench.rows[at], number)
+                if number == self.plan.repeat - 1:
+                    self.listener.row_finished(bench.rows[at], self.plan.repeat - len(bench.rows[at].runs))
+                self.keep()
 
     def run_arrivals(self, target: Target, bench: Bench) -> None:
         """Measure the product's strategies under a fixed arrival rate and add them to ``bench``."""
@@ -146,49 +146,26 @@ class _Runner:
             arriving.tear_down(target)
         return arriving.turn(history)
 
-    def run_feeds(self, target: Target, bench: Bench) -> None:
-        """Measure each ordering of feeds on one database and add it to ``bench``."""
-        with QueueDB(target.url, schema=target.schema) as db:
-            db.migrate()
-        for ordering in orderings():
-            self.listener.ordering_started(ordering)
-            row = race(target, ordering, turns=self.plan.turns, seconds=self.plan.feeds)
-            bench.feeds.append(row)
-            self.keep()
-            self.listener.ordering_finished(row)
-
-    def _run_rows(self, contestants: Sequence[Contestant], target: Target, rows: list[Row]) -> None:
-        """Run each row once, then each again: what slows the machine for a while slows all rows. They are added to ``rows``."""
-        first = len(rows)
-        rows.extend(replace(_row(one, target), quick=self.plan.quick) for one in contestants)
-        for number in range(self.plan.repeat):
-            for at, contestant in enumerate(contestants, first):
-                rows[at] = self._run_turn(contestant, target, rows[at], number)
-                if number == self.plan.repeat - 1:
-                    self.listener.row_finished(rows[at], self.plan.repeat - len(rows[at].runs))
-                self.keep()
-
     def _run_turn(self, contestant: Contestant, target: Target, row: Row, number: int) -> Row:
         if row.refused is not None or row.failed is not None:
             return row
         jobs = self.plan.jobs_for(contestant.batch)
         self.listener.run_started(row.name, row.batch, number, jobs)
         try:
-            row.runs.append(self._run_once(contestant, target, row, jobs))
+            row.runs.append(self._run_once(contestant, target, jobs))
         except WorkerPoolError as error:
             self._close_pool()
             return replace(row, failed=mask(str(error), secrets_in(target.url)))
         self.listener.run_finished()
         return row
 
-    def _run_once(self, contestant: Contestant, target: Target, row: Row, jobs: int) -> Run:
+    def _run_once(self, contestant: Contestant, target: Target, jobs: int) -> Run:
         try:
             contestant.set_up(target, jobs)
             history, server_cpu = self._race(contestant, target, jobs)
         finally:
             contestant.tear_down(target)
-        picked = row.window if row.pick in ("head", "uniform") else None
-        return Run.of(history, window=picked, client_cpu=history.total("cpu"), server_cpu=server_cpu)
+        return Run.of(history, client_cpu=history.total("cpu"), server_cpu=server_cpu)
 
     def _race(self, contestant: Contestant, target: Target, jobs: int) -> tuple[History, float | None]:
         """Let the workers process the jobs; return the history and the server's processor time, seconds."""
@@ -235,7 +212,6 @@ def _row(contestant: Contestant, target: Target) -> Row:
         index=contestant.index,
         workers=target.workers,
         window=contestant.window(target.workers),
-        pick=contestant.pick,
         refused=contestant.refused(target),
         configuration=contestant.configuration(),
         runs=[],

@@ -100,21 +100,6 @@ class Displacement:
         """The largest distance."""
         return max(self.histogram, default=0)
 
-    def share_above(self, distance: int) -> float:
-        """Return the share of executions with a distance above ``distance``, 0 … 1."""
-        total = sum(self.histogram.values())
-        return sum(count for far, count in self.histogram.items() if far > distance) / total if total else 0.0
-
-    def quantile(self, q: float) -> int:
-        """Return the smallest distance that at least a share ``q`` of the executions does not exceed."""
-        wanted = math.ceil(q * sum(self.histogram.values()))
-        seen = 0
-        for distance in sorted(self.histogram):
-            seen += self.histogram[distance]
-            if seen >= wanted:
-                return distance
-        return 0
-
 
 def displacement(order: Sequence[int]) -> Displacement:
     """Return the displacement of a run. ``order``: job numbers (0 is the first in the queue) in the order of their executions."""
@@ -151,32 +136,6 @@ class Latency:
         return cls(count=len(ordered), p50=p50, p99=p99, max=ordered[-1])
 
 
-@dataclass(frozen=True)
-class Post:
-    """Durations of posts, or until they were read, seconds."""
-
-    count: int
-    mean: float
-    sd: float  #: of the population: the article's
-    p50: float
-    p99: float
-    max: float
-
-    @classmethod
-    def of(cls, ordered: Sequence[float]) -> Post | None:
-        """Return the measures of sorted durations; None without values."""
-        p50, p99 = quantile(ordered, 0.5), quantile(ordered, 0.99)
-        if p50 is None or p99 is None:
-            return None
-        mean, sd = statistics.fmean(ordered), statistics.pstdev(ordered)
-        return cls(count=len(ordered), mean=mean, sd=sd, p50=p50, p99=p99, max=ordered[-1])
-
-
 def miss_ratio(candidates: int, won: int) -> float:
     """Return the share of candidates that another worker won, 0 … 1."""
     return (candidates - won) / candidates if candidates else 0.0
-
-
-def attempts_per_claim(candidates: int, won: int) -> float | None:
-    """Return candidates per won job; 1 if no race was lost, None if nothing was won."""
-    return candidates / won if won else None

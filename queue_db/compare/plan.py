@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 from queue_db import arguments
-from queue_db.compare.results import ArrivalRow, FeedRow, Row
+from queue_db.compare.results import ArrivalRow, Row
 from queue_db.compare.worker_pool import START_LIMIT, STOP_LIMIT, Kind
 from queue_db.errors import ArgumentError
 
@@ -17,7 +16,7 @@ _FACTORS = ((100, 10), (10, 5))
 #: Seconds. The only idle time in a run is the article's lease; a run that takes longer than this will not end.
 _DEFAULT_LIMIT = 300.0
 
-# Most turns of an ordering of feeds, and of a strategy under a fixed arrival rate.
+# Most turns of a strategy under a fixed arrival rate.
 _TURNS = 3
 
 
@@ -26,8 +25,7 @@ class Plan:
     """What to run.
 
     :param jobs: jobs per run with a batch of 1; 5 times as many with batches from 10, 10 times as many from 100.
-    :param workers: workers of the rows that are compared with each other.
-    :param sweep: other numbers of workers, with which the same rows run too.
+    :param workers: workers of each run.
     :param repeat: runs per row; the rows take turns.
     :param quick: a first impression: no figure counts as a win.
     :param work_ms: duration of a job, milliseconds.
@@ -40,14 +38,12 @@ class Plan:
     :param stop_limit: how long they may take to stop after its end, seconds.
     :param arrivals: seconds for which each strategy is measured under a fixed arrival rate, at most three times; 0: none is.
     :param rate: that rate, jobs per second; None: a quarter of what the default strategy has processed.
-    :param feeds: seconds for which each ordering of feeds is measured, at most three times; 0: none is.
     :raises ArgumentError: a value is outside its range.
     """
 
-    strategies: tuple[str, ...] = ("all",)
+    strategies: tuple[str, ...] = ("product", "peers")
     jobs: int = 10_000
     workers: int = 10
-    sweep: tuple[int, ...] = ()
     repeat: int = 3
     quick: bool = False
     work_ms: float = 0.0
@@ -61,14 +57,10 @@ class Plan:
     kind: Kind = "processes"
     arrivals: float = 0.0
     rate: float | None = None
-    feeds: float = 0.0
 
     def __post_init__(self) -> None:
         arguments.whole("jobs", self.jobs, 1, 100_000_000)
-        for workers in self.worker_counts:
-            arguments.whole("workers", workers, 1, 1000)
-        if len(set(self.worker_counts)) < len(self.worker_counts):
-            raise ArgumentError("workers: give each number once")
+        arguments.whole("workers", self.workers, 1, 1000)
         arguments.whole("repeat", self.repeat, 1, 1000)
         for batch in self.batches:
             arguments.whole("batch", batch, 1, 10_000)
@@ -89,7 +81,6 @@ class Plan:
     def _check_times(self) -> None:
         for name in ("limit", "start_limit", "stop_limit"):
             arguments.seconds(name, getattr(self, name), zero=False)
-        arguments.seconds("feeds", self.feeds)
         arguments.seconds("arrivals", self.arrivals)
         if self.rate is not None and not (math.isfinite(self.rate) and self.rate > 0):
             raise ArgumentError(f"rate={self.rate}: must be more than 0 jobs per second")
@@ -100,20 +91,15 @@ class Plan:
 
     @property
     def turns(self) -> int:
-        """How often each ordering of feeds is measured, and each strategy under a fixed arrival rate."""
+        """How often each strategy is measured under a fixed arrival rate."""
         return min(self.repeat, _TURNS)
-
-    @property
-    def worker_counts(self) -> tuple[int, ...]:
-        """All numbers of workers, in ascending order."""
-        return tuple(sorted((*self.sweep, self.workers)))
 
     def options(self) -> dict[str, str]:
         """Return the plan by the names of the command's options, for people and files."""
         return {
             "strategies": ",".join(self.strategies),
             "jobs": str(self.jobs),
-            "workers": f"{','.join(map(str, self.worker_counts))} {self.kind}",
+            "workers": f"{self.workers} {self.kind}",
             "repeat": str(self.repeat),
             "quick": "yes" if self.quick else "no",
             "work-ms": f"{self.work_ms:g}",
@@ -122,76 +108,29 @@ class Plan:
             "verify": "yes" if self.verify else "no",
             "lease": f"{self.lease:g} s",
             "arrivals": f"{self.turns} × {self.arrivals:g} s" if self.arrivals else "no",
-            "feeds": f"{self.turns} × {self.feeds:g} s" if self.feeds else "no",
         }
 
 
-class ProgressListener(Protocol):
-    """Receives the progress of a comparison."""
+class ProgressListener:
+    """Receives the progress of a comparison; this one ignores it."""
 
     def bench_started(self, server: str, rows: int, runs: int) -> None:
         """The measurement of a database begins."""
-        ...
 
     def run_started(self, name: str, batch: int, number: int, jobs: int) -> None:
         """A run begins."""
-        ...
 
     def run_progress(self, left: int, seconds: float) -> None:
         """``left`` jobs have left the queue after ``seconds``."""
-        ...
 
     def run_finished(self) -> None:
         """A run has ended."""
-        ...
 
     def row_finished(self, row: Row, skipped: int) -> None:
         """A row has ended; ``skipped`` of its runs did not take place."""
-        ...
 
     def arrivals_started(self, name: str, rate: float) -> None:
         """The measurement of a strategy under a fixed arrival rate begins."""
-        ...
 
     def arrivals_finished(self, row: ArrivalRow) -> None:
         """It has ended."""
-        ...
-
-    def ordering_started(self, name: str) -> None:
-        """The measurement of an ordering of feeds begins."""
-        ...
-
-    def ordering_finished(self, row: FeedRow) -> None:
-        """It has ended."""
-        ...
-
-
-class NoProgress:
-    """Ignores the progress."""
-
-    def bench_started(self, server: str, rows: int, runs: int) -> None:
-        """Do nothing."""
-
-    def run_started(self, name: str, batch: int, number: int, jobs: int) -> None:
-        """Do nothing."""
-
-    def run_progress(self, left: int, seconds: float) -> None:
-        """Do nothing."""
-
-    def run_finished(self) -> None:
-        """Do nothing."""
-
-    def row_finished(self, row: Row, skipped: int) -> None:
-        """Do nothing."""
-
-    def arrivals_started(self, name: str, rate: float) -> None:
-        """Do nothing."""
-
-    def arrivals_finished(self, row: ArrivalRow) -> None:
-        """Do nothing."""
-
-    def ordering_started(self, name: str) -> None:
-        """Do nothing."""
-
-    def ordering_finished(self, row: FeedRow) -> None:
-        """Do nothing."""

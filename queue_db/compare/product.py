@@ -72,11 +72,6 @@ class Product:
         """Width of the window, in jobs."""
         return None if self.wide is None else self.wide(workers) * self.batch
 
-    @property
-    def pick(self) -> str | None:
-        """How a job is picked from the window."""
-        return "slot" if self.wide is not None else None
-
     def configuration(self) -> dict[str, str]:
         """Return no settings: the row uses the defaults."""
         return {}

@@ -10,12 +10,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from queue_db.cli import output
+from queue_db.compare.plan import ProgressListener
 
 if TYPE_CHECKING:
-    from queue_db.compare.results import ArrivalRow, FeedRow, Row
+    from queue_db.compare.results import ArrivalRow, Row
 
 
-class ComparisonProgress:
+class ComparisonProgress(ProgressListener):
     """A progress bar on a terminal; one line per row elsewhere."""
 
     def __init__(self, progress: Progress) -> None:
@@ -25,7 +26,6 @@ class ComparisonProgress:
         self._server = ""
 
     def bench_started(self, server: str, rows: int, runs: int) -> None:
-        """A database begins."""
         self._server = server
         if self._task is not None:
             self._progress.remove_task(self._task)
@@ -34,21 +34,17 @@ class ComparisonProgress:
             output.note(f"{server}: {rows} rows, {runs} runs")
 
     def run_started(self, name: str, batch: int, number: int, jobs: int) -> None:
-        """A run begins."""
         self._label = f"{_title(name, batch)}, run {number + 1}, {jobs:,} jobs"
         self._progress.update(self._task, label=self._label)
 
     def run_progress(self, left: int, seconds: float) -> None:
-        """Show how many jobs have left the queue after ``seconds``."""
         rate = left / seconds if seconds > 0 else 0.0
         self._progress.update(self._task, label=f"{self._label}: {left:,}, {rate:,.0f}/s")
 
     def run_finished(self) -> None:
-        """A run has ended."""
         self._progress.advance(self._task)
 
     def row_finished(self, row: Row, skipped: int) -> None:
-        """A row has ended; ``skipped`` of its runs did not take place."""
         self._progress.advance(self._task, skipped)
         from queue_db.compare.report.wording import several
 
@@ -61,29 +57,12 @@ class ComparisonProgress:
             self._progress.console.print(line, markup=False, highlight=False)
 
     def arrivals_started(self, name: str, rate: float) -> None:
-        """A strategy under a fixed arrival rate begins."""
         self._progress.update(self._task, label=f"{name}: {rate:,.0f} jobs/s arrive")
 
     def arrivals_finished(self, row: ArrivalRow) -> None:
-        """It has ended."""
-        from queue_db.compare.report.arrival_figures import waiting
+        from queue_db.compare.report.wording import waiting
 
         self._print(f"{row.arrivals:,.0f} jobs/s arrive, {row.name}: {waiting(row)}")
-
-    def ordering_started(self, name: str) -> None:
-        """An ordering of feeds begins."""
-        self._progress.update(self._task, label=f"feeds: {name}")
-
-    def ordering_finished(self, row: FeedRow) -> None:
-        """It has ended."""
-        self._print(f"feeds, {row.name}: {_feed_result(row)}")
-
-
-def _feed_result(row: FeedRow) -> str:
-    if row.failed is not None or row.rate is None:
-        return f"failed: {(row.failed or '').strip()}"
-    counts = "".join(f", {name} {count:,}" for name in ("gaps", "duplicates") if (count := row.total(name)) is not None)
-    return f"{row.rate.median:,.0f} messages/s, errors {sum(row.errors.values()):,}{counts}"
 
 
 def _result(row: Row) -> str:

@@ -13,14 +13,11 @@ from pathlib import Path
 import msgspec
 
 from queue_db import __version__
-from queue_db.compare import theory
 from queue_db.compare.history import History
 from queue_db.compare.measures import (
     Displacement,
     Latency,
-    Post,
     Spread,
-    attempts_per_claim,
     displacement,
     duplicates,
     miss_ratio,
@@ -59,14 +56,11 @@ class Run:
     #: Window of an adaptive strategy at the end, jobs, mean of the workers that claim from one.
     window: float | None = None
     skip_locked: bool | None = None  #: whether an adaptive strategy claimed with SKIP LOCKED
-    #: Share of misses predicted by the asynchronous model from the competing claims of each attempt; None without a window.
-    predicted_miss: float | None = None
 
     @classmethod
-    def of(cls, history: History, *, window: float | None, client_cpu: float | None, server_cpu: float | None) -> Run:
-        """Compute the measures of a run. ``window``: width of the row's window in jobs, if it picks at random."""
+    def of(cls, history: History, *, client_cpu: float | None, server_cpu: float | None) -> Run:
+        """Compute the measures of a run."""
         order = history.order()
-        rivals = history.rivals()
         windows = [note.window for note in history.notes if note.window is not None]
         return cls(
             jobs=history.jobs,
@@ -92,9 +86,6 @@ class Run:
             peak_memory=max((note.peak_memory for note in history.notes), default=0),
             window=sum(windows) / len(windows) if windows else None,
             skip_locked=next((note.skip_locked for note in history.notes if note.skip_locked is not None), None),
-            predicted_miss=(
-                sum(theory.miss(count, window) for count in rivals) / len(rivals) if window is not None and rivals else None
-            ),
         )
 
     @property
@@ -130,7 +121,6 @@ class Row:
     index: str  #: which index the claim uses
     workers: int
     window: float | None = None  #: width of a fixed window, in jobs
-    pick: str | None = None  #: how a job is picked from it: head, uniform, geometric or slot
     refused: str | None = None  #: why it is not supported on this database
     failed: str | None = None  #: the error of a worker; later runs were skipped
     configuration: dict[str, str] = field(default_factory=dict)  #: settings of a peer
@@ -176,11 +166,6 @@ class Row:
     def skip_locked(self) -> bool | None:
         """Whether an adaptive strategy claimed with SKIP LOCKED; None of others."""
         return next((run.skip_locked for run in self.runs if run.skip_locked is not None), None)
-
-    @property
-    def attempts_per_claim(self) -> float | None:
-        """Candidates per won job."""
-        return attempts_per_claim(self.total("candidates"), self.total("won"))
 
     @property
     def diff(self) -> Displacement:
@@ -239,57 +224,6 @@ class ArrivalRow:
 
 
 @dataclass(frozen=True)
-class FeedTurn:
-    """One turn of one ordering of feeds."""
-
-    messages: int  #: published, as far as their publishers know
-    seconds: float
-    post: Post | None
-    visible: Post | None  #: from the beginning of a publish until a reader had the message; None if it cannot be read
-    errors: dict[str, int]  #: driver errors by kind; they were retried
-    gaps: int | None  #: messages that no reader got
-    duplicates: int | None  #: messages that a reader got once more
-
-    @property
-    def rate(self) -> float:
-        """Messages per second."""
-        return self.messages / self.seconds if self.seconds > 0 else 0.0
-
-
-@dataclass(frozen=True)
-class FeedRow:
-    """One ordering of feeds on one database with all its turns."""
-
-    name: str
-    words: str  #: what it does, for people
-    publishers: int  #: threads of one process
-    feeds: int
-    failed: str | None = None  #: the error that ended it
-    turns: list[FeedTurn] = field(default_factory=list)
-
-    @property
-    def rate(self) -> Spread | None:
-        """Messages per second over the turns."""
-        return Spread.of([turn.rate for turn in self.turns])
-
-    @property
-    def errors(self) -> dict[str, int]:
-        """Errors by kind, over all turns."""
-        kinds = sorted({kind for turn in self.turns for kind in turn.errors})
-        return {kind: sum(turn.errors.get(kind, 0) for turn in self.turns) for kind in kinds}
-
-    def total(self, name: str) -> int | None:
-        """The sum of ``gaps`` or ``duplicates`` over the turns; None if they cannot be known."""
-        found = [getattr(turn, name) for turn in self.turns]
-        return None if not found or None in found else sum(found)
-
-    def median(self, of: str, which: str) -> float | None:
-        """A figure of ``post`` or ``visible``, seconds: the median of the turns, of ``max`` the largest."""
-        found = sorted(getattr(one, which) for turn in self.turns if (one := getattr(turn, of)) is not None)
-        return None if not found else found[-1] if which == "max" else found[len(found) // 2]
-
-
-@dataclass(frozen=True)
 class Bench:
     """All rows on one database."""
 
@@ -298,9 +232,7 @@ class Bench:
     server: str  #: name and version
     facts: dict[str, str]  #: durability, isolation and similar settings of the server
     rows: list[Row] = field(default_factory=list)
-    sweep: list[Row] = field(default_factory=list)  #: the same rows with the other numbers of workers
     arrivals: list[ArrivalRow] = field(default_factory=list)  #: under a fixed arrival rate; none with ``--no-arrivals``
-    feeds: list[FeedRow] = field(default_factory=list)  #: the orderings of feeds; none with ``--no-feeds``
 
     def row(self, name: str, batch: int = 1) -> Row | None:
         """Return the row of that name and batch size."""

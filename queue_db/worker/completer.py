@@ -1,7 +1,7 @@
 """The completer: one thread settles the jobs whose handlers have ended, many in one statement.
 
 What a handler returned or raised decides the verb. The worker does not use :meth:`Queue.complete_and_claim`. Its separate
-completions cost no more, since each completes the jobs of several claims, and no claim waits for a completion. benchmarks/README.md
+completions cost no more, since each completes the jobs of several claims, and no claim waits for a completion; benchmarks/log
 has the figures.
 """
 

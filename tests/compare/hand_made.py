@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from queue_db.compare.measures import Latency, Post
-from queue_db.compare.results import ArrivalRow, ArrivalTurn, Bench, Comparison, FeedRow, FeedTurn, Row, Run
+from queue_db.compare.measures import Latency
+from queue_db.compare.results import ArrivalRow, ArrivalTurn, Bench, Comparison, Row, Run
 
 
 def run(rate: float = 1000.0, *, jobs: int = 1000, twice: int = 0, left: int | None = None, **others: Any) -> Run:
@@ -61,23 +61,6 @@ def bench(*rows: Row, title: str = "PostgreSQL", **others: Any) -> Bench:
     return Bench(title=title, rows=list(rows), **(values | others))
 
 
-def ordering(name: str, rates: tuple[float, ...] = (1000.0,), **others: Any) -> FeedRow:
-    """An ordering of feeds with one turn of a second for each of ``rates``; ``others`` go to the turns."""
-    post = Post(count=1000, mean=0.004, sd=0.002, p50=0.003, p99=0.02, max=0.08)
-    values = {"post": post, "visible": post, "errors": {}, "gaps": 0, "duplicates": 0} | others
-    return FeedRow(name, "by hand", 20, 4, turns=[FeedTurn(messages=round(rate), seconds=1.0, **values) for rate in rates])
-
-
-def feeds() -> list[FeedRow]:
-    """Two orderings, and those to compare with."""
-    return [
-        ordering("counter", (2900.0, 3000.0, 3100.0)),
-        ordering("ranked", (2000.0,), errors={"deadlock": 2}),
-        ordering("compare_and_set", (500.0,)),
-        ordering("bare_insert", (4000.0,), visible=None, gaps=None, duplicates=None),
-    ]
-
-
 def comparison(*benches: Bench) -> Comparison:
     """Of these databases."""
     return Comparison(
@@ -89,34 +72,13 @@ def comparison(*benches: Bench) -> Comparison:
 
 
 def article(db: str = "mariadb") -> list[Row]:
-    """Rows of the article with an original that deadlocks, a window, and misses near and off the model."""
+    """Rows of the article, with an original that deadlocks."""
+    lost = {"twice": 150, "faults": {"deadlock": 160}, "displacement": {1: 900, 2400: 250}}
     return [
-        row(
-            f"DBP-{db}-0-1-1",
-            (250.0, 240.0),
-            family="article",
-            twice=150,
-            faults={"deadlock": 160},
-            displacement={1: 900, 2400: 250},
-        ),
+        row(f"DBP-{db}-0-1-1", (250.0, 240.0), family="article", **lost),
         row(f"DBP-{db}-0-0-5", (450.0, 452.0), family="article", faults={"deadlock": 140}),
-        row(f"DBP-{db}-1-0-1", (350.0, 352.0), family="article"),
-        row(f"DBP-{db}-noindex", (170.0, 171.0), family="article"),
-        _optimistic(db, 0, 380.0, 1.0, 4000, 0.74, "by version, the head"),
-        _optimistic(db, 1, 640.0, 4.0, 1500, 0.20, "by version, uniform pick from a window of N"),
-        _optimistic(db, 2, 610.0, 4.0, 1700, 0.21, "by version, geometric pick from a window of N"),
-        _optimistic(db, 9, 660.0, 8.0, 1180, 0.15, "by version, uniform pick from a window of 2N"),
+        row(f"DBO-{db}-1", (640.0, 646.0), family="article", window=4.0, candidates=1500),
     ]
-
-
-def _optimistic(db: str, pick: int, rate: float, window: float, candidates: int, model: float, claim: str) -> Row:
-    figures = {"candidates": candidates, "predicted_miss": model}
-    return row(f"DBO-{db}-{pick}", (rate, rate * 1.01), family="article", window=window, claim=claim, **figures)
-
-
-def swept(name: str, rates: dict[int, float], **others: Any) -> list[Row]:
-    """One row for each number of workers, with three runs near its rate."""
-    return [row(name, (rate * 0.99, rate, rate * 1.01), workers=count, **others) for count, rate in rates.items()]
 
 
 def arriving(name: str, *, p99: float = 0.009, turns: int = 3, **others: Any) -> ArrivalRow:

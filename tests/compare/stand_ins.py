@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from queue_db.compare.contestant import Target, WorkerContext
-from queue_db.compare.history import Race
 from queue_db.errors import ArgumentError
 
 #: For rows that need no database.
@@ -30,7 +29,6 @@ class Dealt:
     claim: str = field(default="dealt out beforehand", init=False)
     removal: str = field(default="none", init=False)
     index: str = field(default="none", init=False)
-    pick: str | None = field(default=None, init=False)
 
     def window(self, workers: int) -> float | None:
         return None
@@ -121,7 +119,7 @@ class Scribbling(Dealt):
     def work(self, target: Target, context: WorkerContext) -> None:
         context.wait_for_start()
         notes, number = context.notes, context.number
-        notes.latencies, notes.races = [0.5, 0.25], [Race(1.0, 2.0, 2.5, True), Race(1.5, 3.0, 3.5, False)]
+        notes.latencies = [0.5, 0.25]
         notes.rounds, notes.candidates, notes.won, notes.empty = 11 + number, 12, 13, 14
         notes.lost, notes.statements, notes.faults = 15, 16, Counter({"deadlock": 3})
         notes.window = 17.5

@@ -1,4 +1,4 @@
-"""Numbers of workers, turns, and jobs that arrive at a fixed rate: what the laboratory measures of them."""
+"""Turns, and jobs that arrive at a fixed rate: what the laboratory measures of them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from sqlalchemy import inspect
 from queue_db.compare.arrivals import arriving_rows, offered_rate
 from queue_db.compare.engines import autocommitting
 from queue_db.compare.laboratory import compare, contestants
-from queue_db.compare.plan import NoProgress, Plan
-from queue_db.compare.report.arrival_figures import finding, waiting
+from queue_db.compare.plan import Plan, ProgressListener
+from queue_db.compare.report.findings import findings
+from queue_db.compare.report.wording import waiting
 from queue_db.compare.scratch import scratch_target
 from tests.compare.hand_made import arriving, bench, row
 
@@ -27,7 +28,7 @@ def plan(*strategies: str, **options: Any) -> Plan:
     return Plan(**(QUICK | {"strategies": strategies} | options))
 
 
-class Turns(NoProgress):
+class Turns(ProgressListener):
     """Notes the order of the runs."""
 
     def __init__(self) -> None:
@@ -41,16 +42,15 @@ class Turns(NoProgress):
         self.runs.append(f"{name} {number}")
 
 
-def test_the_rows_take_turns_and_run_with_each_number_of_workers(tmp_path: Path) -> None:
+def test_the_rows_take_turns(tmp_path: Path) -> None:
     listener = Turns()
-    given = plan("adaptive", "DBO-0", workers=3, sweep=(1,), repeat=2)
+    given = plan("adaptive", "DBO-0", workers=3, repeat=2)
     (bench,) = compare([f"sqlite:///{tmp_path}/queue.db"], given, listener=listener).benches
-    assert listener.announced == (4, 8)
-    assert listener.runs == ["adaptive 0", "DBO-sqlite-0 0", "adaptive 1", "DBO-sqlite-0 1"] * 2
+    assert listener.announced == (2, 4)
+    assert listener.runs == ["adaptive 0", "DBO-sqlite-0 0", "adaptive 1", "DBO-sqlite-0 1"]
     names = ["adaptive", "DBO-sqlite-0"]
     assert [(one.name, one.workers, len(one.runs)) for one in bench.rows] == [(name, 3, 2) for name in names]
-    assert [(one.name, one.workers, len(one.runs)) for one in bench.sweep] == [(name, 1, 2) for name in names]
-    assert [len(run.per_worker) for one in [*bench.rows, *bench.sweep] for run in one.runs] == [3] * 4 + [1] * 4
+    assert [len(run.per_worker) for one in bench.rows for run in one.runs] == [3] * 4
 
 
 def test_jobs_arrive_at_a_rate_and_each_is_executed_once(tmp_path: Path) -> None:
@@ -93,6 +93,6 @@ def test_workers_that_end_long_after_the_last_arrival_have_not_kept_up(seconds: 
 
 def test_the_row_that_may_lose_jobs_is_not_named_first() -> None:
     rows = [arriving("at_most_once", p99=0.002), arriving("skip_locked", p99=0.004)]
-    assert finding(bench(row("adaptive"), arrivals=rows)) == (
+    assert findings(bench(row("adaptive"), arrivals=rows))[0] == (
         "When 500 jobs/s arrive and 9 workers claim, 99 % of the jobs wait at most 4 ms with skip_locked (at_most_once 2)."
     )

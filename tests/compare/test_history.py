@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
-
-from queue_db.compare import theory
-from queue_db.compare.history import History, Notes, Race
+from queue_db.compare.history import History, Notes
 from queue_db.compare.results import Row, Run
 
 
@@ -15,8 +12,8 @@ def history(*notes: Notes, jobs: int = 0, **more: object) -> History:
     return History(jobs=jobs, began=100.0, notes=notes, **more)  # type: ignore[arg-type]
 
 
-def run_of(past: History, window: float | None = None) -> Run:
-    return Run.of(past, window=window, client_cpu=None, server_cpu=None)
+def run_of(past: History) -> Run:
+    return Run.of(past, client_cpu=None, server_cpu=None)
 
 
 # --- order ----------------------------------------------------------------------------------------------------------
@@ -56,72 +53,6 @@ def test_the_protocol_counts_where_there_is_one() -> None:
     assert past.order() == [2, 0, 1, 2]
 
 
-# --- rivals ---------------------------------------------------------------------------------------------------------
-
-
-def test_rivals_are_the_wins_of_others_between_reading_and_taking() -> None:
-    past = history(
-        Notes(0, races=[Race(1.0, 5.0, 5.0, True)]),
-        Notes(1, races=[Race(0.0, 2.0, 2.0, True), Race(2.5, 3.0, 3.0, True), Race(4.0, 6.0, 6.0, True)]),
-    )
-    # Of the other three wins two fall between 1 and 5. Worker 1: the only other win is at 5, within its last attempt.
-    assert past.rivals() == [2, 0, 0, 1]
-
-
-def test_own_wins_are_not_rivals() -> None:
-    # One worker with two connections' worth of overlapping attempts: no other worker.
-    assert history(Notes(0, races=[Race(1.0, 5.0, 5.0, True), Race(2.0, 3.0, 3.0, True), Race(2.5, 4.0, 4.0, False)])).rivals() == [
-        0,
-        0,
-        0,
-    ]
-
-
-def test_a_lost_attempt_is_no_rival_and_has_rivals() -> None:
-    past = history(
-        Notes(0, races=[Race(1.0, 5.0, 5.0, False)]),
-        Notes(1, races=[Race(1.0, 3.0, 3.0, True)]),
-        Notes(2, races=[Race(1.0, 4.0, 4.0, False)]),
-    )
-    assert past.rivals() == [1, 0, 1]
-
-
-def test_a_win_before_the_reading_or_after_the_taking_is_no_rival() -> None:
-    past = history(
-        Notes(0, races=[Race(2.0, 3.0, 3.0, False)]),
-        Notes(1, races=[Race(0.0, 1.0, 1.0, True), Race(3.0, 4.0, 4.0, True), Race(1.0, 2.0, 2.0, True)]),
-    )
-    assert past.rivals()[0] == 0
-
-
-def test_who_is_still_committing_when_we_read_is_a_rival() -> None:
-    # The others began before our reading; only the second was there for all to see by then.
-    past = history(
-        Notes(0, races=[Race(2.0, 3.0, 3.5, False)]),
-        Notes(1, races=[Race(0.0, 1.0, 2.5, True)]),
-        Notes(2, races=[Race(0.0, 1.0, 1.5, True)]),
-    )
-    assert past.rivals()[0] == 1
-
-
-def test_who_begins_while_we_wait_is_no_rival() -> None:
-    # Our change was there at 3 and waited for another update until 9.
-    past = history(Notes(0, races=[Race(2.0, 3.0, 9.0, False)]), Notes(1, races=[Race(3.0, 5.0, 6.0, True)]))
-    assert past.rivals()[0] == 0
-
-
-def test_ten_in_lock_step_have_nine_rivals_but_those_that_come_first() -> None:
-    past = history(*(Notes(worker, races=[Race(0.0, 1.0 + worker, 1.0 + worker, True)]) for worker in range(10)))
-    assert past.rivals() == list(range(10))
-
-
-def test_the_prediction_is_the_mean_over_the_attempts() -> None:
-    past = history(Notes(0, races=[Race(0.0, 2.0, 2.0, True)]), Notes(1, races=[Race(0.0, 1.0, 1.0, True)]))
-    assert run_of(past, window=4).predicted_miss == pytest.approx((theory.miss(1, 4) + theory.miss(0, 4)) / 2)
-    assert run_of(past, window=None).predicted_miss is None
-    assert run_of(history(Notes(0)), window=4).predicted_miss is None
-
-
 # --- sums -----------------------------------------------------------------------------------------------------------
 
 
@@ -152,7 +83,7 @@ def test_a_run_lasts_from_the_gun_until_the_last_job_has_left() -> None:
 def test_a_run_in_which_nothing_happened() -> None:
     past = history(Notes(0), Notes(1), jobs=3)
     run = run_of(past)
-    assert (past.first, past.seconds, past.latencies, past.order(), past.rivals()) == (None, 0.0, [], [], [])
+    assert (past.first, past.seconds, past.latencies, past.order()) == (None, 0.0, [], [])
     assert (run.finished, run.rate, run.latency, run.miss_ratio) == (False, 0.0, None, 0.0)
 
 
@@ -187,25 +118,11 @@ def test_a_row_weighs_its_runs_by_what_they_did() -> None:
         )
     )
     row = row_of(few, many)
-    assert (row.miss_ratio, row.attempts_per_claim, row.statements_per_job) == (1 / 5, 5 / 4, 14 / 4)
+    assert (row.miss_ratio, row.statements_per_job) == (1 / 5, 14 / 4)
     assert row.diff.histogram == {0: 2, 1: 2}
     assert (row.finished, row.repeats) == (True, 0)
     assert row.rate is not None
     assert (row.rate.mean, row.rate.min, row.rate.max) == (1.0, 1.0, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("answered", "unflushed", "shown"),
-    [
-        (30.0, False, 29.0),  # its answer took the way back
-        (30.0, True, 14.0),  # seen long before it was on the disk
-        (14.5, True, 13.5),  # but not after it was
-        (12.5, False, 13.0),  # nor before it was tried
-    ],
-)
-def test_when_others_see_a_change(answered: float, unflushed: bool, shown: float) -> None:
-    race = Race.timed(10.0, 12.0, answered, won=True, unflushed=unflushed)
-    assert race == Race(read=11.0, tried=13.0, shown=shown, won=True)
 
 
 def test_statements_that_are_not_counted_are_unknown() -> None:

@@ -20,7 +20,7 @@ from queue_db.compare.contestant import Target, WorkerContext
 from queue_db.compare.dialects import Laboratory
 from queue_db.compare.engines import autocommitting
 from queue_db.compare.laboratory import compare, contestants, short_name
-from queue_db.compare.plan import NoProgress, Plan
+from queue_db.compare.plan import Plan, ProgressListener
 from queue_db.compare.product import PRODUCT
 from queue_db.compare.protocol import Protocol
 from queue_db.compare.results import Comparison, Row, Run
@@ -46,7 +46,7 @@ def row_of(name: str) -> Article:
 # --- nothing is left ------------------------------------------------------------------------------------------------
 
 
-class Watcher(NoProgress):
+class Watcher(ProgressListener):
     """Looks for the laboratory's places while it runs, and may have enough at a given moment."""
 
     def __init__(self, house: House, leave_at: str | None = None) -> None:
@@ -339,7 +339,7 @@ def test_the_protocol_table_has_what_the_workers_noted(row: Any, three: WorkerPo
     for note in history.notes:
         # Each worker's own executions stand in the order in which it noted them.
         assert [job for job, worker in written if worker == note.worker] == note.jobs
-    runs = [Run.of(past, window=None, client_cpu=None, server_cpu=None) for past in (history, with_protocol)]
+    runs = [Run.of(past, client_cpu=None, server_cpu=None) for past in (history, with_protocol)]
     assert [(run.executions, run.unique, run.duplicates) for run in runs] == [(12, 12, {})] * 2
 
 
@@ -468,9 +468,6 @@ NAN, INFINITE = float("nan"), float("inf")
         ("jobs", True),
         ("workers", 0),
         ("workers", 1001),
-        ("sweep", (0,)),
-        ("sweep", (10,)),
-        ("sweep", (1, 1)),
         ("arrivals", -1.0),
         ("rate", 0.0),
         ("rate", NAN),
@@ -495,7 +492,7 @@ NAN, INFINITE = float("nan"), float("inf")
     ],
 )
 def test_a_bad_option_is_refused_by_its_name(option: str, value: object) -> None:
-    called = {"batches": "batch", "strategies": "strateg", "sweep": "workers"}.get(option, option)
+    called = {"batches": "batch", "strategies": "strateg"}.get(option, option)
     with pytest.raises(ArgumentError, match=called):
         Plan(**{option: value})  # type: ignore[arg-type]
 
@@ -507,7 +504,7 @@ def test_runs_with_batches_have_more_jobs() -> None:
 
 def test_the_plan_has_the_names_of_the_options() -> None:
     assert Plan(work_ms=2.5, clone=0.25, verify=True).options() == {
-        "strategies": "all",
+        "strategies": "product,peers",
         "jobs": "10000",
         "workers": "10 processes",
         "repeat": "3",
@@ -518,8 +515,7 @@ def test_the_plan_has_the_names_of_the_options() -> None:
         "verify": "yes",
         "lease": "4 s",
         "arrivals": "no",
-        "feeds": "no",
     }
-    options = Plan(feeds=1.5, arrivals=5.0, repeat=2, workers=8, sweep=(2, 1), quick=True).options()
-    assert (options["feeds"], options["arrivals"], options["workers"]) == ("2 × 1.5 s", "2 × 5 s", "1,2,8 processes")
+    options = Plan(arrivals=5.0, repeat=2, workers=8, quick=True).options()
+    assert (options["arrivals"], options["workers"]) == ("2 × 5 s", "8 processes")
     assert options["quick"] == "yes"

@@ -11,10 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queue_db.compare.measures import (
-    Displacement,
     Latency,
     Spread,
-    attempts_per_claim,
     displacement,
     duplicates,
     median_interval,
@@ -40,7 +38,7 @@ def test_the_articles_example_has_the_articles_diffs() -> None:
 
 def test_a_run_in_order_has_no_displacement() -> None:
     measured = displacement(range(100))
-    assert (measured.histogram, measured.mean, measured.max, measured.quantile(0.99)) == ({0: 100}, 0.0, 0, 0)
+    assert (measured.histogram, measured.mean, measured.max) == ({0: 100}, 0.0, 0)
 
 
 def test_a_second_execution_has_a_diff_of_its_own_and_moves_what_follows() -> None:
@@ -50,17 +48,6 @@ def test_a_second_execution_has_a_diff_of_its_own_and_moves_what_follows() -> No
 def test_a_run_without_executions_has_no_distances() -> None:
     measured = displacement([])
     assert (measured.histogram, measured.mean, measured.max) == ({}, 0.0, 0)
-    assert (measured.quantile(0.5), measured.share_above(0)) == (0, 0.0)
-
-
-def test_the_quantile_of_distances_is_the_smallest_that_covers_the_share() -> None:
-    measured = Displacement({0: 50, 1: 30, 5: 19, 90: 1})
-    assert [measured.quantile(q) for q in (0.01, 0.5, 0.51, 0.8, 0.81, 0.99, 1.0)] == [0, 0, 1, 1, 5, 5, 90]
-
-
-def test_the_tail_counts_what_is_strictly_further_away() -> None:
-    measured = Displacement({0: 50, 20: 30, 21: 20})
-    assert [measured.share_above(distance) for distance in (-1, 0, 20, 21)] == [1.0, 0.5, 0.2, 0.0]
 
 
 @settings(deadline=None)
@@ -103,7 +90,6 @@ def test_the_rank_is_exact_for_every_length(percent: int) -> None:
     for length in range(1, 3000):
         rank = math.ceil(Fraction(percent, 100) * length)
         assert quantile(range(1, length + 1), percent / 100) == rank
-        assert Displacement(dict.fromkeys(range(1, length + 1), 1)).quantile(percent / 100) == rank
 
 
 def test_latency_shows_the_middle_the_tail_and_the_worst() -> None:
@@ -150,17 +136,3 @@ def test_misses_are_a_share_of_what_was_tried() -> None:
     assert miss_ratio(candidates=40, won=10) == 0.75
     assert miss_ratio(candidates=5, won=0) == 1.0
     assert miss_ratio(candidates=0, won=0) == 0.0
-
-
-def test_attempts_per_claim_are_the_jobs_tried_for_each_won() -> None:
-    assert attempts_per_claim(candidates=10, won=10) == 1.0
-    assert attempts_per_claim(candidates=40, won=10) == 4.0
-    assert attempts_per_claim(candidates=5, won=0) is None
-
-
-@settings(deadline=None)
-@given(st.integers(1, 10_000), st.integers(0, 10_000))
-def test_both_tell_the_same_story(won: int, missed: int) -> None:
-    attempts = attempts_per_claim(won + missed, won)
-    assert attempts is not None
-    assert miss_ratio(won + missed, won) == pytest.approx(1 - 1 / attempts)

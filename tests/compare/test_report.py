@@ -11,15 +11,14 @@ from urllib.parse import urlsplit
 import pytest
 from rich.console import Console
 
-from queue_db.compare import theory
-from queue_db.compare.report import drawing, misses, plots, published, show, text, write
 from queue_db.compare.report import page as pages
+from queue_db.compare.report import show, text, write
 from queue_db.compare.report.advice import Advice
 from queue_db.compare.report.findings import findings
 from queue_db.compare.report.ratios import Ratio, between
-from queue_db.compare.report.wording import errors, label, mebibytes, milliseconds, number, percent, short_name, unfinished
+from queue_db.compare.report.wording import errors, label, milliseconds, number, percent, unfinished
 from queue_db.compare.results import Bench, Comparison, Row
-from tests.compare.hand_made import arriving, article, bench, comparison, feeds, ordering, peer, row, run, swept
+from tests.compare.hand_made import arriving, article, bench, comparison, peer, row, run
 
 SLOW, FAST, FASTER = (990.0, 1000.0, 1010.0), (1990.0, 2000.0, 2010.0), (3990.0, 4000.0, 4010.0)
 
@@ -41,8 +40,6 @@ def everything() -> Comparison:
         peer('redis <lists> & "BLMOVE" $x_1$', FASTER),
         row("refused_here", (), refused="needs <SKIP LOCKED> & more"),
         title="MariaDB",
-        feeds=feeds(),
-        sweep=swept("adaptive", {1: 900.0, 2: 1800.0}) + swept("skip_locked", {1: 1000.0, 2: 1900.0}),
         arrivals=[arriving("adaptive"), arriving("skip_locked", p99=0.004)],
     )
     return comparison(full, bench(row("skip_locked", (), refused="no server"), title="SQLite"))
@@ -215,35 +212,6 @@ def test_nothing_ran(rows):
 # What else is found
 
 
-def test_the_original_deadlocked():
-    found = findings(bench(*article(), title="MariaDB"))
-    assert found[0].startswith("The original (DBP-mariadb-0-1-1) had 320 deadlocks and executed 300 jobs more than once: ")
-    assert found[0].endswith(
-        "2,300 executions of 2,000 jobs in 2 runs (the article, for 10,000 jobs: C4.large 11,795, Forpsi 11,238)."
-    )
-    assert "DBP-mariadb-0-0-5 (280 deadlocks) and DBP-mariadb-1-0-1 (no errors)" in found[1]
-
-
-def test_a_server_that_no_longer_deadlocks():
-    found = findings(bench(row("DBP-mysql-0-1-1", SLOW, family="article"), title="MySQL"))
-    assert "had no deadlock and executed no job twice" in found[0]
-    assert found[0].endswith("This server no longer deadlocks.")
-    quick = findings(bench(replace(row("DBP-mysql-0-1-1", SLOW, family="article"), quick=True), title="MySQL"))
-    assert "had no deadlock" in quick[0]
-    assert "no longer" not in quick[0], "a short run shows too little"
-
-
-def test_a_repair_that_does_not_hold_is_named():
-    found = findings(bench(row("DBP-mysql-0-0-5", (900.0,), family="article", twice=7), title="MySQL"))
-    assert any("was not sufficient" in one and one.endswith("for DBP-mysql-0-0-5 (7 repeated executions).") for one in found)
-
-
-def test_the_window_beside_the_article():
-    found = " ".join(findings(bench(*article(), title="MariaDB")))
-    assert "With a window of N jobs instead of one, the article's optimistic strategy has 1.68 ×" in found
-    assert "in the article: 1.67 × on C4.large, 2.33 × on Forpsi" in found
-
-
 def test_a_peer_that_wins_is_named_as_winning():
     found = findings(bench(row("skip_locked", SLOW), peer("pgqueuer", FAST), peer("procrastinate", (100.0, 101.0))))
     assert any(
@@ -266,12 +234,6 @@ def test_peers_tie_or_stand_alone():
     assert "alone, batches of 7 has no queue_db row of the same batch size" in found
 
 
-def test_misses_far_from_the_model_are_named():
-    found = " ".join(findings(bench(*article())))
-    assert "Measured misses lie within 15 % of the asynchronous model in 2 of 3 rows with uniform picks" in found
-    assert "outside: DBO-mariadb-1 33.3 % measured, 20.0 % predicted" in found
-
-
 def test_broken_and_unsupported_rows_are_reported():
     found = " ".join(findings(everything().benches[0]))
     assert "late did not finish: 1 of 1 run, 400 of 1,000 jobs left the queue." in found
@@ -279,7 +241,7 @@ def test_broken_and_unsupported_rows_are_reported():
     assert "Errors in the product's rows: pessimistic: 9 deadlocks, 3 lock timeouts" in found
 
 
-# Ratios and the article's figures
+# Ratios
 
 
 def test_a_ratio_is_of_the_medians_with_its_interval():
@@ -314,36 +276,6 @@ def test_quick_and_fewer_than_three_runs_win_nothing():
     assert any("--quick" in caveat for caveat in Advice.of(quick).caveats)
 
 
-@pytest.mark.parametrize(
-    ("database", "host", "over", "under", "value"),
-    [
-        ("mysql", published.C4, "DBO-1", "DBO-0", 1.67),
-        ("pgsql", published.C4, "DBO-1", "DBO-0", 2.60),
-        ("pgsql", published.FORPSI, "DBO-1", "DBO-0", 3.72),
-        ("mysql", published.C4, "DBO-1", "DBP-0-0-5", 1.43),
-        ("mysql", published.FORPSI, "DBO-1", "DBP-0-0-5", 0.97),
-        ("mysql", published.FORPSI, "DBP-0-1-5", "DBP-0-0-5", 0.84),
-    ],
-)
-def test_published_ratios(database, host, over, under, value):
-    ratio = published.published_ratio(database, host, over, under)
-    assert ratio is not None
-    assert ratio.value == pytest.approx(value, abs=0.005)
-
-
-def test_the_corrected_figure_stands_instead_of_the_plotted_one():
-    figure = published.published("mysql", published.FORPSI, "DBP-0-0-5")
-    assert figure is not None
-    assert figure.rate == pytest.approx(215.8, abs=0.05)
-    assert published.published_ratio("mysql", published.C4, "DBO-9", "DBO-0") is None
-
-
-def test_each_published_row_stands_once():
-    keys = [(one.host, one.kind, one.name) for one in published.FIGURES]
-    assert len(keys) == len(set(keys))
-    assert all(len(one.rates) == len(one.sds) for one in published.FIGURES)
-
-
 # Words
 
 
@@ -357,12 +289,11 @@ def test_numbers(value, words):
 
 def test_other_words():
     assert [percent(share) for share in (0.0, 0.0001, 0.351, None)] == ["0 %", "<0.1 %", "35.1 %", "–"]
-    assert (milliseconds(0.0123), milliseconds(None), mebibytes(2**20 * 60), mebibytes(0)) == ("12.3", "–", "60", "–")
+    assert (milliseconds(0.0123), milliseconds(None)) == ("12.3", "–")
     assert errors(row("a", SLOW, faults={"other": 2, "deadlock": 0})) == "6 other errors"
     assert label(row("a", batch=10)) == "a, batches of 10"
     assert unfinished(row("a", ())) == "did not run"
     assert unfinished(row("a", (), refused="no")) is None
-    assert [short_name(one) for one in article()[:2]] == ["DBP-0-1-1", "DBP-0-0-5"]
 
 
 # The page and its files
@@ -439,7 +370,7 @@ def test_every_row_is_in_the_page_with_what_it_is(written):
     for name, value in {**whole.plan, **whole.machine, **whole.benches[0].facts, "prefetch": "100"}.items():
         assert name in texts
         assert value in texts
-    assert page.count("<tbody>") >= 4
+    assert page.count("<tbody>") == len(whole.benches)
 
 
 def test_names_are_escaped(written):
@@ -462,30 +393,40 @@ def test_unfinished_refused_and_recommended_rows_are_marked(written):
     assert "did not finish: 1 of 1 run" in page
     assert "not supported: needs" in page
     assert page.count('<span class="tag">recommended</span>') == 1
-    assert '<span class="tag">executed jobs more than once</span>' in page
+    assert page.count('<tr class="wrong">') == 2
 
 
 def test_a_throughput_stands_beside_its_errors_and_duplicates(written):
     page = written[2]
-    line = next(part for part in page.split("<tr") if '<th scope="row">DBP-mariadb-0-1-1' in part)
-    cells = re.findall(r'<td class="n">(.*?)</td>', line)
-    assert cells[:2] == ["1", "245"]
-    assert "2,300" in cells
-    assert "300" in cells
-    assert "320" in cells
+    line = next(part for part in page.split("<tr") if '<th scope="row" title="by hand">DBP-mariadb-0-1-1<' in part)
+    assert re.findall(r'<td class="n">(.*?)</td>', line)[:2] == ["1", "245"]
+    assert "320 deadlocks; 300 repeated executions" in line
 
 
-def test_the_published_ratios_stand_beside_the_measured_ones(written):
-    page = written[2]
-    line = next(part for part in page.split("<tr") if "DBO-1 / DBO-0" in part)
-    assert re.findall(r'<td class="n">(.*?)</td>', line) == ["1.67 × (± 0.04)", "2.33 × (± 0.07)", "1.68 ×"]
+def test_the_chart_is_there_as_png_and_svg_and_once_in_the_page(written):
+    _, paths, page = written
+    assert {path.name for path in paths[2:]} == {"mariadb-chart.png", "mariadb-chart.svg"}
+    for path in paths[2:]:
+        assert path.read_bytes().startswith(b"\x89PNG" if path.suffix == ".png" else b"<svg")
+    assert page.count("<svg") == 2, "for a desk and for a phone"
 
 
-def test_the_model_stands_beside_the_measured(written):
-    line = next(part for part in written[2].split("<tr") if '<th scope="row">DBO-mariadb-1<' in part)
-    lock_step = percent(theory.lock_step_miss(4.0, 4))
-    for figure in ("33.3 %", "20.0 %", lock_step, number(theory.mean_displacement(4.0))):
-        assert f">{figure}<" in line
+def test_the_table_has_what_each_row_costs():
+    late = arriving("skip_locked", p99=0.004)
+    late = replace(late, turns=[replace(turn, left=999) for turn in late.turns])
+    one = bench(
+        row("adaptive", SLOW, candidates=1250, statements=2500),
+        row("skip_locked", FAST, server_cpu=None),
+        row("skip_locked", FASTER, batch=10),
+        *article(),
+        arrivals=[arriving("adaptive", p99=0.0091), late],
+    )
+    lines = {(line.row.name, line.row.batch): line.cells for line in pages.section(one, "x", [], {}).lines}
+    assert lines["adaptive", 1] == ["1,000", "990–1,010", "–", "20.0 %", "0.03 / 3", "2 / 11", "9.10", "500 / 700", "2.50"]
+    assert lines["skip_locked", 1][2] == "2.00"
+    assert lines["skip_locked", 1][6:8] == ["4 (did not keep up)", "500 / –"]
+    assert lines["skip_locked", 10][2] == "–", "no default of this batch size"
+    assert lines["DBO-mariadb-1", 1][2] == "–", "another table is no strategy"
 
 
 def test_the_saved_data_are_the_comparison(written):
@@ -505,22 +446,11 @@ def test_a_report_of_loaded_data_is_the_same(tmp_path):
     ]
 
 
-def test_every_plot_is_there_as_png_and_svg(written):
-    _, paths, page = written
-    names = {path.name for path in paths[2:]}
-    assert names == {f"mariadb-{plot}.{suffix}" for plot in ["card", *plots.PLOTS] for suffix in ("png", "svg")}
-    for path in paths[2:]:
-        content = path.read_bytes()
-        assert len(content) > 4000
-        assert content.startswith(b"\x89PNG" if path.suffix == ".png" else b"<svg")
-    assert page.count("<svg") == 2 * (1 + len(plots.PLOTS)), "each for a desk and for a phone"
-
-
 def test_two_databases_of_one_kind_have_files_of_their_own(tmp_path):
     paths = write(comparison(bench(row("adaptive")), bench(row("adaptive"))), tmp_path)
     names = [path.name for path in paths]
-    assert "postgresql-throughput.png" in names
-    assert "postgresql-2-throughput.png" in names
+    assert "postgresql-chart.png" in names
+    assert "postgresql-2-chart.png" in names
     assert len(names) == len(set(names))
 
 
@@ -567,39 +497,6 @@ def test_sparse_data_still_make_a_page(sparse, tmp_path):
     for one in sparse.benches:
         assert text.Summary(one)
     assert all(path.parent == tmp_path and urlsplit(path.name).path == path.name for path in paths)
-
-
-@pytest.mark.parametrize("plot", plots.PLOTS)
-def test_no_plot_without_data(plot):
-    draw, words = plots.PLOTS[plot]
-    assert words
-    assert draw(bench(), drawing.WIDE) is None
-    assert draw(bench(row("adaptive", (), refused="no")), drawing.WIDE) is None
-
-
-def test_the_fitted_curve_goes_through_points_that_lie_on_one():
-    racing = 3.0
-    rows = [
-        row(
-            "DBO-pgsql-1",
-            (1.0,),
-            family="article",
-            window=width,
-            won=10_000,
-            candidates=round(10_000 / (1 - theory.miss(racing, width))),
-        )
-        for width in (2.0, 5.0, 10.0)
-    ]
-    found = misses.fitted(rows)
-    assert found == pytest.approx(racing, rel=0.02)
-    assert misses.fitted([row("DBO-pgsql-1", (1.0,), family="article", window=5.0)]) is None
-
-
-def test_a_window_is_counted_in_claims():
-    assert misses.slots(row("optimistic", window=40.0, batch=10)) == 4.0
-    assert misses.slots(row("skip_locked")) is None
-    tuned = replace(row("adaptive", batch=10), runs=[run(window=30.0), run(window=50.0)])
-    assert misses.slots(tuned) == 4.0
 
 
 LOCKS = "With 10 per claim, adaptive claims with SKIP LOCKED here, which was measured to be faster."
@@ -659,50 +556,3 @@ def test_a_saved_name_sends_the_terminal_no_orders():
 def test_show_prints(capsys):
     show(bench(row("skip_locked", SLOW)))
     assert "→ Use skip_locked: 1,000 jobs/s" in capsys.readouterr().out
-
-
-# --- feeds ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_orderings_of_feeds_stand_in_the_page_with_errors_gaps_and_duplicates():
-    one = bench(row("adaptive"), feeds=[*feeds(), ordering("loses", gaps=3, duplicates=2)])
-    texts = " ".join(read(page_of(one)).texts)
-    for words in (
-        "Orderings of feeds",
-        "counter",
-        "3,000",
-        "6 × compare-and-set",
-        "5223 → 8246",
-        "WATCH",
-    ):
-        assert words in texts
-    console = Console(file=io.StringIO(), width=200)
-    console.print(text.Summary(one))
-    printed = console.file.getvalue()
-    for words in ("3,000", "2 deadlocks", "no errors, gaps or duplicates", "3 gaps, 2 duplicates", "no errors, not read"):
-        assert words in printed
-
-
-def test_an_ordering_that_fails_says_why():
-    failed = replace(ordering("counter", ()), failed="the server is away")
-    one = bench(row("adaptive"), feeds=[failed])
-    texts = " ".join(read(page_of(one)).texts)
-    assert "failed: the server is away" in texts
-    assert "compare-and-set;" not in texts
-
-
-def test_few_turns_of_feeds_are_indicative():
-    few = bench(row("adaptive"), feeds=[ordering("counter", (3000.0,)), ordering("compare_and_set", (500.0,))])
-    many = bench(row("adaptive"), feeds=feeds())
-    assert "Indicative, feeds: counter publishes" in page_of(few)
-    assert "Indicative, feeds" not in page_of(many)
-
-
-def test_a_ratio_of_a_row_that_did_not_run_says_nothing_of_errors():
-    page = page_of(bench(row("DBO-mariadb-1", SLOW, family="article"), title="MariaDB"))
-    line = next(part for part in page.split("<tr") if "DBO-1 / DBO-0" in part)
-    assert "no errors" not in line
-
-
-def test_without_feeds_there_is_no_section():
-    assert "Orderings of feeds" not in page_of(bench(row("adaptive")))

@@ -12,7 +12,7 @@ from typing import Literal
 import pytest
 
 from queue_db.compare.contestant import Target, WorkerContext
-from queue_db.compare.history import History, Race
+from queue_db.compare.history import History
 from queue_db.compare.results import Run
 from queue_db.compare.worker_pool import Assignment, WorkerPool, WorkerPoolError
 from tests.compare.stand_ins import NOWHERE, Announced, Cloning, Dealt, Failing, Scribbling, Vanishing
@@ -178,7 +178,7 @@ def test_notes_come_back_as_they_were_written(pool: WorkerPool) -> None:
         assert (note.worker, note.rounds, note.candidates, note.won, note.empty) == (number, 11 + number, 12, 13, 14)
         assert (note.lost, note.statements, note.faults, note.window) == (15, 16, Counter({"deadlock": 3}), 17.5)
         assert (note.jobs, note.times, note.last) == ([3, 1, -1], [4.0, 5.0, 6.0], 7.0)
-        assert (note.latencies, note.races) == ([0.5, 0.25], [Race(1.0, 2.0, 2.5, True), Race(1.5, 3.0, 3.5, False)])
+        assert note.latencies == [0.5, 0.25]
         assert note.cpu >= 0
         assert note.peak_memory > 1_000_000
     assert (history.jobs, history.protocol) == (2, None)
@@ -190,4 +190,4 @@ def test_notes_of_one_run_are_not_those_of_the_next(pool: WorkerPool) -> None:
 
 
 def run_of(history: History) -> Run:
-    return Run.of(history, window=None, client_cpu=None, server_cpu=None)
+    return Run.of(history, client_cpu=None, server_cpu=None)

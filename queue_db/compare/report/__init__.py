@@ -1,4 +1,4 @@
-"""The report of a comparison: an HTML page, plots and data in a folder, and a table for the terminal."""
+"""The report of a comparison: an HTML page, a chart and data in a folder, and a table for the terminal."""
 
 from __future__ import annotations
 
@@ -12,31 +12,34 @@ __all__ = ["show", "write"]
 
 
 def write(comparison: Comparison, folder: Path) -> list[Path]:
-    """Write ``index.html``, ``results.json``, ``{database}-card`` and each plot as ``.png`` and ``.svg``; return the paths.
+    """Write ``index.html``, ``results.json`` and each database's chart as ``.png`` and ``.svg``; return the paths.
 
     A missing folder is created; files of these names are replaced.
 
     :raises OSError: the folder cannot be written to.
     """
     # Imported here: Matplotlib loads slowly, and the table in the terminal does not need it.
-    from queue_db.compare.report.card import Origin
+    from queue_db.compare.report import drawing
+    from queue_db.compare.report.chart import chart, description
     from queue_db.compare.report.page import page_html, section
-    from queue_db.compare.report.pictures import pictures
 
     folder.mkdir(parents=True, exist_ok=True)
     index, data = folder / "index.html", folder / "results.json"
     comparison.save(data)
     paths, sections = [index, data], []
-    origin = Origin(comparison.machine, comparison.plan, comparison.began, comparison.version)
     seen: Counter[str] = Counter()
     for bench in comparison.benches:
         name = "".join(letter if letter.isalnum() else "-" for letter in bench.title.lower()) or "database"
         seen[name] += 1
         slug = name if seen[name] == 1 else f"{name}-{seen[name]}"
-        drawn = pictures(bench, origin, slug)
-        for picture in drawn:
-            for suffix, content in (("png", picture.png), ("svg", picture.svg.encode())):
-                path = folder / f"{slug}-{picture.name}.{suffix}"
+        wide, narrow = (chart(bench, comparison, width) for width in (drawing.WIDE, drawing.NARROW))
+        drawn = []
+        if wide is not None and narrow is not None:
+            drawn = [drawing.svg(wide, f"{slug}-chart"), drawing.svg(narrow, f"{slug}-narrow")]
+            # The file is pasted elsewhere: it must look the same without the fonts of this machine.
+            alone = drawing.alone(wide, description(bench)).encode()
+            for suffix, content in (("png", drawing.png(wide)), ("svg", alone)):
+                path = folder / f"{slug}-chart.{suffix}"
                 path.write_bytes(content)
                 paths.append(path)
         sections.append(section(bench, slug, drawn, comparison.machine))

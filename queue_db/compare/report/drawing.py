@@ -1,33 +1,28 @@
-"""Colours, axes and saving, for all plots. Matplotlib's global state is not changed."""
+"""Colours, axes and saving, for all pictures. Matplotlib's global state is not changed."""
 
 from __future__ import annotations
 
 import html
 import io
-import math
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Literal
 
 import matplotlib as mpl
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter
 
-from queue_db.compare.report.wording import number, several
-from queue_db.compare.results import Bench, Row
+from queue_db.compare.report.wording import number
 
 #: Okabe and Ito's palette for colour-blind readers, without black and yellow, which are used for the grid and the background.
-BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
+BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 INK, SOFT, FAINT, GRID = "#222222", "#5a5a5a", "#8a8a8a", "#e3e3e3"
 
 #: Bars beside the one that is marked.
 PALE = "#9CC8E3"
-PALETTE = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY)
-MARKERS = "osD^vP"
 
 #: Widths of a drawing, inches of 96 pixels each in the page: on a desk and on a phone.
 WIDE, NARROW = 9.0, 3.75
@@ -57,7 +52,6 @@ DARK = {
     BLUE.lower(): ("blue", "#4fa8de"),
     VERMILION.lower(): ("vermilion", "#ff8a4d"),
     GREEN.lower(): ("green", "#35c99b"),
-    SKY.lower(): ("sky", "#f0e442"),  # a lighter blue is taken
 }
 _STYLE = (
     "<style>@media (prefers-color-scheme: dark) { svg { "
@@ -89,11 +83,6 @@ def dress(axes: Axes) -> None:
     axes.tick_params(labelsize=9)
     for axis in (axes.xaxis, axes.yaxis):
         axis.label.set_color(INK)
-
-
-def narrow(width: float) -> bool:
-    """Return whether a drawing of that width is for a phone: names stand above what they name, not beside it."""
-    return width < WIDE / 2
 
 
 def title(figure: Figure, text: str, below: str, *, layout: bool = True) -> float:
@@ -134,82 +123,9 @@ def wrapped(text: str, width: float, size: float, *, bold: bool = False) -> list
     return textwrap.wrap(text, max(12, int(width / measured("n", size, bold=bold)))) or [""]
 
 
-def name_rows(axes: Axes, names: Sequence[str], values: Sequence[str], width: float) -> None:
-    """Name the rows of a panel and write their values: beside them, or on a phone above them.
-
-    Row *n* is at the height *n*; the axis goes down.
-    """
-    axes.grid(visible=False, axis="y")
-    if not narrow(width):
-        axes.set_yticks(range(len(names)), [shown(name) for name in names])
-        axes.set_ylim(len(names) - 0.4, -0.6)
-        for y, value in enumerate(values):
-            axes.text(1.01, y, shown(value), transform=axes.get_yaxis_transform(), va="center", fontsize=8, color=INK)
-        return
-    axes.set_yticks([])
-    axes.spines["left"].set_visible(False)  # the names begin there
-    axes.set_ylim(len(names) - 0.5, -0.9)
-    for y, (name, value) in enumerate(zip(names, values, strict=True)):
-        axes.text(0, y - 0.28, shown(name), transform=axes.get_yaxis_transform(), va="bottom", fontsize=8, color=INK)
-        axes.text(1, y - 0.28, shown(value), transform=axes.get_yaxis_transform(), va="bottom", ha="right", fontsize=8, color=SOFT)
-
-
-def spread_apart(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Return places for labels near ``places``, at least ``gap`` apart and between ``low`` and ``high`` if they fit there."""
-    order = sorted(range(len(places)), key=lambda index: places[index])
-    moved = [0.0] * len(places)
-    last = low - gap
-    for index in order:
-        last = moved[index] = max(places[index], last + gap)
-    limit = high + gap
-    for index in reversed(order):
-        limit = moved[index] = min(moved[index], limit - gap)
-    return moved
-
-
-def subtitle(bench: Bench) -> str:
-    """Return server, number of workers and number of runs."""
-    runs = max((len(row.runs) for row in bench.rows), default=0)
-    return f"{bench.server} · {workers(bench.rows)} · runs per row: {runs}"
-
-
-def workers(rows: Iterable[Row]) -> str:
-    """Return ``1 worker`` or ``1, 2, 4 workers``."""
-    counts = sorted({row.workers for row in rows})
-    return several(counts[0], "worker") if len(counts) == 1 else f"{', '.join(map(str, counts))} workers"
-
-
 def plain(axes: Axes, which: Literal["x", "y"] = "x") -> None:
-    """Format the numbers of an axis with commas; a short logarithmic x axis also gets ticks at 2 and 5."""
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
-    if axis.get_scale() == "log":
-        low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
-        if which == "x" and low > 0 and math.log10(high / low) < 2.6:
-            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axis.set_minor_locator(NullLocator())
-
-
-def legend(figure: Figure, handles: Sequence[Artist]) -> None:
-    """Add a legend below all axes, in as many columns as fit; a long text is wrapped.
-
-    It begins at the left, so that the wider letters of a browser have room at the right.
-    """
-    across = figure.get_figwidth()
-    for one in handles:
-        one.set_label("\n".join(wrapped(str(one.get_label()), across - 0.7, 8.5)))
-    longest = max((measured(max(str(one.get_label()).split("\n"), key=len), 8.5) + 0.6 for one in handles), default=1.0)
-    columns = max(1, min(len(handles), int(across / longest)))
-    lines = [str(one.get_label()).count("\n") + 1 for one in handles]
-    rows = sum(max(lines[first : first + columns]) for first in range(0, len(lines), columns))
-    figure.set_figheight(figure.get_figheight() + 0.19 * (rows - 1))
-    figure.legend(handles=handles, loc="outside lower left", ncols=columns, fontsize=8.5, frameon=False, labelcolor=INK)
-
-
-def logarithmic(values: Sequence[float]) -> bool:
-    """Return whether the values need a logarithmic axis."""
-    above = [value for value in values if value > 0 and math.isfinite(value)]
-    return bool(above) and max(above) / min(above) > 20
+    """Format the numbers of an axis with commas."""
+    (axes.xaxis if which == "x" else axes.yaxis).set_major_formatter(FuncFormatter(lambda value, _: number(value)))
 
 
 def shown(text: str) -> str:

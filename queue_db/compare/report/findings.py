@@ -1,73 +1,27 @@
-"""Findings of a comparison: the default's way, the original's deadlocks, the effect of the window, the model, faster peers."""
+"""What a comparison found besides the recommendation, in sentences, and computed from the rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from queue_db.compare.report.advice import (
-    AT_MOST_ONCE,
-    DEFAULT,
-    Advice,
-    exactly_once,
-    faults,
-    join,
-    measured,
-    median,
-    recommendable,
-)
-from queue_db.compare.report.arrival_figures import finding as arrival_finding
-from queue_db.compare.report.choices import findings as choice_findings
-from queue_db.compare.report.published import HOSTS, kind_of, published, published_ratio
-from queue_db.compare.report.ratios import Ratio, between, find_row
-from queue_db.compare.report.sweep import findings as sweep_findings
-from queue_db.compare.report.wording import (
-    errors,
-    indicative,
-    label,
-    number,
-    occasion,
-    percent,
-    repeats,
-    several,
-    short_name,
-    unfinished,
-)
-from queue_db.compare.results import Bench, Row
-
-ORIGINAL = "DBP-0-1-1"
-
-#: The article's repairs: five tries of the deletion, or a delete mark.
-REPAIRED = ("DBP-0-1-5", "DBP-0-0-5", "DBP-1-0-1", "DBP-1-0-5")
-
-#: Relative deviation of measured misses that still agrees with the model.
-TOLERANCE = 0.15
+from queue_db.compare.measures import ENOUGH
+from queue_db.compare.report.advice import AT_MOST_ONCE, DEFAULT, Advice, faults, join, measured, median, recommendable
+from queue_db.compare.report.ratios import Ratio, between
+from queue_db.compare.report.wording import errors, label, no_waits, occasion, percent, several, unfinished, wait
+from queue_db.compare.results import ArrivalRow, Bench, Row
 
 
 def findings(bench: Bench) -> list[str]:
     """Return the findings as sentences, the most important first."""
-    waits = [text for text in [arrival_finding(bench)] if text]
-    found = [
+    return [
         *_default(bench),
-        *choice_findings(bench),
-        *sweep_findings(bench),
-        *waits,
-        *_original(bench),
-        *_repaired(bench),
-        *_optimistic(bench),
-        *_window(bench),
+        *_adaptive(bench),
+        *_waits(bench),
         *_peers(bench),
+        *_at_most_once(bench),
+        *_broken(bench),
+        *_refused(bench),
     ]
-    return [*found, *_model(bench), *_at_most_once(bench), *_broken(bench), *_refused(bench)]
-
-
-def predicted_miss(row: Row) -> float | None:
-    """Return the predicted share of misses, mean of the runs that have one."""
-    predicted = [run.predicted_miss for run in row.runs if run.predicted_miss is not None]
-    return sum(predicted) / len(predicted) if predicted else None
-
-
-def _ran(bench: Bench, family: str) -> list[Row]:
-    return [row for row in bench.rows if row.family == family and row.refused is None and row.runs]
 
 
 def _default(bench: Bench) -> Iterator[str]:
@@ -98,73 +52,44 @@ def _default(bench: Bench) -> Iterator[str]:
         yield f"The default, {DEFAULT}, is beaten by no other strategy beyond the noise at {join(best)} per claim."
 
 
-def _original(bench: Bench) -> Iterator[str]:
-    row = find_row(bench, ORIGINAL)
-    if row is None or not row.runs:
-        return
-    deadlocks, twice = row.faults.get("deadlock", 0), sum(sum(run.duplicates.values()) for run in row.runs)
-    executions = f"{row.total('executions'):,} executions of {several(row.total('jobs'), 'job')} in {several(len(row.runs), 'run')}"
-    theirs = [
-        f"{host} {number(one.executions)}"
-        for host in HOSTS
-        if (one := published(kind_of(bench.title), host, ORIGINAL)) and one.executions
-    ]
-    beside = f" (the article, for 10,000 jobs: {', '.join(theirs)})" if theirs else ""
-    if deadlocks or twice:
-        yield (
-            f"The original ({row.name}) had {several(deadlocks, 'deadlock')} and executed {several(twice, 'job')} more than once: "
-            f"{executions}{beside}."
-        )
-    else:
-        yield f"The original ({row.name}) had no deadlock and executed no job twice: {executions}{beside}." + (
-            " This server no longer deadlocks." if kind_of(bench.title) == "mysql" and not indicative(row) else ""
-        )
+def _adaptive(bench: Bench) -> Iterator[str]:
+    """Yield which way an adaptive strategy claims."""
+    for row in bench.rows:
+        if row.family != "product" or row.skip_locked is None:
+            continue
+        if row.skip_locked:
+            yield f"With {row.batch} per claim, {row.name} claims with SKIP LOCKED here, which was measured to be faster."
+        else:
+            missed = percent(row.miss_ratio)
+            yield f"With {row.batch} per claim, {row.name} claims from windows here; {missed} of the candidates were missed."
 
 
-def _repaired(bench: Bench) -> Iterator[str]:
-    rows = [row for name in REPAIRED if (row := find_row(bench, name)) and row.runs]
+def _waits(bench: Bench) -> Iterator[str]:
+    """Yield the shortest waits."""
+    rows = sorted((row for row in bench.arrivals if no_waits(row) is None and row.kept_up), key=_p99)
     if not rows:
         return
-    good, bad = [row for row in rows if exactly_once(row)], [row for row in rows if not exactly_once(row)]
-    if good:
-        yield (
-            "These repairs of the original, which retry the deletion or set a delete mark, executed every job exactly once: "
-            f"{join([f'{row.name} ({errors(row)})' for row in good])}."
-        )
-    if bad:
-        failed = [f"{row.name} ({repeats(row)}{'' if row.finished else ', did not finish'})" for row in bad]
-        yield f"The repair was not sufficient (five tries failed, or a reservation expired) for {join(failed)}."
-
-
-def _optimistic(bench: Bench) -> Iterator[str]:
-    rows = [row for row in _ran(bench, "article") if short_name(row).startswith("DBO-")]
-    if not rows:
-        return
-    bad = [row for row in rows if not exactly_once(row)]
-    if bad:
-        yield f"These optimistic rows did not execute every job exactly once: {join([row.name for row in bad])}."
-    else:
-        yield f"Each of the {several(len(rows), 'optimistic row')} of the article executed every job exactly once."
-
-
-def _window(bench: Bench) -> Iterator[str]:
-    ratio = between(find_row(bench, "DBO-1"), find_row(bench, "DBO-0"))
-    if ratio is None:
-        return
-    theirs = [
-        f"{one.value:.2f} × on {host}" for host in HOSTS if (one := published_ratio(kind_of(bench.title), host, "DBO-1", "DBO-0"))
-    ]
-    beside = f"; in the article: {', '.join(theirs)}" if theirs else ""
+    # The one that may lose jobs is not named first, however short its waits.
+    first = min(rows, key=lambda row: row.name == AT_MOST_ONCE)
+    claim = f"{several(first.consumers, 'worker')} {'claims' if first.consumers == 1 else 'claim'}"
+    when = "Indicative: when" if first.quick or len(first.turns) < ENOUGH else "When"
+    others = ", ".join(f"{row.name} {wait(row, 'p99')}" for row in rows if row is not first)
+    beside = f" ({others})" if others else ""
     yield (
-        f"With a window of N jobs instead of one, the article's optimistic strategy has {ratio} the jobs/s "
-        f"(DBO-1 over DBO-0){beside}."
+        f"{when} {first.arrivals:,.0f} jobs/s arrive and {claim}, 99 % of the jobs wait at most {wait(first, 'p99')} ms "
+        f"with {first.name}{beside}."
     )
 
 
+def _p99(row: ArrivalRow) -> float:
+    found = row.pickup("p99")
+    return found.median if found else float("inf")
+
+
 def _peers(bench: Bench) -> Iterator[str]:
-    ours, peers = [row for row in bench.rows if recommendable(row)], [row for row in _ran(bench, "peer") if row.rate]
+    ours = [row for row in bench.rows if recommendable(row)]
     beaten = []
-    for peer in sorted(peers, key=median, reverse=True):
+    for peer in sorted((row for row in bench.rows if row.family == "peer" and row.rate), key=median, reverse=True):
         rivals = [row for row in ours if row.batch == peer.batch]
         if not rivals:
             yield f"{label(peer)} has no queue_db row of the same batch size to compare with: {measured(peer)}."
@@ -189,22 +114,6 @@ def _behind(peer: Row, ratio: Ratio, best: Row) -> str:
     return f"{label(peer)} ({ratio} {best.name}'s jobs/s, {errors(peer)})"
 
 
-def _model(bench: Bench) -> Iterator[str]:
-    pairs = [(row, model) for row in bench.rows if (model := predicted_miss(row)) and "geometric" not in row.claim]
-    if not pairs:
-        return
-    far = [
-        f"{row.name} {percent(row.miss_ratio)} measured, {percent(model)} predicted"
-        for row, model in pairs
-        if abs(row.miss_ratio / model - 1) > TOLERANCE
-    ]
-    rest = f"; outside: {join(far)}." if far else "."
-    yield (
-        f"Measured misses lie within {TOLERANCE * 100:.0f} % of the asynchronous model in {len(pairs) - len(far)} of "
-        f"{several(len(pairs), 'row')} with uniform picks{rest}"
-    )
-
-
 def _at_most_once(bench: Bench) -> Iterator[str]:
     best = {choice.row.batch: choice.row for choice in Advice.of(bench).choices}
     rows = [row for row in bench.rows if row.name == AT_MOST_ONCE and row.family == "product" and row.rate and row.batch in best]
@@ -217,9 +126,9 @@ def _broken(bench: Bench) -> Iterator[str]:
     for row in bench.rows:
         if (missing := unfinished(row)) and (row.runs or row.failed is not None):
             yield f"{label(row)} {missing}."
-        elif row.repeats and short_name(row) not in (ORIGINAL, *REPAIRED):  # reported above
+        elif row.repeats:
             yield f"{label(row)} executed jobs more than once: {several(row.repeats, 'repeated execution')}, {errors(row)}."
-    failing = [f"{label(row)}: {errors(row)}" for row in _ran(bench, "product") if faults(row)]
+    failing = [f"{label(row)}: {errors(row)}" for row in bench.rows if row.family == "product" and row.runs and faults(row)]
     if failing:
         yield f"Errors in the product's rows: {join(failing)}."
 

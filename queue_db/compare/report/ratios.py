@@ -7,19 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from queue_db.compare.measures import Interval, ratio_interval
-from queue_db.compare.report.wording import short_name
-from queue_db.compare.results import Bench, Row
+from queue_db.compare.results import Row
 
 #: Smaller differences are ties even with a small spread: another day or disk makes a difference as large.
 MARGIN = 0.10
-
-#: Pairs of the product's rows in the table of ratios: (over, under), by short name.
-PRODUCT_PAIRS: tuple[tuple[str, str], ...] = (
-    ("optimistic", "skip_locked"),
-    ("adaptive", "skip_locked"),
-    ("adaptive", "optimistic"),
-    ("skip_locked", "pessimistic"),
-)
 
 
 @dataclass(frozen=True)
@@ -64,8 +55,3 @@ class Ratio:
 def between(over: Row | None, under: Row | None) -> Ratio | None:
     """Return the ratio of two rows' jobs/s; None if one has no finished run."""
     return None if over is None or under is None else Ratio.of(over.rates, under.rates, quick=over.quick or under.quick)
-
-
-def find_row(bench: Bench, name: str, batch: int = 1) -> Row | None:
-    """Return the row of that short name and batch size."""
-    return next((row for row in bench.rows if short_name(row) == name and row.batch == batch), None)

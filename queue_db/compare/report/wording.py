@@ -6,17 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 
 from queue_db.compare.measures import ENOUGH, Spread
-from queue_db.compare.results import Row
+from queue_db.compare.results import ArrivalRow, Row
 
 NOTHING = "–"
 
 #: Load average per core above which the machine counts as busy.
 LOADED = 0.5
-
-
-def known(value: float | None) -> bool:
-    """Return whether there is a finite number; an unknown processor time is None or NaN."""
-    return value is not None and math.isfinite(value)
 
 
 def number(value: float | None) -> str:
@@ -40,11 +35,6 @@ def percent(share: float | None) -> str:
 def milliseconds(seconds: float | None) -> str:
     """Return seconds as milliseconds, without the unit."""
     return NOTHING if seconds is None else number(seconds * 1000)
-
-
-def mebibytes(size: float) -> str:
-    """Return bytes as MiB, without the unit."""
-    return number(round(size / 2**20)) if size > 0 else NOTHING
 
 
 def several(count: int, what: str) -> str:
@@ -76,19 +66,6 @@ def between_runs(spread: Spread | None, runs: int) -> str:
 def indicative(row: Row) -> bool:
     """Return whether the row's figures are only indicative: fewer than three runs, or measured with ``--quick``."""
     return row.quick or len(row.rates) < ENOUGH
-
-
-def headline(text: str, rows: Sequence[Row]) -> str:
-    """Return the title of a picture of throughputs, with a note if they are only indicative."""
-    weak = any(row.quick or 0 < len(row.runs) < ENOUGH for row in rows)
-    return f"{text}: indicative" if weak else text
-
-
-def key(point: str, rows: Sequence[Row]) -> str:
-    """Return what a ``point`` of a picture of throughputs stands for."""
-    if any(row.rate and row.rate.interval for row in rows):
-        return f"{point}: median of the runs; line: bootstrap interval"
-    return f"{point}: median of the runs, too few for an interval"
 
 
 def occasion(rows: Sequence[Row]) -> str:
@@ -141,9 +118,24 @@ def unfinished(row: Row) -> str | None:
     return f"did not finish: {len(late)} of {several(len(row.runs), 'run')}, {left:,} of {jobs:,} jobs left the queue"
 
 
-def short_name(row: Row) -> str:
-    """Return the name of an article's row without the database, such as ``DBO-1``; other names unchanged."""
-    if row.family != "article":
-        return row.name
-    first, _, rest = row.name.partition("-")
-    return f"{first}-{rest.partition('-')[2]}"
+def no_waits(row: ArrivalRow) -> str | None:
+    """Return why there are no figures of a strategy under a fixed arrival rate; None if there are."""
+    if row.refused is not None:
+        return f"not supported: {row.refused}"
+    if row.failed is not None:
+        return f"failed: {(row.failed.strip().splitlines() or ['no message'])[-1]}"
+    return None if row.pickup("p50") else "no job was executed"
+
+
+def wait(row: ArrivalRow, which: str) -> str:
+    """Return ``p50`` or ``p99`` of a job's wait, the median of the turns, or the largest (``max``), in ms."""
+    found = row.pickup(which)
+    return NOTHING if found is None else milliseconds(found.max if which == "max" else found.median)
+
+
+def waiting(row: ArrivalRow) -> str:
+    """Return how long jobs waited, in words."""
+    if (missing := no_waits(row)) is not None:
+        return missing
+    p50, p99, most = (wait(row, which) for which in ("p50", "p99", "max"))
+    return f"p50 {p50}, p99 {p99}, max {most} ms" + ("" if row.kept_up else ", did not keep up")

@@ -1,6 +1,7 @@
-"""The plot of throughput: a small panel for each batch size, with linear bars that begin at 0, the fastest first.
+"""The chart of a database: linear bars that begin at 0, the fastest first, in a panel for each batch size.
 
-Each name stands above its bar and each figure beside it, so the same panel fits a desk, a phone and the card.
+Each name stands above its bar and each figure beside it, so that the same panel fits a desk and a phone. The machine and the
+settings of the server are below, for a reader who sees only the chart.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from queue_db.compare.report import drawing
-from queue_db.compare.report.advice import AT_MOST_ONCE, DEFAULT, median
+from queue_db.compare.report.advice import AT_MOST_ONCE, DEFAULT, Advice, median
 from queue_db.compare.report.drawing import BLUE, INK, ORANGE, PALE, SOFT, VERMILION
-from queue_db.compare.report.wording import errors, headline, key, number, repeats, several, unfinished
-from queue_db.compare.results import Bench, Row
+from queue_db.compare.report.wording import between_runs, caveats, errors, indicative, number, repeats, several, unfinished
+from queue_db.compare.results import Bench, Comparison, Row
 
 #: Inches: a line of names, of a bar, of problems, between rows; a panel's title and its axis; the edge of the figure.
 _NAME, _BAR, _PROBLEM, _GAP, _HEAD, _AXIS, _EDGE = 0.17, 0.17, 0.15, 0.05, 0.3, 0.3, 0.15
 
-_SIZE = 8.5  #: of names and figures
+_SIZE, _SMALL = 8.5, 7.5  #: of names and figures; of the line below
 
 #: Colours of the families; queue_db's default has a stronger one.
 _COLOURS = {"product": PALE, "peer": ORANGE, "article": PALE}
@@ -63,18 +64,31 @@ def panels(bench: Bench) -> list[Panel]:
     return [*found, Panel("The article's rows: own table, 1 per claim", article)] if article else found
 
 
-def throughput(bench: Bench, width: float = drawing.WIDE) -> Figure | None:
-    """Plot the median jobs/s of the finished runs with intervals, errors and repeated executions."""
+def description(bench: Bench) -> str:
+    """Return the recommendation in one sentence, for readers who do not see the chart."""
+    choice = Advice.of(bench).choice
+    if choice is None or (rate := choice.row.rate) is None:
+        return f"{bench.server}: no recommendation."
+    row = choice.row
+    runs = between_runs(rate, len(row.rates))
+    spread = f"bootstrap interval {runs}" if rate.interval else f"{runs}: no interval"
+    how = "indicative, " if indicative(row) else ""
+    tie = f", a tie with {DEFAULT}, the default" if choice.ties_with_default else ""
+    return f"{bench.server}: {row.name}, {row.batch} per claim, {number(round(rate.median))} jobs/s ({how}{spread}){tie}."
+
+
+def chart(bench: Bench, comparison: Comparison, width: float = drawing.WIDE) -> Figure | None:
+    """Draw the median jobs/s of the finished runs with intervals, errors and repeated executions; None without one."""
     every = panels(bench)
     if not any(row.rate for panel in every for row in panel.rows):
         return None
     small = [panel for panel in every if not panel.rows or panel.rows[0].family != "article"]
-    columns = 1 if drawing.narrow(width) else max(1, min(3, len(small)))
+    columns = 1 if width < drawing.WIDE / 2 else max(1, min(3, len(small)))
     bands = [small[first : first + columns] for first in range(0, len(small), columns)]
     bands += [[panel] for panel in every if panel not in small]
     figure = Figure(figsize=(width, 0.58), facecolor="white")
-    below = f"{drawing.subtitle(bench)}. {key('Bar', bench.rows)}"
-    drawing.title(figure, headline("Jobs per second", bench.rows), below, layout=False)
+    said = description(bench).removeprefix(f"{bench.server}: ")
+    drawing.title(figure, f"{bench.server}: jobs per second", said[0].upper() + said[1:], layout=False)
     top = figure.get_figheight() + 0.08
     places: list[tuple[Panel, float, float, float]] = []
     for band in bands:
@@ -82,16 +96,32 @@ def throughput(bench: Bench, width: float = drawing.WIDE) -> Figure | None:
         for at, panel in enumerate(band):
             places.append((panel, _EDGE + at * (each + _EDGE), top, each))
         top += max(panel.height(each) for panel in band) + _HEAD + _AXIS + 0.1
-    drawing.grow(figure, top)
+    foot = drawing.wrapped(_foot(bench, comparison), width - 2 * _EDGE, _SMALL)
+    height = top + 0.14 * len(foot) + 0.1
+    drawing.grow(figure, height)
     for panel, left, above, each in places:
         draw(figure, panel, left, above, each)
+    for at, line in enumerate(foot):
+        figure.text(_EDGE / width, 1 - (top + 0.14 * at) / height, drawing.shown(line), fontsize=_SMALL, color=SOFT, va="top")
     return figure
 
 
-def draw(figure: Figure, panel: Panel, left: float, top: float, width: float, *, head: bool = True) -> Axes:
+def _foot(bench: Bench, comparison: Comparison) -> str:
+    """Return where the figures are from."""
+    machine = comparison.machine
+    rows = [row for row in bench.rows if row.runs]
+    plan = [several(rows[0].workers, "worker"), f"runs of each row: {max(len(row.runs) for row in rows)}"]
+    plan.append(f"work {comparison.plan.get('work-ms', '0')} ms")
+    facts = [f"{name} {machine[name]}" for name in ("cores", "memory", "system", "python") if name in machine]
+    facts += [f"{name} {value}" for name, value in bench.facts.items()]
+    when = [f"queue_db {comparison.version}, {comparison.began[:10]}"]
+    return " · ".join([*plan, *facts, *when, *(one.rstrip(".") for one in caveats([], machine))]) + "."
+
+
+def draw(figure: Figure, panel: Panel, left: float, top: float, width: float) -> Axes:
     """Draw a panel at a place of the figure, inches from its upper left corner, with its title and its axis."""
     whole, high = figure.get_figwidth(), figure.get_figheight()
-    above, height = top + (_HEAD if head else 0.0), panel.height(width)
+    above, height = top + _HEAD, panel.height(width)
     axes = figure.add_axes((left / whole, 1 - (above + height) / high, width / whole, height / high))
     drawing.dress(axes)
     axes.grid(visible=False, axis="y")
@@ -100,10 +130,9 @@ def draw(figure: Figure, panel: Panel, left: float, top: float, width: float, *,
     axes.set_ylim(height, 0)
     limit = _limit(panel.rows, width)
     axes.set_xlim(0, limit)
-    if head:
-        figure.text(
-            left / whole, 1 - (top + 0.06) / high, drawing.shown(panel.title), fontsize=9.5, fontweight="bold", color=INK, va="top"
-        )
+    figure.text(
+        left / whole, 1 - (top + 0.06) / high, drawing.shown(panel.title), fontsize=9.5, fontweight="bold", color=INK, va="top"
+    )
     y = 0.0
     for row in panel.rows:
         y = _row(axes, row, y, panel.problems(row, width), limit / width)

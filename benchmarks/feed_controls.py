@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from sqlalchemy import select, update
 
 from queue_db.feeds.store import messages
 from queue_db.feeds.store.messages import First, NewMessage
-from queue_db.feeds.store.orderings import ORDERINGS, Ordering
+from queue_db.feeds.store.orderings import Ordering
 from queue_db.feeds.store.rows import FeedRow
 from queue_db.feeds.tables import feed_tables
 from queue_db.store import Transaction
@@ -60,15 +59,3 @@ class BareInsert:
 
 #: By name. No reader can read the second.
 CONTROLS: dict[str, Ordering] = {one.name: one for one in (CompareAndSet(), BareInsert())}
-
-
-@contextmanager
-def registered() -> Iterator[None]:
-    """Feeds may have these orderings meanwhile."""
-    added = {name: one for name, one in CONTROLS.items() if name not in ORDERINGS}
-    ORDERINGS.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            del ORDERINGS[name]
