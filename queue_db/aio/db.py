@@ -46,8 +46,8 @@ else:
     AsyncRoutes = type_hint("queue_db.routes.aio", "AsyncRoutes")
     AsyncTopic = type_hint("queue_db.routes.aio", "AsyncTopic")
     AsyncSchedules = type_hint("queue_db.schedules.aio", "AsyncSchedules")
-    AsyncTokens = type_hint("queue_db.tokens.aio", "AsyncTokens")
     AsyncStreams = type_hint("queue_db.spark.streams.aio", "AsyncStreams")
+    AsyncTokens = type_hint("queue_db.tokens.aio", "AsyncTokens")
 
 
 class AsyncQueueDB(Opening):

@@ -1,4 +1,4 @@
-# Generated from queue_db/service/tokens.py. Do not change it: `make aio` writes it anew.
+# Generated from queue_db/tokens/tokens.py. Do not change it: `make aio` writes it anew.
 """Tokens for asyncio."""
 
 from __future__ import annotations
