@@ -62,7 +62,7 @@ CHANGES = {
     ("streams release", "--expired --yes"): ("release", "expired streams", 1),
 }
 
-#: Nothing was there to be changed: no action. The exit status is 1, 0 where that is the state that was wanted, 2 where none is named.
+#: Nothing was there to be changed: no action. Exit status 1; 0 where that is the state that was wanted, 2 where none is named.
 FINDS_NOTHING = {
     ("tokens revoke", "nobody"): 1,
     ("schedules run", "nobody"): 1,

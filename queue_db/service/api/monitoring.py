@@ -155,7 +155,7 @@ def list_metrics(
 
 
 @router.post("/prune")
-def prune(db: Db, who: Manager) -> PrunedRows:
+def prune_database(db: Db, who: Manager) -> PrunedRows:
     """Delete what has expired: results, unique keys, old failed attempts and actions. Workers do it once a minute."""
     return PrunedRows(count=operations.prune(db, who))
 
