@@ -6,11 +6,8 @@ from sqlalchemy import delete
 
 from queue_db import QueueDB
 from queue_db.model import StoredResult
-from queue_db.operations import database, dead, groups, jobs, queues, schedules, workers
 from queue_db.store import Transaction, worker_registry
 from tests.operations.sides import Sides
-
-MODULES = (queues, jobs, dead, schedules, workers, groups, database)
 
 
 def prepare(db: QueueDB) -> dict[str, str]:
