@@ -182,7 +182,7 @@ class JobDeadError(JobNotFoundError):
             "the live jobs",
             message=f"{dead}db.get({job_id}).last_error says why, db.dead redrives or purges it",
             wire=f"{dead}GET /api/v1/jobs/{job_id} says why (last_error), POST /api/v1/dead/redrive or …/purge changes it",
-            cli=f"{dead}queue-db show {job_id} says why, queue-db dead redrive or purge changes it",
+            cli=f"{dead}queue-db jobs show {job_id} says why, queue-db dead redrive or purge changes it",
         )
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from queue_db.core import Core
-from queue_db.model import Controls, Job, PresentState, State, Verdict
+from queue_db.model import UNCHANGED, Controls, Job, PresentState, State, Unchanged, Verdict
 from queue_db.slices import load, type_hint
 from queue_db.store import controls
 
@@ -111,19 +111,25 @@ class QueueAdministration:
         self.core.administration.set_paused(self.name, paused=False)
 
     def limit(
-        self, *, concurrency: int | None = None, rate: int | None = None, per: float = 1.0, per_group: int | None = None
+        self,
+        *,
+        concurrency: int | Unchanged | None = UNCHANGED,
+        rate: int | Unchanged | None = UNCHANGED,
+        per: float | Unchanged | None = UNCHANGED,
+        per_group: int | Unchanged | None = UNCHANGED,
     ) -> None:
-        """Set the limits of this queue for all workers together. A limit that is not given is removed; ``limit()`` removes all.
+        """Change limits of this queue, for all workers together. A limit that is not given stays; None removes it.
 
-        :meth:`controls` reads the limits; the command ``queue-db limit`` changes only the limits it is given. Workers and Spark
+        ``limit(concurrency=None, rate=None, per_group=None)`` removes all limits. :meth:`controls` reads them. Workers and Spark
         drains in all processes obey ``concurrency`` and ``rate`` within 1.5 s; a program's own :meth:`claim` ignores them.
 
         :param concurrency: the most jobs that run at once.
         :param rate: the most jobs that start in ``per`` seconds. After an idle time ``rate`` jobs may start at once.
-        :param per_group: the most jobs of one group that run at once, default one. Every claim obeys it.
+        :param per: the seconds of ``rate``; None: one second, as for a queue that had no rate.
+        :param per_group: the most jobs of one group that run at once, without a limit one. Every claim obeys it.
+        :raises ArgumentError: no limit is given, a limit is out of range, or ``per`` is given and the queue has no rate.
         """
-        limits = {"concurrency": concurrency, "rate": rate, "per": None if rate is None else per, "per_group": per_group}
-        load("limits.verbs", "change_controls")(self.core, self.name, limits)
+        load("limits.verbs", "change")(self.core, self.name, concurrency=concurrency, rate=rate, per=per, per_group=per_group)
 
     def repair_groups(self) -> int:
         """Unblock the groups of this queue whose next job waits for no other job; return the number of groups.

@@ -48,7 +48,7 @@ _OF_JOBS = ["report_progress_to", "limit_attempts", "limited", "understood", "lo
 _OF_FEEDS = ["row", "forget", "message", "rank_once", "existing", "known", "after_publish"]
 
 #: What the queue does not import.
-SLICES = "dead|feeds|groups|monitoring|routes|schedules|service|spark"
+SLICES = "dead|feeds|groups|monitoring|routes|schedules|service|spark|tokens"
 
 #: The files in ``queue_db`` as modules, and the classes of each. Those of a slice stand in its package.
 FILES = {

@@ -47,6 +47,7 @@ else:
     AsyncTopic = type_hint("queue_db.routes.aio", "AsyncTopic")
     AsyncSchedules = type_hint("queue_db.schedules.aio", "AsyncSchedules")
     AsyncStreams = type_hint("queue_db.spark.streams.aio", "AsyncStreams")
+    AsyncTokens = type_hint("queue_db.tokens.aio", "AsyncTokens")
 
 
 class AsyncQueueDB(Opening):

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from queue_db.aio.bases import QueueTwin, settled
 from queue_db.aio.leased import AsyncLeasedJob
 from queue_db.concurrency.greenlets import joined, run, within
-from queue_db.model import Controls, DeathReason, Job, OnDuplicate, PresentState, State, StoredResult, Verdict
+from queue_db.model import UNCHANGED, Controls, DeathReason, Job, OnDuplicate, PresentState, State, StoredResult, Unchanged, Verdict
 from queue_db.slices import type_hint
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 
@@ -436,16 +436,23 @@ class AsyncQueue(QueueTwin):
         await run(self._sync.resume)
 
     async def limit(
-        self, *, concurrency: int | None = None, rate: int | None = None, per: float = 1.0, per_group: int | None = None
+        self,
+        *,
+        concurrency: int | Unchanged | None = UNCHANGED,
+        rate: int | Unchanged | None = UNCHANGED,
+        per: float | Unchanged | None = UNCHANGED,
+        per_group: int | Unchanged | None = UNCHANGED,
     ) -> None:
-        """Set the limits of this queue for all workers together. A limit that is not given is removed; ``limit()`` removes all.
+        """Change limits of this queue, for all workers together. A limit that is not given stays; None removes it.
 
-        :meth:`controls` reads the limits; the command ``queue-db limit`` changes only the limits it is given. Workers and Spark
+        ``limit(concurrency=None, rate=None, per_group=None)`` removes all limits. :meth:`controls` reads them. Workers and Spark
         drains in all processes obey ``concurrency`` and ``rate`` within 1.5 s; a program's own :meth:`claim` ignores them.
 
         :param concurrency: the most jobs that run at once.
         :param rate: the most jobs that start in ``per`` seconds. After an idle time ``rate`` jobs may start at once.
-        :param per_group: the most jobs of one group that run at once, default one. Every claim obeys it.
+        :param per: the seconds of ``rate``; None: one second, as for a queue that had no rate.
+        :param per_group: the most jobs of one group that run at once, without a limit one. Every claim obeys it.
+        :raises ArgumentError: no limit is given, a limit is out of range, or ``per`` is given and the queue has no rate.
         """
         await run(self._sync.limit, concurrency=concurrency, rate=rate, per=per, per_group=per_group)
 

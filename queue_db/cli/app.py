@@ -47,10 +47,10 @@ def queue_db(
 
 #: The commands in the order of the help, by module. Those of a slice stand in its package.
 _COMMANDS = (
-    *("cli.migrate", "cli.doctor", "cli.maintenance", "cli.actions", "compare.cli", "service.cli", "cli.tokens"),
-    *("cli.enqueue", "cli.inspection", "cli.removal", "cli.dead", "cli.failures", "cli.finished"),
-    *("cli.control", "cli.limits", "cli.schedules", "cli.feeds", "cli.cursors", "cli.claims", "cli.routes"),
-    *("cli.streams", "cli.work", "cli.top", "cli.metrics", "cli.alive", "cli.routes:topics"),
+    *("cli.migrate", "cli.doctor", "cli.prune", "cli.actions", "compare.cli", "service.cli", "cli.tokens"),
+    *("cli.enqueue", "cli.jobs", "cli.dead", "cli.batches", "cli.groups"),
+    *("cli.queues", "cli.schedules", "cli.feeds", "cli.cursors", "cli.claims", "cli.routes", "cli.streams"),
+    *("cli.work", "cli.workers", "cli.top", "cli.routes:topics"),
 )
 
 for _place in _COMMANDS:

@@ -6,14 +6,16 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from inspect import Parameter, Signature, cleandoc, signature
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperCommand
 
-from queue_db.cli import output, statuses
+from queue_db.cli import output, profiles, statuses
 from queue_db.database.masking import mask, secrets_in
 from queue_db.errors import ArgumentError, QueueDBError
+
+_YES = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, as a protected profile does.")]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -23,8 +25,11 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; raise :class:`typer.Exit` with the status of an error."""
-        secrets = secrets_in(ctx.params.get("url"))
+        secrets: Sequence[str] = ()
+        agreed = output.protected.set(None)
         try:
+            _use_profile(ctx)
+            secrets = secrets_in(ctx.params.get("url"))
             return super().invoke(ctx)
         except QueueDBError as error:
             message = mask(_message(error, self.params), secrets)
@@ -45,6 +50,30 @@ class Command(TyperCommand):
             output.note(mask(traceback.format_exc(), secrets))
             output.note("queue-db: this is a bug in queue-db; please report it with the lines above")
             raise typer.Exit(statuses.BUG) from None
+        finally:
+            output.protected.reset(agreed)
+
+
+def _use_profile(ctx: Any) -> None:
+    """Put what the profile has in place of the options of the database. A URL that is typed counts more than the environment.
+
+    :raises ArgumentError: there is no such profile; or both it and a URL are typed.
+    """
+    name = ctx.params.get("profile")
+    options = ("url", "profile", "table", "schema")
+    typed = {one for one in options if getattr(ctx.get_parameter_source(one), "name", None) == "COMMANDLINE"}
+    if name is None or ("url" in typed and "profile" not in typed):
+        return
+    if "url" in typed:
+        raise ArgumentError("--url and --profile both name a database: give one of them")
+    profile = profiles.load(name)
+    ctx.params["url"] = profile.url
+    for option in ("table", "schema"):
+        value = getattr(profile, option)
+        if value is not None and option not in typed:
+            ctx.params[option] = value
+    if profile.protected and not ctx.params.get("yes"):
+        output.protected.set(name)
 
 
 def _message(error: QueueDBError, parameters: Sequence[Any]) -> str:
@@ -57,19 +86,20 @@ def _message(error: QueueDBError, parameters: Sequence[Any]) -> str:
     return error.cli
 
 
-def command(app: typer.Typer, name: str, *examples: str) -> Callable[[_Function], _Function]:
+def command(app: typer.Typer, name: str, *examples: str, changes: bool = False) -> Callable[[_Function], _Function]:
     """Register a function as the command ``name`` of ``app``; the function itself stays as it is.
 
     A parameter whose type is a dataclass, such as :class:`queue_db.cli.options.CommonOptions`, becomes one option per field.
 
     :param examples: command lines for the end of the help text.
+    :param changes: it changes something, and asks nothing itself: it gets the option ``--yes``, for protected profiles.
     """
 
     def register(function: _Function) -> _Function:
         panel = None if isinstance(app.info.name, str) else app.rich_help_panel
         epilog = "\n\n".join(["Examples:", *examples])
         text = unwrapped(function.__doc__ or "")
-        app.command(name, cls=Command, help=text, epilog=epilog, rich_help_panel=panel)(_expanded(function))
+        app.command(name, cls=Command, help=text, epilog=epilog, rich_help_panel=panel)(_expanded(function, changes=changes))
         return function
 
     return register
@@ -80,7 +110,7 @@ def unwrapped(text: str) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in cleandoc(text).split("\n\n"))
 
 
-def _expanded(function: Callable[..., None]) -> Callable[..., None]:
+def _expanded(function: Callable[..., None], *, changes: bool) -> Callable[..., None]:
     """Return a function with one parameter per option: Typer reads options from a signature and knows no bundles."""
     bundles: dict[str, Any] = {}
     parameters: list[Parameter] = []
@@ -91,7 +121,12 @@ def _expanded(function: Callable[..., None]) -> Callable[..., None]:
         else:
             parameters.append(parameter)
 
+    if changes:
+        parameters.append(Parameter("yes", Parameter.KEYWORD_ONLY, default=False, annotation=_YES))
+
     def run(**values: Any) -> None:
+        if changes:
+            del values["yes"]
         for name, bundle in bundles.items():
             values[name] = bundle(**{field.name: values.pop(field.name) for field in fields(bundle)})
         function(**values)

@@ -1,26 +1,26 @@
-"""``queue-db dead list``, ``redrive`` and ``purge``: the dead jobs."""
+"""``queue-db dead``: the dead jobs, and the failures that they died by."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
-from queue_db.cli.inspection import print_jobs
+from queue_db.cli.jobs import print_jobs
 from queue_db.cli.options import CommonOptions, ErrorClassOption, KindOption, LimitOption, QueueOption, YesOption
-from queue_db.cli.recording import record
+from queue_db.cli.recording import user
 from queue_db.dead import MOST_COUNTED
 from queue_db.errors import ArgumentError
-from queue_db.monitoring.actions import dead_jobs
+from queue_db.monitoring.failures import SCANNED
+from queue_db.operations import dead as operations
+from queue_db.operations.dead import Purge, Redrive
 
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Change nothing; print what would be changed.")]
 AllOption = Annotated[bool, typer.Option("--all", help="All dead jobs of all queues.")]
-
-# Most ids of jobs in the detail of an action.
-_MOST_IDS = 100
 
 app = typer.Typer(
     name="dead",
@@ -30,30 +30,73 @@ app = typer.Typer(
 )
 
 
-@command(app, "list", "queue-db dead list", "queue-db dead list --queue mail --json | jq -r .last_error")
+@command(
+    app,
+    "list",
+    "queue-db dead list",
+    "queue-db dead list --queue mail --json | jq -r .last_error",
+    "queue-db dead list --count --queue mail --error-class TimeoutError",
+)
 def list_dead(
     *,
+    count: Annotated[bool, typer.Option("--count", help="Print only how many there are, up to 10,000.")] = False,
     queue: QueueOption = None,
     kind: KindOption = None,
     error_class: ErrorClassOption = None,
     limit: LimitOption = 100,
     common: CommonOptions,
 ) -> None:
-    """List dead jobs with their last error, longest dead first."""
-    with common.open() as db:
-        jobs = db.dead.list(queue, kind=kind, error_class=error_class, limit=limit)
-    print_jobs(jobs, "dead since", common)
+    """List dead jobs with their last error, longest dead first.
 
-
-@command(app, "count", "queue-db dead count --queue mail --error-class TimeoutError", "queue-db dead count --json | jq .dead")
-def count(
-    *, queue: QueueOption = None, kind: KindOption = None, error_class: ErrorClassOption = None, common: CommonOptions
-) -> None:
-    """Count dead jobs, up to 10,000. "redrive" and "purge" with --dry-run count what they would change."""
+    "redrive" and "purge" with --dry-run count what they would change.
+    """
     with common.open() as db:
-        found = db.dead.count(queue, kind=kind, error_class=error_class, most=MOST_COUNTED + 1)
+        if count:
+            found = db.dead.count(queue, kind=kind, error_class=error_class, most=MOST_COUNTED + 1)
+        else:
+            print_jobs(db.dead.list(queue, kind=kind, error_class=error_class, limit=limit), "dead since", common)
+            return
     more, dead = found > MOST_COUNTED, min(found, MOST_COUNTED)
     common.print({"dead": dead, "more": more}, f"more than {dead:,}" if more else f"{dead:,}")
+
+
+@command(app, "failures", "queue-db dead failures --queue mail", "queue-db dead failures --json | jq -r .trace")
+def failures(
+    *,
+    queue: QueueOption = None,
+    kind: KindOption = None,
+    error_class: ErrorClassOption = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="At most N groups.")] = 50,
+    common: CommonOptions,
+) -> None:
+    """List the newest 10,000 failed attempts by queue, kind and error class, with how many of the jobs are dead by them.
+
+    "redrive" and "purge" take --queue, --kind and --error-class of a group.
+    """
+    with common.open() as db:
+        found = db.failures(queue, kind=kind, error_class=error_class, limit=limit)
+    if common.as_json:
+        for one in found:
+            output.record(asdict(one) | {"first_at": output.moment(one.first_at), "last_at": output.moment(one.last_at)})
+        return
+    output.table(
+        ("queue", "kind", "error class", "attempts", "dead", "first", "last", "last job", "last error"),
+        [
+            (
+                one.queue,
+                one.kind,
+                one.error_class or "(a reason)",
+                one.count,
+                one.dead,
+                one.first_at.isoformat(" ", "seconds"),
+                one.last_at.isoformat(" ", "seconds"),
+                one.job_id,
+                output.brief(one.message),
+            )
+            for one in found
+        ],
+    )
+    output.note(f"of the newest {SCANNED:,} failed attempts of all queues; older ones are not counted")
 
 
 @command(
@@ -63,6 +106,7 @@ def count(
     "queue-db dead redrive --queue mail --limit 10",
     "queue-db dead redrive --queue mail --kind welcome --error-class TimeoutError",
     "queue-db dead redrive --all --json",
+    changes=True,
 )
 def redrive(
     ids: Annotated[list[int] | None, typer.Argument(metavar="[ID]...", help="Only these jobs.", min=0, show_default=False)] = None,
@@ -80,11 +124,12 @@ def redrive(
     A job stays dead if a live job has its unique key. The exit status is 1 if one of the IDs is not a dead job; then none is moved.
     """
     _choose(everything, {"ID": ids or None, "--queue": queue, "--kind": kind, "--error-class": error_class})
-    with common.open() as db, output.busy("redriving"):
-        redriven = db.dead.redrive(ids or None, queue=queue, kind=kind, error_class=error_class, limit=limit, dry_run=dry_run)
-        detail = {"ids": ids[:_MOST_IDS] if ids else None, "limit": limit}
-        if redriven and not dry_run:
-            record(db, "redrive", dead_jobs(queue, kind, error_class), len(redriven), detail)
+    given = tuple(ids) if ids else None
+    which = Redrive(queue=queue, kind=kind, error_class=error_class, ids=given, limit=limit, everything=everything)
+    with common.open() as db:
+        actor = user(changes=not dry_run)
+        with output.busy("redriving"):
+            redriven = operations.redrive(db, actor, which, dry_run=dry_run)
     for job_id in redriven:
         common.print({"id": job_id}, job_id)
     output.note(f"{'would redrive' if dry_run else 'redrove'} {len(redriven):,} jobs")
@@ -114,6 +159,7 @@ def purge(
     """Delete dead jobs permanently."""
     filters = {"--queue": queue, "--kind": kind, "--error-class": error_class, "--older-than": older_than, "--keep": keep}
     _choose(everything, filters)
+    chosen = Purge(queue=queue, kind=kind, error_class=error_class, older_than=older_than, keep=keep, everything=everything)
     which = f"of queue {queue!r}" if queue is not None else "of all queues"
     which += f" and kind {kind!r}" if kind is not None else ""
     which += f" and error class {error_class!r}" if error_class is not None else ""
@@ -123,10 +169,7 @@ def purge(
         if not dry_run:
             output.confirm(f"Dead jobs {which} in {db.url} will be deleted.", yes=yes)
         with output.busy("counting" if dry_run else "purging"):
-            chosen: dict[str, Any] = {"kind": kind, "error_class": error_class, "older_than": older_than, "keep": keep}
-            deleted = db.dead.purge(queue, **chosen, dry_run=dry_run)
-        if deleted and not dry_run:
-            record(db, "purge", dead_jobs(queue, kind, error_class), deleted, {"older_than": older_than, "keep": keep})
+            deleted = operations.purge(db, user(changes=not dry_run), chosen, dry_run=dry_run)
     found: dict[str, Any] = {"deleted": deleted} | ({"dry_run": True} if dry_run else {})
     common.print(found, f"{'would delete' if dry_run else 'deleted'} {deleted:,} dead jobs")
 

@@ -75,6 +75,7 @@ class JobOptions:
     "queue-db enqueue reports daily --unique-key 2026-01-31 --on-duplicate skip",
     "queue-db enqueue mail --jsonl jobs.jsonl",
     "generate-jobs | queue-db enqueue mail --jsonl - --json",
+    changes=True,
 )
 def enqueue(
     queue: QueueArgument,
@@ -109,11 +110,13 @@ def enqueue(
     if jsonl is not None:
         if kind is not None or options:
             raise ArgumentError("with --jsonl each line has its own kind and options; only --on-duplicate applies to all")
+        output.confirm_change()
         _enqueue_lines(queue, jsonl, on_duplicate.value, common)
         return
     if kind is None:
         raise ArgumentError("no kind given: give KIND, or --jsonl FILE for many jobs")
     content = decoded(f"the payload {_PAYLOAD_HINT} is", payload)
+    output.confirm_change()
     with common.open() as db:
         job_id = db.queue(queue).enqueue(kind, content, on_duplicate=on_duplicate.value, **options)
     _print_id(job_id, common)

@@ -72,6 +72,7 @@ def _migrate(common: CommonOptions, revision: str, *, yes: bool) -> None:
         lost = [] if revision == "head" else migrations.losses(db.store.tables, version, revision)
         if lost:
             output.confirm(f"From revision {before} down to {revision}, {db.url} will lose: {'; '.join(lost)}.", yes=yes)
+        output.confirm_change()
         db.migrate(revision=revision)
         after = schema_version.found(db.database, db.store.tables).revision
     same = before == after

@@ -6,13 +6,16 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Annotated, Any
 
 import typer
 
+from queue_db import arguments
 from queue_db.cli import output
 from queue_db.cli.lasting import started
+from queue_db.cli.profiles import PROFILE_VARIABLE
 from queue_db.database.schema_version import repair
 from queue_db.database.urls import URL_VARIABLE, missing_file, parse_url
 from queue_db.db import QueueDB
@@ -53,6 +56,17 @@ class CommonOptions:
             "Other users of the machine can read a command's arguments, but not its environment.",
         ),
     ] = None
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            envvar=PROFILE_VARIABLE,
+            show_envvar=True,
+            metavar="NAME",
+            rich_help_panel=DATABASE_PANEL,
+            help="In place of --url: a profile in ~/.config/queue-db.toml. With protected = true there, each change asks first.",
+        ),
+    ] = None
     table: Annotated[
         str, typer.Option("--table", metavar="NAME", rich_help_panel=DATABASE_PANEL, help="Name of the jobs table.")
     ] = "jobs"
@@ -91,7 +105,7 @@ class CommonOptions:
         :raises ConfigurationError: none was given.
         """
         if not self.url:
-            raise ConfigurationError(f"no database given: use --url or set {URL_VARIABLE}")
+            raise ConfigurationError(f"no database given: use --url or --profile, or set {URL_VARIABLE}")
         return self.url
 
     def print(self, record: Mapping[str, Any], text: object) -> None:
@@ -114,3 +128,16 @@ def decoded(what: str, text: str | None) -> Any:
         raise ArgumentError(f"{what} not JSON: {error}") from None
     except RecursionError:
         raise ArgumentError(f"{what} nested too deeply") from None
+
+
+def moment(option: str, text: str) -> datetime:
+    """The time that an option has.
+
+    :raises ArgumentError: it is none, or has no time zone.
+    """
+    try:
+        given = datetime.fromisoformat(text)
+    except ValueError:
+        raise ArgumentError(f"{option} {text!r}: must be a time such as 2026-01-31T08:00:00+01:00") from None
+    arguments.moment(option, given)
+    return given

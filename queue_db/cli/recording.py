@@ -1,4 +1,4 @@
-"""The entries of the command line in the action log: each command that changes something writes one."""
+"""Who runs the command line, for the action log."""
 
 from __future__ import annotations
 
@@ -16,8 +16,13 @@ from queue_db.monitoring.tables import WHO_LENGTH
 from queue_db.operations.actor import ANYBODY, Actor
 
 
-def user() -> Actor:
-    """Who runs the command, and may do everything: ``cli:``, the name of the operating system's user, ``@`` and the machine."""
+def user(*, changes: bool = True) -> Actor:
+    """Who runs the command, and may do everything: ``cli:``, the name of the operating system's user, ``@`` and the machine.
+
+    :param changes: they change something now; a protected profile asks first.
+    """
+    if changes:
+        output.confirm_change()
     try:
         name = getpass.getuser()
     except (KeyError, OSError, ImportError):  # a container's user id without a name

@@ -2,24 +2,64 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Annotated, Any
 
 import typer
 
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
-from queue_db.cli.options import CommonOptions
-from queue_db.cli.recording import record
+from queue_db.cli.options import CommonOptions, QueueArgument, decoded, moment
+from queue_db.cli.recording import user
+from queue_db.db import QueueDB
+from queue_db.operations import schedules as operations
+from queue_db.operations.actor import Actor
+from queue_db.operations.schedules import Definition
+from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.")]
 
 app = typer.Typer(
     name="schedules",
-    help="Jobs that workers enqueue periodically, by cron expression or interval. Programs create them with db.schedules.set.",
+    help="Jobs that workers enqueue periodically, by cron expression or interval.",
     no_args_is_help=True,
     rich_help_panel=panels.QUEUES,
 )
+
+
+class CatchUp(StrEnum):
+    """Which jobs are enqueued for times at which no worker ran."""
+
+    ONE = "one"
+    ALL = "all"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleOptions:
+    """When a schedule enqueues its job."""
+
+    cron: Annotated[
+        str | None, typer.Option("--cron", metavar="LINE", help="Minute, hour, day, month and weekday, such as '0 3 * * *'.")
+    ] = None
+    every: Annotated[float | None, typer.Option("--every", metavar="SECONDS", help="Or: the time between two jobs.")] = None
+    zone: Annotated[str, typer.Option("--zone", metavar="ZONE", help="Time zone of --cron.")] = "UTC"
+    catch_up: Annotated[
+        CatchUp,
+        typer.Option(
+            "--catch-up", metavar="|".join(CatchUp), help="After times without workers: a job for the last time, for all."
+        ),
+    ] = CatchUp.ONE
+    first_at: Annotated[
+        str | None, typer.Option("--first-at", metavar="TIME", help="The first time: 2026-01-31T08:00:00+01:00, or with Z for UTC.")
+    ] = None
+
+    def given(self) -> dict[str, Any]:
+        """The arguments of a definition."""
+        first_at = None if self.first_at is None else moment("--first-at", self.first_at)
+        return {**asdict(self), "catch_up": self.catch_up.value, "first_at": first_at}
 
 
 @command(app, "list", "queue-db schedules list", "queue-db schedules list --json | jq -r .next_at")
@@ -50,30 +90,80 @@ def list_schedules(*, common: CommonOptions) -> None:
     )
 
 
-@command(app, "pause", "queue-db schedules pause nightly")
+@command(
+    app,
+    "set",
+    "queue-db schedules set nightly reports make --cron '0 3 * * *' --zone Europe/Berlin",
+    """queue-db schedules set ping checks ping '{"host": "db1"}' --every 60 --catch-up none""",
+    changes=True,
+)
+def set_schedule(
+    name: NameArgument,
+    queue: QueueArgument,
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="Name that selects the handler.")],
+    payload: Annotated[str | None, typer.Argument(metavar="[PAYLOAD]", help="JSON value of each job.", show_default=False)] = None,
+    *,
+    rule: RuleOptions,
+    priority: Annotated[int, typer.Option("--priority", metavar="N", help="Lower numbers run first.")] = 0,
+    max_attempts: Annotated[
+        int, typer.Option("--max-attempts", min=1, metavar="N", help="A job is dead after N failed attempts.")
+    ] = DEFAULT_MAX_ATTEMPTS,
+    common: CommonOptions,
+) -> None:
+    """Create a schedule, or change the one with this name. Its next time changes only if its rule changes, or by --first-at.
+
+    Programs usually set their schedules at their start, with db.schedules.set.
+    """
+    definition = Definition(
+        queue=queue,
+        kind=kind,
+        payload=decoded("PAYLOAD is", payload),
+        priority=priority,
+        max_attempts=max_attempts,
+        **rule.given(),
+    )
+    with common.open() as db:
+        new = operations.set(db, user(), name, definition)
+    state = "created" if new else "changed"
+    common.print({"schedule": name, "state": state}, f"{name}: {state}")
+
+
+@command(app, "run", "queue-db schedules run nightly", changes=True)
+def run(name: NameArgument, *, common: CommonOptions) -> None:
+    """Enqueue the job of a schedule now, paused or not, and print its id. The next time stays when it is."""
+    with common.open() as db:
+        job_id = operations.run(db, user(), name)
+    if job_id is None:
+        _print(name, "not found", common)
+    else:
+        common.print({"schedule": name, "id": job_id}, job_id)
+    output.found(job_id is not None)
+
+
+@command(app, "pause", "queue-db schedules pause nightly", changes=True)
 def pause(name: NameArgument, *, common: CommonOptions) -> None:
     """Enqueue no more jobs of a schedule until it is resumed."""
-    _change("pause", name, "paused", common)
+    _change(operations.pause, name, "paused", common)
 
 
-@command(app, "resume", "queue-db schedules resume nightly")
+@command(app, "resume", "queue-db schedules resume nightly", changes=True)
 def resume(name: NameArgument, *, common: CommonOptions) -> None:
     """Resume a paused schedule; its catch_up setting decides which missed jobs are enqueued."""
-    _change("resume", name, "resumed", common)
+    _change(operations.resume, name, "resumed", common)
 
 
-@command(app, "remove", "queue-db schedules remove nightly")
+@command(app, "remove", "queue-db schedules remove nightly", changes=True)
 def remove(name: NameArgument, *, common: CommonOptions) -> None:
     """Delete a schedule; jobs that it has enqueued stay."""
-    _change("remove", name, "removed", common)
+    _change(operations.remove, name, "removed", common)
 
 
-def _change(verb: str, name: str, state: str, common: CommonOptions) -> None:
+def _change(operation: Callable[[QueueDB, Actor, str], bool], name: str, state: str, common: CommonOptions) -> None:
     with common.open() as db:
-        # ``remove`` returns False if another process has just removed it.
-        known = name in [one.name for one in db.schedules.list()] and getattr(db.schedules, verb)(name) is not False
-        if known:
-            record(db, verb, f"schedule {name}")
-    state = state if known else "not found"
+        there = operation(db, user(), name)
+    _print(name, state if there else "not found", common)
+    output.found(there)
+
+
+def _print(name: str, state: str, common: CommonOptions) -> None:
     common.print({"schedule": name, "state": state}, f"{name}: {state}")
-    output.found(known)

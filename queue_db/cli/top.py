@@ -17,8 +17,9 @@ from rich.text import Text
 
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
-from queue_db.cli.inspection import queues
 from queue_db.cli.options import CommonOptions
+from queue_db.cli.queues import with_jobs
+from queue_db.cli.workers import worker_record
 from queue_db.db import QueueDB
 from queue_db.model import Controls
 from queue_db.monitoring.insights import SILENT, controlled
@@ -46,7 +47,7 @@ def top(
 ) -> None:
     """Show queues and workers until Ctrl-C. Each refresh counts the jobs of all queues; with --json each prints one line.
 
-    Queues have the columns of "queue-db stats", and: controls: pause and limits. Up to 10,000 jobs of each state are counted;
+    Queues have the columns of "queue-db queues show", and: controls: pause and limits. Up to 10,000 jobs of each state are counted;
     "10,000+": there may be more.
 
     Workers have these columns, among others. in hand: jobs claimed and not settled. stuck: slots of handlers that have not returned
@@ -118,7 +119,7 @@ class _Snapshot:
 
 
 def _read(db: QueueDB, rates: Rates) -> _Snapshot:
-    found = list(queues(db, None))
+    found = list(with_jobs(db, None))
     workers = db.workers()
     return _Snapshot([queue.stats(most=MOST) for queue in found], controlled(db), workers, rates.update(workers))
 
@@ -126,12 +127,7 @@ def _read(db: QueueDB, rates: Rates) -> _Snapshot:
 def _record(snapshot: _Snapshot) -> dict[str, Any]:
     return {
         "queues": [asdict(one) | {"controls": asdict(snapshot.controls.get(one.queue, Controls()))} for one in snapshot.stats],
-        "workers": [
-            asdict(one)
-            | {"started_at": output.moment(one.started_at), "seen_at": output.moment(one.seen_at)}
-            | {"completed_per_second": snapshot.rates.get(one.name)}
-            for one in snapshot.workers
-        ],
+        "workers": [worker_record(one) | {"completed_per_second": snapshot.rates.get(one.name)} for one in snapshot.workers],
     }
 
 

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.database.transaction import Run
 from queue_db.errors import ArgumentError
 from queue_db.limits import store
+from queue_db.model import Unchanged
 
-_CHANGE = Run("limits.change", upserts=True)
+#: The transaction that changes the limits. Others may follow it, which unblock jobs of groups.
+CHANGE = Run("limits.change", upserts=True)
 
 
-def change_controls(core: Core, queue: str, changes: Mapping[str, float | None]) -> None:
-    """Change the given controls: ``paused``, ``concurrency``, ``rate``, ``per``, ``per_group``. Other controls stay.
-
-    None removes a limit. ``per=None`` is one second.
-
-    :raises ArgumentError: a limit is out of range, or ``per`` is given and the queue has no rate. Nothing was changed.
-    """
+def change(core: Core, queue: str, **limits: float | Unchanged | None) -> None:
+    """Change ``concurrency``, ``rate``, ``per`` and ``per_group`` as ``Queue.limit`` documents it."""
+    changes = {name: value for name, value in limits.items() if not isinstance(value, Unchanged)}
+    if not changes:
+        remedy = f"give at least one of {', '.join(limits)}; None removes a limit"
+        raise ArgumentError(f"limit() changes nothing: {remedy}", wire=remedy, cli=remedy)
     values: dict[str, int | None] = {}
     for name, value in changes.items():
-        if name == "paused":
-            values[name] = int(bool(value))
+        if value is None:
+            values[name] = None
         elif name == "per":
-            values[name] = None if value is None else arguments.seconds(name, value, zero=False)
+            values[name] = arguments.seconds(name, value, zero=False)
         else:
-            values[name] = None if value is None else arguments.whole(name, value, 1)
-    if not core.run(_CHANGE, store.change, queue, values):
+            values[name] = arguments.whole(name, value, 1)
+    if not core.run(CHANGE, store.change, queue, values):
         raise ArgumentError("per is the time span of rate, and this queue has no rate: give rate too")
     if "per_group" in values:
         core.groups.repair(queue)

@@ -96,12 +96,6 @@ def checked(who: str, action: str, target: str, number: int | None, detail: Mapp
     }
 
 
-def dead_jobs(queue: str | None, kind: str | None, error_class: str | None) -> str:
-    """The text for ``target`` of an action on the dead jobs of this queue, kind and error class; None: any."""
-    chosen = {"queue": queue, "kind": kind, "error class": error_class}
-    return " ".join(["dead jobs", *(f"{name} {value}" for name, value in chosen.items() if value is not None)])[:TARGET_LENGTH]
-
-
 def _action(row: Row[Any]) -> Action:
     detail = None if row.detail is None else json.loads(row.detail)
     return Action(row.id, from_micros(row.at), row.who, row.action, row.target, row.number, detail)

@@ -134,7 +134,7 @@ def _reached(controls: Controls, workers: list[WorkerInfo]) -> Controls:
 def _obstacle(queue: str, controls: Controls, workers: list[WorkerInfo]) -> Finding | None:
     """What keeps the workers of a queue from claiming its due jobs; None: the database shows no reason."""
     if controls.paused:
-        return Finding(f"it is paused (queue-db resume {queue})")
+        return Finding(f"it is paused (queue-db queues resume {queue})")
     alive = [worker for worker in workers if worker.silent < SILENT]
     if not alive:
         return Finding("no registered worker serves it (clients over HTTP and loops of claim() do not register)", stuck=True)
@@ -145,7 +145,7 @@ def _obstacle(queue: str, controls: Controls, workers: list[WorkerInfo]) -> Find
     limits += [] if controls.rate is None else [f"{controls.rate} in {controls.per:g} s"]
     if limits:
         held = f"{theirs} {'is' if single else 'are'} held to {' and '.join(limits)}"
-        return Finding(f"{held} (queue-db limit {queue} --none removes that)")
+        return Finding(f"{held} (queue-db queues limit {queue} --none removes that)")
     if all(worker.in_hand + worker.stuck >= sum(worker.queues.values()) for worker in alive):
         stuck = sum(worker.stuck for worker in alive)
         of_these = f", {stuck} of them stuck" if stuck else ""

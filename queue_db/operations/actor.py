@@ -25,6 +25,8 @@ class Actor:
     read_only: bool = False
     #: Where the request came from, for the log: the method, the path and the id of a request.
     source: str = field(default="", compare=False)
+    #: The id of the request alone.
+    request: str | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, token: Token) -> Self:

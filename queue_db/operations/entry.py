@@ -97,5 +97,5 @@ def entry(
         if one.written:
             source = f" ({actor.source})" if actor.source else ""
             counted = "" if one.number is None else f": {one.number:,}"
-            fields = {"who": actor.name, "action": word, "target": target, "number": one.number}
+            fields = {"who": actor.name, "action": word, "target": target, "number": one.number, "request": actor.request}
             log.info("%s: %s %s%s%s", actor.name, word, target, counted, source, extra=fields)

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
+
 from queue_db.db import QueueDB
+from queue_db.model import UNCHANGED, Unchanged
 from queue_db.operations.actor import Actor
 from queue_db.operations.entry import entry
 
 
-def pause(db: QueueDB, actor: Actor, queue: str) -> None:
-    """Stop all workers from claiming jobs of the queue until it is resumed."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits of a queue, as ``Queue.limit`` takes them: what is UNCHANGED stays, None removes a limit."""
+
+    concurrency: int | Unchanged | None = UNCHANGED
+    rate: int | Unchanged | None = UNCHANGED
+    per: float | Unchanged | None = UNCHANGED
+    per_group: int | Unchanged | None = UNCHANGED
+
+
+#: Removes all limits of a queue.
+NO_LIMITS = Limits(concurrency=None, rate=None, per=None, per_group=None)
+
+
+def pause(db: QueueDB, actor: Actor, queue: str, *, wait: float | None = None) -> bool:
+    """Stop all workers from claiming jobs of the queue until it is resumed.
+
+    :param wait: the most seconds to wait until no job of the queue runs.
+    :return: whether no job runs; True if ``wait`` is not given.
+    """
     actor.check("manage", queue)
     with entry(db, actor, "pause", f"queue {queue}"):
-        db.queue(queue).pause()
+        return db.queue(queue).pause(wait=wait)
 
 
 def resume(db: QueueDB, actor: Actor, queue: str) -> None:
@@ -19,6 +40,16 @@ def resume(db: QueueDB, actor: Actor, queue: str) -> None:
     actor.check("manage", queue)
     with entry(db, actor, "resume", f"queue {queue}"):
         db.queue(queue).resume()
+
+
+def limit(db: QueueDB, actor: Actor, queue: str, limits: Limits) -> None:
+    """Change the given limits of the queue."""
+    actor.check("manage", queue)
+    given = {name: value for name, value in asdict(limits).items() if not isinstance(value, Unchanged)}
+    detail = {name: "none" if value is None else value for name, value in given.items()}
+    # A new limit of groups may unblock jobs, in transactions that follow.
+    with entry(db, actor, "limit", f"queue {queue}", detail=detail, of="limits.change"):
+        db.queue(queue).limit(**given)
 
 
 def purge(db: QueueDB, actor: Actor, queue: str) -> int:

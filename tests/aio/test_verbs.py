@@ -220,6 +220,8 @@ async def test_what_is_said_about_a_queue(mail: AsyncQueue) -> None:
     await mail.limit(concurrency=3, rate=5, per=2)
     controls = await mail.controls()
     assert (controls.concurrency, controls.rate, controls.paused) == (3, 5, False)
+    await mail.limit(rate=None)
+    assert ((await mail.controls()).concurrency, (await mail.controls()).rate) == (3, None)
     assert await mail.pause() is True
     assert (await mail.controls()).paused
     await mail.resume()

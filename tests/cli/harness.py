@@ -38,7 +38,7 @@ Ask = Callable[..., Answer]
 
 @pytest.fixture
 def ask_at() -> Ask:
-    """``ask_at(url, "stats", "--json")`` runs the command with the URL in the environment; None: no URL anywhere."""
+    """``ask_at(url, "queues", "show", "--json")`` runs the command with the URL in the environment; None: no URL anywhere."""
 
     def run(url: str | None, *arguments: object, input: str | bytes | None = None, status: int = 0) -> Answer:  # noqa: A002
         result = testing.CliRunner().invoke(
@@ -53,7 +53,7 @@ def ask_at() -> Ask:
 
 @pytest.fixture
 def ask(ask_at: Ask, url: str) -> Ask:
-    """``ask("stats", name, "--json")`` runs the command on the shared database."""
+    """``ask("queues", "show", name, "--json")`` runs the command on the shared database."""
 
     def run(*arguments: object, **options: Any) -> Answer:
         return ask_at(url, *arguments, **options)

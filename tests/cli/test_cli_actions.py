@@ -24,19 +24,24 @@ CHANGES = {
     ("tokens create", "shop --scope read"): ("create", "token shop", None),
     ("tokens revoke", "known"): ("revoke", "token known", None),
     ("prune", ""): ("prune", "expired rows", 1),
-    ("repair-groups", "grouped"): ("repair", "groups of queue grouped", 1),
-    ("cancel", "{live}"): ("cancel", "job {live}", 1),
-    ("purge", "mail --yes"): ("purge", "queue mail", 2),
-    ("dead redrive", "{dead}"): ("redrive", "dead jobs", 1),
-    ("dead redrive", "--queue mail --kind sad"): ("redrive", "dead jobs queue mail kind sad", 1),
-    ("dead purge", "--queue mail --yes"): ("purge", "dead jobs queue mail", 1),
-    ("pause", "mail"): ("pause", "queue mail", None),
-    ("resume", "mail"): ("resume", "queue mail", None),
-    ("limit", "mail --rate 7"): ("limit", "queue mail", None),
-    ("limit", "mail --none"): ("limit", "queue mail", None),
+    ("groups repair", "grouped"): ("repair", "groups of queue grouped", 1),
+    ("jobs cancel", "{live}"): ("cancel", "job {live}", None),
+    ("jobs reschedule", "{live} --delay 9 --priority 2"): ("reschedule", "job {live}", None),
+    ("queues purge", "mail --yes"): ("purge", "queue mail", 2),
+    ("dead redrive", "{dead}"): ("redrive", "dead job {dead}", 1),
+    ("dead redrive", "--queue mail --kind sad"): ("redrive", "dead jobs of queue mail and kind sad", 1),
+    ("dead purge", "--queue mail --yes"): ("purge", "dead jobs of queue mail", 1),
+    ("dead purge", "--all --yes"): ("purge", "dead jobs of all queues", 1),
+    ("queues pause", "mail"): ("pause", "queue mail", None),
+    ("queues resume", "mail"): ("resume", "queue mail", None),
+    ("queues limit", "mail --rate 7"): ("limit", "queue mail", None),
+    ("queues limit", "mail --none"): ("limit", "queue mail", None),
+    ("schedules set", "weekly mail k --every 604800"): ("set", "schedule weekly", None),
+    ("schedules run", "nightly"): ("run", "schedule nightly", None),
     ("schedules pause", "nightly"): ("pause", "schedule nightly", None),
     ("schedules resume", "nightly"): ("resume", "schedule nightly", None),
     ("schedules remove", "nightly"): ("remove", "schedule nightly", None),
+    ("workers rescue", "gone"): ("rescue", "worker gone", 1),
     ("feeds trim", "long"): ("trim", "feed long", 2),
     ("feeds set", "orders --keep-rows 10"): ("set", "feed orders", None),
     ("feeds purge", "orders --yes"): ("purge", "feed orders", 1),
@@ -57,9 +62,10 @@ CHANGES = {
     ("streams release", "--expired --yes"): ("release", "expired streams", 1),
 }
 
-#: Nothing was there to be changed: no action. The exit status is 1, or 0 where that is the state that was wanted.
+#: Nothing was there to be changed: no action. Exit status 1; 0 where that is the state that was wanted, 2 where none is named.
 FINDS_NOTHING = {
     ("tokens revoke", "nobody"): 1,
+    ("schedules run", "nobody"): 1,
     ("schedules pause", "nobody"): 1,
     ("schedules remove", "nobody"): 1,
     ("cursors remove", "orders nobody"): 1,
@@ -67,10 +73,12 @@ FINDS_NOTHING = {
     ("routes unsubscribe", "nothing archive"): 1,
     ("routes remove", "nobody"): 1,
     ("routes reset", "seen --key unknown --yes"): 1,
-    ("cancel", "999999"): 1,
-    ("limit", "mail"): 0,
-    ("repair-groups", "mail"): 0,
-    ("purge", "nothing --yes"): 0,
+    ("jobs cancel", "999999"): 1,
+    ("jobs reschedule", "999999 --now"): 1,
+    ("queues limit", "mail"): 2,
+    ("workers rescue", "nobody"): 0,
+    ("groups repair", "mail"): 0,
+    ("queues purge", "nothing --yes"): 0,
     ("dead redrive", "--queue nothing"): 0,
     ("dead purge", "--error-class None --yes"): 0,
     ("feeds trim", "orders"): 0,
@@ -81,13 +89,15 @@ LOOKS = {
     "doctor": "",
     "actions": "",
     "tokens list": "",
-    "stats": "mail",
-    "peek": "mail",
-    "show": "{live}",
+    "jobs list": "",
+    "jobs show": "{live}",
+    "jobs wait": "{finished}",
     "dead list": "",
-    "dead count": "",
-    "failures": "",
-    "finished list": "",
+    "dead failures": "",
+    "batches show": "{batch}",
+    "groups list": "grouped",
+    "queues list": "mail",
+    "queues show": "mail",
     "schedules list": "",
     "feeds list": "",
     "feeds read": "orders",
@@ -101,8 +111,8 @@ LOOKS = {
     "routes top": "seen",
     "streams list": "",
     "top": "--once",
-    "metrics": "mail",
-    "alive": "",
+    "workers list": "",
+    "workers alive": "",
 }
 
 #: No action, and why.
@@ -154,7 +164,19 @@ def prepared(tmp_path_factory):
         db.queue("events").enqueue("k")
         _hold(db, "etl", "events", 10**12)
         _prepare_upkeep(db)
-    return file, {"live": live, "dead": job.id, "definition": definition}
+        batch, _ = db.queue("batched").enqueue_batch([("k", None)], ("k",))
+        finished = _finished(db)
+    return file, {"live": live, "dead": job.id, "definition": definition, "batch": batch, "finished": finished}
+
+
+def _finished(db):
+    """The id of a job whose result is retained; and a job of a worker that is gone."""
+    queue = db.queue("done")
+    job_id = queue.enqueue("k")
+    queue.complete_many(queue.claim(), results=[StoredResult("1", 10**12)])
+    queue.enqueue("k")
+    assert queue.claim(worker="gone")
+    return job_id
 
 
 def _prepare_upkeep(db):
@@ -228,7 +250,7 @@ def test_what_is_not_there_is_not_changed(ask_at, own, prepared, call):
     assert entries(own) == []
 
 
-@pytest.mark.parametrize("command", ["prune", "repair-groups grouped", "feeds trim long", "streams release --expired --yes"])
+@pytest.mark.parametrize("command", ["prune", "groups repair grouped", "feeds trim long", "streams release --expired --yes"])
 def test_what_is_done_already_is_not_written_again(ask_at, own, command):
     for _ in range(2):
         ask_at(own, *command.split())
@@ -238,11 +260,20 @@ def test_what_is_done_already_is_not_written_again(ask_at, own, command):
 def test_a_command_that_looks_changes_nothing(ask_at, own, prepared):
     before = content(own)
     for command, given in LOOKS.items():
-        called(ask_at, own, command, given, prepared[1], status=1 if command == "alive" else 0)
+        called(ask_at, own, command, given, prepared[1], status=1 if command == "workers alive" else 0)
         assert content(own) == before, command
 
 
-@pytest.mark.parametrize("call", [("pause", "mail"), ("purge", "mail --yes"), ("tokens revoke", "known")], ids=" ".join)
+@pytest.mark.parametrize("call", [("queues pause", "mail"), ("queues purge", "mail --yes")], ids=" ".join)
+def test_where_the_log_takes_no_entry_nothing_is_changed(ask_at, own, prepared, call):
+    with closing(sqlite3.connect(make_url(own).database)) as connection:
+        connection.execute("DROP TABLE jobs_actions")
+    before = content(own)
+    assert "jobs_actions" in called(ask_at, own, *call, prepared[1], status=3).err
+    assert content(own) == before
+
+
+@pytest.mark.parametrize("call", [("tokens revoke", "known")], ids=" ".join)
 def test_where_the_log_takes_no_entry_the_change_stands(ask_at, own, prepared, call):
     with closing(sqlite3.connect(make_url(own).database)) as connection:
         connection.execute("DROP TABLE jobs_actions")
@@ -254,4 +285,4 @@ def test_where_the_log_takes_no_entry_the_change_stands(ask_at, own, prepared, c
 
 def test_a_long_name_is_cut(monkeypatch):
     monkeypatch.setenv("LOGNAME", "n\n" + "ä" * 200)
-    assert recording.user() == "cli:n" + "ä" * (WHO_LENGTH - 5)
+    assert recording.user().name == "cli:n" + "ä" * (WHO_LENGTH - 5)

@@ -25,7 +25,7 @@ MISTAKES = {
     ),
     "work mail --exec true --mode twice": (2, "--mode='twice': must be at_least_once or at_most_once"),
     "work mail --exec true --exit-when-stuck 99": (2, "--exit-when-stuck=99: this worker has 10 slots"),
-    "cancel 1": (1, "job 1 is dead: queue-db show 1 says why, queue-db dead redrive or purge changes it"),
+    "jobs cancel 1": (1, "job 1 is dead: queue-db jobs show 1 says why, queue-db dead redrive or purge changes it"),
     "dead redrive 1": (
         1,
         "job 1 stays dead: its unique_key 'k' is taken by a job in the queue, or one whose",

@@ -108,8 +108,8 @@ def test_table_names_keep_two_queues_apart(ask_at, fresh_url):
     for table in ("one", "two"):
         ask_at(fresh_url, "migrate", "--table", table)
     ask_at(fresh_url, "enqueue", "mail", "n", "--table", "one")
-    assert ask_at(fresh_url, "stats", "mail", "--table", "one", "--json").record["available"] == 1
-    assert ask_at(fresh_url, "stats", "mail", "--table", "two", "--json").record["available"] == 0
+    assert ask_at(fresh_url, "queues", "show", "mail", "--table", "one", "--json").record["available"] == 1
+    assert ask_at(fresh_url, "queues", "show", "mail", "--table", "two", "--json").record["available"] == 0
 
 
 # --- doctor -------------------------------------------------------------------------------------------------------------
@@ -446,9 +446,9 @@ def test_duplicates_among_lines(ask, queue):
 
 def test_a_group_waits_for_its_first(ask, queue):
     first, second = (ask("enqueue", queue.name, "n", "--group", "g", "--json").record["id"] for _ in range(2))
-    assert ask("show", second, "--json").record["state"] == "blocked"
+    assert ask("jobs", "show", second, "--json").record["state"] == "blocked"
     assert [job.id for job in queue.claim(5)] == [first]
-    ask("limit", queue.name, "--per-group", 2)
+    ask("queues", "limit", queue.name, "--per-group", 2)
     assert [job.id for job in queue.claim(5)] == [second]
 
 
@@ -462,13 +462,13 @@ def test_keys_for_a_time_and_debounce(ask, queue):
     assert [job.payload for job in queue.claim(5)] == [2]
 
 
-def test_stats_of_one_queue_and_of_all(ask, queue):
+def test_the_jobs_of_a_queue_are_counted(ask, queue):
     queue.enqueue_many([("a", None), ("a", None), ("b", None, {"delay": 1000})])
     queue.enqueue("gone", priority=-5)
     (job,) = queue.claim()
     job.bury("no")
     queue.claim()
-    found = ask("stats", queue.name, "--json").record
+    found = ask("queues", "show", queue.name, "--json").record
     assert {key: found[key] for key in ("queue", "available", "scheduled", "running", "dead")} == {
         "queue": queue.name,
         "available": 1,
@@ -478,23 +478,92 @@ def test_stats_of_one_queue_and_of_all(ask, queue):
     }
     assert found["by_kind"]["a"] == {"available": 1, "scheduled": 0, "running": 1, "dead": 0, "blocked": 0}
     assert found["oldest_available_age"] >= 0
-    assert found in [record | {"oldest_available_age": found["oldest_available_age"]} for record in ask("stats", "--json").records]
-    rows = [line.split() for line in ask("stats", queue.name).out.splitlines()]
+    exact = ask("queues", "show", queue.name, "--exact", "--json").record
+    assert exact | {"oldest_available_age": found["oldest_available_age"]} == found
+    rows = [line.split() for line in ask("queues", "show", queue.name).out.splitlines()]
     assert rows[0] == ["queue", "kind", "available", "scheduled", "blocked", "running", "held", "dead", "waiting", "progress"]
     assert rows[1][:7] == [queue.name, "1", "1", "0", "1", "0", "1"]
     assert rows[2] == ["a", "1", "0", "0", "1", "0"]
 
 
-def test_peek_in_claim_order(ask, queue):
+def test_due_jobs_in_claim_order(ask, queue):
     queue.enqueue("second", {"n": 2})
     queue.enqueue("first", {"n": 1}, priority=-1)
     queue.enqueue("later", delay=1000)
-    assert [record["kind"] for record in ask("peek", queue.name, "--json").records] == ["first", "second"]
-    assert [record["kind"] for record in ask("peek", queue.name, "-n", 1, "--json").records] == ["first"]
-    people = ask("peek", queue.name).out.splitlines()
+    assert [record["kind"] for record in ask("jobs", "list", "--queue", queue.name, "--json").records] == ["first", "second"]
+    assert [record["kind"] for record in ask("jobs", "list", "--queue", queue.name, "-n", 1, "--json").records] == ["first"]
+    people = ask("jobs", "list", "--queue", queue.name).out.splitlines()
     assert len(people) == 3
     assert '{"n": 1}' in people[1]
-    assert ask("peek", f"{queue.name}-empty", "--json").out == ""
+    assert ask("jobs", "list", "--queue", f"{queue.name}-empty", "--json").out == ""
+
+
+def test_jobs_by_state_kind_and_group(ask, queue):
+    names = ("a", "b", "c")
+    first, second, third = (queue.enqueue(kind, group="g") for kind in names)
+    later = queue.enqueue("a", delay=1000)
+    (running,) = queue.claim()
+    of_queue = ("--queue", queue.name, "--json")
+
+    def listed(*options):
+        return [one["id"] for one in ask("jobs", "list", *options, *of_queue).records]
+
+    assert running.id == first
+    assert listed() == listed("--state", "due") == []
+    assert listed("--state", "running") == [first]
+    assert listed("--state", "blocked") == [second, third]
+    assert listed("--state", "blocked", "--kind", "c") == listed("--state", "blocked", "--group", "g", "-n", 2)[1:] == [third]
+    assert listed("--state", "scheduled") == [later]
+    assert running.bury("no")
+    assert listed("--state", "dead") == [first]
+    assert later in [one["id"] for one in ask("jobs", "list", "--state", "scheduled", "-n", 100_000, "--json").records]
+    assert "have no group" in ask("jobs", "list", "--state", "finished", "--group", "g", status=2).err
+    assert "due" in ask("jobs", "list", "--state", "gone", status=2).err
+
+
+def test_a_list_of_jobs_is_longer_than_a_page(ask, queue):
+    ids = queue.enqueue_many([("n", None)] * 250)
+    assert [one["id"] for one in ask("jobs", "list", "--queue", queue.name, "-n", 240, "--json").records] == ids[:240]
+
+
+def test_to_wait_for_a_job(ask, queue):
+    job_id, dead = queue.enqueue("n"), queue.enqueue("n")
+    assert "is still available after 0 s" in ask("jobs", "wait", job_id, "--timeout", 0, status=1).err
+    job, other = queue.claim(2)
+    queue.complete_many([job], results=[StoredResult('{"a": 1}', 3600 * 1_000_000)])
+    assert ask("jobs", "wait", job_id).out == '{"a": 1}\n'
+    record = ask("jobs", "wait", job_id, "--timeout", 5, "--json").record
+    assert (record["id"], record["result"]) == (job_id, {"a": 1})
+    other.bury("no")
+    assert ask("jobs", "wait", dead, "--json", status=1).record["error"]["type"] == "JobDeadError"
+
+
+def test_reschedule(ask, queue):
+    job_id = queue.enqueue("n", delay=1000)
+    assert ask("jobs", "reschedule", job_id, "--delay", 2000, "--priority", 3, "--json").record["priority"] == 3
+    assert ask("jobs", "reschedule", job_id, "--at", "2126-01-31T08:00:00Z").out.startswith(f"job {job_id} of queue")
+    assert queue.get(job_id).available_at.year == 2126
+    ask("jobs", "reschedule", job_id, "--now")
+    assert queue.get(job_id).state is State.AVAILABLE
+    assert "--at" in ask("jobs", "reschedule", job_id, "--at", "soon", status=2).err
+    assert "give one of them" in ask("jobs", "reschedule", job_id, "--now", "--delay", 2, status=2).err
+    assert "nothing to change" in ask("jobs", "reschedule", job_id, status=2).err
+    assert queue.claim()
+    assert ask("jobs", "reschedule", job_id, "--now", "--json", status=1).record["error"]["type"] == "JobStateError"
+
+
+def test_batches_and_groups(ask, queue):
+    batch, _ = queue.enqueue_batch([("n", None), ("n", None)], ("end",))
+    (job,) = queue.claim()
+    assert job.complete()
+    found = ask("batches", "show", batch, "--json").record
+    assert (found["id"], found["queue"], found["jobs"], found["pending"]) == (batch, queue.name, 2, 1)
+    assert "pending" in ask("batches", "show", batch).out
+    assert f"no batch {2**62}" in ask("batches", "show", 2**62, status=1).err
+    first, *_ = (queue.enqueue("g", group="customer") for _ in range(3))
+    group = ask("groups", "list", queue.name, "--json").record
+    assert (group["group"], group["blocked"], group["job"]["id"]) == ("customer", 2, first)
+    assert f"g {first}" in ask("groups", "list", queue.name).out
 
 
 JOB_KEYS = [
@@ -522,27 +591,27 @@ JOB_KEYS = [
 
 def test_show_finds_a_job_by_its_id_alone(ask, queue):
     job_id = queue.enqueue("n", {"a": 1}, unique_key="k")
-    found = ask("show", job_id, "--json").record
+    found = ask("jobs", "show", job_id, "--json").record
     assert list(found) == JOB_KEYS
     assert (found["id"], found["queue"], found["state"], found["unique_key"]) == (job_id, queue.name, "available", "k")
     assert found["created_at"].endswith("+00:00")
-    assert ask("show", job_id, "--queue", queue.name, "--json").record == found
-    people = ask("show", job_id).out
+    assert ask("jobs", "show", job_id, "--queue", queue.name, "--json").record == found
+    people = ask("jobs", "show", job_id).out
     assert '{"a": 1}' in people
     (job,) = queue.claim()
     job.bury("first line\nsecond line")
-    assert ask("show", job_id, "--json").record["state"] == "dead"
-    assert "second line" in ask("show", job_id).out
+    assert ask("jobs", "show", job_id, "--json").record["state"] == "dead"
+    assert "second line" in ask("jobs", "show", job_id).out
 
 
 def test_show_of_no_job(ask, queue):
     job_id = queue.enqueue("n")
-    answer = ask("show", job_id, "--queue", f"{queue.name}-other", "--json", status=1)
+    answer = ask("jobs", "show", job_id, "--queue", f"{queue.name}-other", "--json", status=1)
     assert answer.record["error"]["type"] == "JobNotFoundError"
     assert answer.err.startswith(f"queue-db: no job {job_id} in queue")
-    ask("show", 2**62, status=1)
-    ask("show", 2**63, status=2)
-    ask("show", "-1", status=2)
+    ask("jobs", "show", 2**62, status=1)
+    ask("jobs", "show", 2**63, status=2)
+    ask("jobs", "show", "-1", status=2)
 
 
 @SQLITE
@@ -550,7 +619,7 @@ def test_what_jobs_hold_cannot_command_the_terminal(ask, queue):
     job_id = queue.enqueue("n", {"a": "[bold]\x1b[2J\u202e\x9b"})
     (job,) = queue.claim()
     job.fail("\x1b]0;title\x07", retry_in=0)
-    for people in (ask("show", job_id).out, ask("peek", queue.name).out):
+    for people in (ask("jobs", "show", job_id).out, ask("jobs", "list", "--queue", queue.name).out):
         assert "\x1b" not in people
         assert "\u202e" not in people
         assert "\x9b" not in people
@@ -564,9 +633,9 @@ def test_json_of_what_utf8_has_no_form_for(ask, queue):
     with queue.db.database.engine.begin() as connection:
         jobs = queue.db.store.tables.jobs
         connection.execute(jobs.update().where(jobs.c.id == job_id).values(payload='"\\ud800 \\u00fc"'))
-    answer = ask("show", job_id, "--json")
+    answer = ask("jobs", "show", job_id, "--json")
     assert answer.record["payload"] == "\ud800 ü"
-    assert r"\ud800" in ask("show", job_id).out
+    assert r"\ud800" in ask("jobs", "show", job_id).out
 
 
 # --- remove -------------------------------------------------------------------------------------------------------------
@@ -575,25 +644,25 @@ def test_json_of_what_utf8_has_no_form_for(ask, queue):
 def test_cancel(ask, queue):
     waiting, running = queue.enqueue("n"), queue.enqueue("n", priority=-1)
     (job,) = queue.claim()
-    assert ask("cancel", waiting).out == f"cancelled job {waiting} of queue {queue.name!r}\n"
-    assert ask("cancel", running, "--json").record == {"id": running, "queue": queue.name, "cancelled": True}
+    assert ask("jobs", "cancel", waiting).out == f"cancelled job {waiting} of queue {queue.name!r}\n"
+    assert ask("jobs", "cancel", running, "--json").record == {"id": running, "queue": queue.name, "cancelled": True}
     assert not job.complete()
-    ask("cancel", running, status=1)
+    ask("jobs", "cancel", running, status=1)
 
 
 def test_cancel_of_a_dead_job(ask, queue):
     job_id = queue.enqueue("n")
     (job,) = queue.claim()
     job.bury("no")
-    assert "is dead" in ask("cancel", job_id, status=1).err
+    assert "is dead" in ask("jobs", "cancel", job_id, status=1).err
 
 
 def test_purge(ask, queue):
     queue.enqueue_many([("n", None), ("n", None), ("n", None, {"delay": 1000})])
     (job,) = queue.claim()
-    assert "--yes" in ask("purge", queue.name, status=2).err
-    assert ask("purge", queue.name, "--yes").out == f"deleted 2 jobs of queue {queue.name!r}\n"
-    assert ask("purge", queue.name, "--yes", "--json").record == {"queue": queue.name, "deleted": 0}
+    assert "--yes" in ask("queues", "purge", queue.name, status=2).err
+    assert ask("queues", "purge", queue.name, "--yes").out == f"deleted 2 jobs of queue {queue.name!r}\n"
+    assert ask("queues", "purge", queue.name, "--yes", "--json").record == {"queue": queue.name, "deleted": 0}
     assert job.complete()
 
 
@@ -602,7 +671,7 @@ def test_purge(ask, queue):
 def test_purge_asks_at_a_terminal(ask, queue, monkeypatch, answer, status, left):
     queue.enqueue("n")
     monkeypatch.setattr("queue_db.cli.output.is_interactive", lambda: True)
-    asked = ask("purge", queue.name, input=answer, status=status)
+    asked = ask("queues", "purge", queue.name, input=answer, status=status)
     assert "will be deleted" in asked.err
     assert queue.stats().available == left
 
@@ -703,19 +772,21 @@ def test_finished_jobs(ask, queue, db):
     ids = [queue.enqueue(kind, {"ä": 1}) for kind in ("a", "b")]
     for job in queue.claim(2):
         queue.complete_many([job], results=[StoredResult(f'"{job.kind} done"', 3600 * 1_000_000)])
-    records = ask("finished", "list", "--queue", queue.name, "--json").records
+    records = ask("jobs", "list", "--state", "finished", "--queue", queue.name, "--json").records
     assert [(one["id"], one["kind"], one["payload"], one["result"]) for one in records] == [
         (ids[0], "a", {"ä": 1}, "a done"),
         (ids[1], "b", {"ä": 1}, "b done"),
     ]
     assert list(records[0]) == [field.name for field in dataclasses.fields(Finished)]
-    assert [one["id"] for one in ask("finished", "list", "--queue", queue.name, "--kind", "b", "--json").records] == ids[1:]
-    assert "a done" in ask("finished", "list", "--queue", queue.name, "--limit", 1).out
+    assert [
+        one["id"] for one in ask("jobs", "list", "--state", "finished", "--queue", queue.name, "--kind", "b", "--json").records
+    ] == ids[1:]
+    assert "a done" in ask("jobs", "list", "--state", "finished", "--queue", queue.name, "--limit", 1).out
     table = db.store.tables.finished
     with queue.transaction() as connection:
         connection.execute(update(table).where(table.c.id == ids[0]).values(expires_at=1))
     assert ask("prune", "--json").record["deleted"] >= 1
-    assert [one["id"] for one in ask("finished", "list", "--queue", queue.name, "--json").records] == ids[1:]
+    assert [one["id"] for one in ask("jobs", "list", "--state", "finished", "--queue", queue.name, "--json").records] == ids[1:]
     assert "expired rows" in ask("prune").out
 
 
@@ -725,5 +796,5 @@ def test_repair_groups_unblocks_what_sql_has_blocked(ask, queue, db):
     with queue.transaction() as connection:
         connection.execute(delete(jobs).where(jobs.c.id == first))
     assert queue.get(second).state is State.BLOCKED
-    assert ask("repair-groups", queue.name).out == f"repaired 1 groups of queue {queue.name!r}\n"
+    assert ask("groups", "repair", queue.name).out == f"repaired 1 groups of queue {queue.name!r}\n"
     assert [job.id for job in queue.claim(5)] == [second]

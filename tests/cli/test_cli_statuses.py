@@ -58,17 +58,17 @@ def test_the_status_of_an_error(error, status):
 
 def test_a_mistyped_sqlite_path_is_an_error_and_creates_no_file(tmp_path, ask_at):
     typo = tmp_path / "typo.db"
-    for command in (["stats"], ["enqueue", "q", "k"], ["doctor"], ["dead", "list"]):
+    for command in (["queues", "list"], ["enqueue", "q", "k"], ["doctor"], ["dead", "list"]):
         answer = ask_at(f"sqlite:///{typo}", *command, status=2)
         assert "typo.db does not exist" in answer.err
         assert answer.err.endswith("To create it: queue-db migrate\n")
-    aside = ask_at(None, "stats", "--url", f"sqlite:///{typo}", "--table", "mail", status=2).err
+    aside = ask_at(None, "queues", "list", "--url", f"sqlite:///{typo}", "--table", "mail", status=2).err
     assert aside.endswith(f"To create it: queue-db migrate --url 'sqlite:///{typo}' --table mail\n")
     assert "typo.db does not exist" in ask_at(f"sqlite:///{typo}", "migrate", "--check", status=1).err
     assert "CREATE TABLE" in ask_at(f"sqlite:///{typo}", "migrate", "--sql").out
     assert list(tmp_path.iterdir()) == []
     ask_at(f"sqlite:///{typo}", "migrate")
-    ask_at(f"sqlite:///{typo}", "stats")
+    ask_at(f"sqlite:///{typo}", "queues", "list")
 
 
 def test_options_that_cannot_be_read_print_nothing_on_standard_output(ask_at):
@@ -80,16 +80,18 @@ def test_options_that_cannot_be_read_print_nothing_on_standard_output(ask_at):
 def test_usage(ask_at):
     ask_at(None, status=2)
     ask_at(None, "no-such-command", status=2)
-    ask_at(None, "peek", status=2)
-    ask_at(None, "stats", "--no-such-option", status=2)
-    answer = ask_at(None, "stats", "--json", status=2)
-    assert answer.err == "queue-db: no database given: use --url or set QUEUE_DB_URL\n"
-    assert answer.record == {"error": {"type": "ConfigurationError", "message": "no database given: use --url or set QUEUE_DB_URL"}}
+    ask_at(None, "jobs", "list", "--queue", status=2)
+    ask_at(None, "queues", "list", "--no-such-option", status=2)
+    answer = ask_at(None, "queues", "list", "--json", status=2)
+    assert answer.err == "queue-db: no database given: use --url or --profile, or set QUEUE_DB_URL\n"
+    assert answer.record == {
+        "error": {"type": "ConfigurationError", "message": "no database given: use --url or --profile, or set QUEUE_DB_URL"}
+    }
 
 
 @SQLITE
 def test_missing_tables_are_a_matter_of_configuration(ask_at, fresh_url):
-    answer = ask_at(fresh_url, "stats", "--json", status=2)
+    answer = ask_at(fresh_url, "queues", "list", "--json", status=2)
     assert answer.record["error"]["type"] == "SchemaOutOfDateError"
     assert "To create it: queue-db migrate\n" in answer.err
 
@@ -97,7 +99,7 @@ def test_missing_tables_are_a_matter_of_configuration(ask_at, fresh_url):
 @ON_SERVERS
 def test_a_wrong_password(ask_at, url):
     wrong = make_url(over_tls(url)).set(password=SECRET).render_as_string(hide_password=False)
-    answer = ask_at(wrong, "stats", "--json", status=3)
+    answer = ask_at(wrong, "queues", "list", "--json", status=3)
     assert answer.record["error"]["type"] == "PermanentStorageError"
     assert SECRET not in answer.out + answer.err
     assert ":***@" in answer.err
@@ -129,7 +131,13 @@ def test_a_wrong_password(ask_at, url):
 def test_no_password_is_printed(ask_at, closed_port, url, status, monkeypatch):
     monkeypatch.setattr(started, "__defaults__", (0.0,))  # work waits for a minute for a database that is away
     url = url.format(secret=SECRET, port=closed_port)
-    for command in (("stats", "--json"), ("doctor",), ("migrate", "--sql"), ("work", "q", "--exec", "true"), ("enqueue", "q", "n")):
+    for command in (
+        ("queues", "list", "--json"),
+        ("doctor",),
+        ("migrate", "--sql"),
+        ("work", "q", "--exec", "true"),
+        ("enqueue", "q", "n"),
+    ):
         for answer in (
             ask_at(url, *command, status=status),
             ask_at(None, *command, "--url", url, status=status),
@@ -158,10 +166,10 @@ def test_no_password_is_printed_when_all_is_well(ask_at, fresh_url, name):
     for command in (
         ("doctor",),
         ("doctor", "--json"),
-        ("stats",),
+        ("queues", "list"),
         ("purge", name),
         ("work", name, "--exec", "env", "--until-empty", "--verbose"),
-        ("stats", "--help"),
+        ("queues", "list", "--help"),
     ):
         answer = ask_at(fresh_url, *command, status=2 if command[0] == "purge" else 0)
         assert password not in answer.out + answer.err
@@ -179,7 +187,7 @@ def test_masking():
 
 
 def test_the_example_of_a_url_is_not_masked(ask_at):
-    answer = ask_at("no-url", "stats", status=2)
+    answer = ask_at("no-url", "queues", "list", status=2)
     assert answer.err.endswith("postgresql+psycopg2://user:password@host/database\n")
     assert secrets_in(None) == secrets_in("sqlite:///queue.db") == []
 
@@ -194,7 +202,7 @@ def test_a_bug_is_reported_with_a_masked_traceback(url, name, monkeypatch):
         raise RuntimeError(f"cannot even with {SECRET}")
 
     monkeypatch.setattr("queue_db.cli.options.QueueDB", broken)
-    result = CliRunner().invoke(app, ["stats", "--url", f"postgresql://user:{SECRET}@host/db"])
+    result = CliRunner().invoke(app, ["queues", "list", "--url", f"postgresql://user:{SECRET}@host/db"])
     assert result.exit_code == statuses.BUG
     assert "RuntimeError: cannot even with ***" in result.stderr
     assert SECRET not in result.output + result.stderr
@@ -202,11 +210,11 @@ def test_a_bug_is_reported_with_a_masked_traceback(url, name, monkeypatch):
 
 @SQLITE
 def test_ctrl_c(ask, queue, monkeypatch):
-    def interrupted(self):
+    def interrupted(self, **_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("queue_db.queue.Queue.stats", interrupted)
-    assert ask("stats", queue.name, status=130).err == "queue-db: interrupted\n"
+    assert ask("queues", "show", queue.name, status=130).err == "queue-db: interrupted\n"
 
 
 def test_ctrl_c_while_the_command_is_imported(monkeypatch, capsys):
@@ -240,16 +248,18 @@ def program(*command: str, **environment: str) -> subprocess.CompletedProcess[st
 def test_both_ways_to_call_it(url, queue):
     script = str(Path(sys.executable).with_name("queue-db"))
     for command in ([script], [sys.executable, "-m", "queue_db"]):
-        done = program(*command, "stats", queue.name, "--json", QUEUE_DB_URL=url)
+        done = program(*command, "queues", "show", queue.name, "--json", QUEUE_DB_URL=url)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.startswith('{"queue": ')
 
 
 @SQLITE
 def test_a_reader_that_has_seen_enough(url, queue):
-    """``queue-db peek … | head``: no traceback."""
+    """``queue-db jobs list … | head``: no traceback."""
     queue.enqueue_many([("n", "x" * 1000)] * 500)
-    done = program("/bin/sh", "-c", f"{sys.executable} -m queue_db peek {queue.name} -n 500 --json | head -c 10", QUEUE_DB_URL=url)
+    done = program(
+        "/bin/sh", "-c", f"{sys.executable} -m queue_db jobs list --queue {queue.name} -n 500 --json | head -c 10", QUEUE_DB_URL=url
+    )
     assert (done.stdout, done.stderr) == ('{"id": ' + done.stdout[7:], "")
 
 

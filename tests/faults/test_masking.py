@@ -74,7 +74,10 @@ def worker(url: str) -> str:
 
 
 def command_line(url: str) -> str:
-    shown = [CliRunner().invoke(app, [*words, "--url", url]) for words in (["stats"], ["stats", "--json"], ["compare", "--quick"])]
+    shown = [
+        CliRunner().invoke(app, [*words, "--url", url])
+        for words in (["queues", "show", "mail"], ["queues", "show", "mail", "--json"], ["compare", "--quick"])
+    ]
     return "".join(result.output + result.stderr for result in shown)
 
 

@@ -310,7 +310,7 @@ def test_where_nothing_changes_there_is_no_action(db: QueueDB, client: httpx2.Cl
 def test_an_action_is_one_log_line_with_the_id_of_its_request(
     name: str, client: httpx2.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="queue_db.service")
+    caplog.set_level(logging.INFO, logger="queue_db.operations")
     path = f"/api/v1/queues/{name}/pause"
     answered = client.post(path, headers={"X-Request-ID": "proxy-17"})
     assert answered.headers["X-Request-ID"] == "proxy-17"
@@ -340,12 +340,12 @@ def test_finished_jobs_are_listed(db: QueueDB, name: str, client: httpx2.Client)
 def test_a_queue_is_paused_limited_and_resumed(db: QueueDB, name: str, client: httpx2.Client) -> None:
     url = f"/api/v1/queues/{name}"
     assert client.post(f"{url}/pause").json()["controls"]["paused"] is True
-    limited = client.patch(url, json={"concurrency": 3, "rate": 10, "per": 60}).json()["controls"]
+    limited = client.patch(f"{url}/limits", json={"concurrency": 3, "rate": 10, "per": 60}).json()["controls"]
     assert limited == {"paused": True, "concurrency": 3, "rate": 10, "per": 60.0, "per_group": 1}
-    assert client.patch(url, json={"rate": None}).json()["controls"]["concurrency"] == 3
+    assert client.patch(f"{url}/limits", json={"rate": None}).json()["controls"]["concurrency"] == 3
     assert db.queue(name).controls().rate is None
     assert client.post(f"{url}/resume").json()["controls"]["paused"] is False
-    assert {"control", "pause", "resume"} <= {one.action for one in db.actions.list() if one.target == f"queue {name}"}
+    assert {"limit", "pause", "resume"} <= {one.action for one in db.actions.list() if one.target == f"queue {name}"}
     db.queue(name).enqueue("mail")
     assert name in [one["name"] for one in client.get("/api/v1/queues").json()["queues"]]
     assert client.delete(f"{url}/jobs").json() == {"count": 1}

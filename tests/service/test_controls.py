@@ -41,11 +41,13 @@ def test_no_limit_is_lost_to_a_change_of_another(
     client: httpx2.Client, db: QueueDB, name: str, at_once: Callable[..., list[httpx2.Response]]
 ) -> None:
     def change(queue: str, **body: Any) -> Callable[[], httpx2.Response]:
-        return lambda: client.patch(f"/api/v1/queues/{queue}", json=body)
+        return lambda: (
+            client.patch(f"/api/v1/queues/{queue}/limits", json=body) if body else client.post(f"/api/v1/queues/{queue}/pause")
+        )
 
     for number in range(ROUNDS):
         queue = f"{name}-{number}"
-        changes = [{"concurrency": 7}, {"rate": 5, "per": 60}, {"per_group": 3}, {"paused": True}]
+        changes = [{"concurrency": 7}, {"rate": 5, "per": 60}, {"per_group": 3}, {}]
         answers = at_once(*(change(queue, **body) for body in changes))
         assert [one.status_code for one in answers] == [200] * 4, [one.text for one in answers]
         assert db.queue(queue).controls() == Controls(paused=True, concurrency=7, rate=5, per=60.0, per_group=3), number
@@ -87,8 +89,8 @@ def test_a_schedule_that_is_set_twice_at_once_has_the_occurrence_of_its_own_rule
     db.schedules.remove(name)
 
 
-def test_a_part_of_the_controls_is_changed(client: httpx2.Client, db: QueueDB, name: str) -> None:
-    url, queue = f"/api/v1/queues/{name}", db.queue(name)
+def test_some_of_the_limits_are_changed_or_all_of_them_set(client: httpx2.Client, db: QueueDB, name: str) -> None:
+    url, queue = f"/api/v1/queues/{name}/limits", db.queue(name)
     alone = client.patch(url, json={"per": 60})
     assert (alone.status_code, queue.controls()) == (422, Controls())
     assert "rate" in alone.json()["detail"]
@@ -104,5 +106,12 @@ def test_a_part_of_the_controls_is_changed(client: httpx2.Client, db: QueueDB, n
     assert client.patch(url, json={"rate": None, "per": 3}).status_code == 422
     client.patch(url, json={"concurrency": None, "per_group": None})
     assert queue.controls() == Controls()
-    assert client.patch(url, json={"paused": None}).status_code == 422
-    assert client.patch(url, json={}).status_code == 422
+    for refused in ({"paused": True}, {}):
+        assert client.patch(url, json=refused).status_code == 422
+    queue.pause()
+    assert client.put(url, json={"rate": 5, "concurrency": 2, "per_group": 3}).json()["controls"]["per"] == 1.0
+    client.put(url, json={"concurrency": 4})
+    assert queue.controls() == Controls(paused=True, concurrency=4)
+    assert client.put(url, json={"per": 3}).status_code == 422
+    assert client.put(url, json={}).json()["controls"]["paused"] is True
+    assert queue.controls() == Controls(paused=True)

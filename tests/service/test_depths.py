@@ -77,8 +77,17 @@ ENQUEUING: dict[str, list[Send]] = {
 #: Those that put no new job into a queue. A job that returns to its own, from a lease or a stream, is let in.
 OTHERS = {
     *("claim_jobs", "settle_jobs", "complete_job", "fail_job", "bury_job", "snooze_job", "release_job", "cancel_leased_job"),
-    *("extend_lease", "report_progress", "cancel_job", "reschedule_job", "control_queue", "pause_queue", "resume_queue"),
-    *("purge_queue", "purge_dead_jobs", "repair_groups", "rescue_worker", "complete_stream", "release_stream"),
+    *(
+        "extend_lease",
+        "report_progress",
+        "cancel_job",
+        "reschedule_job",
+        "change_limits",
+        "set_limits",
+        "pause_queue",
+        "resume_queue",
+    ),
+    *("purge_queue", "purge_dead_jobs", "prune_database", "repair_groups", "rescue_worker", "complete_stream", "release_stream"),
     *("set_schedule", "remove_schedule", "pause_schedule", "resume_schedule"),
     *("set_feed", "change_feed", "delete_feed", "purge_feed", "publish_messages", "delete_messages", "delete_message"),
     *("claim_messages", "extend_message_claim", "release_message_claim"),

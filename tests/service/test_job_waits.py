@@ -71,8 +71,8 @@ def test_each_reason(db: QueueDB, name: str, client: httpx2.Client) -> None:
         f"waits queue {name!r}: all its workers are quiet or stopping",
         f"waits queue {name!r}: its 1 worker has no free slot: more processes, more concurrency, or shorter jobs",
         # A worker with a free slot is about to claim it: no reason.
-        f"waits queue {name!r}: its 1 worker is held to 3 at once (queue-db limit {name} --none removes that)",
-        f"waits queue {name!r}: it is paused (queue-db resume {name})",
+        f"waits queue {name!r}: its 1 worker is held to 3 at once (queue-db queues limit {name} --none removes that)",
+        f"waits queue {name!r}: it is paused (queue-db queues resume {name})",
     ]
 
 

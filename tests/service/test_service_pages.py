@@ -350,7 +350,7 @@ def test_all_like_this(db: QueueDB, name: str, client: httpx2.Client, action: st
     assert f"{'Redriven' if action == 'redrive' else 'Purged'}: 0 jobs" in again.text
     # As the REST API and the CLI name them; what changed nothing is not in the log.
     assert [(one.target, one.number) for one in db.actions.list() if name in one.target] == [
-        (f"dead jobs queue {name} kind mail error class ValueError", 3)
+        (f"dead jobs of queue {name} and kind mail and error class ValueError", 3)
     ]
 
 
@@ -360,7 +360,7 @@ def test_a_change_of_all_dead_jobs_is_asked_for(db: QueueDB, name: str, client: 
     for action in ("redrive", "purge"):
         refused = submitted(client, f"/dead/all?action={action}", "/dead/all", action=action)
         assert refused.status_code == 422, action
-        assert "all: true stands for those of all queues" in refused.text
+        assert "say that all of all queues are meant" in refused.text
     assert db.dead.count(name) == 1
     assert "Purged: 1 job" in submit(client, "/dead/all?action=purge", "/dead/all").text
 

@@ -44,9 +44,9 @@ def test_streams_are_listed_with_their_holders_ages_and_sizes(ask, queue, sessio
     assert found["oldest_held_age"] >= 0
     assert found["retention"] == 1_000_000
     assert any("here:1" in line and "0/1" in line for line in ask("streams", "list").out.splitlines())
-    assert ask("stats", queue.name, "--json").record["held"] == 3
-    assert ask("stats", queue.name, "--json").record["available"] == 2
-    assert ask("stats", queue.name, "--json").record["running"] == 0
+    assert ask("queues", "show", queue.name, "--json").record["held"] == 3
+    assert ask("queues", "show", queue.name, "--json").record["available"] == 2
+    assert ask("queues", "show", queue.name, "--json").record["running"] == 0
 
 
 def test_a_released_stream_gives_its_jobs_back_and_stops_its_reader(ask, db, queue, session):

@@ -84,9 +84,9 @@ def test_each_reason_is_named(ours, clock):
     assert "quiet or stopping" in stuck(ours)[0]
     worker(ours)
     mail.limit(concurrency=2, rate=5)
-    assert "its 1 worker is held to 2 at once and 5 in 1 s (queue-db limit mail --none removes that)" in stuck(ours)[0]
+    assert "its 1 worker is held to 2 at once and 5 in 1 s (queue-db queues limit mail --none removes that)" in stuck(ours)[0]
     mail.pause()
-    assert "it is paused (queue-db resume mail)" in stuck(ours)[0]
+    assert "it is paused (queue-db queues resume mail)" in stuck(ours)[0]
 
 
 def test_a_silent_worker_and_a_late_schedule(ours, clock):

@@ -33,11 +33,27 @@ def test_controls_are_kept_and_taken_back(queue, open_db):
     queue.limit(concurrency=3, rate=10, per=60)
     assert others.controls() == Controls(paused=True, concurrency=3, rate=10, per=60.0)
     others.resume()
-    others.limit()
+    others.limit(concurrency=None, rate=None)
     assert queue.controls() == Controls()
-    for wrong in ({"concurrency": 0}, {"rate": 0}, {"rate": 1, "per": 0}):
+    for wrong in ({"concurrency": 0}, {"rate": 0}, {"rate": 1, "per": 0}, {"per": 2}):
         with pytest.raises(ArgumentError, match=list(wrong)[-1]):
             queue.limit(**wrong)
+    assert queue.controls() == Controls()
+
+
+def test_a_limit_that_is_not_named_stays(queue):
+    queue.limit(concurrency=3, rate=10, per=60, per_group=2)
+    queue.limit(rate=5)
+    assert queue.controls() == Controls(concurrency=3, rate=5, per=60.0, per_group=2)
+    queue.limit(per=None, per_group=None)
+    assert queue.controls() == Controls(concurrency=3, rate=5, per=1.0)
+    queue.limit(rate=None)
+    assert queue.controls() == Controls(concurrency=3)
+    with pytest.raises(ArgumentError, match="at least one of concurrency, rate, per, per_group"):
+        queue.limit()
+    assert queue.controls() == Controls(concurrency=3)
+    queue.limit(rate=2)
+    assert queue.controls().per == 1.0
 
 
 def test_two_that_speak_of_a_queue_for_the_first_time_at_once_are_both_heard(queue, open_db):
@@ -290,7 +306,7 @@ def test_shares_add_up_to_the_limit(queue, db):
     assert take("c", 0) == 0
     assert take("d", 9, lasts=0) == 2
     assert take("c", 9) == 2
-    queue.limit()
+    queue.limit(concurrency=None)
     assert take("c", 9) is None
 
 

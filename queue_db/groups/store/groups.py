@@ -120,13 +120,14 @@ def admit(tx: Transaction, left: Mapping[Group, int], limits: Mapping[str, int])
     _admit(tx, chosen)
 
 
-def repair(tx: Transaction, groups: Collection[Group]) -> None:
-    """Admit as many jobs of each group as may run.
+def repair(tx: Transaction, groups: Collection[Group]) -> int:
+    """Admit as many jobs of each group as may run; return the number of groups.
 
     This is for groups whose jobs were deleted without this library, and for a change of the limit.
     """
     limits = lock(tx, groups)
     settled(tx, groups, limits)
+    return len(groups)
 
 
 def settled(tx: Transaction, groups: Collection[Group], limits: Mapping[str, int]) -> None:

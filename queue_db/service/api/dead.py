@@ -15,14 +15,14 @@ from queue_db.db import QueueDB
 from queue_db.dead import MOST_COUNTED
 from queue_db.errors import JobNotFoundError
 from queue_db.model import Job, State, from_micros, to_micros
-from queue_db.monitoring.actions import dead_jobs
+from queue_db.operations import dead as operations
+from queue_db.operations.dead import Purge, Redrive
 from queue_db.service.api import shapes
 from queue_db.service.api.paging import json_bytes, not_of_this_list, opened, paged, sealed
 from queue_db.service.api.shapes import After, Id, JobPage, KindName, Limit, QueueName, Seconds, job_view
-from queue_db.service.auth import everywhere
 from queue_db.service.http.openapi import problems
 from queue_db.service.http.pressure import Admission
-from queue_db.service.http.requests import Db, Manager, Reader, of, record
+from queue_db.service.http.requests import Db, Manager, Reader, of
 from queue_db.store.schema import CLASS_LENGTH
 
 router = APIRouter(tags=["dead"])
@@ -120,34 +120,23 @@ def redrive_dead_jobs(body: RedriveDeadJobs, db: Db, who: Manager, request: Requ
 
     A job whose unique key a live job has stays dead. With `dry_run` nothing changes.
     """
-    everywhere.check(who, "manage", body.queue)
-    ids = None if body.ids is None else [int(one) for one in body.ids]
+    which = Redrive(**_filter(body), ids=None if body.ids is None else tuple(int(one) for one in body.ids))
+    which.check(who, which.ids)
     admission = Admission(request)
     if not body.dry_run:
         admission.check(_by_limited_queue(db, body, admission))
-    try:
-        back = db.dead.redrive(ids, limit=_limit(body), dry_run=body.dry_run, **_filter(body))
-    except JobNotFoundError as error:
-        if who.allows_all("read"):
-            raise
-        raise JobNotFoundError(error.job_id, f"the dead jobs of queue {body.queue!r}") from None
+    back = operations.redrive(db, who, which, dry_run=body.dry_run)
     if not body.dry_run:
         admission.count()
-        if back:
-            record(request, who, "redrive", dead_jobs(body.queue, body.kind, body.error_class), len(back))
     count, more = _counted(body, len(back))
     return RedrivenJobs(count=count, ids=[str(one) for one in back[:1000]], dry_run=body.dry_run, more=more)
 
 
 @router.post("/dead/purge")
-def purge_dead_jobs(body: PurgeDeadJobs, db: Db, who: Manager, request: Request) -> PurgedJobs:
+def purge_dead_jobs(body: PurgeDeadJobs, db: Db, who: Manager) -> PurgedJobs:
     """Delete dead jobs. With `dry_run` nothing changes."""
-    everywhere.check(who, "manage", body.queue)
-    bounds: dict[str, Any] = {"older_than": body.older_than, "keep": body.keep, "limit": _limit(body)}
-    found = db.dead.purge(**bounds, dry_run=body.dry_run, **_filter(body))
-    if found and not body.dry_run:
-        record(request, who, "purge", dead_jobs(body.queue, body.kind, body.error_class), found)
-    count, more = _counted(body, found)
+    which = Purge(**_filter(body), older_than=body.older_than, keep=body.keep)
+    count, more = _counted(body, operations.purge(db, who, which, dry_run=body.dry_run))
     return PurgedJobs(count=count, dry_run=body.dry_run, more=more)
 
 
@@ -163,13 +152,17 @@ def _counted(body: DeadFilter, found: int) -> tuple[int, bool]:
 
 
 def _filter(body: DeadFilter) -> dict[str, Any]:
+    return {**_like(body), "everything": body.all, "limit": _limit(body)}
+
+
+def _like(body: DeadFilter) -> dict[str, Any]:
     return {"queue": body.queue, "kind": body.kind, "error_class": body.error_class}
 
 
 def _by_limited_queue(db: QueueDB, body: RedriveDeadJobs, admission: Admission) -> dict[str, int]:
     """How many jobs would return to each queue that has a limit, at most."""
     if body.ids is None:
-        return admission.dead(db, limit=body.limit, **_filter(body))
+        return admission.dead(db, limit=body.limit, **_like(body))
     found: Counter[str] = Counter()
     limited = admission.limited()
     for job_id in set(body.ids) if limited else ():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request
 
+from queue_db.operations import groups as operations
 from queue_db.service.api.jobs import page_of_jobs
 from queue_db.service.api.shapes import After, JobPage, Limit
 from queue_db.service.http.paths import Name
-from queue_db.service.http.requests import Db, Manager, Reader, of, record
+from queue_db.service.http.requests import Db, Manager, Reader, of
 
 router = APIRouter(tags=["groups"])
 
@@ -22,9 +23,6 @@ def list_group_jobs(
 
 
 @router.post("/queues/{queue}/groups/repair", status_code=204)
-def repair_groups(queue: Name, db: Db, who: Manager, request: Request) -> None:
+def repair_groups(queue: Name, db: Db, who: Manager) -> None:
     """Unblock the groups of a queue whose next job waits for no other, as after a row was deleted by hand."""
-    who.check("manage", queue)
-    repaired = db.queue(queue).repair_groups()
-    if repaired:
-        record(request, who, "repair", f"groups of queue {queue}", repaired)
+    operations.repair(db, who, queue)

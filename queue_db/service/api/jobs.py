@@ -10,18 +10,20 @@ from pydantic import BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from queue_db.errors import ArgumentError, DuplicateJobError
-from queue_db.model import Job, OnDuplicate, PresentState, Verdict
+from queue_db.model import Job, OnDuplicate, PresentState
+from queue_db.operations import jobs as operations
+from queue_db.operations import rights
+from queue_db.operations.jobs import NewTime, OneJob
 from queue_db.queue import Queue
 from queue_db.service.api import shapes
 from queue_db.service.api.etag import IfMatch, etag
 from queue_db.service.api.paging import json_bytes, opened, paged, sealed
 from queue_db.service.api.shapes import After, Id, JobPage, JobView, KindName, Limit, Moment, PathId, Seconds, clean, job_view
-from queue_db.service.auth import everywhere
 from queue_db.service.http.openapi import problems
 from queue_db.service.http.paths import Name, NewName
 from queue_db.service.http.pressure import Pressure
 from queue_db.service.http.refusals import RefusedError, stale
-from queue_db.service.http.requests import Db, Enqueuer, Manager, Reader, of, record
+from queue_db.service.http.requests import Db, Enqueuer, Manager, Reader, of
 from queue_db.service.http.times import Time
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH
 
@@ -336,7 +338,7 @@ def page_of_jobs(
 @router.get("/jobs/{job_id}", responses=problems(404))
 def get_job(job_id: PathId, db: Db, who: Reader, request: Request, response: Response) -> JobView:
     """A job, live or dead. Its ETag is for `If-Match` of a change. A completed job is gone, see `/finished`."""
-    job = everywhere.job(db, who, "read", int(job_id))
+    job = rights.job(db, who, "read", int(job_id))
     response.headers["ETag"] = etag(job)
     return job_view(job, of(request).settings.masked)
 
@@ -344,7 +346,7 @@ def get_job(job_id: PathId, db: Db, who: Reader, request: Request, response: Res
 @router.get("/jobs/{job_id}/errors", responses=problems(404))
 def list_attempts(job_id: PathId, db: Db, who: Reader) -> FailedAttempts:
     """The latest failed attempts of a live or dead job; at most ten."""
-    everywhere.job(db, who, "read", int(job_id))
+    rights.job(db, who, "read", int(job_id))
     return FailedAttempts(
         errors=[
             FailedAttempt(
@@ -361,26 +363,22 @@ def list_attempts(job_id: PathId, db: Db, who: Reader) -> FailedAttempts:
 
 
 @router.delete("/jobs/{job_id}", status_code=204, responses=problems(404, 409, 412, 428))
-def cancel_job(job_id: PathId, db: Db, who: Manager, if_match: IfMatch, request: Request) -> None:
+def cancel_job(job_id: PathId, db: Db, who: Manager, if_match: IfMatch) -> None:
     """Cancel a live job in any state. A worker that runs it loses its lease."""
     version = if_match.version(int(job_id))
-    job = everywhere.job(db, who, "manage", int(job_id))
-    _require(db.queue(job.queue).cancel(job.id, version=version), version)
-    record(request, who, "cancel", f"job {job_id}")
+    _require(operations.cancel(db, who, OneJob(id=int(job_id), version=version)), version)
 
 
 @router.patch("/jobs/{job_id}", status_code=204, responses=problems(404, 409, 412, 428))
-def reschedule_job(job_id: PathId, db: Db, who: Manager, if_match: IfMatch, body: RescheduleJob, request: Request) -> None:
+def reschedule_job(job_id: PathId, db: Db, who: Manager, if_match: IfMatch, body: RescheduleJob) -> None:
     """Give a waiting job another due time or priority; `{"delay": 0}` runs it now."""
     version = if_match.version(int(job_id))
-    job = everywhere.job(db, who, "manage", int(job_id))
-    verdict = db.queue(job.queue).reschedule(job.id, run_at=body.run_at, delay=body.delay, priority=body.priority, version=version)
-    _require(verdict, version)
-    record(request, who, "reschedule", f"job {job_id}", detail=body.model_dump(mode="json", exclude_unset=True))
+    new = NewTime(run_at=body.run_at, delay=body.delay, priority=body.priority)
+    _require(operations.reschedule(db, who, OneJob(id=int(job_id), version=version), new), version)
 
 
-def _require(verdict: Verdict, version: int | None) -> None:
-    if not verdict:
+def _require(changed: Job | None, version: int | None) -> None:
+    if changed is None:
         if version is not None:
             raise stale("read the job again: its version is another one now")
         raise RefusedError(

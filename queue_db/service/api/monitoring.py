@@ -10,11 +10,12 @@ from pydantic import BaseModel, Field
 
 from queue_db.monitoring.actions import Action
 from queue_db.monitoring.failures import SCANNED, FailureGroup
+from queue_db.operations import database as operations
 from queue_db.service.api.metrics_of import QueueNumbers, numbers_of
 from queue_db.service.api.paging import number, opened, sealed
 from queue_db.service.api.shapes import After, Id, Limit, Moment, clean, shown
 from queue_db.service.http.paths import Name
-from queue_db.service.http.requests import Db, Reader, of
+from queue_db.service.http.requests import Db, Manager, Reader, of
 from queue_db.service.http.times import Time, rfc3339
 from queue_db.store.schema import CLASS_LENGTH
 
@@ -76,6 +77,12 @@ class ActionPage(BaseModel):
 
     actions: list[ActionView]
     after: str | None = Field(description="For the next page; null: there are no more.")
+
+
+class PrunedRows(BaseModel):
+    """How many rows were deleted."""
+
+    count: int
 
 
 class MetricsPage(BaseModel):
@@ -145,6 +152,12 @@ def list_metrics(
     found = [one for one in db.metrics.history(queue, since=begin, width=width) if after is None or one.at > after]
     page = found[:limit]
     return MetricsPage(metrics=[numbers_of(one) for one in page], after=rfc3339(page[-1].at) if len(found) > limit else None)
+
+
+@router.post("/prune")
+def prune_database(db: Db, who: Manager) -> PrunedRows:
+    """Delete what has expired: results, unique keys, old failed attempts and actions. Workers do it once a minute."""
+    return PrunedRows(count=operations.prune(db, who))
 
 
 def _failures(one: FailureGroup) -> FailureGroupView:

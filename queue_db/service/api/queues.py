@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from dataclasses import replace
+from typing import Annotated, Any, Self
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from queue_db.limits.verbs import change_controls
 from queue_db.model import Controls
 from queue_db.operations import queues as operations
+from queue_db.operations.queues import NO_LIMITS, Limits
 from queue_db.queue import Queue
 from queue_db.service.api import shapes
 from queue_db.service.api.metrics_of import QueueNumbers, latest
 from queue_db.service.api.shapes import JobCount, Seconds, clean
 from queue_db.service.http.paths import Name
-from queue_db.service.http.requests import Db, Manager, Reader, record
+from queue_db.service.http.requests import Db, Manager, Reader
 
 router = APIRouter(tags=["queues"])
 
@@ -52,14 +53,21 @@ class QueueView(QueueSummary):
     controls: ControlsView
 
 
-class ControlsChange(shapes.Request):
-    """The controls to change, at least one; those that are not given stay as they are."""
+class NewLimits(shapes.Request):
+    """All limits of a queue; one that is not given is removed."""
 
-    paused: Annotated[bool, Field(description="true: nothing is claimed.")] = False
     concurrency: Annotated[_Whole | None, Field(description="null: no limit. Workers of the library obey it.")] = None
     rate: Annotated[_Whole | None, Field(description="null: no limit. Workers of the library obey it.")] = None
     per: Annotated[Seconds | None, Field(gt=0, description="Seconds of `rate`, where there is one; null: 1.")] = None
     per_group: Annotated[_Whole | None, Field(description="null: one at a time. Every claim obeys it.")] = None
+
+    def given(self) -> dict[str, Any]:
+        """What was given."""
+        return self.model_dump(exclude_unset=True)
+
+
+class LimitsChange(NewLimits):
+    """Limits of a queue, at least one; one that is not given stays as it is."""
 
     @model_validator(mode="after")
     def _says_what(self) -> Self:
@@ -83,15 +91,18 @@ def get_queue(queue: Name, db: Db, who: Reader) -> QueueView:
     return _view(db.queue(queue), latest(db).get(queue))
 
 
-@router.patch("/queues/{queue}")
-def control_queue(queue: Name, body: ControlsChange, db: Db, who: Manager, request: Request) -> QueueView:
-    """Pause or resume a queue, or change its limits; what is not given stays as it is. Workers obey within 1.5 s."""
-    who.check("manage", queue)
-    target = db.queue(queue)
-    given = body.model_dump(exclude_unset=True)
-    change_controls(db.core, target.name, given)
-    record(request, who, "control", f"queue {queue}", detail=given)
-    return _view(target, latest(db).get(queue))
+@router.patch("/queues/{queue}/limits")
+def change_limits(queue: Name, body: LimitsChange, db: Db, who: Manager) -> QueueView:
+    """Change some limits of a queue; what is not given stays as it is. Workers obey within 1.5 s."""
+    operations.limit(db, who, queue, Limits(**body.given()))
+    return _view(db.queue(queue), latest(db).get(queue))
+
+
+@router.put("/queues/{queue}/limits")
+def set_limits(queue: Name, body: NewLimits, db: Db, who: Manager) -> QueueView:
+    """Set all limits of a queue; what is not given is removed. Workers obey within 1.5 s."""
+    operations.limit(db, who, queue, replace(NO_LIMITS, **body.given()))
+    return _view(db.queue(queue), latest(db).get(queue))
 
 
 @router.post("/queues/{queue}/pause")

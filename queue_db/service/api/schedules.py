@@ -8,7 +8,10 @@ from fastapi import APIRouter, Request, Response
 from pydantic import AfterValidator, BaseModel, Field
 
 from queue_db.db import QueueDB
+from queue_db.operations import rights
+from queue_db.operations import schedules as operations
 from queue_db.operations.actor import Actor
+from queue_db.operations.schedules import Definition
 from queue_db.schedules import CatchUp, Schedule
 from queue_db.service.api import shapes
 from queue_db.service.api.shapes import Id, KindName, Moment, QueueName, Seconds, clean, shown
@@ -16,7 +19,7 @@ from queue_db.service.http.openapi import problems
 from queue_db.service.http.paths import Name, NewName, visible
 from queue_db.service.http.pressure import Admission
 from queue_db.service.http.refusals import RefusedError, missing
-from queue_db.service.http.requests import Db, Manager, Reader, of, record
+from queue_db.service.http.requests import Db, Manager, Reader, of
 from queue_db.service.http.times import Time
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 
@@ -92,37 +95,31 @@ def set_schedule(name: NewName, body: NewSchedule, db: Db, who: Manager, request
 
     404: the name is taken by a schedule that the token may not change.
     """
-    who.check("manage", body.queue)
-    if any(one.name == name and not who.allows("manage", one.queue) for one in db.schedules.list()):
+    definition = Definition(**{field: getattr(body, field) for field in NewSchedule.model_fields})
+    new = operations.set(db, who, name, definition)
+    if new is None:
         raise _missing(name)  # as for GET and DELETE: the name is somebody else's
-    if db.schedules.set(name, **{field: getattr(body, field) for field in NewSchedule.model_fields}):
+    if new:
         response.status_code = 201
-    record(request, who, "set", f"schedule {name}")
     return _view(_find(db, who, "manage", name), of(request).settings.masked)
 
 
 @router.delete("/schedules/{name}", status_code=204, responses=problems(404))
-def remove_schedule(name: Name, db: Db, who: Manager, request: Request) -> None:
+def remove_schedule(name: Name, db: Db, who: Manager) -> None:
     """Delete a schedule; its jobs stay."""
-    _find(db, who, "manage", name)
-    db.schedules.remove(name)
-    record(request, who, "remove", f"schedule {name}")
+    _require(operations.remove(db, who, name), name)
 
 
 @router.post("/schedules/{name}/pause", status_code=204, responses=problems(404))
-def pause_schedule(name: Name, db: Db, who: Manager, request: Request) -> None:
+def pause_schedule(name: Name, db: Db, who: Manager) -> None:
     """Enqueue nothing by a schedule until it is resumed."""
-    _find(db, who, "manage", name)
-    db.schedules.pause(name)
-    record(request, who, "pause", f"schedule {name}")
+    _require(operations.pause(db, who, name), name)
 
 
 @router.post("/schedules/{name}/resume", status_code=204, responses=problems(404))
-def resume_schedule(name: Name, db: Db, who: Manager, request: Request) -> None:
+def resume_schedule(name: Name, db: Db, who: Manager) -> None:
     """Enqueue by a schedule again; occurrences that passed meanwhile are handled by `catch_up`."""
-    _find(db, who, "manage", name)
-    db.schedules.resume(name)
-    record(request, who, "resume", f"schedule {name}")
+    _require(operations.resume(db, who, name), name)
 
 
 @router.post("/schedules/{name}/run", status_code=201, responses=problems(404))
@@ -130,17 +127,23 @@ def run_schedule(name: Name, db: Db, who: Manager, request: Request) -> Schedule
     """Enqueue the job of a schedule now, paused or not; the next occurrence stays when it is."""
     admission = Admission(request)
     admission.check({_find(db, who, "manage", name).queue: 1})
-    job_id = db.schedules.run_now(name)
+    job_id = operations.run(db, who, name)
+    if job_id is None:
+        raise _missing(name)
     admission.count()
-    record(request, who, "run", f"schedule {name}")
     return ScheduleRun(id=str(job_id))
 
 
 def _find(db: QueueDB, who: Actor, scope: str, name: str) -> Schedule:
-    found = next((one for one in db.schedules.list() if one.name == name and who.allows(scope, one.queue)), None)
+    found = rights.schedule(db, who, scope, name)
     if found is None:
         raise _missing(name)
     return found
+
+
+def _require(there: bool, name: str) -> None:
+    if not there:
+        raise _missing(name)
 
 
 def _missing(name: str) -> RefusedError:

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Header, Response
 from queue_db.errors import JobNotFoundError, LeaseLostError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Verdict
+from queue_db.operations import rights
 from queue_db.service.api.etag import IfMatch
 from queue_db.service.api.settlements import (
     Bury,
@@ -23,7 +24,6 @@ from queue_db.service.api.settlements import (
     retained,
 )
 from queue_db.service.api.shapes import PathId
-from queue_db.service.auth import everywhere
 from queue_db.service.http.openapi import problems
 from queue_db.service.http.requests import Db, WorkerClient
 
@@ -43,7 +43,7 @@ def leased(
     """
     version = if_match.lease(int(job_id))
     try:
-        job = everywhere.job(db, who, "work", int(job_id))
+        job = rights.job(db, who, "work", int(job_id))
     except JobNotFoundError:
         # It was settled, perhaps by this request, whose response was lost; or the token lacks the scope for its queue. It counts
         # without a queue, for that is unknown.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from queue_db.operations import workers as operations
 from queue_db.service.api.shapes import JobCount, clean
-from queue_db.service.auth import everywhere
 from queue_db.service.http.paths import Name
-from queue_db.service.http.requests import Db, Manager, Reader, record
+from queue_db.service.http.requests import Db, Manager, Reader
 from queue_db.service.http.times import Time
 from queue_db.service.live.in_hand import in_hand, others, running
 
@@ -86,13 +86,9 @@ def list_workers(db: Db, who: Reader) -> WorkerList:
 
 
 @router.post("/workers/{name}/rescue")
-def rescue_worker(name: Name, db: Db, who: Manager, request: Request) -> JobCount:
+def rescue_worker(name: Name, db: Db, who: Manager) -> JobCount:
     """Return the jobs of a dead worker, by the name that they show, to their queues at once; the attempts count.
 
     If the worker is alive after all, it loses its leases.
     """
-    everywhere.check(who, "manage", None)
-    count = db.rescue(name)
-    if count:
-        record(request, who, "rescue", f"worker {name}", count)
-    return JobCount(count=count)
+    return JobCount(count=operations.rescue(db, who, name))

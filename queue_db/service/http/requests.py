@@ -244,9 +244,14 @@ def needs(scope: str) -> Any:
 
     async def checked(request: Request, who: Annotated[Actor, Depends(identity)]) -> Actor:
         who.check(scope)
-        return replace(who, source=described(request.scope)) if scope == "manage" else who
+        return _named(who, request) if scope == "manage" else who
 
     return Depends(checked)
+
+
+def _named(who: Actor, request: Request) -> Actor:
+    """Who asks, with this request."""
+    return replace(who, source=described(request.scope), request=request.scope.get(REQUEST_ID))
 
 
 Checked = Callable[..., Actor]
@@ -284,7 +289,7 @@ async def person(request: Request, found: Annotated[Session, Depends(session_of)
     """Who looks at a page; without a session they are sent to the login. A POST must come from a form of theirs."""
     if request.method not in LOOKING:
         await session.check(request, found)
-        return replace(found.who, source=described(request.scope))
+        return _named(found.who, request)
     return found.who
 
 

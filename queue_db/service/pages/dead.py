@@ -10,7 +10,6 @@ from fastapi.responses import HTMLResponse
 from queue_db.db import QueueDB
 from queue_db.errors import JobNotFoundError
 from queue_db.model import Job, State
-from queue_db.operations.actor import Actor
 from queue_db.service.api.paging import paged
 from queue_db.service.http.requests import Db, Person
 from queue_db.service.pages import words
@@ -92,11 +91,3 @@ def _last(db: QueueDB, number: int | None) -> Job | None:
     except JobNotFoundError:
         return None
     return job if job.state is State.DEAD else None
-
-
-def check(who: Actor, scope: str, queue: str) -> None:
-    """Raise unless this is allowed for the queue; without a queue, for all."""
-    if queue:
-        who.check(scope, queue)
-    else:
-        who.check_all(scope)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from queue_db.errors import ArgumentError
-from queue_db.monitoring.actions import dead_jobs
 from queue_db.monitoring.failures import SCANNED
+from queue_db.operations import dead as operations
+from queue_db.operations.dead import Purge, Redrive
 from queue_db.service.http.pressure import Admission
-from queue_db.service.http.requests import Db, Fields, Person, record
+from queue_db.service.http.requests import Db, Fields, Person
 from queue_db.service.pages.board import board
-from queue_db.service.pages.dead import check
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.routing import page_router
 
@@ -56,13 +58,17 @@ def ask(
     request: Request, db: Db, who: Person, action: str, queue: str = "", kind: str = "", error_class: str | None = None
 ) -> HTMLResponse:
     """How many dead jobs an action would change; nothing is done yet."""
-    check(who, "manage", queue)
-    _known(action)
-    if action == "redrive":
-        chosen = db.dead.redrive(queue=queue or None, kind=kind or None, error_class=error_class, limit=MOST + 1, dry_run=True)
-        count = len(chosen)
+    like: dict[str, Any] = {
+        "queue": queue or None,
+        "kind": kind or None,
+        "error_class": error_class,
+        "everything": True,
+        "limit": MOST + 1,
+    }
+    if _known(action) == "redrive":
+        count = len(operations.redrive(db, who, Redrive(**like), dry_run=True))
     else:
-        count = db.dead.count(queue or None, kind=kind or None, error_class=error_class, most=MOST + 1)
+        count = operations.purge(db, who, Purge(**like), dry_run=True)
     return page(
         request,
         "dead_all.html.jinja",
@@ -80,21 +86,19 @@ def ask(
 @router.post("/dead/all", name="change_dead")
 def change(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
     """Redrive or purge all like this."""
-    queue, kind, error_class = fields.get("queue", ""), fields.get("kind", ""), fields.get("error_class")
-    check(who, "manage", queue)
-    if not (queue or kind or error_class is not None or fields.get("all")):
-        raise ArgumentError("name the jobs with one of queue, kind, error_class; all: true stands for those of all queues")
+    queue, kind, error_class = fields.get("queue") or None, fields.get("kind") or None, fields.get("error_class")
+    like: dict[str, Any] = {"queue": queue, "kind": kind, "error_class": error_class, "everything": bool(fields.get("all"))}
     action = _known(fields.get("action", ""))
     if action == "redrive":
+        which = Redrive(**like)
+        which.check(who)
         admission = Admission(request)
-        admission.check(admission.dead(db, queue or None, kind=kind or None, error_class=error_class))
-        number = len(db.dead.redrive(queue=queue or None, kind=kind or None, error_class=error_class))
+        admission.check(admission.dead(db, queue, kind=kind, error_class=error_class))
+        number = len(operations.redrive(db, who, which))
         admission.count()
     else:
-        number = db.dead.purge(queue or None, kind=kind or None, error_class=error_class)
-    if number:
-        record(request, who, action, dead_jobs(queue or None, kind or None, error_class), number)
-    return back(request, "dead", f"{action}_all", {"queue": queue or None, "number": number})
+        number = operations.purge(db, who, Purge(**like))
+    return back(request, "dead", f"{action}_all", {"queue": queue, "number": number})
 
 
 def _known(action: str) -> str:

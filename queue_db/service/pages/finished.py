@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Query, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 
 from queue_db.monitoring.model import Finished
+from queue_db.operations import database as operations
 from queue_db.service.api.finished import last_of_page
 from queue_db.service.api.paging import paged
 from queue_db.service.http.requests import Db, Person
 from queue_db.service.pages import words
 from queue_db.service.pages.board import board
-from queue_db.service.pages.render import page
+from queue_db.service.pages.render import back, page
 from queue_db.service.pages.routing import page_router
 
 router = page_router()
@@ -49,4 +50,11 @@ def show(
         after=after,
         queue=queue,
         queues=queues,
+        may=who.allows_all("manage"),
     )
+
+
+@router.post("/prune", name="prune")
+def prune(request: Request, db: Db, who: Person) -> RedirectResponse:
+    """Delete what has expired."""
+    return back(request, "finished", "pruned", {"number": operations.prune(db, who)})

@@ -2,60 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Query, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 
-from queue_db.db import QueueDB
-from queue_db.model import Job
-from queue_db.service.http.requests import Db, Person
+from queue_db.monitoring.waiting_groups import heads
+from queue_db.operations import groups as operations
+from queue_db.service.http.requests import Db, Fields, Person
 from queue_db.service.pages.board import board
-from queue_db.service.pages.render import page
+from queue_db.service.pages.render import back, page
 from queue_db.service.pages.routing import page_router
 
 router = page_router()
-
-#: Queues that are looked at if none is chosen.
-MOST_QUEUES = 20
-
-#: Blocked jobs of one queue that are looked at.
-MOST_JOBS = 200
-
-#: Groups on one page.
-MOST = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """A group, and the job that the others of it wait for."""
-
-    queue: str
-    group: str
-    blocked: int  #: of the blocked jobs that were looked at
-    job: Job | None  #: None: it has just left
-
-
-def heads(db: QueueDB, queues: list[str]) -> tuple[list[Head], bool]:
-    """Groups of these queues with blocked jobs, those with the most first, and whether there may be more than were looked at."""
-    waiting = Counter[tuple[str, str]]()
-    cut = len(queues) > MOST_QUEUES
-    for queue in queues[:MOST_QUEUES]:
-        found = db.queue(queue).jobs("blocked", limit=MOST_JOBS)
-        waiting.update((queue, job.group) for job in found.jobs if job.group is not None)
-        cut = cut or found.after is not None
-    chosen = waiting.most_common(MOST)
-    return [_head(db, queue, group, blocked) for (queue, group), blocked in chosen], cut or len(waiting) > MOST
-
-
-def _head(db: QueueDB, queue: str, group: str, blocked: int) -> Head:
-    for state in ("running", "available", "scheduled"):
-        found = db.queue(queue).jobs(state, group=group, limit=1).jobs
-        if found:
-            return Head(queue, group, blocked, found[0])
-    return Head(queue, group, blocked, None)
 
 
 @router.get("/groups", name="groups", response_class=HTMLResponse)
@@ -65,4 +24,21 @@ def show(request: Request, db: Db, who: Person, queue: Annotated[str | None, Que
     lines = [line for line in board(request).numbers.lines() if who.allows("read", line.queue)]
     found, cut = heads(db, [queue] if queue else [line.queue for line in lines if line.blocked])
     queues = [line.queue for line in lines]
-    return page(request, "groups.html.jinja", who, here="groups", heads=found, cut=cut, queue=queue or "", queues=queues)
+    return page(
+        request,
+        "groups.html.jinja",
+        who,
+        here="groups",
+        heads=found,
+        cut=cut,
+        queue=queue or "",
+        queues=queues,
+        may=bool(queue) and who.allows("manage", queue),
+    )
+
+
+@router.post("/groups/repair", name="repair_groups")
+def repair(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+    """Unblock the groups of a queue whose next job waits for no other."""
+    queue = fields.get("queue", "")
+    return back(request, "groups", "repaired", {"queue": queue, "number": operations.repair(db, who, queue)})

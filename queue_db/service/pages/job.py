@@ -9,11 +9,15 @@ from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.model import Job, State
 from queue_db.monitoring.model import Finished
+from queue_db.operations import dead, rights
+from queue_db.operations import jobs as operations
 from queue_db.operations.actor import Actor
-from queue_db.service.auth import everywhere
+from queue_db.operations.dead import Redrive
+from queue_db.operations.jobs import NewTime, OneJob
 from queue_db.service.http.pressure import Admission
-from queue_db.service.http.requests import Db, Fields, Person, record
+from queue_db.service.http.requests import Db, Fields, Person
 from queue_db.service.pages.board import board
+from queue_db.service.pages.queue import number as number_of
 from queue_db.service.pages.queue import whole
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.routing import page_router
@@ -30,7 +34,7 @@ def show(request: Request, db: Db, who: Person, number: int) -> HTMLResponse:
     """A job, live, dead, or finished and kept."""
     who.check("read")
     try:
-        job = everywhere.job(db, who, "read", number)
+        job = rights.job(db, who, "read", number)
     except JobNotFoundError:
         return _gone(request, db, who, number)
     shared, neighbours = board(request), _neighbours(db, job)
@@ -83,37 +87,37 @@ def _gone(request: Request, db: QueueDB, who: Actor, number: int) -> HTMLRespons
 
 @router.post("/jobs/{number:int}/reschedule", name="reschedule_job")
 def reschedule(request: Request, db: Db, who: Person, number: int, fields: Fields) -> RedirectResponse:
-    """Make a job that waits due now, or give it another priority."""
-    job = _mine(db, who, number)
-    now, priority, version = "now" in fields, whole(fields, "priority"), _version(fields)
-    if not now and priority is None:
+    """Make a job that waits due now or in some seconds, or give it another priority."""
+    now, priority = "now" in fields, whole(fields, "priority")
+    delay = 0.0 if now else number_of(fields, "delay")
+    if delay is None and priority is None:
         raise ArgumentError("priority: must be a whole number")
-    done = db.queue(job.queue).reschedule(number, delay=0 if now else None, priority=priority, version=version)
-    return _done(request, who, job, "reschedule", ("due" if now else "moved") if done else "lost")
+    new = NewTime(delay=delay, priority=priority)
+    changed = operations.reschedule(db, who, OneJob(id=number, version=_version(fields)), new)
+    done = "lost" if changed is None else "due" if now else "moved" if delay is None else "later"
+    return back(request, "job", done, number=number)
 
 
 @router.post("/jobs/{number:int}/cancel", name="cancel_job")
 def cancel(request: Request, db: Db, who: Person, number: int, fields: Fields) -> RedirectResponse:
     """Cancel a live job."""
-    job = _mine(db, who, number)
-    done = db.queue(job.queue).cancel(number, version=_version(fields))
-    if not done:
-        return _done(request, who, job, "cancel", "lost")
-    record(request, who, "cancel", f"job {job.id}", 1, {"queue": job.queue, "kind": job.kind})
+    job = operations.cancel(db, who, OneJob(id=number, version=_version(fields)))
+    if job is None:
+        return back(request, "job", "lost", number=number)
     return back(request, "jobs", "cancelled", {"queue": job.queue, "number": job.id})
 
 
 @router.post("/jobs/{number:int}/redrive", name="redrive_job")
 def redrive(request: Request, db: Db, who: Person, number: int, fields: Fields) -> RedirectResponse:
     """Return a dead job to its queue."""
-    job = _mine(db, who, number)
+    job = rights.job(db, who, "manage", number)
     if job.version != _version(fields):
-        return _done(request, who, job, "redrive", "lost")
+        return back(request, "job", "lost", number=number)
     admission = Admission(request)
     admission.check({job.queue: 1})
-    db.dead.redrive(number)
+    dead.redrive(db, who, Redrive(queue=job.queue, ids=(number,)))
     admission.count()
-    return _done(request, who, job, "redrive", "redriven")
+    return back(request, "job", "redriven", number=number)
 
 
 def _version(fields: Fields) -> int:
@@ -122,15 +126,3 @@ def _version(fields: Fields) -> int:
     if not text.isascii() or not text.isdecimal() or len(text) > 19:
         raise ArgumentError("version: must be that of the job")
     return int(text)
-
-
-def _mine(db: QueueDB, who: Actor, number: int) -> Job:
-    """The job, if it may be changed."""
-    who.check("manage")
-    return everywhere.job(db, who, "manage", number)
-
-
-def _done(request: Request, who: Actor, job: Job, action: str, done: str) -> RedirectResponse:
-    if done != "lost":
-        record(request, who, action, f"job {job.id}", 1, {"queue": job.queue, "kind": job.kind})
-    return back(request, "job", done, number=job.id)

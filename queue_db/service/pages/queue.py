@@ -10,8 +10,9 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from queue_db.errors import ArgumentError
 from queue_db.monitoring.insights import SILENT
 from queue_db.operations import queues as operations
+from queue_db.operations.queues import Limits
 from queue_db.service.http.paths import Name
-from queue_db.service.http.requests import Db, Fields, Person, record
+from queue_db.service.http.requests import Db, Fields, Person
 from queue_db.service.live.in_hand import in_hand, process
 from queue_db.service.pages import words
 from queue_db.service.pages.board import board
@@ -67,31 +68,35 @@ def resume(request: Request, db: Db, who: Person, name: Name) -> RedirectRespons
 @router.post("/queues/{name}/limit", name="limit_queue")
 def limit(request: Request, db: Db, who: Person, name: Name, fields: Fields) -> RedirectResponse:
     """Set all its limits; an empty field removes one."""
-    who.check("manage", name)
     concurrency, rate, per_group = (whole(fields, one) for one in ("concurrency", "rate", "per_group"))
-    per = _float(fields, "per")
-    db.queue(name).limit(concurrency=concurrency, rate=rate, per=1.0 if per is None else per, per_group=per_group)
-    limits = {"concurrency": concurrency, "rate": rate, "per": per, "per_group": per_group}
-    record(request, who, "limit", f"queue {name}", detail=limits)
+    per = None if rate is None else number(fields, "per")
+    operations.limit(db, who, name, Limits(concurrency=concurrency, rate=rate, per=per, per_group=per_group))
     return back(request, "queue", "limited", name=name)
+
+
+@router.post("/queues/{name}/purge", name="purge_queue")
+def purge(request: Request, db: Db, who: Person, name: Name) -> RedirectResponse:
+    """Delete all its jobs that wait."""
+    return back(request, "queue", "purged", {"number": operations.purge(db, who, name)}, name=name)
 
 
 def whole(fields: Fields, name: str) -> int | None:
     """A whole number of a form; None where the field is empty."""
-    number = _float(fields, name)
-    if number is not None and number != int(number):
+    found = number(fields, name)
+    if found is not None and found != int(found):
         raise ArgumentError(f"{name}: must be a whole number")
-    return None if number is None else int(number)
+    return None if found is None else int(found)
 
 
-def _float(fields: Fields, name: str) -> float | None:
+def number(fields: Fields, name: str) -> float | None:
+    """A number of a form; None where the field is empty."""
     text = fields.get(name, "").strip()
     if not text:
         return None
     try:
-        number = float(text)
+        found = float(text)
     except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
+        found = math.nan
+    if not math.isfinite(found):
         raise ArgumentError(f"{name}: {text[:40]!r} is not a number")
-    return number
+    return found

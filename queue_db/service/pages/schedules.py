@@ -1,18 +1,24 @@
-"""Schedules: when they come next, and "run now"."""
+"""Schedules: when they come next, and what can be done with them."""
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
+from typing import Any
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
-from queue_db.errors import QueueDBError
-from queue_db.operations.actor import Actor
-from queue_db.schedules import Schedule
+from queue_db.errors import ArgumentError, QueueDBError
+from queue_db.operations import rights
+from queue_db.operations import schedules as operations
+from queue_db.operations.schedules import Definition
+from queue_db.schedules import CatchUp, Schedule
+from queue_db.schedules.registry import CATCH_UP
 from queue_db.service.http.pressure import Admission
-from queue_db.service.http.requests import Db, Fields, Person, record
+from queue_db.service.http.requests import Db, Fields, Person
+from queue_db.service.pages.queue import number
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.routing import page_router
 
@@ -38,44 +44,85 @@ def show(request: Request, db: Db, who: Person) -> HTMLResponse:
     who.check("read")
     seen = [one for one in db.schedules.list() if who.allows("read", one.queue)]
     seen.sort(key=lambda one: (one.paused, one.next_at, one.name))
-    return page(request, "schedules.html.jinja", who, here="schedules", schedules=[(one, upcoming(one)) for one in seen])
+    return page(
+        request,
+        "schedules.html.jinja",
+        who,
+        here="schedules",
+        schedules=[(one, upcoming(one)) for one in seen],
+        may=who.allows("manage"),
+    )
 
 
-def _chosen(db: Db, who: Actor, fields: Fields) -> Schedule:
-    """The schedule of a form; who sent it may change it."""
-    who.check("manage")
-    name = fields.get("name", "")
-    found = next((one for one in db.schedules.list() if one.name == name and who.allows("manage", one.queue)), None)
-    if found is None:
-        raise HTTPException(404, "There is no such schedule")
-    return found
+@router.post("/schedules/set", name="set_schedule")
+def set_schedule(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+    """Create it, or change it."""
+    definition = Definition(
+        queue=fields.get("queue", "").strip(),
+        kind=fields.get("kind", "").strip(),
+        payload=_payload(fields),
+        cron=fields.get("cron", "").strip() or None,
+        every=number(fields, "every"),
+        zone=fields.get("zone", "").strip() or "UTC",
+        catch_up=_catch_up(fields),
+    )
+    if operations.set(db, who, fields.get("name", "").strip(), definition) is None:
+        raise _missing()
+    return back(request, "schedules", "schedule-set")
 
 
 @router.post("/schedules/run", name="run_schedule")
 def run(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
     """Enqueue its job now."""
-    schedule = _chosen(db, who, fields)
+    schedule = rights.schedule(db, who, "manage", fields.get("name", ""))
+    if schedule is None:
+        raise _missing()
     admission = Admission(request)
     admission.check({schedule.queue: 1})
-    job = db.schedules.run_now(schedule.name)
+    job = operations.run(db, who, schedule.name)
     admission.count()
-    record(request, who, "run now", f"schedule {schedule.name}", 1, {"job": str(job)})
     return back(request, "schedules", "ran", {"number": job})
 
 
 @router.post("/schedules/pause", name="pause_schedule")
 def pause(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
     """Enqueue nothing by it."""
-    name = _chosen(db, who, fields).name
-    db.schedules.pause(name)
-    record(request, who, "pause", f"schedule {name}")
-    return back(request, "schedules", "schedule-paused")
+    return _done(request, operations.pause(db, who, fields.get("name", "")), "paused")
 
 
 @router.post("/schedules/resume", name="resume_schedule")
 def resume(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
     """Enqueue by it again."""
-    name = _chosen(db, who, fields).name
-    db.schedules.resume(name)
-    record(request, who, "resume", f"schedule {name}")
-    return back(request, "schedules", "schedule-resumed")
+    return _done(request, operations.resume(db, who, fields.get("name", "")), "resumed")
+
+
+@router.post("/schedules/remove", name="remove_schedule")
+def remove(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+    """Delete it; its jobs stay."""
+    return _done(request, operations.remove(db, who, fields.get("name", "")), "removed")
+
+
+def _done(request: Request, there: bool, what: str) -> RedirectResponse:
+    if not there:
+        raise _missing()
+    return back(request, "schedules", f"schedule-{what}")
+
+
+def _missing() -> HTTPException:
+    return HTTPException(404, "There is no such schedule")
+
+
+def _payload(fields: Fields) -> Any:
+    text = fields.get("payload", "").strip()
+    try:
+        return json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        raise ArgumentError("payload: must be JSON") from None
+
+
+def _catch_up(fields: Fields) -> CatchUp:
+    given = fields.get("catch_up", "one")
+    found = next((one for one in CATCH_UP if one == given), None)
+    if found is None:
+        raise ArgumentError(f"catch_up: must be one of {', '.join(CATCH_UP)}")
+    return found

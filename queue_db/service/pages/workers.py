@@ -6,7 +6,8 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from queue_db.monitoring.insights import SILENT
-from queue_db.service.http.requests import Db, Fields, Person, record
+from queue_db.operations import workers as operations
+from queue_db.service.http.requests import Db, Fields, Person
 from queue_db.service.live.in_hand import in_hand, others, process, running
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.rights import for_all
@@ -37,9 +38,5 @@ def show(request: Request, db: Db, who: Person) -> HTMLResponse:
 @router.post("/workers/rescue", name="rescue_worker")
 def rescue(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
     """Release the jobs of a worker that is gone."""
-    for_all(who, "manage", required=True)
-    name = process(fields.get("name", ""))
-    released = db.rescue(name)
-    if released:
-        record(request, who, "rescue", f"worker {name}", released)
+    released = operations.rescue(db, who, fields.get("name", ""))
     return back(request, "workers", "rescued", {"number": released})

@@ -139,7 +139,7 @@ class TestGroups:
         _enqueue(queue, 1, 2, 3, 4)
         queue.limit(per_group=3)
         assert queue.stats().blocked == 1
-        queue.limit()
+        queue.limit(per_group=None)
         (one, *others) = queue.claim(4)
         assert one.complete() is Verdict.APPLIED
         assert queue.claim() == []

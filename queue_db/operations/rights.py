@@ -1,0 +1,43 @@
+"""Rights that a queue does not settle alone: of a job by its id, of a schedule by its name, and of all queues together."""
+
+from __future__ import annotations
+
+from queue_db.db import QueueDB
+from queue_db.errors import JobNotFoundError
+from queue_db.model import Job
+from queue_db.operations.actor import Actor
+from queue_db.schedules import Schedule
+
+
+def check(actor: Actor, scope: str, queue: str | None) -> None:
+    """Raise unless the actor has this scope for the queue, or for every queue if None.
+
+    :raises ForbiddenError: they have not.
+    """
+    if queue is not None:
+        actor.check(scope, queue)
+    else:
+        actor.check_all(scope)
+
+
+def job(db: QueueDB, actor: Actor, scope: str, job_id: int, queue: str | None = None) -> Job:
+    """The live or dead job with this id.
+
+    :param queue: only of this queue; None: of any.
+    :raises ForbiddenError: the actor has the scope for no queue.
+    :raises JobNotFoundError: there is none, or the actor lacks the scope for its queue, whose name they do not get.
+    """
+    actor.check(scope)
+    found = db.get(job_id) if queue is None else db.queue(queue).get(job_id)
+    if not actor.allows(scope, found.queue):
+        raise JobNotFoundError(job_id, "any queue")
+    return found
+
+
+def schedule(db: QueueDB, actor: Actor, scope: str, name: str) -> Schedule | None:
+    """The schedule with this name; None: there is none, or the actor lacks the scope for its queue.
+
+    :raises ForbiddenError: the actor has the scope for no queue.
+    """
+    actor.check(scope)
+    return next((one for one in db.schedules.list() if one.name == name and actor.allows(scope, one.queue)), None)
