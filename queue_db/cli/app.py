@@ -18,8 +18,8 @@ queues and workers.
 
 Give the database by --url or the environment variable QUEUE_DB_URL. Results go to standard output, everything else to
 standard error. With --json every line of standard output is one JSON object; a failed command prints
-{"error": {"type": …, "message": …}} there, unless its options or arguments cannot be read: then only standard error has the
-reason."""
+{"error": {"type": …, "code": …, "message": …}} there, unless its options or arguments cannot be read: then only standard error
+has the reason."""
 
 app = typer.Typer(
     name="queue-db",

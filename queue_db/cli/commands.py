@@ -32,7 +32,7 @@ class Command(TyperCommand):
                 output.note(mask(note, secrets))
             output.note(f"queue-db: {message}")
             if ctx.params.get("as_json"):
-                output.record({"error": {"type": type(error).__name__, "message": message}})
+                output.record({"error": {"type": type(error).__name__, "code": error.code, "message": message}})
             raise typer.Exit(statuses.status_of(error)) from None
         except (KeyboardInterrupt, typer.Abort):
             output.note("queue-db: interrupted")
@@ -49,11 +49,11 @@ class Command(TyperCommand):
 
 def _message(error: QueueDBError, parameters: Sequence[Any]) -> str:
     """The message of an error for the command line, with the option or argument of the command that it is about."""
-    name = error.argument if isinstance(error, ArgumentError) else None
-    for parameter in parameters:
-        if name is not None and parameter.name == name and error.cli.startswith(name):
-            spelled: str = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar.strip("[]")
-            return spelled + error.cli.removeprefix(name)
+    if isinstance(error, ArgumentError) and error.argument is not None and not error.place:
+        for parameter in parameters:
+            if parameter.name == error.argument:
+                option = parameter.param_type_name == "option"
+                return error.named(parameter.opts[0] if option else parameter.metavar.strip("[]"))
     return error.cli
 
 

@@ -154,8 +154,7 @@ def _enqueue_all(db: QueueDB, queue: str, lines: BinaryIO, on_duplicate: Policy,
         raise
     except (ArgumentError, EnqueueError) as error:
         # enqueue_many checks each job before it reads the next one, so the error belongs to the last line.
-        problem = str(error).partition(": ")[2] if str(error).startswith("job ") else str(error)
-        raise ArgumentError(f"line {read}: {problem}; nothing was enqueued") from error
+        raise ArgumentError(f"line {read}: {error.text}; nothing was enqueued") from error
 
 
 def _job(text: bytes, *, first: bool) -> tuple[str, Any, dict[str, Any]]:
@@ -193,9 +192,9 @@ def _time(text: object) -> datetime:
     try:
         when = datetime.fromisoformat(str(text))
     except ValueError:
-        raise ArgumentError(f"run_at={text!r}: must be a time like 2026-01-31T08:00:00+01:00", argument="run_at") from None
+        raise ArgumentError(argument="run_at", problem=f"={text!r}: must be a time like 2026-01-31T08:00:00+01:00") from None
     if when.tzinfo is None:
-        raise ArgumentError(f"run_at={text!r} has no time zone: append Z for UTC, or an offset like +01:00", argument="run_at")
+        raise ArgumentError(argument="run_at", problem=f"={text!r} has no time zone: append Z for UTC, or an offset like +01:00")
     return when
 
 

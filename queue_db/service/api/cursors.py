@@ -194,7 +194,7 @@ def _hold(if_match: str | None) -> int:
             412,
             "The cursor is held by another, or was never opened",
             'If-Match must be the ETag of the open cursor: "<generation>"',
-            name="not-held",
+            code="not_held",
         )
     return int(found[1])
 

@@ -124,6 +124,9 @@ class Problem(BaseModel):
     """Why a request was not done (RFC 9457)."""
 
     type: str
+    code: str | None = Field(
+        default=None, description="Names the sort of problem, as `type` does; where the status says all, none."
+    )
     status: int
     title: str
     detail: str | None = None
