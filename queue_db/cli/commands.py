@@ -6,12 +6,12 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from inspect import Parameter, Signature, cleandoc, signature
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperCommand
 
-from queue_db.cli import output, statuses
+from queue_db.cli import output, profiles, statuses
 from queue_db.database.masking import mask, secrets_in
 from queue_db.errors import ArgumentError, QueueDBError
 
@@ -23,10 +23,11 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; raise :class:`typer.Exit` with the status of an error."""
-        secrets = secrets_in(ctx.params.get("url"))
         try:
-            return super().invoke(ctx)
+            with profiles.used(ctx):
+                return super().invoke(ctx)
         except QueueDBError as error:
+            secrets = secrets_in(ctx.params.get("url"))
             message = mask(_message(error, self.params), secrets)
             for note in getattr(error, "__notes__", ()):
                 output.note(mask(note, secrets))
@@ -42,7 +43,7 @@ class Command(TyperCommand):
         except Exception as error:
             if isinstance(error, typer.BadParameter):
                 raise
-            output.note(mask(traceback.format_exc(), secrets))
+            output.note(mask(traceback.format_exc(), secrets_in(ctx.params.get("url"))))
             output.note("queue-db: this is a bug in queue-db; please report it with the lines above")
             raise typer.Exit(statuses.BUG) from None
 
@@ -91,14 +92,28 @@ def _expanded(function: Callable[..., None]) -> Callable[..., None]:
         else:
             parameters.append(parameter)
 
+    asks = _asks(parameters)
+
     def run(**values: Any) -> None:
+        if asks:
+            del values["yes"]
         for name, bundle in bundles.items():
             values[name] = bundle(**{field.name: values.pop(field.name) for field in fields(bundle)})
         function(**values)
 
     expanded: Any = run
-    expanded.__signature__ = Signature(parameters)
+    expanded.__signature__ = Signature([*parameters, _YES] if asks else parameters)
     return run
+
+
+# Of commands that ask nothing themselves: a protected profile does.
+_YES = Parameter("yes", Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, typer.Option("--yes", "-y", hidden=True)])
+
+
+def _asks(parameters: Sequence[Parameter]) -> bool:
+    """Whether a command with these parameters may be asked about a profile, and has no option that answers."""
+    names = {parameter.name for parameter in parameters}
+    return "profile" in names and "yes" not in names
 
 
 def _options(bundle: Any) -> Iterator[Parameter]:

@@ -49,7 +49,7 @@ def _commands(group: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 def _section(path: str, command: Any) -> list[str]:
     arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
-    options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
+    options = [parameter for parameter in command.params if parameter.param_type_name == "option" and not parameter.hidden]
     usage = " ".join([path, *(_usage(argument) for argument in arguments), "[OPTIONS]"])
     lines = [f"## {path}", "", "```", usage, "```", "", *_paragraphs(command.help)]
     if arguments:

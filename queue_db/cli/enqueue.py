@@ -14,7 +14,7 @@ from typing import Annotated, Any, BinaryIO
 import typer
 from rich.progress import Progress
 
-from queue_db.cli import output, panels
+from queue_db.cli import output, panels, profiles
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions, QueueArgument, decoded
 from queue_db.db import QueueDB
@@ -115,6 +115,7 @@ def enqueue(
         raise ArgumentError("no kind given: give KIND, or --jsonl FILE for many jobs")
     content = decoded(f"the payload {_PAYLOAD_HINT} is", payload)
     with common.open() as db:
+        profiles.confirm(f"enqueue a job of queue {queue}")
         job_id = db.queue(queue).enqueue(kind, content, on_duplicate=on_duplicate.value, **options)
     _print_id(job_id, common)
     if job_id is None and not common.as_json:
@@ -122,8 +123,10 @@ def enqueue(
 
 
 def _enqueue_lines(queue: str, source: str, on_duplicate: Policy, common: CommonOptions) -> None:
-    with _open(source) as lines, common.open() as db, output.counting("enqueueing") as progress:
-        ids = _enqueue_all(db, queue, lines, on_duplicate, progress)
+    with _open(source) as lines, common.open() as db:
+        profiles.confirm(f"enqueue jobs of queue {queue}")
+        with output.counting("enqueueing") as progress:
+            ids = _enqueue_all(db, queue, lines, on_duplicate, progress)
     for job_id in ids:
         _print_id(job_id, common)
     added = sum(1 for job_id in ids if job_id is not None)

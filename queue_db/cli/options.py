@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from queue_db.cli import output
+from queue_db.cli import output, profiles
 from queue_db.cli.lasting import started
 from queue_db.database.schema_version import repair
 from queue_db.database.urls import URL_VARIABLE, missing_file, parse_url
@@ -53,6 +53,18 @@ class CommonOptions:
             "Other users of the machine can read a command's arguments, but not its environment.",
         ),
     ] = None
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            envvar=profiles.VARIABLE,
+            show_envvar=True,
+            metavar="NAME",
+            rich_help_panel=DATABASE_PANEL,
+            help="A database of ~/.config/queue-db.toml, where [profiles.NAME] has url, and optionally table, schema and "
+            "protected = true: then a command asks before it changes something, and --yes answers. --url wins over a profile.",
+        ),
+    ] = None
     table: Annotated[
         str, typer.Option("--table", metavar="NAME", rich_help_panel=DATABASE_PANEL, help="Name of the jobs table.")
     ] = "jobs"
@@ -91,7 +103,7 @@ class CommonOptions:
         :raises ConfigurationError: none was given.
         """
         if not self.url:
-            raise ConfigurationError(f"no database given: use --url or set {URL_VARIABLE}")
+            raise ConfigurationError(f"no database given: use --url or --profile, or set {URL_VARIABLE}")
         return self.url
 
     def print(self, record: Mapping[str, Any], text: object) -> None:

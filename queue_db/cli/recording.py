@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from queue_db.cli import output
+from queue_db.cli import output, profiles
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
 from queue_db.monitoring.tables import WHO_LENGTH
@@ -24,7 +24,7 @@ def user() -> Actor:
         name = "unknown"
     text = f"cli:{name}@{socket.gethostname()}"
     clean = "".join(character for character in text if unicodedata.category(character) not in {"Cc", "Cs"})
-    return replace(ANYBODY, name=clean[:WHO_LENGTH].strip())
+    return replace(ANYBODY, name=clean[:WHO_LENGTH].strip(), confirm=profiles.confirm)
 
 
 def record(db: QueueDB, action: str, target: str, number: int | None = None, detail: Mapping[str, Any] | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Self
@@ -25,6 +26,8 @@ class Actor:
     read_only: bool = False
     #: Where the request came from, for the log: the method, the path and the id of a request.
     source: str = field(default="", compare=False)
+    #: Asks them before the first change, with what will be changed; raises if they say no.
+    confirm: Callable[[str], None] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, token: Token) -> Self:

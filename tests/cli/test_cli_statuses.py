@@ -83,8 +83,8 @@ def test_usage(ask_at):
     ask_at(None, "peek", status=2)
     ask_at(None, "stats", "--no-such-option", status=2)
     answer = ask_at(None, "stats", "--json", status=2)
-    assert answer.err == "queue-db: no database given: use --url or set QUEUE_DB_URL\n"
-    message = "no database given: use --url or set QUEUE_DB_URL"
+    assert answer.err == "queue-db: no database given: use --url or --profile, or set QUEUE_DB_URL\n"
+    message = "no database given: use --url or --profile, or set QUEUE_DB_URL"
     assert answer.record == {"error": {"type": "ConfigurationError", "code": "configuration", "message": message}}
 
 

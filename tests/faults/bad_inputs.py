@@ -337,7 +337,7 @@ _SINGLE: dict[str, tuple[Act, str]] = {
     "skip without a key": (lambda world: world.queue.enqueue("k", on_duplicate="skip"), "on_duplicate='skip' .* unique_key"),
     "replace without a key": (lambda world: world.queue.enqueue("k", on_duplicate="replace"), "'replace' .* unique_key"),
     "debounce without a key": (lambda world: world.queue.enqueue("k", on_duplicate="debounce"), "'debounce' .* unique_key"),
-    "unique_for without a key": (lambda world: world.queue.enqueue("k", unique_for=5), "unique_for .* unique_key"),
+    "unique_for without a key": (lambda world: world.queue.enqueue("k", unique_for=5), "unique_for .* unique key"),
     "a batch that replaces": (
         lambda world: world.queue.enqueue_batch([("k", 1)], ("k", 2), on_duplicate="replace"),
         "cannot be counted; use raise or skip",

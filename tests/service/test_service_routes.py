@@ -406,14 +406,14 @@ def test_every_error_has_a_status_of_its_own(error: type[Exception]) -> None:
 def test_every_error_has_a_code_of_its_own_and_the_problem_has_it() -> None:
     codes = [vars(error)["code"] for error in ERRORS]
     assert [code for code in codes if not re.fullmatch("[a-z]+(_[a-z]+)*", code) or codes.count(code) > 1] == []
-    known = json.loads(answers.answer(errors.JobDeadError(7)).body)
+    known = json.loads(bytes(answers.answer(errors.JobDeadError(7)).body))
     assert (known["code"], known["type"]) == ("job_dead", "urn:queue-db:problem:job-dead")
 
     class OwnError(errors.StorageError):
         """Of a dialect."""
 
-    assert json.loads(answers.answer(OwnError()).body)["code"] == "storage"
-    assert "code" not in json.loads(answers.plain(404, "there is no such path").body)
+    assert json.loads(bytes(answers.answer(OwnError()).body))["code"] == "storage"
+    assert "code" not in json.loads(bytes(answers.plain(404, "there is no such path").body))
 
 
 def test_each_side_spells_an_argument_as_its_users_know_it() -> None:
