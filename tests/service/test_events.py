@@ -116,7 +116,7 @@ def test_the_texts_of_queues_are_made_in_a_thread_and_once_for_all_clients(monke
     ending = threading.Event()
     service: Any = SimpleNamespace(ending=ending, db=SimpleNamespace(metrics=SimpleNamespace(latest=lambda: found)))
 
-    async def follow() -> list[str | None]:
+    async def follow() -> list[bytes | None]:
         live = Live(service)
         clients = [live.follow(lambda queue, own=own: queue in own) for own in ("a", "ab", "")]
         first = await asyncio.gather(*(anext(one) for one in clients))
@@ -125,7 +125,7 @@ def test_the_texts_of_queues_are_made_in_a_thread_and_once_for_all_clients(monke
             await one.aclose()  # type: ignore[attr-defined]
         return first
 
-    texts = [json.loads((text or "").split("data: ")[1]) for text in asyncio.run(follow())]
+    texts = [json.loads((text or b"").split(b"data: ")[1]) for text in asyncio.run(follow())]
     assert [[one["queue"] for one in text] for text in texts] == [["a"], ["a", "b"], []]
     assert texts[0][0]["at"] == "2026-11-23T00:00:00.000000Z"
     assert len(made) == len(found)
@@ -154,7 +154,7 @@ def test_a_slow_client_is_cut_and_an_idle_one_gets_a_comment() -> None:
     sent: list[dict[str, Any]] = []
     stuck = asyncio.Event()
 
-    async def two() -> AsyncGenerator[str | None, None]:
+    async def two() -> AsyncGenerator[bytes | None, None]:
         yield None
         yield event({"n": 1}, name="queues", event_id="7")
 
@@ -170,4 +170,4 @@ def test_a_slow_client_is_cut_and_an_idle_one_gets_a_comment() -> None:
         await asyncio.Event().wait()
 
     asyncio.run(EventStream(two(), allowed, slowest=0.01)({"type": "http"}, receive, send))
-    assert [message.get("body") for message in sent[1:]] == [b": idle\n\n", b'id: 7\nevent: queues\ndata: {"n": 1}\n\n']
+    assert [message.get("body") for message in sent[1:]] == [b": ping\n\n", b'event: queues\ndata: {"n": 1}\nid: 7\n\n']

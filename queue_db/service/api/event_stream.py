@@ -55,8 +55,8 @@ async def follow_feed(
     return EventStream(_messages(request, found, begin), Standing(request, "read", feed).check)
 
 
-async def _messages(request: Request, feed: Feed, after: str) -> AsyncGenerator[str | None, None]:
-    def page() -> tuple[list[str], str, int]:
+async def _messages(request: Request, feed: Feed, after: str) -> AsyncGenerator[bytes | None, None]:
+    def page() -> tuple[list[bytes], str, int]:
         one = feed.read(after, _PAGE)
         views = [message_view(message) for message in one.messages]
         return [event(view.model_dump(mode="json"), event_id=view.id) for view in views], one.position, one.behind
