@@ -49,7 +49,7 @@ def event(data: Any, *, name: str | None = None, event_id: str | None = None) ->
 class EventStream(StreamingResponse):
     """A response of events; None stands for an idle time. An error ends it with a last event, ``problem``.
 
-    Unlike FastAPI's for an endpoint that yields, it reads nothing ahead: what its client has not taken is not sent after a revocation.
+    FastAPI's for an endpoint that yields reads ahead of its client; here nothing that follows a revocation is sent.
 
     :param events: the events.
     :param check: called before each event and in each idle time; raises if who asks may have no more of them.
