@@ -12,11 +12,12 @@ from typing import Any
 
 import httpx2
 import pytest
+from fastapi.sse import format_sse_event
 
 from queue_db import QueueDB
 from queue_db.monitoring.metrics import QueueMetrics
 from queue_db.service import Settings
-from queue_db.service.live.events import EventStream, Live, event
+from queue_db.service.live.events import EventStream, Live
 from tests.patience import HOURS
 
 on_sqlite = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
@@ -156,7 +157,7 @@ def test_a_slow_client_is_cut_and_an_idle_one_gets_a_comment() -> None:
 
     async def two() -> AsyncGenerator[bytes | None, None]:
         yield None
-        yield event({"n": 1}, name="queues", event_id="7")
+        yield format_sse_event(data_str='{"n": 1}', event="queues", id="7")
 
     async def allowed() -> None:
         pass

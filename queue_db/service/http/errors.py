@@ -12,6 +12,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
@@ -25,6 +26,28 @@ from queue_db.service.auth.login import problem_page, to_login
 from queue_db.service.auth.session import CrossSiteError, LoginNeededError
 from queue_db.service.http.requests import Service, of
 from queue_db.service.live.incidents import IncidentType, described
+
+
+class InvalidPart(BaseModel):
+    """What is wrong at one place of a request."""
+
+    where: str
+    what: str
+
+
+class Problem(BaseModel):
+    """Why a request was not done (RFC 9457). Some have more, such as the ``state`` of a job."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    code: str | None = Field(
+        default=None, description="Names the sort of problem, as `type` does; where the status says all, none."
+    )
+    status: int
+    title: str
+    detail: str | None = None
+    errors: list[InvalidPart] | None = Field(default=None, description="422: what is wrong, by place.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +143,8 @@ def problem(
 ) -> JSONResponse:
     """A problem as a response. ``code``: names its sort, for programs; without it the status does."""
     kind = {"type": f"urn:queue-db:problem:{code.replace('_', '-')}", "code": code} if code else {"type": "about:blank"}
-    content = {**kind, "status": status, "title": title, **({"detail": detail} if detail else {}), **more}
-    return JSONResponse(content, status, headers, media_type="application/problem+json")
+    content = Problem.model_validate({**kind, "status": status, "title": title, **({"detail": detail} if detail else {}), **more})
+    return JSONResponse(content.model_dump(exclude_unset=True), status, headers, media_type="application/problem+json")
 
 
 def plain(status: int, detail: str | None, *, headers: Mapping[str, str] | None = None) -> JSONResponse:

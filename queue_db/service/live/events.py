@@ -41,11 +41,6 @@ LONGEST = 600.0
 _EVERY = 2.0
 
 
-def event(data: Any, *, name: str | None = None, event_id: str | None = None) -> bytes:
-    """One event."""
-    return format_sse_event(data_str=json.dumps(data, default=_text), event=name, id=event_id)
-
-
 class EventStream(StreamingResponse):
     """A response of events; None stands for an idle time. An error ends it with a last event, ``problem``.
 
