@@ -64,7 +64,7 @@ def shown(value: object) -> str:
 def wrong(what: str, value: object, why: str) -> ArgumentError:
     """The error that refuses ``value``. In the message ``why`` follows the value."""
     on_the_wire = _JSON.get(value, shown(value)) if value is None or isinstance(value, bool) else shown(value)
-    return ArgumentError(f"{what}={shown(value)}{why}", wire=f"{what} {on_the_wire}{why}", argument=what)
+    return ArgumentError(wire=f"{what} {on_the_wire}{why}", argument=what, problem=f"={shown(value)}{why}")
 
 
 def number(what: str, value: object) -> float:
@@ -85,9 +85,9 @@ def name(what: str, value: object, longest: int) -> str:
     if not isinstance(value, str):
         raise wrong(what, value, ": must be a string")
     if not value:
-        raise ArgumentError(f"{what} is empty: give it 1 to {longest} characters", argument=what)
+        raise ArgumentError(argument=what, problem=f" is empty: give it 1 to {longest} characters")
     if len(value) > longest:
-        raise ArgumentError(f"{what} has {len(value)} characters; {longest} is the limit", argument=what)
+        raise ArgumentError(argument=what, problem=f" has {len(value)} characters; {longest} is the limit")
     if value != value.strip():
         # Some databases ignore trailing blanks when they compare: "mail " would equal "mail".
         raise wrong(what, value, " begins or ends with a blank")

@@ -1,5 +1,8 @@
 """Every exception of the package. The first line of a class's docstring is its default message. The data is in attributes.
 
+``code`` of a class is for programs, such as ``job_not_found``: it stays the same when a class is renamed or a message is reworded.
+The REST API and ``queue-db --json`` show it.
+
     QueueDBError
     ├─ ConfigurationError ─┬─ ArgumentError (also a ValueError)
     │                      ├─ UnsupportedError
@@ -33,6 +36,7 @@ Not errors: a miss at claim, a lost lease at settle (:class:`~queue_db.Verdict`)
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 
 class QueueDBError(Exception):
@@ -42,6 +46,12 @@ class QueueDBError(Exception):
     :param cli: the message for the command line, if ``message`` is about Python. None: ``message``.
     """
 
+    #: Names the sort of error, for programs.
+    code: ClassVar[str] = "conflict"
+
+    #: Where the error is in what was given, such as ``job 3: ``: it stands in front of the message.
+    place = ""
+
     _wire: str | None = None
     _cli: str | None = None
 
@@ -50,40 +60,63 @@ class QueueDBError(Exception):
         self._wire = wire
         self._cli = cli
 
-    def prefix(self, where: str) -> None:
-        """Put ``where``, the place of the error, in front of the message."""
-        self.args, self._wire, self._cli = (f"{where}{self}",), f"{where}{self.wire}", f"{where}{self.cli}"
+    def __str__(self) -> str:
+        return self.place + self.text
+
+    @property
+    def text(self) -> str:
+        """The message without the place."""
+        return super().__str__()
 
     @property
     def wire(self) -> str:
         """The message for clients of the REST API."""
-        return self._wire or str(self)
+        return self.place + (self._wire or self.text)
 
     @property
     def cli(self) -> str:
         """The message for the command line."""
-        return self._cli or str(self)
+        return self.place + (self._cli or self.text)
 
 
 class ConfigurationError(QueueDBError):
     """The configuration cannot work."""
 
+    code = "configuration"
+
 
 class ArgumentError(ConfigurationError, ValueError):
     """An argument is outside its allowed range.
 
-    :param argument: the name of the argument, if ``message`` begins with it: the command line shows its option instead.
+    :param argument: the name of the argument, for an error about one. Each side spells it as its users know it: ``max_attempts``,
+        ``--max-attempts``.
+    :param problem: what is wrong with it; the message is the name, and then this.
     """
 
+    code = "argument"
+
     def __init__(
-        self, message: str | None = None, *, wire: str | None = None, cli: str | None = None, argument: str | None = None
+        self,
+        message: str | None = None,
+        *,
+        wire: str | None = None,
+        cli: str | None = None,
+        argument: str | None = None,
+        problem: str | None = None,
     ) -> None:
-        super().__init__(message, wire=wire, cli=cli)
+        super().__init__(message if argument is None else f"{argument}{problem}", wire=wire, cli=cli)
         self.argument = argument
+        self.problem = problem
+
+    def named(self, spelled: str) -> str:
+        """The message with another spelling of the argument."""
+        return f"{self.place}{spelled}{self.problem}"
 
 
 class UnsupportedError(ConfigurationError):
     """The database lacks a required capability."""
+
+    code = "unsupported"
 
     def __init__(self, message: str | None = None, *, capability: str = "", dialect: str = "") -> None:
         super().__init__(message)
@@ -94,6 +127,8 @@ class UnsupportedError(ConfigurationError):
 class SchemaOutOfDateError(ConfigurationError):
     """The tables of the queue are missing or of another version."""
 
+    code = "schema_out_of_date"
+
     def __init__(self, message: str | None = None, *, found: str | None, required: str) -> None:
         super().__init__(message)
         self.found = found
@@ -102,6 +137,8 @@ class SchemaOutOfDateError(ConfigurationError):
 
 class EnqueueError(QueueDBError):
     """A job was not enqueued."""
+
+    code = "enqueue"
 
 
 class DuplicateJobError(EnqueueError):
@@ -113,6 +150,8 @@ class DuplicateJobError(EnqueueError):
         no job of the call has the key, or the call was too long to find it.
     :param dead: the id of the refused job, if it is a dead one that was to be redriven.
     """
+
+    code = "duplicate_job"
 
     def __init__(
         self,
@@ -151,6 +190,8 @@ class PayloadError(EnqueueError, ValueError):
     :param subject: what cannot be stored or read: the payload or the headers of a job or of a message.
     """
 
+    code = "payload"
+
     def __init__(self, *, reason: str, kind: str = "", subject: str = "payload of job") -> None:
         super().__init__(f"{subject} kind {kind!r}: {reason}" if kind else f"{subject.partition(' ')[0]}: {reason}")
         self.kind = kind
@@ -160,9 +201,13 @@ class PayloadError(EnqueueError, ValueError):
 class StagingError(EnqueueError):
     """What was staged for a bulk load is not all there, so nothing was published."""
 
+    code = "staging"
+
 
 class JobNotFoundError(QueueDBError):
     """There is no such job: it was completed, cancelled, purged, or never existed. Or it is not in the required state."""
+
+    code = "job_not_found"
 
     def __init__(
         self, job_id: int, where: str, *, message: str | None = None, wire: str | None = None, cli: str | None = None
@@ -174,6 +219,8 @@ class JobNotFoundError(QueueDBError):
 
 class JobDeadError(JobNotFoundError):
     """The job is dead."""
+
+    code = "job_dead"
 
     def __init__(self, job_id: int) -> None:
         dead = f"job {job_id} is dead: "
@@ -192,6 +239,8 @@ class JobNotFinishedError(JobNotFoundError):
     :param state: its :class:`~queue_db.State`.
     """
 
+    code = "job_not_finished"
+
     def __init__(self, job_id: int, state: str) -> None:
         wire = f"job {job_id} is not completed: it is {state}"
         super().__init__(job_id, "the finished jobs", message=f"{wire}; db.wait waits for it", wire=wire, cli=wire)
@@ -204,6 +253,8 @@ class JobStateError(QueueDBError):
     :param state: its :class:`~queue_db.State`.
     """
 
+    code = "job_state"
+
     def __init__(self, job_id: int, state: str, message: str) -> None:
         super().__init__(message)
         self.job_id = job_id
@@ -213,6 +264,8 @@ class JobStateError(QueueDBError):
 class UnknownKindError(QueueDBError):
     """No handler is registered for this kind of job."""
 
+    code = "unknown_kind"
+
     def __init__(self, kind: str, known: Sequence[str]) -> None:
         super().__init__(f"no handler for job kind {kind!r}; known kinds: {', '.join(sorted(known)) or 'none'}")
         self.kind = kind
@@ -221,6 +274,8 @@ class UnknownKindError(QueueDBError):
 
 class LeaseLostError(QueueDBError):
     """The lease was lost: another worker has the job, or it is gone. Nothing was changed."""
+
+    code = "lease_lost"
 
     def __init__(self, job_id: int | None = None, version: int | None = None, *, message: str | None = None) -> None:
         which, taken = f" (job {job_id}, version {version})", "another worker has the job, or it is gone"
@@ -234,37 +289,55 @@ class LeaseLostError(QueueDBError):
 class HandlerProcessError(QueueDBError):
     """The process of a handler ended before the handler did, or it cannot be sent what it needs."""
 
+    code = "handler_process"
+
 
 class HandlerResultError(QueueDBError):
     """A handler returned what cannot be the outcome of a job: its work has not run or not ended, or the result cannot be kept."""
+
+    code = "handler_result"
 
 
 class StreamError(QueueDBError):
     """A stream of jobs cannot go on."""
 
+    code = "stream"
+
 
 class StreamFencedError(StreamError):
     """Another reader has taken the stream over."""
+
+    code = "stream_fenced"
 
 
 class CheckpointMismatchError(StreamError):
     """A checkpoint and the database do not know the same history of a stream."""
 
+    code = "checkpoint_mismatch"
+
 
 class FeedError(QueueDBError):
     """A feed cannot do this."""
+
+    code = "feed"
 
 
 class IdempotencyKeyError(FeedError):
     """An idempotency key was used for other messages."""
 
+    code = "idempotency_key"
+
 
 class PositionError(FeedError):
     """A position is not one of this feed, or the messages after it are not known any more."""
 
+    code = "position"
+
 
 class TrimmedError(PositionError):
     """Messages after this position were trimmed before they were read."""
+
+    code = "trimmed"
 
     def __init__(self, message: str, *, skipped: int, first: str, wire: str | None = None, cli: str | None = None) -> None:
         super().__init__(message, wire=wire, cli=cli)
@@ -277,33 +350,49 @@ class TrimmedError(PositionError):
 class CursorHeldError(FeedError):
     """Another process holds the cursor."""
 
+    code = "cursor_held"
+
 
 class RouteError(QueueDBError):
     """There is no such route or definition."""
+
+    code = "route"
 
 
 class ClaimError(FeedError):
     """A claim on messages does not allow this. Nothing was changed."""
 
+    code = "claim"
+
 
 class UnknownClaimError(ClaimError):
     """There is no such claim: it was released, its messages are deleted or claimed by others, or it never existed."""
+
+    code = "unknown_claim"
 
 
 class ClaimExpiredError(ClaimError):
     """The time of the claim is over, so others may have its messages."""
 
+    code = "claim_expired"
+
 
 class MessageNotClaimedError(ClaimError):
     """The message is not under this claim: it is free, claimed by another, or deleted."""
+
+    code = "message_not_claimed"
 
 
 class MessageClaimedError(ClaimError):
     """The message is claimed, and can be deleted with the id of its claim only."""
 
+    code = "message_claimed"
+
 
 class StorageError(QueueDBError):
     """The database refused a statement; ``__cause__`` is SQLAlchemy's exception."""
+
+    code = "storage"
 
     def __init__(
         self,
@@ -330,9 +419,18 @@ class StorageError(QueueDBError):
 class TransientStorageError(StorageError):
     """The database asks to try again: deadlock, serialization failure, lock timeout, lost connection."""
 
+    code = "transient_storage"
+
 
 class PermanentStorageError(StorageError):
     """The database refused a statement for a reason that a retry does not cure."""
+
+    code = "permanent_storage"
+
+
+def asking(text: str, flag: str) -> dict[str, str]:
+    """The texts of an error that end with the flag that it asks for: ``take_over=True``, ``take_over: true``, ``--take-over``."""
+    return {"message": f"{text}{flag}=True", "wire": f"{text}{flag}: true", "cli": f"{text}--{flag.replace('_', '-')}"}
 
 
 def text_of(error: object) -> str:

@@ -16,10 +16,10 @@ _ABOUT = """A job queue in the SQL database that you already have.
 To start: "queue-db migrate" creates the tables, "queue-db enqueue" adds a job, "queue-db work" runs jobs, "queue-db top" shows
 queues and workers.
 
-Give the database by --url or the environment variable QUEUE_DB_URL. Results go to standard output, everything else to
-standard error. With --json every line of standard output is one JSON object; a failed command prints
-{"error": {"type": …, "message": …}} there, unless its options or arguments cannot be read: then only standard error has the
-reason."""
+Give the database by --url or the environment variable QUEUE_DB_URL, or name one of ~/.config/queue-db.toml by --profile. Results
+go to standard output, everything else to standard error. With --json every line of standard output is one JSON object; a failed
+command prints {"error": {"type": …, "code": …, "message": …}} there, unless its options or arguments cannot be read: then only
+standard error has the reason."""
 
 app = typer.Typer(
     name="queue-db",

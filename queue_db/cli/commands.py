@@ -15,8 +15,6 @@ from queue_db.cli import output, profiles, statuses
 from queue_db.database.masking import mask, secrets_in
 from queue_db.errors import ArgumentError, QueueDBError
 
-_YES = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, as a protected profile does.")]
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -25,19 +23,17 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; raise :class:`typer.Exit` with the status of an error."""
-        secrets: Sequence[str] = ()
-        agreed = output.protected.set(None)
         try:
-            _use_profile(ctx)
-            secrets = secrets_in(ctx.params.get("url"))
-            return super().invoke(ctx)
+            with profiles.used(ctx):
+                return super().invoke(ctx)
         except QueueDBError as error:
+            secrets = secrets_in(ctx.params.get("url"))
             message = mask(_message(error, self.params), secrets)
             for note in getattr(error, "__notes__", ()):
                 output.note(mask(note, secrets))
             output.note(f"queue-db: {message}")
             if ctx.params.get("as_json"):
-                output.record({"error": {"type": type(error).__name__, "message": message}})
+                output.record({"error": {"type": type(error).__name__, "code": error.code, "message": message}})
             raise typer.Exit(statuses.status_of(error)) from None
         except (KeyboardInterrupt, typer.Abort):
             output.note("queue-db: interrupted")
@@ -47,59 +43,34 @@ class Command(TyperCommand):
         except Exception as error:
             if isinstance(error, typer.BadParameter):
                 raise
-            output.note(mask(traceback.format_exc(), secrets))
+            output.note(mask(traceback.format_exc(), secrets_in(ctx.params.get("url"))))
             output.note("queue-db: this is a bug in queue-db; please report it with the lines above")
             raise typer.Exit(statuses.BUG) from None
-        finally:
-            output.protected.reset(agreed)
-
-
-def _use_profile(ctx: Any) -> None:
-    """Put what the profile has in place of the options of the database. A URL that is typed counts more than the environment.
-
-    :raises ArgumentError: there is no such profile; or both it and a URL are typed.
-    """
-    name = ctx.params.get("profile")
-    options = ("url", "profile", "table", "schema")
-    typed = {one for one in options if getattr(ctx.get_parameter_source(one), "name", None) == "COMMANDLINE"}
-    if name is None or ("url" in typed and "profile" not in typed):
-        return
-    if "url" in typed:
-        raise ArgumentError("--url and --profile both name a database: give one of them")
-    profile = profiles.load(name)
-    ctx.params["url"] = profile.url
-    for option in ("table", "schema"):
-        value = getattr(profile, option)
-        if value is not None and option not in typed:
-            ctx.params[option] = value
-    if profile.protected and not ctx.params.get("yes"):
-        output.protected.set(name)
 
 
 def _message(error: QueueDBError, parameters: Sequence[Any]) -> str:
     """The message of an error for the command line, with the option or argument of the command that it is about."""
-    name = error.argument if isinstance(error, ArgumentError) else None
-    for parameter in parameters:
-        if name is not None and parameter.name == name and error.cli.startswith(name):
-            spelled: str = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar.strip("[]")
-            return spelled + error.cli.removeprefix(name)
+    if isinstance(error, ArgumentError) and error.argument is not None and not error.place:
+        for parameter in parameters:
+            if parameter.name == error.argument:
+                option = parameter.param_type_name == "option"
+                return error.named(parameter.opts[0] if option else parameter.metavar.strip("[]"))
     return error.cli
 
 
-def command(app: typer.Typer, name: str, *examples: str, changes: bool = False) -> Callable[[_Function], _Function]:
+def command(app: typer.Typer, name: str, *examples: str) -> Callable[[_Function], _Function]:
     """Register a function as the command ``name`` of ``app``; the function itself stays as it is.
 
     A parameter whose type is a dataclass, such as :class:`queue_db.cli.options.CommonOptions`, becomes one option per field.
 
     :param examples: command lines for the end of the help text.
-    :param changes: it changes something, and asks nothing itself: it gets the option ``--yes``, for protected profiles.
     """
 
     def register(function: _Function) -> _Function:
         panel = None if isinstance(app.info.name, str) else app.rich_help_panel
         epilog = "\n\n".join(["Examples:", *examples])
         text = unwrapped(function.__doc__ or "")
-        app.command(name, cls=Command, help=text, epilog=epilog, rich_help_panel=panel)(_expanded(function, changes=changes))
+        app.command(name, cls=Command, help=text, epilog=epilog, rich_help_panel=panel)(_expanded(function))
         return function
 
     return register
@@ -110,7 +81,7 @@ def unwrapped(text: str) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in cleandoc(text).split("\n\n"))
 
 
-def _expanded(function: Callable[..., None], *, changes: bool) -> Callable[..., None]:
+def _expanded(function: Callable[..., None]) -> Callable[..., None]:
     """Return a function with one parameter per option: Typer reads options from a signature and knows no bundles."""
     bundles: dict[str, Any] = {}
     parameters: list[Parameter] = []
@@ -121,19 +92,28 @@ def _expanded(function: Callable[..., None], *, changes: bool) -> Callable[..., 
         else:
             parameters.append(parameter)
 
-    if changes:
-        parameters.append(Parameter("yes", Parameter.KEYWORD_ONLY, default=False, annotation=_YES))
+    asks = _asks(parameters)
 
     def run(**values: Any) -> None:
-        if changes:
+        if asks:
             del values["yes"]
         for name, bundle in bundles.items():
             values[name] = bundle(**{field.name: values.pop(field.name) for field in fields(bundle)})
         function(**values)
 
     expanded: Any = run
-    expanded.__signature__ = Signature(parameters)
+    expanded.__signature__ = Signature([*parameters, _YES] if asks else parameters)
     return run
+
+
+# Of commands that ask nothing themselves: a protected profile does.
+_YES = Parameter("yes", Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, typer.Option("--yes", "-y", hidden=True)])
+
+
+def _asks(parameters: Sequence[Parameter]) -> bool:
+    """Whether a command with these parameters may be asked about a profile, and has no option that answers."""
+    names = {parameter.name for parameter in parameters}
+    return "profile" in names and "yes" not in names
 
 
 def _options(bundle: Any) -> Iterator[Parameter]:

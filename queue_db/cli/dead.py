@@ -106,7 +106,6 @@ def failures(
     "queue-db dead redrive --queue mail --limit 10",
     "queue-db dead redrive --queue mail --kind welcome --error-class TimeoutError",
     "queue-db dead redrive --all --json",
-    changes=True,
 )
 def redrive(
     ids: Annotated[list[int] | None, typer.Argument(metavar="[ID]...", help="Only these jobs.", min=0, show_default=False)] = None,
@@ -127,7 +126,7 @@ def redrive(
     given = tuple(ids) if ids else None
     which = Redrive(queue=queue, kind=kind, error_class=error_class, ids=given, limit=limit, everything=everything)
     with common.open() as db:
-        actor = user(changes=not dry_run)
+        actor = user()
         with output.busy("redriving"):
             redriven = operations.redrive(db, actor, which, dry_run=dry_run)
     for job_id in redriven:
@@ -169,7 +168,7 @@ def purge(
         if not dry_run:
             output.confirm(f"Dead jobs {which} in {db.url} will be deleted.", yes=yes)
         with output.busy("counting" if dry_run else "purging"):
-            deleted = operations.purge(db, user(changes=not dry_run), chosen, dry_run=dry_run)
+            deleted = operations.purge(db, user(), chosen, dry_run=dry_run)
     found: dict[str, Any] = {"deleted": deleted} | ({"dry_run": True} if dry_run else {})
     common.print(found, f"{'would delete' if dry_run else 'deleted'} {deleted:,} dead jobs")
 

@@ -79,7 +79,7 @@ def _section(path: str, command: Any, common: list[str]) -> list[str]:
 
 
 def _options(command: Any) -> list[str]:
-    return [_option(parameter) for parameter in command.params if parameter.param_type_name == "option"]
+    return [_option(parameter) for parameter in command.params if parameter.param_type_name == "option" and not parameter.hidden]
 
 
 def _table(options: list[str]) -> list[str]:

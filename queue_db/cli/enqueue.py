@@ -14,7 +14,7 @@ from typing import Annotated, Any, BinaryIO
 import typer
 from rich.progress import Progress
 
-from queue_db.cli import output, panels
+from queue_db.cli import output, panels, profiles
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions, QueueArgument, decoded
 from queue_db.db import QueueDB
@@ -75,7 +75,6 @@ class JobOptions:
     "queue-db enqueue reports daily --unique-key 2026-01-31 --on-duplicate skip",
     "queue-db enqueue mail --jsonl jobs.jsonl",
     "generate-jobs | queue-db enqueue mail --jsonl - --json",
-    changes=True,
 )
 def enqueue(
     queue: QueueArgument,
@@ -110,14 +109,13 @@ def enqueue(
     if jsonl is not None:
         if kind is not None or options:
             raise ArgumentError("with --jsonl each line has its own kind and options; only --on-duplicate applies to all")
-        output.confirm_change()
         _enqueue_lines(queue, jsonl, on_duplicate.value, common)
         return
     if kind is None:
         raise ArgumentError("no kind given: give KIND, or --jsonl FILE for many jobs")
     content = decoded(f"the payload {_PAYLOAD_HINT} is", payload)
-    output.confirm_change()
     with common.open() as db:
+        profiles.confirm(f"enqueue a job of queue {queue}")
         job_id = db.queue(queue).enqueue(kind, content, on_duplicate=on_duplicate.value, **options)
     _print_id(job_id, common)
     if job_id is None and not common.as_json:
@@ -125,8 +123,10 @@ def enqueue(
 
 
 def _enqueue_lines(queue: str, source: str, on_duplicate: Policy, common: CommonOptions) -> None:
-    with _open(source) as lines, common.open() as db, output.counting("enqueueing") as progress:
-        ids = _enqueue_all(db, queue, lines, on_duplicate, progress)
+    with _open(source) as lines, common.open() as db:
+        profiles.confirm(f"enqueue jobs of queue {queue}")
+        with output.counting("enqueueing") as progress:
+            ids = _enqueue_all(db, queue, lines, on_duplicate, progress)
     for job_id in ids:
         _print_id(job_id, common)
     added = sum(1 for job_id in ids if job_id is not None)
@@ -157,8 +157,7 @@ def _enqueue_all(db: QueueDB, queue: str, lines: BinaryIO, on_duplicate: Policy,
         raise
     except (ArgumentError, EnqueueError) as error:
         # enqueue_many checks each job before it reads the next one, so the error belongs to the last line.
-        problem = str(error).partition(": ")[2] if str(error).startswith("job ") else str(error)
-        raise ArgumentError(f"line {read}: {problem}; nothing was enqueued") from error
+        raise ArgumentError(f"line {read}: {error.text}; nothing was enqueued") from error
 
 
 def _job(text: bytes, *, first: bool) -> tuple[str, Any, dict[str, Any]]:
@@ -196,9 +195,9 @@ def _time(text: object) -> datetime:
     try:
         when = datetime.fromisoformat(str(text))
     except ValueError:
-        raise ArgumentError(f"run_at={text!r}: must be a time like 2026-01-31T08:00:00+01:00", argument="run_at") from None
+        raise ArgumentError(argument="run_at", problem=f"={text!r}: must be a time like 2026-01-31T08:00:00+01:00") from None
     if when.tzinfo is None:
-        raise ArgumentError(f"run_at={text!r} has no time zone: append Z for UTC, or an offset like +01:00", argument="run_at")
+        raise ArgumentError(argument="run_at", problem=f"={text!r} has no time zone: append Z for UTC, or an offset like +01:00")
     return when
 
 

@@ -54,7 +54,7 @@ def list_groups(queue: QueueArgument, *, common: CommonOptions) -> None:
         output.note(f"of the first {MOST_JOBS} blocked jobs, and at most {MOST} groups; there are more")
 
 
-@command(app, "repair", "queue-db groups repair mail", changes=True)
+@command(app, "repair", "queue-db groups repair mail")
 def repair(queue: QueueArgument, *, common: CommonOptions) -> None:
     """Unblock the groups of a queue after its jobs were deleted with SQL. Workers do this once a minute.
 

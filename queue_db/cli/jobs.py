@@ -150,7 +150,7 @@ def _wait(db: QueueDB, job_id: int, timeout: float | None) -> Finished:
                 raise typer.Exit(statuses.NEGATIVE) from None
 
 
-@command(app, "cancel", "queue-db jobs cancel 42", "queue-db jobs cancel 42 --queue mail --json", changes=True)
+@command(app, "cancel", "queue-db jobs cancel 42", "queue-db jobs cancel 42 --queue mail --json")
 def cancel(job_id: IdArgument, *, queue: QueueOption = None, common: CommonOptions) -> None:
     """Remove a live job, whatever its state. If it is running, its worker loses the lease.
 
@@ -170,7 +170,6 @@ def cancel(job_id: IdArgument, *, queue: QueueOption = None, common: CommonOptio
     "queue-db jobs reschedule 42 --now",
     "queue-db jobs reschedule 42 --delay 3600 --priority 5",
     "queue-db jobs reschedule 42 --at 2026-01-31T08:00:00+01:00 --json",
-    changes=True,
 )
 def reschedule(
     job_id: IdArgument,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from queue_db.administration import migrate as migrations
-from queue_db.cli import output, panels, statuses
+from queue_db.cli import output, panels, profiles, statuses
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions, YesOption
 from queue_db.database import schema_version
@@ -72,7 +72,8 @@ def _migrate(common: CommonOptions, revision: str, *, yes: bool) -> None:
         lost = [] if revision == "head" else migrations.losses(db.store.tables, version, revision)
         if lost:
             output.confirm(f"From revision {before} down to {revision}, {db.url} will lose: {'; '.join(lost)}.", yes=yes)
-        output.confirm_change()
+        else:
+            profiles.confirm(f"migrate the tables from {before} to {revision}")
         db.migrate(revision=revision)
         after = schema_version.found(db.database, db.store.tables).revision
     same = before == after

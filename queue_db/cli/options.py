@@ -13,9 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from queue_db import arguments
-from queue_db.cli import output
+from queue_db.cli import output, profiles
 from queue_db.cli.lasting import started
-from queue_db.cli.profiles import PROFILE_VARIABLE
 from queue_db.database.schema_version import repair
 from queue_db.database.urls import URL_VARIABLE, missing_file, parse_url
 from queue_db.db import QueueDB
@@ -60,11 +59,12 @@ class CommonOptions:
         str | None,
         typer.Option(
             "--profile",
-            envvar=PROFILE_VARIABLE,
+            envvar=profiles.VARIABLE,
             show_envvar=True,
             metavar="NAME",
             rich_help_panel=DATABASE_PANEL,
-            help="In place of --url: a profile in ~/.config/queue-db.toml. With protected = true there, each change asks first.",
+            help="A database of ~/.config/queue-db.toml, where [profiles.NAME] has url, and optionally table, schema and "
+            "protected = true: then a command asks before it changes something, and --yes answers. --url wins over a profile.",
         ),
     ] = None
     table: Annotated[

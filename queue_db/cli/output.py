@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from datetime import datetime
 from typing import Any
 
@@ -22,9 +21,6 @@ from queue_db.model import Job
 
 # Longest text in a table cell, characters.
 _CELL = 60
-
-#: The protected profile of the present command, until its user has agreed to the change; None: no agreement is needed.
-protected: ContextVar[str | None] = ContextVar("protected", default=None)
 
 
 def record(data: Mapping[str, Any]) -> None:
@@ -97,18 +93,6 @@ def confirm(question: str, *, yes: bool) -> None:
         if not typer.confirm(question, err=True):
             note("nothing was changed")
             raise typer.Exit(statuses.NEGATIVE)
-    protected.set(None)
-
-
-def confirm_change() -> None:
-    """Ask before a change of a protected profile, unless the command has asked.
-
-    :raises ConfigurationError: there is no terminal, and no ``--yes``.
-    :raises typer.Exit: the answer was no.
-    """
-    profile = protected.get()
-    if profile is not None:
-        confirm(f"This changes the protected profile {profile!r}.", yes=False)
 
 
 def is_interactive() -> bool:

@@ -1,65 +1,139 @@
-"""Profiles: databases with names, in ``~/.config/queue-db.toml``, so that no URL is typed, and no wrong one."""
+"""Profiles: named databases in ``~/.config/queue-db.toml``. A protected one asks before a command changes something.
+
+[profiles.production]
+url = "postgresql://queue:secret@db.example.com/shop"
+table = "jobs"       # also: schema
+protected = true
+"""
 
 from __future__ import annotations
 
 import os
+import stat
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from queue_db.errors import ArgumentError, ConfigurationError
+from queue_db.cli import output
+from queue_db.database.masking import masked, secrets_in
+from queue_db.errors import ConfigurationError
 
-#: The environment variable with the name of the profile.
-PROFILE_VARIABLE = "QUEUE_DB_PROFILE"
+#: The environment variable that names a profile.
+VARIABLE = "QUEUE_DB_PROFILE"
 
-_KEYS = {"url": str, "table": str, "schema": str, "protected": bool}
+# Others than the owner may read the file.
+_OTHERS = stat.S_IRGRP | stat.S_IROTH
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A database with a name."""
+    """A database of the user's, by name."""
 
-    name: str
     url: str
     table: str | None = None
     schema: str | None = None
-    protected: bool = False  #: each change asks first
+    protected: bool = False
 
 
-def file() -> Path:
-    """The file with the profiles."""
-    folder = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(folder).expanduser() / "queue-db.toml"
+@dataclass(slots=True)
+class _Question:
+    where: str
+    yes: bool
+    answered: bool = False
+
+
+# Of the running command.
+_question: ContextVar[_Question | None] = ContextVar("_question", default=None)
+
+
+def confirm(what: str) -> None:
+    """Ask before the first change of the running command, if its database is that of a protected profile. ``--yes`` answers.
+
+    :param what: what will be changed, as in ``purge queue mail``.
+    :raises ConfigurationError: there is no terminal, and no ``--yes``.
+    :raises typer.Exit: the answer was no.
+    """
+    question = _question.get()
+    if question is not None and not question.answered:
+        output.confirm(f"{what} in {question.where}?", yes=question.yes)
+        question.answered = True
+
+
+@contextmanager
+def used(context: Any) -> Iterator[None]:
+    """Let the profile that the command line names set the options that were not given.
+
+    ``--url`` wins over a profile; ``--profile`` wins over ``QUEUE_DB_URL``, and that over ``QUEUE_DB_PROFILE``.
+
+    :param context: of the command, as Typer has it.
+    :raises ConfigurationError: there is no such profile, or its file cannot be used.
+    """
+    values = context.params
+    name, question = values.get("profile"), None
+    by_name = context.get_parameter_source("profile").name == "COMMANDLINE" if name else False
+    if name and (by_name or not values.get("url")):
+        one = load(name)
+        for option in ("url", "table", "schema"):
+            found, source = getattr(one, option), context.get_parameter_source(option).name
+            if found is not None and source != "COMMANDLINE":
+                values[option] = found
+        if one.protected:
+            question = _Question(f"{masked(values['url'])} (profile {name} is protected)", yes=bool(values.get("yes")))
+    before = _question.set(question)
+    try:
+        yield
+    finally:
+        _question.reset(before)
+
+
+def place() -> Path:
+    """The file of the profiles."""
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    return (Path(base) if base else Path.home() / ".config") / "queue-db.toml"
 
 
 def load(name: str) -> Profile:
-    """The profile with this name.
+    """The profile with this name. Standard error has a note if others can read its passwords.
 
-    :raises ArgumentError: there is no such profile.
-    :raises ConfigurationError: the file cannot be read, or has something else.
+    :raises ConfigurationError: there is none, or the file cannot be read.
     """
-    path = file()
+    file = place()
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        with file.open("rb") as opened:
+            mode = os.fstat(opened.fileno()).st_mode
+            content = tomllib.load(opened)
     except FileNotFoundError:
-        raise ArgumentError(f"profile {name!r}: there is no file {path} with profiles") from None
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{path}: {error}") from None
-    known = content.get("profiles")
-    if not isinstance(known, dict) or name not in known:
-        names = ", ".join(sorted(known)) if isinstance(known, dict) and known else "none"
-        raise ArgumentError(f"there is no profile {name!r} in {path}; known: {names}")
-    return Profile(name, **_checked(path, name, known[name]))
+        raise ConfigurationError(f'no profile {name!r}: write [profiles.{name}] and url = "…" into {file}') from None
+    except OSError as error:
+        raise ConfigurationError(f"{file}: {error.strerror}") from None
+    except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError
+        raise ConfigurationError(f"{file} is not TOML: {error}") from None
+    profiles = content.get("profiles", {})
+    if not isinstance(profiles, dict) or not isinstance(profiles.get(name, {}), dict):
+        raise ConfigurationError(f"{file}: profiles are tables: write [profiles.{name}]")
+    if name not in profiles:
+        raise ConfigurationError(f"no profile {name!r} in {file}; there are: {', '.join(sorted(profiles)) or 'none'}")
+    if os.name == "posix" and mode & _OTHERS and any(_has_password(one) for one in profiles.values()):
+        output.note(f"note: others can read the passwords in {file}: chmod 600 {file}")
+    return _profile(profiles[name], f"{file}: [profiles.{name}]")
 
 
-def _checked(path: Path, name: str, values: Any) -> dict[str, Any]:
-    if not isinstance(values, dict) or "url" not in values:
-        raise ConfigurationError(f'{path}: profile {name!r} has no url: [profiles.{name}] url = "postgresql://host/name"')
-    for key, value in values.items():
-        if key not in _KEYS:
-            raise ConfigurationError(f"{path}: profile {name!r} has {key!r}; known: {', '.join(_KEYS)}")
-        if not isinstance(value, _KEYS[key]):
-            must = "true or false" if _KEYS[key] is bool else "a string"
-            raise ConfigurationError(f"{path}: {key} of profile {name!r} must be {must}")
-    return values
+def _profile(given: Mapping[str, Any], where: str) -> Profile:
+    kinds = {"url": str, "table": str, "schema": str, "protected": bool}
+    known = [one.name for one in fields(Profile)]
+    if unknown := sorted(given.keys() - set(known)):
+        raise ConfigurationError(f"{where} has the unknown key {unknown[0]}; known: {', '.join(known)}")
+    for key, value in given.items():
+        if not isinstance(value, kinds[key]):
+            raise ConfigurationError(f"{where}: {key} must be {'true or false' if kinds[key] is bool else 'a text'}")
+    if not given.get("url"):
+        raise ConfigurationError(f'{where} has no url: add url = "postgresql://user:password@host/name", or another one')
+    return Profile(**given)
+
+
+def _has_password(profile: object) -> bool:
+    return isinstance(profile, dict) and isinstance(profile.get("url"), str) and bool(secrets_in(profile["url"]))

@@ -13,7 +13,7 @@ from queue_db.operations import database
 app = typer.Typer(rich_help_panel=panels.SETUP)
 
 
-@command(app, "prune", "queue-db prune", "queue-db prune --json", changes=True)
+@command(app, "prune", "queue-db prune", "queue-db prune --json")
 def prune(*, common: CommonOptions) -> None:
     """Delete expired results and unique keys, and the errors of attempts older than 30 days. Workers do this once a minute."""
     with common.open() as db, output.busy("pruning"):

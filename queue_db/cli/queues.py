@@ -137,7 +137,7 @@ def _rows(one: QueueStats) -> Iterator[tuple[object, ...]]:
         yield ("", kind, n.available, n.scheduled, n.blocked, n.running, "", n.dead, "", "")
 
 
-@command(app, "pause", "queue-db queues pause mail", "queue-db queues pause mail --wait 60", changes=True)
+@command(app, "pause", "queue-db queues pause mail", "queue-db queues pause mail --wait 60")
 def pause(
     queue: QueueArgument,
     *,
@@ -163,7 +163,7 @@ def pause(
         raise typer.Exit(statuses.NEGATIVE)
 
 
-@command(app, "resume", "queue-db queues resume mail", changes=True)
+@command(app, "resume", "queue-db queues resume mail")
 def resume(queue: QueueArgument, *, common: CommonOptions) -> None:
     """Let workers claim from a paused queue again."""
     with common.open() as db:
@@ -179,7 +179,6 @@ def resume(queue: QueueArgument, *, common: CommonOptions) -> None:
     "queue-db queues limit mail --rate 50 --per 60",
     "queue-db queues limit mail --none",
     "queue-db queues limit mail --none --concurrency 5",
-    changes=True,
 )
 def limit(
     queue: QueueArgument,

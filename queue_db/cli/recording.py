@@ -9,27 +9,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from queue_db.cli import output
+from queue_db.cli import output, profiles
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
 from queue_db.monitoring.tables import WHO_LENGTH
 from queue_db.operations.actor import ANYBODY, Actor
 
 
-def user(*, changes: bool = True) -> Actor:
-    """Who runs the command, and may do everything: ``cli:``, the name of the operating system's user, ``@`` and the machine.
-
-    :param changes: they change something now; a protected profile asks first.
-    """
-    if changes:
-        output.confirm_change()
+def user() -> Actor:
+    """Who runs the command, and may do everything: ``cli:``, the name of the operating system's user, ``@`` and the machine."""
     try:
         name = getpass.getuser()
     except (KeyError, OSError, ImportError):  # a container's user id without a name
         name = "unknown"
     text = f"cli:{name}@{socket.gethostname()}"
     clean = "".join(character for character in text if unicodedata.category(character) not in {"Cc", "Cs"})
-    return replace(ANYBODY, name=clean[:WHO_LENGTH].strip())
+    return replace(ANYBODY, name=clean[:WHO_LENGTH].strip(), confirm=profiles.confirm)
 
 
 def record(db: QueueDB, action: str, target: str, number: int | None = None, detail: Mapping[str, Any] | None = None) -> None:

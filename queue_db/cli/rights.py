@@ -34,12 +34,12 @@ def missing(db: QueueDB) -> list[str]:
     diagnosis = Diagnosis.of(dialect)
     for error in refusals.values():
         if error.sqlstate in dialect.errors.read_only:
-            return [f"the database refuses to change anything: {_reason(error)}; {diagnosis.when_read_only}"]
+            return [f"the database refuses to change anything: {error.text}; {diagnosis.when_read_only}"]
     user = db.database.run(diagnosis.grantee, name="rights", write=False)
     found = []
     for table in dict.fromkeys(table for table, _ in refusals):
         verbs = {verb: error for (other, verb), error in refusals.items() if other is table}
-        names, reason = ", ".join(verbs), _reason(next(iter(verbs.values())))
+        names, reason = ", ".join(verbs), next(iter(verbs.values())).text
         found.append(f"no right to {names} on {table.fullname} ({reason}): GRANT {names} ON {table.fullname} TO {user}")
     sequences = db.database.run(partial(diagnosis.closed_sequences, tables=_tables(db)), name="rights", write=False)
     return found + [f"no right to use the sequence {one}: GRANT USAGE ON SEQUENCE {one} TO {user}" for one in sequences]
@@ -96,10 +96,6 @@ def _refusals(db: QueueDB, statements: _Statements) -> Iterator[tuple[tuple[Tabl
             db.database.run(partial(_execute, [statement]), name="rights", attempts=1)
         except StorageError as error:
             yield what, error
-
-
-def _reason(error: StorageError) -> str:
-    return str(error).removeprefix("rights: ")
 
 
 def _execute(statements: list[Any], connection: Connection) -> None:

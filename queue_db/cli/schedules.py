@@ -95,7 +95,6 @@ def list_schedules(*, common: CommonOptions) -> None:
     "set",
     "queue-db schedules set nightly reports make --cron '0 3 * * *' --zone Europe/Berlin",
     """queue-db schedules set ping checks ping '{"host": "db1"}' --every 60 --catch-up none""",
-    changes=True,
 )
 def set_schedule(
     name: NameArgument,
@@ -128,7 +127,7 @@ def set_schedule(
     common.print({"schedule": name, "state": state}, f"{name}: {state}")
 
 
-@command(app, "run", "queue-db schedules run nightly", changes=True)
+@command(app, "run", "queue-db schedules run nightly")
 def run(name: NameArgument, *, common: CommonOptions) -> None:
     """Enqueue the job of a schedule now, paused or not, and print its id. The next time stays when it is."""
     with common.open() as db:
@@ -140,19 +139,19 @@ def run(name: NameArgument, *, common: CommonOptions) -> None:
     output.found(job_id is not None)
 
 
-@command(app, "pause", "queue-db schedules pause nightly", changes=True)
+@command(app, "pause", "queue-db schedules pause nightly")
 def pause(name: NameArgument, *, common: CommonOptions) -> None:
     """Enqueue no more jobs of a schedule until it is resumed."""
     _change(operations.pause, name, "paused", common)
 
 
-@command(app, "resume", "queue-db schedules resume nightly", changes=True)
+@command(app, "resume", "queue-db schedules resume nightly")
 def resume(name: NameArgument, *, common: CommonOptions) -> None:
     """Resume a paused schedule; its catch_up setting decides which missed jobs are enqueued."""
     _change(operations.resume, name, "resumed", common)
 
 
-@command(app, "remove", "queue-db schedules remove nightly", changes=True)
+@command(app, "remove", "queue-db schedules remove nightly")
 def remove(name: NameArgument, *, common: CommonOptions) -> None:
     """Delete a schedule; jobs that it has enqueued stay."""
     _change(operations.remove, name, "removed", common)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from queue_db.cli import output, panels, statuses
+from queue_db.cli import output, panels, profiles, statuses
 from queue_db.cli.commands import command
 from queue_db.cli.lasting import started
 from queue_db.cli.loading import load
@@ -22,6 +23,7 @@ from queue_db.cli.options import CommonOptions
 from queue_db.cli.running import process_number, run
 from queue_db.cli.work_options import ClaimOptions, HandlerOptions, LogOptions, WorkerOptions
 from queue_db.errors import ArgumentError
+from queue_db.processes.children import PARENT_PIPE
 from queue_db.worker import Summary, Worker
 
 app = typer.Typer(rich_help_panel=panels.WORKERS)
@@ -114,6 +116,8 @@ def _configured(
             output.note(f"{name} is taken for a queue; a Worker object is given alone, without --exec and --handler")
     if not target and not options.feed:
         raise ArgumentError("no queue: give the queues to claim from, or --feed")
+    if PARENT_PIPE not in os.environ:  # the supervisor has asked
+        profiles.confirm("run jobs")
     loaded = handler.load(common)
     with common.open(waits=True, **asdict(claims)) as db:
         worker = Worker(db, target or None, **options.given())

@@ -66,7 +66,7 @@ def worker_record(one: WorkerInfo) -> dict[str, Any]:
     return {**shown, "started_at": output.moment(one.started_at), "seen_at": output.moment(one.seen_at)}
 
 
-@command(app, "rescue", "queue-db workers rescue host7:4711-1a2b3c4d", changes=True)
+@command(app, "rescue", "queue-db workers rescue host7:4711-1a2b3c4d")
 def rescue(
     name: Annotated[str, typer.Argument(metavar="NAME", help='Name of the worker, as jobs or "queue-db workers list" show it.')],
     *,

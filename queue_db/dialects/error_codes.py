@@ -66,4 +66,6 @@ class ErrorCodes:
         detail = (self.message(error).strip().splitlines() or [type(error.orig).__name__])[0]
         if code in self.full:
             detail += f" ({_MAKE_ROOM})"
-        return kind(f"{statement_name}: {detail}", sqlstate=code, statement_name=statement_name, server_away=away)
+        translated = kind(detail, sqlstate=code, statement_name=statement_name, server_away=away)
+        translated.place = f"{statement_name}: "
+        return translated

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.database.transaction import Run
-from queue_db.errors import ArgumentError, CursorHeldError, FeedError, LeaseLostError, PositionError, StorageError
+from queue_db.errors import ArgumentError, CursorHeldError, FeedError, LeaseLostError, PositionError, StorageError, asking
 from queue_db.feeds.message import Message
 from queue_db.feeds.position import Position, belongs, not_ahead
 from queue_db.feeds.settings import OnTrimmed
@@ -79,11 +79,9 @@ class Cursor:
         if not taken:
             held = (
                 f"cursor {name!r} of feed {feed.name!r} is held by {row.holder}, until {from_micros(row.until).isoformat()} unless "
-                "it goes on reading: give each process a cursor of its own, or "
+                "it goes on reading: give each process a cursor of its own, or take it over with "
             )
-            raise CursorHeldError(
-                f"{held}pass take_over=True", wire=f"{held}send take_over=true", cli=f"{held}take it over with --take-over"
-            )
+            raise CursorHeldError(**asking(held, "take_over"))
         self._version: int = row.version
         # An acknowledgement was LOST: the messages that were read are those of the next holder.
         self._replaced = False

@@ -8,7 +8,7 @@ from typing import Any
 from queue_db import arguments
 from queue_db.concurrency.keyed_cache import KeyedCache
 from queue_db.core import Core
-from queue_db.errors import ArgumentError, FeedError
+from queue_db.errors import ArgumentError, FeedError, asking
 from queue_db.feeds.cursor_rows import ack, infos
 from queue_db.feeds.feed import Feed
 from queue_db.feeds.message import CursorInfo, FeedInfo, Message
@@ -114,7 +114,7 @@ class Feeds:
         elif limits and self._core.read("feeds.find_feed", rows.find_feed, name) is None:
             # Not created here: it would be one without claims, and stay so.
             need = f"there is no feed {name!r}: {', '.join(sorted(_NAMES[one] for one in limits))} need "
-            raise FeedError(f"{need}claims=True", wire=f'{need}"claims": true', cli=f"{need}--claims")
+            raise FeedError(**asking(need, "claims"))
         if ordering is not None:
             new["ordering"] = ordering
         row = self._core.write("feeds.create", rows.create, name, new)

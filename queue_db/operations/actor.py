@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Self
@@ -27,6 +28,8 @@ class Actor:
     source: str = field(default="", compare=False)
     #: The id of the request alone.
     request: str | None = field(default=None, compare=False)
+    #: Asks them before the first change, with what will be changed; raises if they say no.
+    confirm: Callable[[str], None] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, token: Token) -> Self:

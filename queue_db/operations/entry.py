@@ -87,6 +87,8 @@ def entry(
     :param of: the name of the transactions that count; None: all changes.
     :param number: how much a change did, by the answer of its function.
     """
+    if actor.confirm is not None:
+        actor.confirm(f"{word} {target}")
     given = {name: value for name, value in (detail or {}).items() if value is not None}
     one = Entry(checked(actor.name, word, target, None, given or None), of, number)
     before = beside.set(one.write)

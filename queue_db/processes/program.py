@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import IO, BinaryIO, cast
 
-from queue_db.errors import ArgumentError, ConfigurationError
+from queue_db.errors import ArgumentError, ConfigurationError, asking
 from queue_db.leased_job import LeasedJob
 from queue_db.outcomes import Dead, Outcome, Retry
 from queue_db.processes.children import ChildProcess
@@ -68,8 +68,7 @@ class Program:
             missing = f"there is no program {self._arguments[0]!r} to run"
             if shell or not _SHELL_SYNTAX.intersection(command):
                 raise ConfigurationError(missing)
-            syntax = "the command has shell syntax: run it in a shell with"
-            raise ConfigurationError(f"{missing}; {syntax} shell=True", cli=f"{missing}; {syntax} --shell")
+            raise ConfigurationError(**asking(f"{missing}; the command has shell syntax: run it in a shell with ", "shell"))
         self._running: set[ChildProcess] = set()
         self._stopped = False
         self._lock = threading.Lock()

@@ -75,7 +75,7 @@ def check(where: object, what: str = "where", example: str = EXAMPLE) -> str:
     except (ValueError, RecursionError) as error:
         wrong = f"is no JMESPath expression for a route ({' '.join(str(error).split())})"
     if wrong:
-        raise ArgumentError(f"{what}={arguments.shown(text)}: {wrong}; one is: {example}", argument=what)
+        raise ArgumentError(argument=what, problem=f"={arguments.shown(text)}: {wrong}; one is: {example}")
     return text
 
 

@@ -128,12 +128,11 @@ def address(url: object) -> str:
         parts, host = urlsplit(""), None
     if parts.scheme not in {"http", "https"} or not host or not text.isascii() or any(one.isspace() for one in text):
         must = ": must be an address that begins with https:// or http://"
-        raise ArgumentError(
-            f"webhook={arguments.shown(text)}{must}", wire=f"target {arguments.shown(text)}{must}", argument="webhook"
-        )
+        shown = arguments.shown(text)
+        raise ArgumentError(wire=f"target {shown}{must}", argument="webhook", problem=f"={shown}{must}")
     if parts.username is not None or parts.password is not None or parts.fragment:
         bare = ": the address must have no user, password or fragment: all readers of routes see it"
-        raise ArgumentError(f"webhook={bare}", wire=f"target{bare}", argument="webhook")
+        raise ArgumentError(wire=f"target{bare}", argument="webhook", problem=f"={bare}")
     return text
 
 

@@ -212,9 +212,7 @@ def _run_now(tx: Transaction, name: str) -> int | None:
 
 def _rule(cron: str | None, every: float | None, zone: str) -> Rule:
     if (cron is None) == (every is None):
-        raise ArgumentError(
-            'give either cron="0 3 * * *" or every=seconds', wire="give either cron, such as 0 3 * * *, or every, in seconds"
-        )
+        raise ArgumentError("give either cron, such as 0 3 * * *, or every, in seconds")
     if cron is not None:
         return Cron(arguments.name("cron", cron.strip() if isinstance(cron, str) else cron, RULE_LENGTH), zone)
     return Interval(arguments.seconds("every", every, zero=False))

@@ -2,15 +2,20 @@
 
 ``queue-db work webhooks --handler queue_db.service.webhooks:deliver`` runs it. The environment has its settings:
 ``QUEUE_DB_WEBHOOK_SECRET`` signs what is sent, ``QUEUE_DB_WEBHOOK_ALLOW`` lists private networks that may be reached
-(``10.1.0.0/16 127.0.0.1``), ``QUEUE_DB_WEBHOOK_TIMEOUT`` is in seconds (10).
+(``10.1.0.0/16 127.0.0.1``), ``QUEUE_DB_WEBHOOK_TIMEOUT`` is in seconds (10), ``QUEUE_DB_WEBHOOK_FORMAT`` is that of the body:
+
+- ``queue-db`` (the default): a JSON object with ``id``, ``topic``, ``kind``, ``key``, ``payload``, ``headers``, ``published_at``.
+- ``cloudevents``: `CloudEvents 1.0 <https://cloudevents.io>`_, structured (``application/cloudevents+json``). ``type`` is the kind,
+  ``source`` is ``/topics/`` and the topic, ``subject`` the key, ``data`` the payload; headers are extension attributes, see
+  :func:`queue_db.service.cloud_events.event`.
+
+Both are signed in the same way: a receiver verifies the body with any library of Standard Webhooks.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
-import hmac
 import http.client
 import io
 import json
@@ -19,23 +24,29 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from queue import Empty, SimpleQueue
 from typing import Any
 from urllib.parse import quote, urlsplit
+
+from standardwebhooks import Webhook
 
 from queue_db import __version__
 from queue_db.errors import ArgumentError, ConfigurationError, QueueDBError
 from queue_db.leased_job import LeasedJob
 from queue_db.outcomes import Dead, Retry
 from queue_db.routes.definition import address
+from queue_db.service import cloud_events
 from queue_db.service.http.times import rfc3339
 
 _Address = IPv4Address | IPv6Address
 _Network = IPv4Network | IPv6Network
+
+#: The forms of the body.
+FORMATS = ("queue-db", "cloudevents")
 
 #: Begins a secret whose rest is base64, as in Standard Webhooks.
 _PREFIX = "whsec_"
@@ -90,11 +101,13 @@ class Sender:
     :param secret: signs what is sent; empty: nothing is signed.
     :param allowed: networks that are not public and may be reached all the same.
     :param timeout: seconds for the whole exchange.
+    :param form: of the body: ``queue-db`` or ``cloudevents``.
     """
 
     secret: bytes = b""
     allowed: tuple[_Network, ...] = ()
     timeout: float = 10.0
+    form: str = "queue-db"
 
     @classmethod
     def from_environment(cls) -> Sender:
@@ -112,7 +125,10 @@ class Sender:
             timeout = 0.0
         if not 0 < timeout < 3600:
             raise ConfigurationError("QUEUE_DB_WEBHOOK_TIMEOUT must be a number of seconds")
-        return cls(key_of(os.environ.get("QUEUE_DB_WEBHOOK_SECRET", "")), allowed, timeout)
+        form = os.environ.get("QUEUE_DB_WEBHOOK_FORMAT") or FORMATS[0]
+        if form not in FORMATS:
+            raise ConfigurationError(f"QUEUE_DB_WEBHOOK_FORMAT must be {' or '.join(FORMATS)}, not {form}")
+        return cls(key_of(os.environ.get("QUEUE_DB_WEBHOOK_SECRET", "")), allowed, timeout, form)
 
     def send(self, url: str, message_id: str, body: bytes, at: datetime) -> int:
         """POST the body to the address; return the status of the response. Redirects are not followed.
@@ -169,16 +185,14 @@ class Sender:
 
     def headers(self, message_id: str, body: bytes, at: datetime) -> dict[str, str]:
         """The headers of a message, with its signature."""
-        moment = str(int(at.timestamp()))
         sent = {
-            "Content-Type": "application/json",
+            "Content-Type": cloud_events.CONTENT_TYPE if self.form == "cloudevents" else "application/json",
             "User-Agent": f"queue-db/{__version__}",
             "webhook-id": message_id,
-            "webhook-timestamp": moment,
+            "webhook-timestamp": str(int(at.timestamp())),
         }
         if self.secret:
-            signed = hmac.new(self.secret, f"{message_id}.{moment}.".encode() + body, hashlib.sha256).digest()
-            sent["webhook-signature"] = f"v1,{base64.b64encode(signed).decode()}"
+            sent["webhook-signature"] = Webhook(self.secret).sign(message_id, at.astimezone(UTC), body.decode())
         return sent
 
 
@@ -211,12 +225,11 @@ def deliver(job: LeasedJob) -> Dead | Retry | None:
         sent = {"url": job.group}
     if not isinstance(sent, dict) or not isinstance(sent.get("url"), str):
         return Dead("the job has no header webhook with an address: a route with the action webhook makes such jobs")
-    rest = {name: sent.get(name) for name in ("topic", "kind", "key")}
-    headers = {name: value for name, value in job.headers.items() if name != "webhook"}
     message_id = f"{quote(job.queue, safe='')}-{job.id}"
-    content = {"id": message_id, **rest, "payload": job.payload, "headers": headers, "published_at": rfc3339(job.created_at)}
+    sender = Sender.from_environment()
+    body = json.dumps(_content(job, sent, message_id, sender.form)).encode()
     try:
-        status = Sender.from_environment().send(sent["url"], message_id, json.dumps(content).encode(), _claimed_at(job))
+        status = sender.send(sent["url"], message_id, body, _claimed_at(job))
     except RefusedAddressError as error:
         return Dead(str(error))
     except ArgumentError:
@@ -224,6 +237,18 @@ def deliver(job: LeasedJob) -> Dead | Retry | None:
     except (OSError, http.client.HTTPException) as error:
         return Retry(f"{_host(sent['url'])} did not answer: {_reason(error)}")
     return _outcome(_host(sent["url"]), status)
+
+
+def _content(job: LeasedJob, sent: Mapping[str, Any], message_id: str, form: str) -> dict[str, Any]:
+    """What the body says of a message."""
+    rest = {name: sent.get(name) for name in ("topic", "kind", "key")}
+    headers = {name: value for name, value in job.headers.items() if name != "webhook"}
+    if form == FORMATS[0]:
+        return {"id": message_id, **rest, "payload": job.payload, "headers": headers, "published_at": rfc3339(job.created_at)}
+    topic = rest["topic"]
+    source = f"/queues/{quote(job.queue, safe='')}" if topic is None else f"/topics/{quote(topic, safe='')}"
+    kind, key = rest["kind"] or job.kind, rest["key"]
+    return cloud_events.event(message_id, source, kind, key=key, at=job.created_at, payload=job.payload, headers=headers)
 
 
 def _outcome(host: str, status: int) -> Dead | Retry | None:

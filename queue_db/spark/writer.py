@@ -397,7 +397,7 @@ def _refusal(db: QueueDB, load: Entry, key: str, row: str, other: str) -> Duplic
     """
     there = db.core.read("enqueue.holder", enqueue.holder, load.queue, key)
     error = DuplicateJobError(unique_key=key, existing_id=there, other=other or None)
-    error.prefix(f"{load.into}, {row}: ")
+    error.place = f"{load.into}, {row}: "
     return error
 
 

@@ -55,8 +55,7 @@ def policy_for(job: NewJob, on_duplicate: str) -> OnDuplicate:
 
 def _window(key: object, unique_for: object) -> int:
     if key is None:
-        taken = "is the time for which a unique key stays taken: give"
-        raise ArgumentError(f"unique_for {taken} a unique_key", cli=f"--unique-for {taken} --unique-key")
+        raise ArgumentError(argument="unique_for", problem=" is the time for which a unique key stays taken: give a unique key")
     return arguments.seconds("unique_for", unique_for, zero=False)
 
 
@@ -190,7 +189,7 @@ class JobBuilder:
         try:
             return self._item_job(item)
         except (ArgumentError, PayloadError) as error:
-            error.prefix(f"job {position}: ")
+            error.place = f"job {position}: "
             raise
 
     def _item_job(self, item: Any) -> NewJob:

@@ -14,7 +14,7 @@ MISTAKES = {
         1,
         "(id 2); --on-duplicate skip keeps it, --on-duplicate replace puts",
     ),
-    "enqueue mail a --unique-for 60": (2, "--unique-for is the time for which a unique key stays taken: give --unique-key"),
+    "enqueue mail a --unique-for 60": (2, "--unique-for is the time for which a unique key stays taken: give a unique key"),
     "enqueue mail a --unique-key b --unique-for -1": (2, "--unique-for=-1.0: must be more than 0 seconds"),
     "enqueue mail a --run-at tomorrow": (2, "--run-at='tomorrow': must be a time like 2026-01-31T08:00:00+01:00"),
     "enqueue mail a --max-attempts 0": (2, "--max-attempts=0: must be 1 to "),

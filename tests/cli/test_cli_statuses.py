@@ -84,9 +84,8 @@ def test_usage(ask_at):
     ask_at(None, "queues", "list", "--no-such-option", status=2)
     answer = ask_at(None, "queues", "list", "--json", status=2)
     assert answer.err == "queue-db: no database given: use --url or --profile, or set QUEUE_DB_URL\n"
-    assert answer.record == {
-        "error": {"type": "ConfigurationError", "message": "no database given: use --url or --profile, or set QUEUE_DB_URL"}
-    }
+    message = "no database given: use --url or --profile, or set QUEUE_DB_URL"
+    assert answer.record == {"error": {"type": "ConfigurationError", "code": "configuration", "message": message}}
 
 
 @SQLITE

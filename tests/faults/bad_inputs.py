@@ -337,7 +337,7 @@ _SINGLE: dict[str, tuple[Act, str]] = {
     "skip without a key": (lambda world: world.queue.enqueue("k", on_duplicate="skip"), "on_duplicate='skip' .* unique_key"),
     "replace without a key": (lambda world: world.queue.enqueue("k", on_duplicate="replace"), "'replace' .* unique_key"),
     "debounce without a key": (lambda world: world.queue.enqueue("k", on_duplicate="debounce"), "'debounce' .* unique_key"),
-    "unique_for without a key": (lambda world: world.queue.enqueue("k", unique_for=5), "unique_for .* unique_key"),
+    "unique_for without a key": (lambda world: world.queue.enqueue("k", unique_for=5), "unique_for .* unique key"),
     "a batch that replaces": (
         lambda world: world.queue.enqueue_batch([("k", 1)], ("k", 2), on_duplicate="replace"),
         "cannot be counted; use raise or skip",
@@ -393,7 +393,7 @@ _SINGLE: dict[str, tuple[Act, str]] = {
     "progress NaN": (lambda world: world.leased.progress(NAN), "fraction=nan: must be 0 to 1"),
     "progress a text": (lambda world: world.leased.progress("half"), "must be a number from 0 to 1"),  # type: ignore[arg-type]
     "progress' note a number": (lambda world: world.leased.progress(0.5, 5), "note=5: must be a string"),  # type: ignore[arg-type]
-    "schedule without a rule": (lambda world: world.db.schedules.set("s", "q", "k"), "give either cron="),
+    "schedule without a rule": (lambda world: world.db.schedules.set("s", "q", "k"), "give either cron, such as 0 3 "),
     "schedule with two rules": (lambda world: world.db.schedules.set("s", "q", "k", cron="* * * * *", every=5), "give either"),
     "schedule with no cron line": (lambda world: world.db.schedules.set("s", "q", "k", cron="daily"), "the fields are minute hour"),
     "schedule with a number as cron": (lambda world: world.db.schedules.set("s", "q", "k", cron=5), "cron=5: must be a string"),  # type: ignore[arg-type]

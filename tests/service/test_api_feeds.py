@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -196,7 +197,9 @@ def test_a_message_that_is_nested_deeply_is_read_by_all(
     assert client.get(f"{feed}/messages/{first['id']}").json() == first
     assert client.get(f"{feed}/stats").json()["oldest"] == first
     with client.stream("GET", f"{feed}/events", params={"after": client.get(feed).json()["start"]}) as stream:
-        assert next(stream.iter_lines()) == f"id: {first['id']}"
+        coming = stream.iter_lines()
+        assert json.loads(next(coming).removeprefix("data: ")) == first
+        assert next(coming) == f"id: {first['id']}"
     claim = check(client.post(f"{feed}/claims"))
     check(client.get(f"{feed}/claims/{claim['id']}"))
     client.delete(f"{feed}/claims/{claim['id']}")

@@ -12,11 +12,12 @@ from typing import Any
 
 import httpx2
 import pytest
+from fastapi.sse import format_sse_event
 
 from queue_db import QueueDB
 from queue_db.monitoring.metrics import QueueMetrics
 from queue_db.service import Settings
-from queue_db.service.live.events import EventStream, Live, event
+from queue_db.service.live.events import EventStream, Live
 from tests.patience import HOURS
 
 on_sqlite = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
@@ -116,7 +117,7 @@ def test_the_texts_of_queues_are_made_in_a_thread_and_once_for_all_clients(monke
     ending = threading.Event()
     service: Any = SimpleNamespace(ending=ending, db=SimpleNamespace(metrics=SimpleNamespace(latest=lambda: found)))
 
-    async def follow() -> list[str | None]:
+    async def follow() -> list[bytes | None]:
         live = Live(service)
         clients = [live.follow(lambda queue, own=own: queue in own) for own in ("a", "ab", "")]
         first = await asyncio.gather(*(anext(one) for one in clients))
@@ -125,7 +126,7 @@ def test_the_texts_of_queues_are_made_in_a_thread_and_once_for_all_clients(monke
             await one.aclose()  # type: ignore[attr-defined]
         return first
 
-    texts = [json.loads((text or "").split("data: ")[1]) for text in asyncio.run(follow())]
+    texts = [json.loads((text or b"").split(b"data: ")[1]) for text in asyncio.run(follow())]
     assert [[one["queue"] for one in text] for text in texts] == [["a"], ["a", "b"], []]
     assert texts[0][0]["at"] == "2026-11-23T00:00:00.000000Z"
     assert len(made) == len(found)
@@ -154,9 +155,9 @@ def test_a_slow_client_is_cut_and_an_idle_one_gets_a_comment() -> None:
     sent: list[dict[str, Any]] = []
     stuck = asyncio.Event()
 
-    async def two() -> AsyncGenerator[str | None, None]:
+    async def two() -> AsyncGenerator[bytes | None, None]:
         yield None
-        yield event({"n": 1}, name="queues", event_id="7")
+        yield format_sse_event(data_str='{"n": 1}', event="queues", id="7")
 
     async def allowed() -> None:
         pass
@@ -170,4 +171,4 @@ def test_a_slow_client_is_cut_and_an_idle_one_gets_a_comment() -> None:
         await asyncio.Event().wait()
 
     asyncio.run(EventStream(two(), allowed, slowest=0.01)({"type": "http"}, receive, send))
-    assert [message.get("body") for message in sent[1:]] == [b": idle\n\n", b'id: 7\nevent: queues\ndata: {"n": 1}\n\n']
+    assert [message.get("body") for message in sent[1:]] == [b": ping\n\n", b'event: queues\ndata: {"n": 1}\nid: 7\n\n']

@@ -93,9 +93,9 @@ def _add_routes(app: FastAPI) -> None:
             yield b"x" * 100_000
             await asyncio.sleep(0)
 
-    async def events() -> AsyncGenerator[str | None, None]:
+    async def events() -> AsyncGenerator[bytes | None, None]:
         async for part in endless():
-            yield part.decode()
+            yield part
 
     async def allowed() -> None:
         pass

@@ -119,7 +119,7 @@ def test_a_stream_ends_with_a_problem_in_place_of_the_next_event(
     db.feed(name).publish("paid", 0)
     with client.stream("GET", f"/api/v1/feeds/{name}/events", params={"after": db.feed(name).start()}) as stream:
         coming = stream.iter_lines()
-        assert next(coming).startswith("id: ")
+        assert next(coming).startswith("data: ")
         revoke(name)
         db.feed(name).publish("paid", "for others")
         rest = list(coming)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -12,7 +13,7 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
 import queue_db
-from queue_db import QueueDB, errors
+from queue_db import QueueDB, arguments, errors
 from queue_db.model import PRESENT, StoredResult
 from queue_db.service import Settings
 from queue_db.service.api import API, BESIDE
@@ -400,6 +401,28 @@ def test_every_error_has_a_status_of_its_own(error: type[Exception]) -> None:
     if kind.status >= 500:
         assert kind.detail is False or issubclass(error, queue_db.UnsupportedError)
         assert (b"SELECT" in answer.body) is kind.detail
+
+
+def test_every_error_has_a_code_of_its_own_and_the_problem_has_it() -> None:
+    codes = [vars(error)["code"] for error in ERRORS]
+    assert [code for code in codes if not re.fullmatch("[a-z]+(_[a-z]+)*", code) or codes.count(code) > 1] == []
+    known = json.loads(bytes(answers.answer(errors.JobDeadError(7)).body))
+    assert (known["code"], known["type"]) == ("job_dead", "urn:queue-db:problem:job-dead")
+
+    class OwnError(errors.StorageError):
+        """Of a dialect."""
+
+    assert json.loads(bytes(answers.answer(OwnError()).body))["code"] == "storage"
+    assert "code" not in json.loads(bytes(answers.plain(404, "there is no such path").body))
+
+
+def test_each_side_spells_an_argument_as_its_users_know_it() -> None:
+    error = arguments.wrong("take_over", None, ": must be True or False")
+    assert (str(error), error.wire) == ("take_over=None: must be True or False", "take_over null: must be True or False")
+    assert error.named("--take-over") == "--take-over=None: must be True or False"
+    error.place = "job 3: "
+    assert {str(error).partition("take")[0], error.wire.partition("take")[0], error.cli.partition("take")[0]} == {"job 3: "}
+    assert error.text == "take_over=None: must be True or False"
 
 
 def test_what_is_no_error_of_the_library_is_a_bug() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 import json
 import socket
 import threading
@@ -17,7 +15,11 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
 
 import pytest
+from cloudevents.core.bindings.http import HTTPMessage, from_http_event
+from hypothesis import given
+from hypothesis import strategies as st
 from sqlalchemy import update
+from standardwebhooks import Webhook, WebhookVerificationError
 
 from queue_db import QueueDB
 from queue_db.backoff import constant
@@ -25,7 +27,7 @@ from queue_db.errors import ConfigurationError, UnsupportedError
 from queue_db.outcomes import Dead, Retry
 from queue_db.routes import store as routes
 from queue_db.routes.tables import route_tables
-from queue_db.service import webhooks
+from queue_db.service import cloud_events, webhooks
 from queue_db.service.webhooks import RefusedAddressError, Sender, deliver, is_public, key_of
 from queue_db.worker import Worker
 from tests.patience import HOURS, PATIENCE
@@ -105,11 +107,51 @@ def test_a_message_arrives_signed(receiver: Receiver, routed_to: Any, name: str,
     assert content["headers"]["shop"] == "north"
     assert "webhook" not in content["headers"]
     assert headers["webhook-id"] == content["id"] == f"webhooks-{job.id}"
-    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
-    expected = hmac.new(b"a secret of some length", signed, hashlib.sha256).digest()
-    assert headers["webhook-signature"] == f"v1,{base64.b64encode(expected).decode()}"
+    assert Webhook(SECRET).verify(body, headers) == content
+    with pytest.raises(WebhookVerificationError):
+        Webhook(SECRET).verify(body.replace(b"7", b"8"), headers)
+    with pytest.raises(WebhookVerificationError):
+        Webhook(b"another secret").verify(body, headers)
     assert abs(int(headers["webhook-timestamp"]) - job.created_at.timestamp()) < 300
     job.complete()
+
+
+@on_sqlite
+def test_a_message_arrives_as_a_cloud_event(receiver: Receiver, routed_to: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUEUE_DB_WEBHOOK_SECRET", SECRET)
+    monkeypatch.setenv("QUEUE_DB_WEBHOOK_FORMAT", "cloudevents")
+    job = routed_to(f"{receiver.url}/200")
+    assert deliver(job) is None
+    ((_, headers, body),) = receiver.got
+    Webhook(SECRET).verify(body, headers)
+    assert headers["content-type"] == "application/cloudevents+json"
+    event = from_http_event(HTTPMessage(headers, body))
+    assert (event.get_id(), event.get_source(), event.get_type()) == (headers["webhook-id"], f"/topics/{name}", "paid")
+    assert (event.get_subject(), event.get_time(), event.get_data()) == ("order-7", job.created_at, {"order": 7})
+    assert event.get_extension("shop") == "north"
+    job.complete()
+
+
+@given(
+    headers=st.dictionaries(
+        st.text() | st.sampled_from(["id", "headers", "data", "traceparent", "shop", "a_b"]),
+        st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.integers()),
+    ),
+    kind=st.text(min_size=1),
+    key=st.none() | st.text(),
+    payload=st.none() | st.integers() | st.dictionaries(st.text(), st.text()),
+)
+def test_no_header_is_lost_in_a_cloud_event(headers: dict[str, Any], kind: str, key: str | None, payload: Any) -> None:
+    at = datetime(2026, 11, 23, 8, tzinfo=UTC)
+    made = cloud_events.event("1", "/topics/t", kind, key=key, at=at, payload=payload, headers=headers)
+    body = json.dumps(made).encode()
+    event = from_http_event(HTTPMessage({"content-type": cloud_events.CONTENT_TYPE}, body))
+    assert (event.get_type(), event.get_subject(), event.get_data()) == (kind, key or None, payload)
+    attributes = event.get_attributes()
+    core = {"id", "source", "type", "specversion", "datacontenttype", "time", "subject"}
+    extensions = {name: value for name, value in attributes.items() if name not in core}
+    assert json.loads(extensions.pop("headers", "{}")) | extensions == headers
+    assert all(type(value) in {str, int, bool} for value in extensions.values())
 
 
 @on_sqlite
@@ -438,7 +480,15 @@ def test_a_worker_sends_until_it_is_taken(receiver: Receiver, routed_to: Any, db
 
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [("ALLOW", "10.0.0.1/8"), ("ALLOW", "x"), ("TIMEOUT", "x"), ("TIMEOUT", "0"), ("TIMEOUT", "nan"), ("SECRET", "whsec_?")],
+    [
+        ("ALLOW", "10.0.0.1/8"),
+        ("ALLOW", "x"),
+        ("TIMEOUT", "x"),
+        ("TIMEOUT", "0"),
+        ("TIMEOUT", "nan"),
+        ("SECRET", "whsec_?"),
+        ("FORMAT", "xml"),
+    ],
 )
 def test_settings_that_cannot_be_read_are_refused(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"QUEUE_DB_WEBHOOK_{variable}", value)

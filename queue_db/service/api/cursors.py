@@ -15,7 +15,8 @@ from queue_db.feeds import Feed
 from queue_db.feeds.cursor import Cursor
 from queue_db.feeds.message import CursorInfo
 from queue_db.feeds.position import Position
-from queue_db.service.api.feed_shapes import Body, Lease, PositionText, feed_of
+from queue_db.service.api import shapes
+from queue_db.service.api.feed_shapes import Lease, PositionText, feed_of
 from queue_db.service.http.paths import Name, NewName
 from queue_db.service.http.refusals import RefusedError, missing, unconditional
 from queue_db.service.http.requests import Db, Manager, Reader, WorkerClient, record
@@ -61,13 +62,13 @@ class OpenCursor(BaseModel):
     generation: str = Field(description="The number of this opening, as in the ETag.")
 
 
-class Acknowledgement(Body):
+class Acknowledgement(shapes.Request):
     """What is done."""
 
     upto: PositionText
 
 
-class Acknowledgements(Body):
+class Acknowledgements(shapes.Request):
     """What is done in several feeds."""
 
     upto: Annotated[list[PositionText], Field(min_length=1, max_length=1000)]
@@ -79,7 +80,7 @@ class CursorVerdicts(BaseModel):
     verdicts: list[Literal["applied", "lost"]]
 
 
-class CursorSeek(Body):
+class CursorSeek(shapes.Request):
     """Where to go."""
 
     position: Annotated[str, Field(min_length=1, max_length=60, description="`start`, `end` or a position.")]
@@ -194,7 +195,7 @@ def _hold(if_match: str | None) -> int:
             412,
             "The cursor is held by another, or was never opened",
             'If-Match must be the ETag of the open cursor: "<generation>"',
-            name="not-held",
+            code="not_held",
         )
     return int(found[1])
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request, Response
+from fastapi.sse import format_sse_event
 from starlette.concurrency import run_in_threadpool
 
 from queue_db.feeds import Feed
@@ -13,7 +14,7 @@ from queue_db.service.api.feed_shapes import PositionText, feed_of, message_view
 from queue_db.service.http.paths import Name
 from queue_db.service.http.requests import Db, Reader, Standing
 from queue_db.service.live.arrivals import arrivals_of
-from queue_db.service.live.events import IDLE, EventStream, event, live_of
+from queue_db.service.live.events import IDLE, EventStream, live_of
 
 router = APIRouter(tags=["events"])
 
@@ -55,11 +56,11 @@ async def follow_feed(
     return EventStream(_messages(request, found, begin), Standing(request, "read", feed).check)
 
 
-async def _messages(request: Request, feed: Feed, after: str) -> AsyncGenerator[str | None, None]:
-    def page() -> tuple[list[str], str, int]:
+async def _messages(request: Request, feed: Feed, after: str) -> AsyncGenerator[bytes | None, None]:
+    def page() -> tuple[list[bytes], str, int]:
         one = feed.read(after, _PAGE)
         views = [message_view(message) for message in one.messages]
-        return [event(view.model_dump(mode="json"), event_id=view.id) for view in views], one.position, one.behind
+        return [format_sse_event(data_str=view.model_dump_json(), id=view.id) for view in views], one.position, one.behind
 
     with arrivals_of(request).waiter(feed.name) as waiter:
         while not waiter.ending:

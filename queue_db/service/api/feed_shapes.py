@@ -6,7 +6,7 @@ import json
 from typing import Annotated, Any
 
 from fastapi import Header, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from queue_db.db import QueueDB
 from queue_db.errors import PayloadError
@@ -14,7 +14,7 @@ from queue_db.feeds import Feed, Message, MessageClaim
 from queue_db.feeds.claims import MOST_CLAIMED
 from queue_db.feeds.tables import CLIENT_LENGTH
 from queue_db.operations.actor import Actor
-from queue_db.service.api.shapes import LONGEST_LEASE, clean, shown
+from queue_db.service.api.shapes import LONGEST_LEASE, LONGEST_SECONDS, Request, Seconds, clean, shown
 from queue_db.service.http.refusals import missing
 from queue_db.service.http.times import Time
 from queue_db.store.schema import FEED_LENGTH, KEY_LENGTH, KIND_LENGTH
@@ -25,17 +25,16 @@ MOST = 1000
 #: Longest wait of a request, seconds.
 LONGEST_WAIT = 60.0
 
-#: Most seconds that a delay or a lifetime may have: a hundred years.
-_LONGEST = 3_155_760_000
-
-Seconds = Annotated[float, Field(ge=0, le=_LONGEST, allow_inf_nan=False, description="Seconds.")]
 Lease = Annotated[
     float, Query(gt=0, le=LONGEST_LEASE, allow_inf_nan=False, description="Seconds until others can claim or open it.")
 ]
 Grace = Annotated[
     float,
     Query(
-        ge=0, le=_LONGEST, allow_inf_nan=False, description="Seconds after the end of the claim before which no message expires."
+        ge=0,
+        le=LONGEST_SECONDS,
+        allow_inf_nan=False,
+        description="Seconds after the end of the claim before which no message expires.",
     ),
 ]
 Wait = Annotated[
@@ -63,13 +62,7 @@ IdempotencyKey = Annotated[
 ]
 
 
-class Body(BaseModel):
-    """What a client sends: unknown fields are refused, and numbers are numbers."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class NewMessage(Body):
+class NewMessage(Request):
     """A message to publish."""
 
     kind: Annotated[str, Field(min_length=1, max_length=KIND_LENGTH, description="What it says, such as `paid`.")] = "message"
@@ -87,7 +80,7 @@ class NewMessage(Body):
         return {name: value for name, value in given.items() if value is not None}
 
 
-class NewMessages(Body):
+class NewMessages(Request):
     """Messages to publish, all or none, in their order."""
 
     messages: Annotated[list[NewMessage], Field(min_length=1, max_length=MOST)]

@@ -13,7 +13,9 @@ from pydantic import BaseModel, Field
 from queue_db.db import QueueDB
 from queue_db.feeds.message import FeedInfo
 from queue_db.feeds.settings import KEEP_FOR, KEEP_UNREAD
-from queue_db.service.api.feed_shapes import Body, MessageView, Seconds, feed_of, message_view
+from queue_db.service.api import shapes
+from queue_db.service.api.feed_shapes import MessageView, feed_of, message_view
+from queue_db.service.api.shapes import Seconds
 from queue_db.service.http.openapi import problems
 from queue_db.service.http.paths import Name, NewName
 from queue_db.service.http.refusals import invalid, missing
@@ -50,7 +52,7 @@ class FeedList(BaseModel):
     feeds: list[FeedView]
 
 
-class FeedChange(Body):
+class FeedChange(shapes.Request):
     """Settings of a feed; null: the default."""
 
     keep_for: Seconds | None = Field(None, description="0: without limit; default: a week.")

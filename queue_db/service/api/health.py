@@ -41,7 +41,7 @@ async def get_readiness(request: Request, db: Db) -> Health | JSONResponse:
     try:
         await to_thread.run_sync(db.check, limiter=of(request).probing)
     except SchemaOutOfDateError:
-        return problem(503, MIGRATE, headers=AGAIN, name="schema-out-of-date")
+        return problem(503, MIGRATE, headers=AGAIN, code="schema_out_of_date")
     except QueueDBError as error:
         log.debug("not ready: %s", error)
         of(request).outage.note(error)

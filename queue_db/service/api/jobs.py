@@ -295,7 +295,7 @@ def _first(queue: Queue, key: str | None, jobs: int) -> list[str | None]:
             409,
             "The Idempotency-Key is taken",
             "a request with another number of jobs had this key; this one has enqueued nothing",
-            name="idempotency-key-taken",
+            code="idempotency_key_taken",
         )
     return [str(found[one]) for one in keys]
 
@@ -382,5 +382,5 @@ def _require(changed: Job | None, version: int | None) -> None:
         if version is not None:
             raise stale("read the job again: its version is another one now")
         raise RefusedError(
-            409, "The job changes too fast", "a stream holds it, or it changed during each of several tries", name="busy"
+            409, "The job changes too fast", "a stream holds it, or it changed during each of several tries", code="busy"
         )

@@ -14,7 +14,8 @@ from queue_db.routes.conditions import CONDITION_LENGTH, EXAMPLE
 from queue_db.routes.definition import WEBHOOKS
 from queue_db.routes.patterns import PatternForm
 from queue_db.routes.tables import COUNTED_KEY_LENGTH, PATTERN_LENGTH
-from queue_db.service.api.feed_shapes import Body, ClientId, IdempotencyKey, NewMessages, keyed
+from queue_db.service.api import shapes
+from queue_db.service.api.feed_shapes import ClientId, IdempotencyKey, NewMessages, keyed
 from queue_db.service.http.paths import Name, NewName, visible
 from queue_db.service.http.pressure import Admission
 from queue_db.service.http.refusals import invalid, missing
@@ -63,7 +64,7 @@ class RouteList(BaseModel):
     routes: list[RouteView]
 
 
-class RouteAction(Body):
+class RouteAction(shapes.Request):
     """What a route does with a message."""
 
     action: Literal["feed", "enqueue", "forward", "webhook", "count", "drop"]
@@ -90,13 +91,13 @@ class RouteAction(Body):
     matched: Annotated[bool, Field(description="Write the patterns that matched into the header `matched`.")] = False
 
 
-class RouteDefinition(Body):
+class RouteDefinition(shapes.Request):
     """A definition that is stored."""
 
     definition: Annotated[str, Field(pattern="^[0-9a-f]{6,64}$", description="Its SHA-256, or the first digits.")]
 
 
-class NewSubscription(Body):
+class NewSubscription(shapes.Request):
     """Topics whose messages a route shall get."""
 
     pattern: Annotated[str, Field(min_length=1, max_length=PATTERN_LENGTH)]
@@ -126,7 +127,7 @@ class TopicTestResult(BaseModel):
     steps: list[TopicTestStep]
 
 
-class TopicTest(Body):
+class TopicTest(shapes.Request):
     """A message, as conditions see it."""
 
     kind: Annotated[str, Field(min_length=1, max_length=KIND_LENGTH)] = "message"

@@ -52,7 +52,10 @@ PathId = Annotated[str, Path(pattern=r"^[0-9]{1,19}$", description="The id, digi
 QueueName = Annotated[str, Field(min_length=1, max_length=QUEUE_LENGTH, description="Name of a queue.")]
 KindName = Annotated[str, Field(min_length=1, max_length=KIND_LENGTH, description="Name that selects the handler.")]
 WorkerName = Annotated[str, Field(min_length=1, max_length=WORKER_LENGTH, description="The name that claimed jobs show.")]
-Seconds = Annotated[float, Field(ge=0, le=3_155_760_000, allow_inf_nan=False, description="Seconds.")]
+
+#: Most seconds of a delay or a lifetime: a hundred years.
+LONGEST_SECONDS = 3_155_760_000
+Seconds = Annotated[float, Field(ge=0, le=LONGEST_SECONDS, allow_inf_nan=False, description="Seconds.")]
 
 #: Longest lease over HTTP, seconds: 30 days. A client that is gone for good holds what it has claimed until then.
 LONGEST_LEASE = 2_592_000

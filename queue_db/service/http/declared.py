@@ -55,7 +55,7 @@ class Declared:
                 415,
                 "The body is not JSON",
                 f"send the header Content-Type: application/json; this request has {_given(request)}",
-                name="not-json",
+                code="not_json",
             )
         if body and endpoint not in self._checked:
             parsed(body)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
@@ -28,22 +28,48 @@ from queue_db.service.http.requests import Service, of
 from queue_db.service.live.incidents import IncidentType, described
 
 
+class InvalidPart(BaseModel):
+    """What is wrong at one place of a request."""
+
+    where: str
+    what: str
+
+
+class Problem(BaseModel):
+    """Why a request was not done (RFC 9457). Some have more, such as the ``state`` of a job."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    code: str | None = Field(
+        default=None, description="Names the sort of problem, as `type` does; where the status says all, none."
+    )
+    status: int
+    title: str
+    detail: str | None = None
+    errors: list[InvalidPart] | None = Field(default=None, description="422: what is wrong, by place.")
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How an error is answered. ``detail``: the error's own text is shown; ``more``: these attributes of it, too."""
+    """How an error is answered. ``detail``: the error's own text is shown; ``more``: these attributes of it, too.
+
+    ``code``: of an error that has none itself.
+    """
 
     status: int
     title: str
     detail: bool = True
     more: tuple[str, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
+    code: str = ""
 
 
 #: Headers of a problem that its page has too.
 _KEPT = frozenset({"retry-after", "www-authenticate", "allow"})
 
-#: Title and name of the problem of a request whose parts are not as they must be.
-INVALID = ("The request is not valid", "invalid-request")
+#: Title and code of the problem of a request whose parts are not as they must be.
+INVALID = ("The request is not valid", "invalid_request")
 
 # Methods that operations and pages have; HEAD goes with GET.
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -95,10 +121,12 @@ KINDS: dict[type[Exception], Kind] = {
     errors.PermanentStorageError: Kind(503, "The database refuses this; the service's log has the reason", detail=False),
     errors.StorageError: Kind(503, "The database refuses this; the service's log has the reason", detail=False),
     errors.QueueDBError: Kind(409, "This cannot be done now"),
-    UnauthorizedError: Kind(401, "A valid token is needed", detail=False, headers=(("WWW-Authenticate", "Bearer"),)),
-    ForbiddenError: Kind(403, "The token does not allow this"),
-    CrossSiteError: Kind(403, "The form is too old, or of another site: load the page again", detail=False),
-    LoginNeededError: Kind(401, "Log in first", detail=False),
+    UnauthorizedError: Kind(
+        401, "A valid token is needed", detail=False, headers=(("WWW-Authenticate", "Bearer"),), code="unauthorized"
+    ),
+    ForbiddenError: Kind(403, "The token does not allow this", code="forbidden"),
+    CrossSiteError: Kind(403, "The form is too old, or of another site: load the page again", detail=False, code="cross_site"),
+    LoginNeededError: Kind(401, "Log in first", detail=False, code="login_needed"),
 }
 
 
@@ -111,12 +139,12 @@ _REFUSED: dict[type[Exception], IncidentType] = {
 
 
 def problem(
-    status: int, title: str, detail: str | None = None, *, headers: Mapping[str, str] | None = None, name: str = "", **more: Any
+    status: int, title: str, detail: str | None = None, *, headers: Mapping[str, str] | None = None, code: str = "", **more: Any
 ) -> JSONResponse:
-    """A problem as a response. ``name``: of its sort, for programs."""
-    kind = f"urn:queue-db:problem:{name}" if name else "about:blank"
-    content = {"type": kind, "status": status, "title": title, **({"detail": detail} if detail else {}), **more}
-    return JSONResponse(content, status, headers, media_type="application/problem+json")
+    """A problem as a response. ``code``: names its sort, for programs; without it the status does."""
+    kind = {"type": f"urn:queue-db:problem:{code.replace('_', '-')}", "code": code} if code else {"type": "about:blank"}
+    content = Problem.model_validate({**kind, "status": status, "title": title, **({"detail": detail} if detail else {}), **more})
+    return JSONResponse(content.model_dump(exclude_unset=True), status, headers, media_type="application/problem+json")
 
 
 def plain(status: int, detail: str | None, *, headers: Mapping[str, str] | None = None) -> JSONResponse:
@@ -129,7 +157,7 @@ def answer(error: Exception, service: Service | None = None, scope: Scope | None
     found = next((base for base in type(error).__mro__ if base in KINDS), None)
     if found is None:
         report(error, service, scope)
-        return problem(500, "This is a bug in queue_db; the service's log has it", name="bug")
+        return problem(500, "This is a bug in queue_db; the service's log has it", code="bug")
     kind = KINDS[found]
     if service is not None:
         record(error, kind.status, service, scope)
@@ -137,7 +165,12 @@ def answer(error: Exception, service: Service | None = None, scope: Scope | None
     if isinstance(error, errors.StorageError):
         more["outcome_unknown"] = error.outcome_unknown
     return problem(
-        kind.status, kind.title, _detail(error) if kind.detail else None, headers=dict(kind.headers), name=_name(found), **more
+        kind.status,
+        kind.title,
+        _detail(error) if kind.detail else None,
+        headers=dict(kind.headers),
+        code=error.code if isinstance(error, errors.QueueDBError) else kind.code,
+        **more,
     )
 
 
@@ -165,11 +198,6 @@ def record(error: Exception, status: int, service: Service, scope: Scope | None)
 
 def _secrets(service: Service) -> list[str]:
     return secrets_in(service.db.database.engine.url)
-
-
-def _name(cls: type[Exception]) -> str:
-    """``JobNotFoundError`` → ``job-not-found``."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__.removesuffix("Error")).lower().replace("queue-db", "conflict")
 
 
 #: Makes a page of a problem: status, title and detail; None: this person gets the plain one.
@@ -216,7 +244,7 @@ def install(app: FastAPI, page: Page) -> None:
         if not isinstance(error, RequestValidationError):
             return await on_error(request, error)
         places = [{"where": ".".join(map(str, one["loc"])), "what": one["msg"]} for one in error.errors()]
-        return await _for(request, problem(422, INVALID[0], _list(places), name=INVALID[1], errors=places), page)
+        return await _for(request, problem(422, INVALID[0], _list(places), code=INVALID[1], errors=places), page)
 
     for kind in KINDS:
         app.add_exception_handler(kind, on_error)

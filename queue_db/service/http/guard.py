@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+from collections.abc import Mapping
 from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
 
 from fastapi import HTTPException, Request
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from queue_db.service.auth import session
@@ -54,6 +55,11 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 
+_ID_NAME = ID_HEADER.lower()
+_RAW_ID_NAME = _ID_NAME.encode()
+_RAW = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+_OURS = frozenset({_RAW_ID_NAME, *(name for name, _ in _RAW)})
+
 
 class Guard:
     """The outermost part of the application: nothing passes that is too large, too slow, or for another name or site."""
@@ -69,15 +75,19 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
             return
-        scope = {**scope, REQUEST_ID: _id(Headers(scope=scope).get(ID_HEADER, ""))}
+        # Of several headers with one name the first.
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
+        scope = {**scope, REQUEST_ID: _id(headers.get(_ID_NAME, ""))}
         if scope["method"] == "HEAD":
             # Whatever answers GET answers this.
-            await self._answer({**scope, "method": "GET", HEAD: True}, receive, _without_body(send))
+            await self._answer({**scope, "method": "GET", HEAD: True}, headers, receive, _without_body(send))
         else:
-            await self._answer(scope, receive, send)
+            await self._answer(scope, headers, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         started = False
+        path = _path(scope)
+        largest = self._largest(path)
 
         async def sending(message: Message) -> None:
             nonlocal started
@@ -86,17 +96,17 @@ class Guard:
                 _complete(message, scope[REQUEST_ID])
             await send(message)
 
-        refusal = self._unsafe(scope) or self._refusal(scope)
+        refusal = self._unsafe(scope, headers) or self._refusal(scope, headers, path, largest)
         if refusal is not None:
             incident, status, detail = refusal
             self.service.incidents.record(incident, described(scope))
             closing = {"Connection": "close"} if status == UNSAFE else None
             await errors.plain(status, detail, headers=closing)(scope, receive, sending)
             return
-        body = _Body(receive, self, self._largest(scope), scope)
+        body = _Body(receive, self, largest, scope)
         try:
             # "/metrics" counts itself: it also has answers for tokens while they cannot be looked for.
-            if _path(scope) == "/api" or _path(scope).startswith("/api/"):
+            if path == "/api" or path.startswith("/api/"):
                 # Before the path is looked for, and the body is read and parsed.
                 await count(Request(scope))
             await self.app(scope, body.receive, sending)
@@ -120,13 +130,13 @@ class Guard:
             self.service.incidents.record(IncidentType.TOO_MANY_BODIES, described(scope))
             raise HTTPException(503, "Too many large requests at once", {"Retry-After": "1"})
 
-    def _largest(self, scope: Scope) -> int:
-        most, path = self.service.settings.max_body, _path(scope)
+    def _largest(self, path: str) -> int:
+        most = self.service.settings.max_body
         if path.startswith("/api/"):
             return most
         return min(most, MOST_OF_LOGIN if path == "/login" else MOST_OF_FORM)
 
-    def _unsafe(self, scope: Scope) -> tuple[IncidentType, int, str] | None:
+    def _unsafe(self, scope: Scope, headers: Mapping[str, str]) -> tuple[IncidentType, int, str] | None:
         """Why a request is too large, or may be read in another way by a proxy; and status and detail of its answer."""
         most = self.service.settings.max_headers
         if sum(len(name) + len(value) for name, value in scope["headers"]) > most:
@@ -135,23 +145,19 @@ class Guard:
             return IncidentType.TOO_LARGE, 414, f"The address is longer than {most:,} bytes"
         if "\ufffd" in scope["path"] and not _is_text(scope.get("raw_path") or b""):
             return IncidentType.BAD_REQUEST, UNSAFE, "The address is not UTF-8"
-        names = {name for name, _ in scope["headers"]}
-        if {b"content-length", b"transfer-encoding"} <= names:
+        if "content-length" in headers and "transfer-encoding" in headers:
             # What a proxy takes for the body may be another request to us: nothing more is read of this connection.
             return IncidentType.BAD_REQUEST, UNSAFE, "A request has Content-Length or Transfer-Encoding, not both"
         return None
 
-    def _refusal(self, scope: Scope) -> tuple[IncidentType, int, str] | None:
+    def _refusal(self, scope: Scope, headers: Mapping[str, str], path: str, largest: int) -> tuple[IncidentType, int, str] | None:
         """Why a request goes no further, and status and detail of its answer."""
-        settings = self.service.settings
-        headers = Headers(scope=scope)
-        if not _is_allowed(headers.get("host", ""), settings.hosts) and _path(scope) not in PROBES:
+        if not _is_allowed(headers.get("host", ""), self.service.settings.hosts) and path not in PROBES:
             title = "This service does not answer to this host name: its owner allows it with --allow-host"
             return IncidentType.WRONG_HOST, 421, title
         if scope["method"] not in LOOKING and not session.is_own(headers):
             return IncidentType.CROSS_SITE, 403, "A page of another site must not do this"
         length = headers.get("content-length", "0")
-        largest = self._largest(scope)
         if not length.isdecimal() or int(length[:20]) > largest:
             return IncidentType.TOO_LARGE, 413, f"The body is larger than {largest:,} bytes"
         return None
@@ -171,12 +177,12 @@ def _id(given: str) -> str:
 
 def _complete(message: Message, request_id: str) -> None:
     """Add what every response carries."""
-    headers = MutableHeaders(scope=message)
-    headers[ID_HEADER] = request_id
-    for name, value in HEADERS.items():
-        headers[name] = value
-    headers.setdefault("Cache-Control", "no-store")
+    own = [one for one in message["headers"] if one[0] not in _OURS]
+    message["headers"] = [*own, *_RAW, (_RAW_ID_NAME, request_id.encode())]
+    if all(name != b"cache-control" for name, _ in own):
+        message["headers"].append((b"cache-control", b"no-store"))
     if message["status"] == TO_OTHER_SLASH:
+        headers = MutableHeaders(scope=message)
         # On the same host, whatever the proxy is called and speaks.
         parts = urlsplit(headers["Location"])
         headers["Location"] = urlunsplit(("", "", parts.path, parts.query, ""))

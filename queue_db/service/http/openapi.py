@@ -8,7 +8,8 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, Field
+
+from queue_db.service.http.errors import Problem
 
 #: Statuses of problems, and when they come.
 PROBLEMS = {
@@ -112,23 +113,6 @@ LINKS: dict[str, dict[str, dict[str, str]]] = {
     "claim_messages": {"extend_message_claim": _CLAIM, "delete_messages": _SAME_FEED, "release_message_claim": _CLAIM},
     "open_cursor": {"read_messages": _SAME_FEED, "acknowledge_cursor": _CURSOR, "close_cursor": _CURSOR},
 }
-
-
-class InvalidPart(BaseModel):
-    """What is wrong at one place of a request."""
-
-    where: str
-    what: str
-
-
-class Problem(BaseModel):
-    """Why a request was not done (RFC 9457)."""
-
-    type: str
-    status: int
-    title: str
-    detail: str | None = None
-    errors: list[InvalidPart] | None = Field(default=None, description="422: what is wrong, by place.")
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -68,7 +68,7 @@ class Pressure:
                 429,
                 "Too many requests",
                 f"this token may send {self._rate:g} requests in a second",
-                name="too-many-requests",
+                code="too_many_requests",
                 retry_after=max(1, wait),
                 incident=IncidentType.TOO_MANY_REQUESTS,
             )
@@ -89,7 +89,7 @@ class Pressure:
                 429,
                 "Too many jobs are waiting",
                 f"queue {queue!r} may have {most:,} waiting jobs; it has about {waiting:,}, and this would add {jobs:,}",
-                name="queue-full",
+                code="queue_full",
                 retry_after=_FULL_FOR,
                 incident=IncidentType.TOO_MANY_JOBS,
             )

@@ -14,8 +14,8 @@ from queue_db.service.live.incidents import IncidentType, described
 class RefusedError(Exception):
     """A request is refused.
 
-    :param title: the same for all refusals of this ``name``.
-    :param name: of the sort of problem, for programs.
+    :param title: the same for all refusals of this ``code``.
+    :param code: names the sort of problem, for programs.
     :param retry_after: seconds after which it may be sent again.
     :param incident: recorded, with the request.
     """
@@ -26,7 +26,7 @@ class RefusedError(Exception):
         title: str,
         detail: str,
         *,
-        name: str,
+        code: str,
         retry_after: int | None = None,
         incident: IncidentType | None = None,
     ) -> None:
@@ -34,29 +34,29 @@ class RefusedError(Exception):
         self.status = status
         self.title = title
         self.detail = detail
-        self.name = name
+        self.code = code
         self.retry_after = retry_after
         self.incident = incident
 
 
 def invalid(detail: str) -> RefusedError:
     """422: parts of the request do not go together."""
-    return RefusedError(422, INVALID[0], detail, name=INVALID[1])
+    return RefusedError(422, INVALID[0], detail, code=INVALID[1])
 
 
 def missing(what: str, detail: str) -> RefusedError:
     """404: there is no such feed, route or other thing."""
-    return RefusedError(404, f"There is no such {what}", detail, name=f"no-such-{what}")
+    return RefusedError(404, f"There is no such {what}", detail, code=f"no_such_{what}")
 
 
 def unconditional(detail: str) -> RefusedError:
     """428: a change needs to say what it is a change of."""
-    return RefusedError(428, "If-Match is missing or names no version", detail, name="precondition-required")
+    return RefusedError(428, "If-Match is missing or names no version", detail, code="precondition_required")
 
 
 def stale(detail: str) -> RefusedError:
     """412: the job is not as the request supposes."""
-    return RefusedError(412, "The job has changed, or the lease is lost", detail, name="stale")
+    return RefusedError(412, "The job has changed, or the lease is lost", detail, code="stale")
 
 
 def record(error: RefusedError, service: Service, scope: Scope) -> None:
@@ -68,7 +68,7 @@ def record(error: RefusedError, service: Service, scope: Scope) -> None:
 def answer(error: RefusedError, service: Service, scope: Scope) -> JSONResponse:
     """The response to a refused request, which is recorded if it is an incident."""
     record(error, service, scope)
-    response = problem(error.status, error.title, error.detail, name=error.name)
+    response = problem(error.status, error.title, error.detail, code=error.code)
     if error.retry_after is not None:
         response.headers["Retry-After"] = str(error.retry_after)
     return response

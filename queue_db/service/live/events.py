@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from fastapi import Request, Response
+from fastapi import Request
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from starlette.concurrency import run_in_threadpool
-from starlette.types import Receive, Scope, Send
+from starlette.responses import StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
 
 from queue_db.errors import QueueDBError, StorageError
 from queue_db.operations.actor import ForbiddenError
@@ -38,19 +41,10 @@ LONGEST = 600.0
 _EVERY = 2.0
 
 
-def event(data: Any, *, name: str | None = None, event_id: str | None = None) -> str:
-    """One event as text."""
-    return _event(json.dumps(data, default=_text), name, event_id)
-
-
-def _event(data: str, name: str | None, event_id: str | None = None) -> str:
-    lines = [f"id: {event_id}"] if event_id else []
-    lines += [f"event: {name}"] if name else []
-    return "\n".join([*lines, f"data: {data}", "", ""])
-
-
-class EventStream(Response):
+class EventStream(StreamingResponse):
     """A response of events; None stands for an idle time. An error ends it with a last event, ``problem``.
+
+    FastAPI's for an endpoint that yields reads ahead of its client; here nothing that follows a revocation is sent.
 
     :param events: the events.
     :param check: called before each event and in each idle time; raises if who asks may have no more of them.
@@ -59,46 +53,41 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(
-        self, events: AsyncGenerator[str | None, None], check: Callable[[], Awaitable[None]], slowest: float = SLOWEST
+        self, events: AsyncGenerator[bytes | None, None], check: Callable[[], Awaitable[None]], slowest: float = SLOWEST
     ) -> None:
-        super().__init__(None)
-        del self.headers["content-length"]
-        self.headers["cache-control"] = "no-store"
-        self.headers["x-accel-buffering"] = "no"
+        super().__init__(self._chunks(), headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         self._events = events
         self._check = check
         self._slowest = slowest
+        self._scope: Scope = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        gone = asyncio.ensure_future(_disconnect(receive))
-        sending = asyncio.ensure_future(self._send(scope, send))
-        try:
-            await asyncio.wait((gone, sending), timeout=LONGEST, return_when=asyncio.FIRST_COMPLETED)
-            if gone.done():
-                return
-            if sending.done():
-                sending.result()
-        except TimeoutError:
-            _record_cut(scope)
-            return
-        finally:
-            gone.cancel()
-            sending.cancel()
-            await asyncio.gather(gone, sending, return_exceptions=True)
-        await asyncio.wait_for(send({"type": "http.response.body", "body": b""}), self._slowest)
+        self._scope = scope
+        async with aclosing(self._events):
+            await super().__call__(scope, receive, send)
 
-    async def _send(self, scope: Scope, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        if scope.get(HEAD):
-            await self._events.aclose()
-            return
+    async def stream_response(self, send: Send) -> None:
+        async def in_time(message: Message) -> None:
+            await asyncio.wait_for(send(message), self._slowest)
+
         try:
-            async with aclosing(self._events):
-                async for one in self._events:
-                    await self._may_go_on(idle=one is None)
-                    await self._put(send, one or ": idle\n\n")
+            await super().stream_response(in_time)
+        except TimeoutError:
+            _record_cut(self._scope)
+
+    async def _chunks(self) -> AsyncGenerator[bytes, None]:
+        if self._scope.get(HEAD):
+            return
+        ends = time.monotonic() + LONGEST
+        try:
+            async for one in self._events:
+                await self._may_go_on(idle=one is None)
+                yield KEEPALIVE_COMMENT if one is None else one
+                if time.monotonic() > ends:
+                    return
         except (QueueDBError, UnauthorizedError, ForbiddenError) as error:
-            await self._put(send, _event(bytes(answer(error, _service(scope), scope).body).decode(), "problem"))
+            made = bytes(answer(error, _service(self._scope), self._scope).body).decode()
+            yield format_sse_event(data_str=made, event="problem")
 
     async def _may_go_on(self, *, idle: bool) -> None:
         try:
@@ -107,9 +96,6 @@ class EventStream(Response):
             # With a comment nothing is handed over: the stream outlives the outage.
             if not idle:
                 raise
-
-    async def _put(self, send: Send, text: str) -> None:
-        await asyncio.wait_for(send({"type": "http.response.body", "body": text.encode(), "more_body": True}), self._slowest)
 
 
 def _record_cut(scope: Scope) -> None:
@@ -144,7 +130,7 @@ class Live:
         # Of each queue what its text was made of, without the duration, which grows all the time.
         self._numbers: dict[str, dict[str, Any]] = {}
 
-    async def follow(self, wanted: Callable[[str], bool]) -> AsyncGenerator[str | None, None]:
+    async def follow(self, wanted: Callable[[str], bool]) -> AsyncGenerator[bytes | None, None]:
         """Events with the numbers of the queues that are wanted, each time that they have changed."""
         client = _Client(self._known)
         allowed: dict[str, bool] = {}
@@ -163,7 +149,8 @@ class Live:
                 client.news.clear()
                 latest = client.latest or {}
                 allowed |= {queue: wanted(queue) for queue in latest.keys() - allowed.keys()}
-                yield _event(f"[{', '.join(text for queue, text in latest.items() if allowed[queue])}]", "queues")
+                numbers = ", ".join(text for queue, text in latest.items() if allowed[queue])
+                yield format_sse_event(data_str=f"[{numbers}]", event="queues")
         finally:
             self._clients.discard(client)
 
@@ -212,8 +199,3 @@ def live_of(request: Request) -> Live:
 
 def _text(value: object) -> str:
     return rfc3339(value) if isinstance(value, datetime) else str(value)
-
-
-async def _disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

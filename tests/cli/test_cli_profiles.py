@@ -1,0 +1,120 @@
+"""Databases by name, and the question before a change of a protected one."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from queue_db import QueueDB
+from tests.cli.harness import Ask
+
+SECRET = "not-for-everyone"
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    return tmp_path / "queue-db.toml"
+
+
+@pytest.fixture
+def databases(file: Path, tmp_path: Path) -> tuple[str, str]:
+    """A database that is protected, with its tables in a schema of names of its own, and one that is not."""
+    urls = f"sqlite:///{tmp_path}/production.db", f"sqlite:///{tmp_path}/development.db"
+    file.write_text(f"""
+[profiles.production]
+url = "{urls[0]}"
+table = "shop"
+protected = true
+
+[profiles.development]
+url = "{urls[1]}"
+""")
+    for url, table in zip(urls, ("shop", "jobs"), strict=True):
+        with QueueDB(url, table=table) as db:
+            db.migrate()
+    return urls
+
+
+def waiting(url: str, table: str = "jobs") -> int:
+    with QueueDB(url, table=table) as db:
+        return len(db.queue("mail").peek(limit=10))
+
+
+def test_a_profile_names_the_database_and_its_tables(ask_at: Ask, databases: tuple[str, str]) -> None:
+    ask_at(None, "enqueue", "mail", "a", "--profile", "development")
+    ask_at(None, "enqueue", "mail", "a", "--profile", "production", "--yes")
+    assert (waiting(databases[1]), waiting(databases[0], "shop")) == (1, 1)
+
+
+def test_which_of_several_names_of_a_database_wins(
+    ask_at: Ask, databases: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = f"sqlite:///{tmp_path}/other.db"
+    with QueueDB(other) as db:
+        db.migrate()
+    ask_at(other, "enqueue", "mail", "a", "--profile", "development")  # the option, over QUEUE_DB_URL
+    assert (waiting(databases[1]), waiting(other)) == (1, 0)
+    monkeypatch.setenv("QUEUE_DB_PROFILE", "development")
+    ask_at(None, "enqueue", "mail", "a")
+    ask_at(other, "enqueue", "mail", "a")  # QUEUE_DB_URL is --url
+    ask_at(None, "enqueue", "mail", "a", "--url", other)
+    ask_at(None, "enqueue", "mail", "a", "--url", other, "--profile", "development")
+    assert (waiting(databases[1]), waiting(other)) == (2, 3)
+    monkeypatch.setenv("QUEUE_DB_PROFILE", "nowhere")
+    ask_at(None, "enqueue", "mail", "a", "--url", other)
+    ask_at(None, "enqueue", "mail", "a", status=2)
+
+
+def test_a_protected_profile_asks_before_a_change(ask_at: Ask, databases: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = [("enqueue", "mail", "a"), ("migrate",), ("pause", "mail"), ("work", "mail", "--exec", "true", "--until-empty")]
+    monkeypatch.setenv("QUEUE_DB_PROFILE", "production")
+    for change in changes:
+        refused = ask_at(None, *change, status=2).err
+        assert f"in {databases[0]} (profile production is protected)? Confirm with --yes" in refused
+    with QueueDB(databases[0], table="shop") as db:
+        assert (db.queue("mail").peek(limit=1), db.queue("mail").controls().paused, db.actions.list()) == ([], False, [])
+    ask_at(None, "stats")  # changes nothing
+
+    monkeypatch.setattr("queue_db.cli.output.is_interactive", lambda: True)
+    assert "nothing was changed" in ask_at(None, "pause", "mail", input="n\n", status=1).err
+    assert "pause queue mail in sqlite" in ask_at(None, "pause", "mail", input="y\n").err
+    assert "(profile" not in ask_at(None, "resume", "mail", "-y").err
+    with QueueDB(databases[0], table="shop") as db:
+        assert [one.action for one in db.actions.list()] == ["resume", "pause"]
+    ask_at(None, "pause", "mail", "--profile", "development")  # of one that is not protected
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the file has no mode")
+def test_a_file_with_a_password_that_others_can_read(ask_at: Ask, file: Path) -> None:
+    file.write_text(f'[profiles.far]\nurl = "postgresql://me:{SECRET}@127.0.0.1:1/shop"\nprotected = true\n')
+    file.chmod(0o644)
+    noted = ask_at(None, "stats", "--profile", "far", status=3)
+    assert f"chmod 600 {file}" in noted.err
+    assert SECRET not in noted.err + noted.out
+    file.chmod(0o600)
+    assert "chmod" not in ask_at(None, "stats", "--profile", "far", status=3).err
+    asked = ask_at(None, "work", "mail", "--exec", "true", "--profile", "far", status=2)
+    assert (":***@" in asked.err, SECRET in asked.err + asked.out) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (None, r"no profile 'x': write \[profiles.x\] and url = .* into {file}"),
+        ("[profiles.y]\nurl = 'sqlite://'", "no profile 'x' in {file}; there are: y"),
+        ("url = ", "{file} is not TOML: "),
+        ("profiles = 5", r"{file}: profiles are tables: write \[profiles.x\]"),
+        ("[profiles.x]\ntable = 'jobs'", r"{file}: \[profiles.x\] has no url: add url = "),
+        ("[profiles.x]\nurl = 5", r"{file}: \[profiles.x\]: url must be a text"),
+        ("[profiles.x]\nurl = 'sqlite://'\nprotected = 'yes'", r"{file}: \[profiles.x\]: protected must be true or false"),
+        ("[profiles.x]\nurll = 'sqlite://'", r"{file}: \[profiles.x\] has the unknown key urll; known: url, table"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_told_with_the_fix(ask_at: Ask, file: Path, content: str | None, what: str) -> None:
+    if content is not None:
+        file.write_text(content)
+    error = ask_at(None, "stats", "--profile", "x", "--json", status=2).record["error"]
+    assert error["code"] == "configuration"
+    assert re.search(what.replace("{file}", re.escape(str(file))), error["message"]), error["message"]
