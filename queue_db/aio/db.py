@@ -20,7 +20,6 @@ from queue_db.removal import Removal
 from queue_db.slices import load, type_hint
 from queue_db.store.wakeups import Notifications
 from queue_db.strategies import Strategy
-from queue_db.tokens.aio import AsyncTokens
 
 if TYPE_CHECKING:
     from queue_db.dead.aio import AsyncDeadJobs
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from queue_db.routes.aio import AsyncRoutes, AsyncTopic
     from queue_db.schedules.aio import AsyncSchedules
     from queue_db.spark.streams.aio import AsyncStreams
+    from queue_db.tokens.aio import AsyncTokens
 else:
     AsyncDeadJobs = type_hint("queue_db.dead.aio", "AsyncDeadJobs")
     AsyncFeed = type_hint("queue_db.feeds.aio.feeds", "AsyncFeed")
@@ -147,7 +147,8 @@ class AsyncQueueDB(Opening):
     @property
     def tokens(self) -> AsyncTokens:
         """The API tokens of the service."""
-        return AsyncTokens(self._db.tokens)
+        twin: AsyncTokens = load("tokens.aio", "AsyncTokens")(self._db.tokens)
+        return twin
 
     @property
     def streams(self) -> AsyncStreams:
