@@ -68,33 +68,33 @@ def test_which_of_several_names_of_a_database_wins(
 
 
 def test_a_protected_profile_asks_before_a_change(ask_at: Ask, databases: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    changes = [("enqueue", "mail", "a"), ("migrate",), ("pause", "mail"), ("work", "mail", "--exec", "true", "--until-empty")]
+    changes = [("enqueue", "mail", "a"), ("migrate",), ("queues", "pause", "mail"), ("work", "mail", "--exec", "true", "--until-empty")]
     monkeypatch.setenv("QUEUE_DB_PROFILE", "production")
     for change in changes:
         refused = ask_at(None, *change, status=2).err
         assert f"in {databases[0]} (profile production is protected)? Confirm with --yes" in refused
     with QueueDB(databases[0], table="shop") as db:
         assert (db.queue("mail").peek(limit=1), db.queue("mail").controls().paused, db.actions.list()) == ([], False, [])
-    ask_at(None, "stats")  # changes nothing
+    ask_at(None, "queues", "show")  # changes nothing
 
     monkeypatch.setattr("queue_db.cli.output.is_interactive", lambda: True)
-    assert "nothing was changed" in ask_at(None, "pause", "mail", input="n\n", status=1).err
-    assert "pause queue mail in sqlite" in ask_at(None, "pause", "mail", input="y\n").err
-    assert "(profile" not in ask_at(None, "resume", "mail", "-y").err
+    assert "nothing was changed" in ask_at(None, "queues", "pause", "mail", input="n\n", status=1).err
+    assert "pause queue mail in sqlite" in ask_at(None, "queues", "pause", "mail", input="y\n").err
+    assert "(profile" not in ask_at(None, "queues", "resume", "mail", "-y").err
     with QueueDB(databases[0], table="shop") as db:
         assert [one.action for one in db.actions.list()] == ["resume", "pause"]
-    ask_at(None, "pause", "mail", "--profile", "development")  # of one that is not protected
+    ask_at(None, "queues", "pause", "mail", "--profile", "development")  # of one that is not protected
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the file has no mode")
 def test_a_file_with_a_password_that_others_can_read(ask_at: Ask, file: Path) -> None:
     file.write_text(f'[profiles.far]\nurl = "postgresql://me:{SECRET}@127.0.0.1:1/shop"\nprotected = true\n')
     file.chmod(0o644)
-    noted = ask_at(None, "stats", "--profile", "far", status=3)
+    noted = ask_at(None, "queues", "show", "--profile", "far", status=3)
     assert f"chmod 600 {file}" in noted.err
     assert SECRET not in noted.err + noted.out
     file.chmod(0o600)
-    assert "chmod" not in ask_at(None, "stats", "--profile", "far", status=3).err
+    assert "chmod" not in ask_at(None, "queues", "show", "--profile", "far", status=3).err
     asked = ask_at(None, "work", "mail", "--exec", "true", "--profile", "far", status=2)
     assert (":***@" in asked.err, SECRET in asked.err + asked.out) == (True, False)
 
@@ -115,6 +115,6 @@ def test_a_file_with_a_password_that_others_can_read(ask_at: Ask, file: Path) ->
 def test_what_is_wrong_with_a_file_is_told_with_the_fix(ask_at: Ask, file: Path, content: str | None, what: str) -> None:
     if content is not None:
         file.write_text(content)
-    error = ask_at(None, "stats", "--profile", "x", "--json", status=2).record["error"]
+    error = ask_at(None, "queues", "show", "--profile", "x", "--json", status=2).record["error"]
     assert error["code"] == "configuration"
     assert re.search(what.replace("{file}", re.escape(str(file))), error["message"]), error["message"]
