@@ -93,7 +93,7 @@ def test_nothing_wrong_is_recommended_and_without_a_run_there_is_no_chart():
     for nothing in (bench(), bench(row("adaptive", ())), bench(row("adaptive", (), refused="no"))):
         assert chart(nothing, ORIGIN) is None
     wrong = bench(row("adaptive", twice=3))
-    assert "No recommendation" in texts(wrong)
+    assert "no recommendation" in texts(wrong)
     assert description(wrong) == "PostgreSQL 18.1: no recommendation."
 
 

@@ -88,7 +88,7 @@ def chart(bench: Bench, comparison: Comparison, width: float = drawing.WIDE) -> 
     bands += [[panel] for panel in every if panel not in small]
     figure = Figure(figsize=(width, 0.58), facecolor="white")
     said = description(bench).removeprefix(f"{bench.server}: ")
-    drawing.title(figure, f"{bench.server}: jobs per second", said[0].upper() + said[1:], layout=False)
+    drawing.title(figure, f"{bench.server}: jobs per second", said, layout=False)
     top = figure.get_figheight() + 0.08
     places: list[tuple[Panel, float, float, float]] = []
     for band in bands:
