@@ -188,7 +188,7 @@ SIDES = [
         "groups repair grouped",
         ("POST", "/queues/grouped/groups/repair"),
         "/groups?queue=grouped",
-        ("/groups/repair", {}),
+        ("/groups/repair", {"queue": "grouped"}),
     ),
     Sides("database.prune", ("prune", "expired rows", 1), "prune", ("POST", "/prune"), "/finished", ("/prune", {})),
 ]

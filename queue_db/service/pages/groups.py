@@ -33,7 +33,7 @@ def show(request: Request, db: Db, who: Person, queue: Annotated[str | None, Que
         cut=cut,
         queue=queue or "",
         queues=queues,
-        may=bool(queue) and who.allows("manage", queue),
+        mine=[one for one in dict.fromkeys([*queues, *([queue] if queue else [])]) if who.allows("manage", one)],
     )
 
 
