@@ -107,7 +107,12 @@ def _expanded(function: Callable[..., None]) -> Callable[..., None]:
 
 
 # Of commands that ask nothing themselves: a protected profile does.
-_YES = Parameter("yes", Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, typer.Option("--yes", "-y", hidden=True)])
+_YES = Parameter(
+    "yes",
+    Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[bool, typer.Option("--yes", "-y", hidden=True, help="Do not ask.")],
+)
 
 
 def _asks(parameters: Sequence[Parameter]) -> bool:

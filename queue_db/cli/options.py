@@ -61,8 +61,8 @@ class CommonOptions:
             show_envvar=True,
             metavar="NAME",
             rich_help_panel=DATABASE_PANEL,
-            help="A database of ~/.config/queue-db.toml, where [profiles.NAME] has url, and optionally table, schema and "
-            "protected = true: then a command asks before it changes something, and --yes answers. --url wins over a profile.",
+            help="A database by its name in ~/.config/queue-db.toml: the table profiles.NAME has url, perhaps also table, schema "
+            "and protected = true: then a command asks before it changes something, and --yes answers. --url wins over a profile.",
         ),
     ] = None
     table: Annotated[
