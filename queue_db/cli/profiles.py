@@ -91,9 +91,17 @@ def used(context: Any) -> Iterator[None]:
 
 
 def place() -> Path:
-    """The file of the profiles."""
+    """The file of the profiles.
+
+    :raises ConfigurationError: nobody knows where the user's files are.
+    """
     base = os.environ.get("XDG_CONFIG_HOME", "")
-    return (Path(base) if base else Path.home() / ".config") / "queue-db.toml"
+    try:
+        return (Path(base) if base else Path.home() / ".config") / "queue-db.toml"
+    except RuntimeError:  # a container's user id without a home
+        raise ConfigurationError(
+            "a profile needs the user's home: set HOME, or XDG_CONFIG_HOME to the folder of queue-db.toml"
+        ) from None
 
 
 def load(name: str) -> Profile:

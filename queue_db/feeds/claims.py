@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.database.transaction import Run
-from queue_db.errors import ArgumentError, FeedError
+from queue_db.errors import ArgumentError, FeedError, asking
 from queue_db.feeds import numbering
 from queue_db.feeds.building import MOST
 from queue_db.feeds.forwarding import JobTemplate
@@ -103,19 +103,10 @@ def of(feed: Feed) -> FeedRow:
     row = feed.existing()
     if row is None:
         # Not created here: it would be one without claims, and stay so.
-        none = f"there is no feed {feed.name!r}: "
-        raise FeedError(
-            f"{none}db.feeds.set({feed.name!r}, claims=True) makes it",
-            wire=f'{none}PUT /api/v1/feeds/{{feed}} with "claims": true makes it',
-            cli=f"{none}queue-db feeds set {feed.name} --claims makes it",
-        )
+        raise FeedError(**asking(f"there is no feed {feed.name!r}: make it with ", "claims"))
     if row.max_attempts is None:
-        without = f"feed {feed.name!r} was made without claims, which cannot be changed: use a feed of another name, made by "
-        raise FeedError(
-            f"{without}db.feeds.set(…, claims=True)",
-            wire=f'{without}PUT /api/v1/feeds/{{feed}} with "claims": true',
-            cli=f"{without}queue-db feeds set --claims",
-        )
+        without = f"feed {feed.name!r} was made without claims, which cannot be changed: make a feed of another name with "
+        raise FeedError(**asking(without, "claims"))
     return row
 
 

@@ -14,7 +14,7 @@ from queue_db import arguments
 from queue_db.concurrency.batching import Batcher
 from queue_db.database.transaction import Run
 from queue_db.dialects.transactions import savepoint
-from queue_db.errors import FeedError, StorageError, TransientStorageError
+from queue_db.errors import FeedError, StorageError, TransientStorageError, asking
 from queue_db.feeds.building import MessageBuilder
 from queue_db.feeds.notifications import notifications_of, wake_readers
 from queue_db.feeds.position import Position, Unnumbered
@@ -181,9 +181,5 @@ def _size(new: Sequence[NewMessage]) -> tuple[int, int]:
 def _publish(tx: Transaction, row: FeedRow, new: Sequence[NewMessage]) -> First | None:
     if row.max_attempts is None and any(one.delay or one.lifetime for one in new):
         nothing = f"feed {row.name!r} was made without claims, so delay and expires_in mean nothing to it: "
-        raise FeedError(
-            f"{nothing}db.feeds.set(…, claims=True) makes one",
-            wire=f'{nothing}PUT /api/v1/feeds/{{feed}} with "claims": true makes one',
-            cli=f"{nothing}queue-db feeds set --claims makes one",
-        )
+        raise FeedError(**asking(f"{nothing}make a feed of another name with ", "claims"))
     return ordering_of(row).append(tx, row, messages.timed(row, new))
