@@ -372,7 +372,11 @@ class Feed:
         row = self.row(fresh=True)
         if row.max_attempts is not None:
             claims = f"feed {self.name!r} was made with claims: its consumers claim messages with "
-            raise FeedError(f"{claims}feed.claim", wire=f"{claims}POST /api/v1/feeds/{{feed}}/claims")
+            raise FeedError(
+                f"{claims}feed.claim",
+                wire=f"{claims}POST /api/v1/feeds/{{feed}}/claims",
+                cli=f"feed {self.name!r} was made with claims: no cursor of it is shared",
+            )
         known = self.core.read("feeds.look", span_claims.look, row, name)
         shared = (
             known.handed is not None if known else self.core.write("feeds.create", spans.create, row.id, name, self._begin(start))

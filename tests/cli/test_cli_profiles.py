@@ -68,7 +68,8 @@ def test_which_of_several_names_of_a_database_wins(
 
 
 def test_a_protected_profile_asks_before_a_change(ask_at: Ask, databases: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    changes = [("enqueue", "mail", "a"), ("migrate",), ("queues", "pause", "mail"), ("work", "mail", "--exec", "true", "--until-empty")]
+    changes = [("enqueue", "mail", "a"), ("migrate",)]
+    changes += [("queues", "pause", "mail"), ("work", "mail", "--exec", "true", "--until-empty")]
     monkeypatch.setenv("QUEUE_DB_PROFILE", "production")
     for change in changes:
         refused = ask_at(None, *change, status=2).err
