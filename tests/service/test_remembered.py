@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -13,14 +14,15 @@ import pytest
 from anyio import CapacityLimiter
 
 from queue_db import Queue, QueueDB, State
-from queue_db.leased_job import LeasedJob
+from queue_db.leased_job import LeasedJob, own_token
 from queue_db.service import Settings, service
 from queue_db.service.auth import identity
 from queue_db.service.auth.identity import FoundTokens
+from queue_db.service.live.claims import Claims, Terms, Wanted
 from queue_db.service.live.incidents import Incidents
 from queue_db.service.live.kept import Clock
 from queue_db.service.live.leases import Leases
-from queue_db.service.live.waiting import Wanted
+from queue_db.service.live.waits import Waits
 from queue_db.tokens.tokens import Token
 from tests.patience import PATIENCE, wait_for
 from tests.service.conftest import serving_app
@@ -302,7 +304,7 @@ def test_few_leases_are_remembered_and_nothing_large(db: QueueDB, name: str) -> 
     for job in jobs:
         leases.remember([(job, job.snapshot_row())])
         assert len(leases) <= 3
-    given = [(job.id, job.version, job.token) for job in jobs]
+    given = [(job.id, job.version, own_token(job.token, job.id)) for job in jobs]
     found = leases.take(queue, given)
     assert [None if job is None else job.id for job in found] == [None, None, *(job.id for job in jobs[2:])]
     assert {(job.payload_text, job.headers == {}) for job in found if job is not None} == {("", True)}
@@ -318,7 +320,7 @@ def test_an_extended_lease_is_remembered_with_its_new_end(db: QueueDB, name: str
     assert job.extend(600)
     leases = Leases()
     leases.remember([(job, job.snapshot_row())])
-    given = [(job.id, job.version, job.token)]
+    given = [(job.id, job.version, own_token(job.token, job.id))]
     (remembered,), (read,) = leases.take(queue, given), queue.leases_from_tokens(given)
     assert remembered is not None
     assert read is not None
@@ -332,7 +334,11 @@ def test_jobs_whose_answer_cannot_be_written_are_given_back(db: QueueDB, name: s
     def write(jobs: Sequence[LeasedJob]) -> bytes:
         raise ValueError(jobs)
 
+    async def claim() -> None:
+        claims = Claims(db, Waits(db, threading.Event()), Incidents(), CapacityLimiter(1))
+        await claims.submit(Wanted(Terms(name, 60.0, None), 1, write))
+
     with pytest.raises(ValueError, match="LeasedJob"):
-        Wanted(name, 1, 60.0, None, write).claim(db, Incidents())
+        asyncio.run(claim())
     assert job_id
     assert (db.get(job_id).state, db.get(job_id).attempts) == (State.AVAILABLE, 0)

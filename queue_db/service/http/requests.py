@@ -198,7 +198,13 @@ class Standing:
         :raises UnauthorizedError: the token was revoked or has expired, or the session has ended.
         :raises StorageError: the database does not answer.
         """
-        now, revocations = time.monotonic(), of(self._request).db.tokens.revocations
+        service = of(self._request)
+        secret = _secret(self._request)
+        found = service.tokens.recall(secret) if secret and service.settings.closed else None
+        if found is not None:
+            _as_allowed(service, found).check(self._scope, self._name)
+            return
+        now, revocations = time.monotonic(), service.db.tokens.revocations
         if self._is_session() and now - self._looked < identities.REMEMBERED_FOR and revocations == self._revocations:
             return
         self._request.scope.pop(_WHO, None)

@@ -22,6 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from queue_db.service.http.errors import AGAIN, plain
 from queue_db.service.http.guard import HEADERS
 from queue_db.service.http.proxies import TRUSTED, Prefix
+from queue_db.service.http.quick_http import Head, QuickCycle, head_of
 from queue_db.service.live.incidents import Incidents, IncidentType, described
 
 #: Most connections at a time; more are answered with 503.
@@ -50,6 +51,9 @@ class PatientProtocol(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._taking: asyncio.TimerHandle | None = None
         self._new = True
+        # A request that h11 does not know is being answered; what has come since.
+        self._answering = False
+        self._early = b""
 
     def _should_upgrade(self) -> bool:
         # Every request can ask for another protocol; it is answered by this one, without a line in the log.
@@ -66,11 +70,64 @@ class PatientProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._new = False
+        if self._answering:
+            # The next request, before this one is answered.
+            self._early += data
+            self.flow.pause_reading()
+            return
+        if self.conn.our_state is h11.IDLE and self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
+            found = head_of(data)
+            if found is not None:
+                self._answer(*found)
+                self._watch()
+                return
         super().data_received(data)
         self._watch()
 
+    def _answer(self, head: Head, body: bytes) -> None:
+        """Answer a request that h11 need not see."""
+        self._unset_keepalive_if_required()
+        self._answering = True
+        self.scope = {
+            "type": "http",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "http_version": "1.1",
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme or "http",
+            "method": head.method,
+            "root_path": self.root_path,
+            "path": self.root_path + head.path,
+            "raw_path": self.root_path.encode("ascii") + head.raw_path,
+            "query_string": head.query,
+            "headers": [*head.headers],
+            "state": self.app_state.copy(),
+        }
+        self.cycle = QuickCycle(
+            scope=self.scope,
+            conn=self.conn,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            on_response=self.on_response_complete,
+        )
+        self.cycle.body += body
+        self.cycle.more_body = False
+        self.cycle.message_event.set()
+        task = self.loop.create_task(self.cycle.run_asgi(self.app))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+
     def on_response_complete(self) -> None:
+        self._answering = False
         super().on_response_complete()
+        if self._early and not self.transport.is_closing():
+            early, self._early = self._early, b""
+            self.data_received(early)
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:

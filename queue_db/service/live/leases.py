@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from secrets import compare_digest
 from typing import Any
 
-from queue_db.leased_job import LeasedJob
+from queue_db.leased_job import LeasedJob, own_token
 from queue_db.model import ClaimedRow
 from queue_db.queue import Queue
 
@@ -22,7 +22,7 @@ _HEADERS, _LAST_ERROR, _ENDS = map(ClaimedRow._fields.index, ("headers", "last_e
 MOST_REMEMBERED = 32_768
 
 
-# Queue, row without what may be large, token, worker: plain tuples, which the garbage collector soon leaves alone.
+# Queue, row without what may be large, token of the claim, worker: plain tuples, which the garbage collector soon leaves alone.
 _Handed = tuple[str, tuple[Any, ...], str, str | None]
 
 
@@ -61,7 +61,7 @@ class Leases:
         if handed is None:
             return None
         of_queue, row, secret, worker = handed
-        if of_queue != queue.name or not compare_digest(secret.encode(), token.encode("utf-8", "surrogatepass")):
+        if of_queue != queue.name or not compare_digest(own_token(secret, job_id).encode(), token.encode("utf-8", "surrogatepass")):
             return None
         del self._handed[job_id, version]
         return LeasedJob(ClaimedRow._make(row), queue, queue.core.codec, secret, worker)
