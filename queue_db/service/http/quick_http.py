@@ -98,8 +98,8 @@ class QuickCycle(RequestResponseCycle):
             self._start(message)
             return
         more = message.get("more_body", False)
-        data = self._head + self._framed(message.get("body", b""), more=more)
-        self._head = b""
+        body = self._framed(message.get("body", b""), more=more)
+        data, self._head = self._head + body, b""
         if data:
             self.transport.write(data)
         if not more:

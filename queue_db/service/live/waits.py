@@ -115,9 +115,8 @@ class Waits:
                 self._changed.clear()
         finally:
             receiver.stop()
-            if self._ending.is_set():
-                for line in list(self._lines.values()):
-                    line.end()
+            for line in list(self._lines.values()):
+                line.end()
 
     async def _look(self, loop: asyncio.AbstractEventLoop) -> float:
         """Make the looks whose time has come; the seconds until the next one."""
@@ -138,7 +137,7 @@ class Waits:
                     self._tell((what, name), one)
             if what in self._next:  # otherwise a line has come meanwhile
                 self._next[what] = loop.time() + pause
-        return max(0.0, min(_LONGEST, *(self._next.get(what, 0.0) - loop.time() for what, _ in self._lines)))
+        return max(0.0, min([_LONGEST, *(self._next.get(what, 0.0) - loop.time() for what, _ in self._lines)]))
 
     def _tell(self, key: Key, found: Any = None) -> None:
         if line := self._lines.get(key):
