@@ -8,7 +8,7 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -24,9 +24,13 @@ from queue_db.service.http.guard import HEADERS
 from queue_db.service.http.proxies import TRUSTED, Prefix
 from queue_db.service.http.quick_http import Head, QuickCycle, head_of
 from queue_db.service.live.incidents import Incidents, IncidentType, described
+from queue_db.worker.signals import available
 
 #: Most connections at a time; more are answered with 503.
 MOST_CONNECTIONS = 4000
+
+#: Connections that wait until they are taken.
+BACKLOG = 2048
 
 # New objects before a collection, and collections of each generation before one of the next.
 _COLLECTING = (20_000, 10, 20)
@@ -192,9 +196,12 @@ class PatientProtocol(H11Protocol):
 class Server(uvicorn.Server):
     """A web server that ends at SIGINT and SIGTERM when its requests are answered, and returns from ``run()``."""
 
-    def __init__(self, app: FastAPI, config: uvicorn.Config) -> None:
+    def __init__(self, app: FastAPI, config: uvicorn.Config, signals: Sequence[str]) -> None:
         super().__init__(config)
         self._service = app.state.service
+        self._signals = available(signals)
+        #: Called when it serves.
+        self.on_start: Callable[[], object] = lambda: None
 
     @property
     def interrupted(self) -> bool:
@@ -211,12 +218,17 @@ class Server(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {one: signal.signal(one, self.handle_exit) for one in (signal.SIGINT, signal.SIGTERM)}
+        before = {one: signal.signal(one, self.handle_exit) for one in self._signals}
         try:
             yield
         finally:
             for one, handler in before.items():
                 signal.signal(one, handler)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self.on_start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # Requests that wait for something end now.
@@ -241,12 +253,16 @@ def server(
     most_connections: int = MOST_CONNECTIONS,
     root_path: str = "",
     trusted: Sequence[str] = TRUSTED,
+    at_once: int = BACKLOG,
+    signals: Sequence[str] = ("SIGINT", "SIGTERM"),
 ) -> Server:
     """A server for the application; ``run()`` serves until SIGINT or SIGTERM.
 
     :param port: 0: a free one.
     :param most_connections: more are answered with 503.
     :param root_path: the path under which a proxy shows the service.
+    :param at_once: most connections that are taken at a time, where several processes listen on one socket.
+    :param signals: those that end it.
     :param trusted: addresses and networks of proxies whose X-Forwarded-Proto and X-Forwarded-For count.
     """
     settings = app.state.service.settings
@@ -269,5 +285,7 @@ def server(
             h11_max_incomplete_event_size=settings.max_headers,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=10,
+            backlog=at_once,
         ),
+        signals,
     )

@@ -56,6 +56,7 @@ class IncidentType(StrEnum):
     DATABASE_AWAY = "database_away"
     DATABASE_READ_ONLY = "database_read_only"  #: it answers, and takes no changes
     DATABASE_BACK = "database_back"
+    PROCESS_REPLACED = "process_replaced"  #: one of several processes had died
     REQUEST_FAILED = "request_failed"  #: the database was away, or refused it
     BUG = "bug"
 
@@ -103,6 +104,7 @@ LINES: Mapping[IncidentType, Line] = {
     _T.DATABASE_AWAY: Line(logging.WARNING, "the database is away", each=True),
     _T.DATABASE_READ_ONLY: Line(logging.WARNING, "the database takes no changes, the service is read-only", each=True),
     _T.DATABASE_BACK: Line(logging.INFO, "the database is back", each=True),
+    _T.PROCESS_REPLACED: Line(logging.WARNING, "a process that died is replaced", each=True),
     _T.REQUEST_FAILED: Line(logging.WARNING, "a request failed"),
     _T.BUG: Line(logging.ERROR, "a request failed by a bug", each=True),
 }
