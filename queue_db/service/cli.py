@@ -331,9 +331,7 @@ class _Answers:
             running = server(application, root_path=self.root, trusted=self.trusted)
         else:
             made.outage.look()
-            running = server(
-                application, root_path=self.root, trusted=self.trusted, at_once=processes.AT_ONCE, signals=STOPS
-            )
+            running = server(application, root_path=self.root, trusted=self.trusted, at_once=processes.AT_ONCE, signals=STOPS)
             processes.report(supervisor, running, made.incidents)
         collect_less()
         with ExitStack() as stack:

@@ -26,7 +26,7 @@ from queue_db.service.live.together import Together
 log = logging.getLogger("queue_db.service")
 
 # Most jobs of several clients that are settled together.
-_TOGETHER = 1000
+_TOGETHER = 500
 
 # Verbs that need of a job only what is remembered of a lease.
 _WITHOUT_PAYLOAD = frozenset({"complete", "snooze", "release", "extend"})

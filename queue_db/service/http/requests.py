@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import threading
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from anyio import CapacityLimiter, to_thread
@@ -73,6 +75,8 @@ class Service:
     clock: Clock = field(init=False, repr=False)
     #: Who has just asked.
     tokens: FoundTokens = field(init=False, repr=False)
+    #: Reads of tokens, by secret and revocations before them: when each began.
+    reading: dict[tuple[str, int], tuple[float, asyncio.Future[Identity]]] = field(default_factory=dict, repr=False)
     #: What was refused, cut off or lost.
     incidents: Incidents = field(default_factory=Incidents, repr=False)
     #: Whether the database is away, or takes no changes.
@@ -133,9 +137,28 @@ async def _asker(request: Request) -> Identity:
         return ANYBODY
     secret = _secret(request)
     found = service.tokens.recall(secret) if secret else None
-    if found is None:
-        found = await to_thread.run_sync(_found, request, service, secret, limiter=service.asking)
-    return found
+    if found is not None:
+        return found
+    if not secret:
+        return await to_thread.run_sync(_found, request, service, secret, limiter=service.asking)
+    # Requests of one token that come while it is read need no read of their own, unless a token was revoked since.
+    key = secret, service.db.tokens.revocations
+    began, reading = service.reading.get(key, (-math.inf, None))
+    now = time.monotonic()
+    if reading is None or now - began >= identities.REMEMBERED_FOR or reading.get_loop() is not asyncio.get_running_loop():
+        read = to_thread.run_sync(_found, request, service, secret, limiter=service.asking)
+        reading = asyncio.ensure_future(read)
+        service.reading[key] = now, reading
+        reading.add_done_callback(partial(_read, service, key))
+    return await asyncio.shield(reading)
+
+
+def _read(service: Service, key: tuple[str, int], reading: asyncio.Future[Identity]) -> None:
+    """A token was read, perhaps for requests that are gone."""
+    if service.reading.get(key, (0.0, None))[1] is reading:
+        del service.reading[key]
+    if not reading.cancelled():
+        reading.exception()
 
 
 async def scraper(request: Request) -> Identity:
@@ -217,10 +240,10 @@ class Standing:
 
 def _secret(request: Request) -> str | None:
     """The secret in the ``Authorization`` header, empty if it has another scheme; None: there is no such header."""
-    given = request.headers.get("authorization")
+    given = next((value for name, value in request.scope["headers"] if name == b"authorization"), None)
     if given is None:
         return None
-    scheme, _, secret = given.partition(" ")
+    scheme, _, secret = given.decode("latin-1").partition(" ")
     return secret.strip() if scheme.lower() == "bearer" else ""
 
 

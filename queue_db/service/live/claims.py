@@ -25,7 +25,7 @@ from queue_db.service.live.together import Together
 from queue_db.service.live.waits import QUEUE, Waits
 
 # Most jobs of one statement for several clients.
-_TOGETHER = 1000
+_TOGETHER = 500
 
 # Most claims at once for the waiting clients of one queue, and most clients of each.
 _AT_ONCE = 4

@@ -14,12 +14,27 @@ Call = TypeVar("Call")
 Result = TypeVar("Result")
 
 
+# Most runs of one key at a time.
+_AT_ONCE = 4
+
+
+class _Pending(Generic[Call, Result]):
+    """The calls of a key that wait for a run, and its runs."""
+
+    def __init__(self) -> None:
+        self.calls: deque[tuple[Call, asyncio.Future[Result]]] = deque()
+        self.size = 0
+        self.tasks: set[asyncio.Task[None]] = set()
+
+
 class Together(Generic[Key, Call, Result]):
     """Calls by key, in the order in which they came. All methods run on one event loop.
 
+    While a run is made, the next one begins when it is full, or when no other is made.
+
     :param run: makes some calls of one key, in a thread: a result or an error for each, by position.
     :param size: of a call.
-    :param most: the size of a run; a single call may be larger.
+    :param full: the size of a run; a single call may be larger.
     """
 
     def __init__(
@@ -27,14 +42,13 @@ class Together(Generic[Key, Call, Result]):
         run: Callable[[Key, list[Call]], Sequence[Result | BaseException]],
         threads: CapacityLimiter,
         size: Callable[[Call], int],
-        most: int,
+        full: int,
     ) -> None:
         self._run = run
         self._threads = threads
         self._size = size
-        self._most = most
-        self._pending: dict[Key, deque[tuple[Call, asyncio.Future[Result]]]] = {}
-        self._running: dict[Key, asyncio.Task[None]] = {}
+        self._full = full
+        self._pending: dict[Key, _Pending[Call, Result]] = {}
 
     def call(self, key: Key, call: Call) -> asyncio.Future[Result]:
         """Make a call soon: its result or error. It is made even if nobody waits for it any more."""
@@ -42,24 +56,34 @@ class Together(Generic[Key, Call, Result]):
         result: asyncio.Future[Result] = loop.create_future()
         pending = self._pending.get(key)
         if pending is None:
-            pending = self._pending[key] = deque()
+            pending = self._pending[key] = _Pending()
+        pending.calls.append((call, result))
+        pending.size += self._size(call)
+        if len(pending.calls) == 1 or self._full <= pending.size:
             # Those that come in the same turn of the event loop run with it.
-            loop.call_soon(self._start, key)
-        pending.append((call, result))
+            loop.call_soon(self._start, key, pending)
         return result
 
-    def _start(self, key: Key) -> None:
-        running = self._running.get(key)
-        if running is not None and running.get_loop() is asyncio.get_running_loop():
-            return  # it starts the next run
-        pending = self._pending.pop(key)
-        taken, size = [pending.popleft()], self._most
-        size -= self._size(taken[0][0])
-        while pending and (size := size - self._size(pending[0][0])) >= 0:
-            taken.append(pending.popleft())
-        if pending:
-            self._pending[key] = pending
-        self._running[key] = asyncio.get_running_loop().create_task(self._make(key, taken))
+    def _start(self, key: Key, pending: _Pending[Call, Result]) -> None:
+        """Begin a run, if it is time."""
+        if not pending.calls or (pending.tasks and (pending.size < self._full or len(pending.tasks) >= _AT_ONCE)):
+            return
+        taken, size = [pending.calls.popleft()], 0
+        size = self._size(taken[0][0])
+        while pending.calls and size + (more := self._size(pending.calls[0][0])) <= self._full:
+            taken.append(pending.calls.popleft())
+            size += more
+        pending.size -= size
+        task = asyncio.get_running_loop().create_task(self._make(key, taken))
+        pending.tasks.add(task)
+        task.add_done_callback(lambda _: self._ended(key, pending, task))
+
+    def _ended(self, key: Key, pending: _Pending[Call, Result], task: asyncio.Task[None]) -> None:
+        pending.tasks.discard(task)
+        if pending.calls:
+            self._start(key, pending)
+        elif not pending.tasks and self._pending.get(key) is pending:
+            del self._pending[key]
 
     async def _make(self, key: Key, taken: list[tuple[Call, asyncio.Future[Result]]]) -> None:
         found: Sequence[Result | BaseException]
@@ -67,10 +91,6 @@ class Together(Generic[Key, Call, Result]):
             found = await to_thread.run_sync(self._run, key, [call for call, _ in taken], limiter=self._threads)
         except Exception as error:  # noqa: BLE001 - each caller gets it
             found = [error] * len(taken)
-        finally:
-            del self._running[key]
-            if key in self._pending:
-                self._start(key)
         for (_, result), one in zip(taken, found, strict=True):
             if result.done():
                 continue  # who has called has gone
