@@ -103,7 +103,7 @@ def test_clients_get_their_own_jobs_in_the_order_in_which_they_came(
 ) -> None:
     held = Held(monkeypatch, "claim")
     first = hold(waiting_client, name, threads, held, "claims")
-    answers = [claim(limit=2), claim(limit=1), claim(limit=3), claim(limit=1)]
+    answers = [claim(limit=2), claim(limit=1, worker="a"), claim(limit=3, worker="b"), claim(limit=1)]
     # A longer lease is another statement, which waits for none.
     other = waiting_client.post(f"/api/v1/queues/{name}/claims", json={"lease": 7200})
     assert other.json() == {"jobs": []}
@@ -112,6 +112,8 @@ def test_clients_get_their_own_jobs_in_the_order_in_which_they_came(
     got = [[job["id"] for job in jobs_of(answer)] for answer in (first, *answers)]
     assert got == [ids[:1], ids[1:3], ids[3:4], ids[4:7], []]
     assert held.calls == [1, 1, 7]
+    shown = [db.get(int(one)).worker for one in ids]
+    assert shown == [db.worker] * 3 + ["a"] + ["b"] * 3
 
 
 def test_a_client_cannot_settle_what_another_got_of_the_same_statement(

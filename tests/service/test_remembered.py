@@ -102,21 +102,29 @@ def test_a_remembered_token_expires(db: QueueDB, name: str, longer: Callable[[fl
     until(lambda: found.find(secret) is None)
 
 
-def test_requests_that_come_together_read_their_token_only_in_the_threads_that_have_begun(
+def test_requests_that_come_together_share_one_read_of_their_token(
     db: QueueDB, name: str, longer: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It does not count for a request that comes after a revocation."""
     longer(math.inf)
     secret = db.tokens.create(name, ["read"])
     app = service(db, Settings())
-    reads, go_on, find = [], threading.Event(), db.tokens.find
-    asking: CapacityLimiter = app.state.service.asking
+    reads, came, go_on, find = [], [], threading.Event(), db.tokens.find
+    tokens: FoundTokens = app.state.service.tokens
+    recall = tokens.recall
 
-    def read_when_all_are_here(given: str) -> Token | None:
+    def found_before_all_are_here(given: str) -> Token | None:
+        token = find(given)
         reads.append(given)
-        assert go_on.wait(PATIENCE)
-        return find(given)
+        assert len(reads) > 1 or go_on.wait(PATIENCE)
+        return token
 
-    monkeypatch.setattr(db.tokens, "find", read_when_all_are_here)
+    def counted(given: str, within: float | None = None) -> identity.Identity | None:
+        came.append(given)
+        return recall(given, within)
+
+    monkeypatch.setattr(db.tokens, "find", found_before_all_are_here)
+    monkeypatch.setattr(tokens, "recall", counted)
     with serving_app(app) as url, ThreadPoolExecutor(20) as pool:
 
         def ask() -> int:
@@ -124,11 +132,14 @@ def test_requests_that_come_together_read_their_token_only_in_the_threads_that_h
 
         answers = [pool.submit(ask) for _ in range(20)]
         try:
-            until(lambda: asking.statistics().tasks_waiting >= 20 - asking.total_tokens)
+            until(lambda: len(came) > 20)  # once for each, and once in the thread that reads
+            assert len(reads) == 1
+            db.tokens.revoke(name)
+            assert ask() == 401
         finally:
             go_on.set()
         assert {one.result() for one in answers} == {200}
-    assert len(reads) <= asking.total_tokens < 20
+    assert len(reads) == 2
 
 
 def test_few_tokens_are_remembered_and_no_unknown_one(
@@ -336,7 +347,7 @@ def test_jobs_whose_answer_cannot_be_written_are_given_back(db: QueueDB, name: s
 
     async def claim() -> None:
         claims = Claims(db, Waits(db, threading.Event()), Incidents(), CapacityLimiter(1))
-        await claims.submit(Wanted(Terms(name, 60.0, None), 1, write))
+        await claims.submit(Wanted(Terms(name, 60.0), 1, None, write))
 
     with pytest.raises(ValueError, match="LeasedJob"):
         asyncio.run(claim())

@@ -70,8 +70,8 @@ async def claim_jobs(queue: Name, body: ClaimRequest, db: Db, who: WorkerClient,
     """
     who.check("work", queue)
     claims: Claims = request.app.state.claims
-    terms = Terms(db.queue(queue).name, body.lease, body.worker)
-    wanted = Wanted(terms, body.limit, partial(_handed_out, of(request).leases, db.codec))
+    terms = Terms(db.queue(queue).name, body.lease)
+    wanted = Wanted(terms, body.limit, body.worker, partial(_handed_out, of(request).leases, db.codec))
     disconnected = watch(request.receive)
     jobs: Sequence[LeasedJob] = []
     try:

@@ -7,6 +7,7 @@ has news, its longest waiting client is claimed for, then the next two, four …
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections import deque
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 
 from anyio import CapacityLimiter
 
+from queue_db.database.transaction import Run
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
 from queue_db.leased_job import LeasedJob
@@ -23,6 +25,9 @@ from queue_db.model import Controls
 from queue_db.service.live.incidents import Incidents, IncidentType
 from queue_db.service.live.together import Together
 from queue_db.service.live.waits import QUEUE, Waits
+from queue_db.store import settle
+
+log = logging.getLogger("queue_db.service")
 
 # Most jobs of one statement for several clients.
 _TOGETHER = 500
@@ -36,23 +41,28 @@ _OBEY_WITHIN = 1.0
 _REMEMBERED = 10_000
 
 
+# It may run again.
+_NAME = Run("settle.set_workers", repeatable=True)
+
+
 class Terms(NamedTuple):
     """What claims that share a statement have in common."""
 
     queue: str
     lease: float
-    worker: str | None
 
 
 @dataclass(eq=False, slots=True)
 class Wanted:
     """A claim of a client that may go away meanwhile.
 
+    :param worker: the name that its jobs show; None: that of the service.
     :param write: makes the answer of the claimed jobs, in the thread that has claimed them.
     """
 
     terms: Terms
     limit: int
+    worker: str | None
     write: Callable[[Sequence[LeasedJob]], bytes]
     answer: bytes = b""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -197,13 +207,15 @@ class Claims:
         """Claim for several clients in one statement: the jobs of each, in their order, or its error."""
         if self._paused(terms.queue):
             return [[] for _ in clients]
-        limit = sum(one.limit for one in clients)
-        jobs = self._db.queue(terms.queue).claim(limit, terms.lease, worker=terms.worker)
+        limit, workers = sum(one.limit for one in clients), {one.worker for one in clients}
+        jobs = self._db.queue(terms.queue).claim(limit, terms.lease, worker=clients[0].worker if len(workers) == 1 else None)
         found: list[Sequence[LeasedJob] | BaseException] = []
         at = 0
         try:
             for one in clients:
                 share = jobs[at : at + one.limit]
+                for job in share:
+                    job.worker = one.worker
                 try:
                     accepted = bool(share) and one.accept(share)
                 except Exception as error:  # noqa: BLE001 - of this client; the others have their jobs
@@ -216,7 +228,22 @@ class Claims:
         finally:
             if at < len(jobs):
                 give_back(self._db, jobs[at:], self._incidents)
+        if len(workers) > 1:
+            self._name([job for some in found if not isinstance(some, BaseException) for job in some])
         return found
+
+    def _name(self, jobs: Sequence[LeasedJob]) -> None:
+        """Let each job show the worker of its client, where several of them share a claim."""
+        by_claim: dict[str, dict[int, str]] = {}
+        for job in jobs:
+            if job.worker is not None:
+                by_claim.setdefault(job.token, {})[job.id] = job.worker
+        for token, workers in by_claim.items():
+            try:
+                self._db.core.run(_NAME, settle.set_workers, token, workers)
+            except QueueDBError as error:
+                # Only people read them.
+                log.debug("%d jobs of queue %r show the worker %r: %s", len(workers), jobs[0].queue, self._db.worker, error)
 
     def _paused(self, queue: str) -> bool:
         read_at, controls = self._controls.get(queue, (0.0, None))
