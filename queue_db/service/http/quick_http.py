@@ -82,7 +82,6 @@ class QuickCycle(RequestResponseCycle):
     _head = b""
     _chunked = False
     _closes = False
-    _promised = False
     # Bytes of the body that the headers promise.
     _left = 0
 
@@ -114,8 +113,6 @@ class QuickCycle(RequestResponseCycle):
 
         :raises RuntimeError: the body is longer or shorter than its headers say.
         """
-        if not self._promised:
-            self._promise(len(body), more=more)
         if self._chunked:
             chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
             return chunk if more else chunk + b"0\r\n\r\n"
@@ -126,29 +123,23 @@ class QuickCycle(RequestResponseCycle):
         return body
 
     def _start(self, message: Any) -> None:
-        """Keep the head of the answer until its first bytes are there."""
+        """Keep the head of the answer until its first bytes are there, or send that of a stream."""
         if message["type"] != "http.response.start":
             raise RuntimeError(f"{message['type']} before the start of the answer")
         self.response_started = True
         status, headers = message["status"], [*self.default_headers, *message.get("headers", ())]
         names = {name.lower(): value for name, value in headers}
         self._closes = names.get(b"connection", b"").lower() == b"close"
-        self._promised = b"content-length" in names or status in _BODILESS
+        self._chunked = b"content-length" not in names and status not in _BODILESS
+        if self._chunked:
+            headers.append((b"Transfer-Encoding", b"chunked"))
         self._left = 0 if status in _BODILESS else int(names.get(b"content-length", b"0"))
-        lines = [b"HTTP/1.1 %d %b" % (status, STATUS_PHRASES[status]), *(b"%b: %b" % header for header in headers), b""]
-        self._head = b"\r\n".join(lines)
-        if self._head.count(b"\r") != len(lines) - 1 or self._head.count(b"\n") != len(lines) - 1 or b"\0" in self._head:
-            self._head = b""
+        lines = [b"HTTP/1.1 %d %b" % (status, STATUS_PHRASES[status]), *(b"%b: %b" % header for header in headers), b"", b""]
+        head = b"\r\n".join(lines)
+        if head.count(b"\r") != len(lines) - 1 or head.count(b"\n") != len(lines) - 1 or b"\0" in head:
             raise RuntimeError("a header of the answer has a line break")
-        if self._promised:
-            self._head += b"\r\n"
-
-    def _promise(self, size: int, *, more: bool) -> None:
-        """Say how the end of a body is found whose length the application has not said."""
-        self._promised = True
-        if more:
-            self._chunked = True
-            self._head += b"transfer-encoding: chunked\r\n\r\n"
+        if self._chunked:
+            # What comes may come later.
+            self.transport.write(head)
         else:
-            self._left = size
-            self._head += b"content-length: %d\r\n\r\n" % size
+            self._head = head
