@@ -138,7 +138,37 @@ def test_a_client_cannot_settle_what_another_got_of_the_same_statement(
     assert waiting_client.post(f"/api/v1/queues/{name}/settlements", json=own).json()["verdicts"][0]["verdict"] == "applied"
 
 
-def test_the_share_of_a_client_that_has_gone_is_for_others(
+def test_the_share_of_a_client_that_goes_is_for_others(
+    db: QueueDB, name: str, waiting_client: httpx2.Client, claim: Send, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left of it returns to the queue, and does not count as an attempt."""
+    claimed, gone, plain = threading.Event(), threading.Event(), Queue.claim
+
+    def slowly(queue: Queue, limit: int, *args: Any, **options: Any) -> list[LeasedJob]:
+        jobs = plain(queue, limit, *args, **options)
+        if limit == 3:
+            claimed.set()
+            assert gone.wait(PATIENCE)
+        return jobs
+
+    monkeypatch.setattr(Queue, "claim", slowly)
+    held = Held(monkeypatch, "claim")
+    first = hold(waiting_client, name, threads, held, "claims")
+    together = waiting_client.app.state.claims._together  # type: ignore[attr-defined]
+    ids = db.queue(name).enqueue_many(("mail", n) for n in range(4))
+    with open_requests(waiting_client, f"/api/v1/queues/{name}/claims", {"limit": 2}, 1):
+        until(lambda: pending(together) == 1)
+        stays = claim(limit=1)
+        held.released.set()
+        assert claimed.wait(PATIENCE)
+    server_noticed(waiting_client)
+    gone.set()
+    assert [job["id"] for job in (*jobs_of(first), *jobs_of(stays))] == [str(one) for one in ids[:2]]
+    until(lambda: db.queue(name).stats().available == 2)
+    assert [one.attempts for one in db.queue(name).claim(2)] == [1, 1]
+
+
+def test_nothing_is_claimed_for_a_client_that_has_gone(
     db: QueueDB, name: str, waiting_client: httpx2.Client, claim: Send, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = Held(monkeypatch, "claim")
@@ -148,13 +178,10 @@ def test_the_share_of_a_client_that_has_gone_is_for_others(
         until(lambda: pending(together) == 1)
     server_noticed(waiting_client)
     stays = claim(limit=1)
-    ids = db.queue(name).enqueue_many(("mail", n) for n in range(4))
+    db.queue(name).enqueue_many(("mail", n) for n in range(4))
     held.released.set()
-    (job,) = jobs_of(first)
-    (next_one,) = jobs_of(stays)
-    assert [job["id"], next_one["id"]] == [str(one) for one in ids[:2]]
-    until(lambda: db.queue(name).stats().available == 2)
-    assert [one.attempts for one in db.queue(name).claim(2)] == [1, 1]
+    assert len(jobs_of(first)) == len(jobs_of(stays)) == 1
+    assert held.calls == [1, 1]
 
 
 def test_an_answer_that_cannot_be_written_is_the_error_of_its_client_alone(

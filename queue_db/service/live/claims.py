@@ -81,6 +81,11 @@ class Wanted:
                 self._jobs = jobs
             return not self._abandoned
 
+    @property
+    def abandoned(self) -> bool:
+        """Whether the client has gone."""
+        return self._abandoned
+
     def abandon(self) -> Sequence[LeasedJob]:
         """The client has gone: it accepts nothing from now on; return what it had accepted."""
         with self._lock:
@@ -205,10 +210,11 @@ class Claims:
 
     def _claim(self, terms: Terms, clients: list[Wanted]) -> list[Sequence[LeasedJob] | BaseException]:
         """Claim for several clients in one statement: the jobs of each, in their order, or its error."""
-        if self._paused(terms.queue):
+        here = [one for one in clients if not one.abandoned]
+        if not here or self._paused(terms.queue):
             return [[] for _ in clients]
-        limit, workers = sum(one.limit for one in clients), {one.worker for one in clients}
-        jobs = self._db.queue(terms.queue).claim(limit, terms.lease, worker=clients[0].worker if len(workers) == 1 else None)
+        limit, workers = sum(one.limit for one in here), {one.worker for one in here}
+        jobs = self._db.queue(terms.queue).claim(limit, terms.lease, worker=here[0].worker if len(workers) == 1 else None)
         found: list[Sequence[LeasedJob] | BaseException] = []
         at = 0
         try:
