@@ -33,8 +33,9 @@ sections:
 
 how it measures:
   The service is one process, or --processes of them on one port, with a token; the clients are another one. Rows run in turns,
-  figures are medians. p50 and p99 are those of a claim. memory is the service's resident set at the end. Each job must be completed
-  once: lost and repeated must be 0. Conflicts are verdicts other than applied, errors are answers other than 2xx.
+  figures are medians. p50 and p99 are those of a claim. CPU is that of the service or the program, without database and clients.
+  memory is the service's resident set at the end. Each job must be completed once: lost and repeated must be 0. Conflicts are
+  verdicts other than applied, errors are answers other than 2xx.
 """
 
 _SECTIONS = ("claims", "idle")
@@ -53,6 +54,8 @@ class Drained:
     claims: list[float] = field(default_factory=list)
     #: Megabytes of the service.
     memory: float = 0.0
+    #: Seconds of processors that the service, or the program, has used.
+    cpu: float = 0.0
     #: Verdicts other than ``applied``, and answers other than 2xx.
     conflicts: int = 0
     errors: int = 0
@@ -98,6 +101,11 @@ def _service(url: str, table: str, number: int) -> Iterator[tuple[int, list[psut
             for process, _ in made:
                 process.join(30)
                 process.kill()
+
+
+def _used(processes: Sequence[psutil.Process]) -> float:
+    """Seconds of processors that these have used."""
+    return sum(sum(one.cpu_times()[:2]) for one in processes)
 
 
 class AnswerError(Exception):
@@ -176,7 +184,7 @@ async def _drain_by_http(port: int, token: str, connections: int, batch: int, do
 
 
 def _drain_by_library(db: QueueDB, threads: int, batch: int, done: list[int]) -> Drained:
-    queue, result, began = db.queue(_QUEUE), Drained(0, 0.0), time.perf_counter()
+    queue, result, began, used = db.queue(_QUEUE), Drained(0, 0.0), time.perf_counter(), time.process_time()
 
     def work(_: int) -> None:
         while True:
@@ -191,12 +199,12 @@ def _drain_by_library(db: QueueDB, threads: int, batch: int, done: list[int]) ->
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(work, range(threads)))
-    result.seconds = time.perf_counter() - began
+    result.seconds, result.cpu = time.perf_counter() - began, time.process_time() - used
     return result
 
 
 def _claims(db: QueueDB, url: str, table: str, token: str, asked: argparse.Namespace) -> None:
-    console = Console(width=130)
+    console = Console(width=140)
     for batch, whole in _JOBS.items():
         size = max(asked.connections, round(whole * asked.scale))
         runs: dict[str, list[Drained]] = {"over HTTP": [], "over HTTP, own names": [], "library": []}
@@ -211,12 +219,25 @@ def _claims(db: QueueDB, url: str, table: str, token: str, asked: argparse.Names
                 else:
                     with _service(url, table, asked.processes) as (port, processes):
                         drain = _drain_by_http(port, token, asked.connections, batch, done, named="own names" in name)
+                        used = _used(processes)
                         found.append(asyncio.run(drain))
+                        found[-1].cpu = _used(processes) - used
                         found[-1].memory = sum(one.memory_info().rss for one in processes) / 1e6
                 found[-1].jobs = size
                 wrong += len(set(ids) - set(done)) + len(done) - len(set(done))
         shown = Table(title=f"{db.database.server}: {size:,} jobs, claims of {batch}; lost and repeated: {wrong}")
-        for column in ("", "jobs/s", "÷ library", "requests/s", "claim p50 ms", "p99 ms", "memory MB", "conflicts", "errors"):
+        for column in (
+            "",
+            "jobs/s",
+            "÷ library",
+            "requests/s",
+            "claim p50 ms",
+            "p99 ms",
+            "CPU µs/job",
+            "memory MB",
+            "conflicts",
+            "errors",
+        ):
             shown.add_column(column, justify="left" if not column else "right")
         base = statistics.median(run.jobs / run.seconds for run in runs["library"])
         for name, found in runs.items():
@@ -226,7 +247,9 @@ def _claims(db: QueueDB, url: str, table: str, token: str, asked: argparse.Names
             memory = statistics.median(run.memory for run in found)
             who = f"{name}, {asked.connections if name != 'library' else asked.threads} {'connections' if asks else 'threads'}"
             wrongs = (f"{sum(one.conflicts for one in found)}", f"{sum(one.errors for one in found)}")
-            more = (f"{asks:,.0f}" if asks else "", f"{p50:.1f}", f"{p99:.1f}", f"{memory:.0f}" if memory else "", *wrongs)
+            cpu = statistics.median(run.cpu / run.jobs for run in found) * 1e6
+            times = (f"{p50:.1f}", f"{p99:.1f}", f"{cpu:.0f}")
+            more = (f"{asks:,.0f}" if asks else "", *times, f"{memory:.0f}" if memory else "", *wrongs)
             shown.add_row(who, f"{rate:,.0f}", f"{rate / base:.2f}", *more)
         console.print(shown)
 
@@ -246,13 +269,9 @@ async def _wait_idle(
 
     waiting = [asyncio.get_running_loop().create_task(wait(client)) for client in found]
     await asyncio.sleep(3)
-
-    def used() -> float:
-        return sum(sum(one.cpu_times()[:2]) for one in processes)
-
-    before, began = used(), time.perf_counter()
+    before, began = _used(processes), time.perf_counter()
     await asyncio.sleep(10)
-    share = (used() - before) / (time.perf_counter() - began)
+    share = (_used(processes) - before) / (time.perf_counter() - began)
 
     def enqueue() -> None:
         for _ in range(clients):
