@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from typing import Any
 
 import psutil
 from rich.console import Console
@@ -27,12 +28,14 @@ from queue_db import QueueDB
 _EPILOG = """\
 sections:
   claims  connections claim 1, and 100 jobs at a time, and complete them in one request, until the queue is empty; beside it
-          threads of a Python program do the same with the library
+          threads of a Python program do the same with the library. In a third row each connection gives a worker name of its own
   idle    clients wait in long polls for a job; then jobs come, one for each
 
 how it measures:
-  The service is one process with a token; the clients are another one. Rows run in turns, figures are medians. p50 and p99 are
-  those of a claim. memory is the service's resident set at the end. Each job must be completed once: lost and repeated must be 0.
+  The service is one process, or --processes of them on one port, with a token; the clients are another one. Rows run in turns,
+  figures are medians. p50 and p99 are those of a claim. CPU is that of the service or the program, without database and clients.
+  memory is the service's resident set at the end. Each job must be completed once: lost and repeated must be 0. Conflicts are
+  verdicts other than applied, errors are answers other than 2xx.
 """
 
 _SECTIONS = ("claims", "idle")
@@ -51,6 +54,11 @@ class Drained:
     claims: list[float] = field(default_factory=list)
     #: Megabytes of the service.
     memory: float = 0.0
+    #: Seconds of processors that the service, or the program, has used.
+    cpu: float = 0.0
+    #: Verdicts other than ``applied``, and answers other than 2xx.
+    conflicts: int = 0
+    errors: int = 0
 
     def at(self, share: float) -> float:
         """Milliseconds within which this share of the claims ended."""
@@ -60,32 +68,48 @@ class Drained:
 # --- the service ------------------------------------------------------------------------------------------------------
 
 
-def _serve(url: str, table: str, ready: Connection) -> None:
+def _serve(url: str, table: str, listening: socket.socket, ready: Connection) -> None:
     from queue_db.service import Settings, service
     from queue_db.service.http.server import collect_less, server
+    from queue_db.service.processes import AT_ONCE, SharedSocket
 
-    with QueueDB(url, table=table, pool_size=20) as db:
-        running = server(service(db, Settings()))
-        with socket.create_server(("127.0.0.1", 0), backlog=2048) as listening:
-            ready.send(listening.getsockname()[1])
-            collect_less()
-            running.run(sockets=[listening])
+    with QueueDB(url, table=table, pool_size=20) as db, SharedSocket(fileno=listening.detach()) as shared:
+        running = server(service(db, Settings()), at_once=AT_ONCE)
+        running.on_start = lambda: ready.send(True)
+        collect_less()
+        running.run(sockets=[shared])
 
 
 @contextmanager
-def _service(url: str, table: str) -> Iterator[tuple[int, psutil.Process]]:
-    """A service in a process of its own: its port, and its process."""
-    ready, theirs = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(url, table, theirs))
-    process.start()
-    try:
-        if not ready.poll(60):
-            raise TimeoutError("the service did not start within a minute")
-        yield ready.recv(), psutil.Process(process.pid)
-    finally:
-        process.terminate()
-        process.join(30)
-        process.kill()
+def _service(url: str, table: str, number: int) -> Iterator[tuple[int, list[psutil.Process]]]:
+    """A service in processes of its own: its port, and its processes."""
+    spawn, made = multiprocessing.get_context("spawn"), []
+    with socket.create_server(("127.0.0.1", 0), backlog=2048) as listening:
+        for _ in range(number):
+            ready, theirs = multiprocessing.Pipe(duplex=False)
+            process = spawn.Process(target=_serve, args=(url, table, listening, theirs))
+            process.start()
+            made.append((process, ready))
+        try:
+            for _, ready in made:
+                if not ready.poll(60):
+                    raise TimeoutError("the service did not start within a minute")
+            yield listening.getsockname()[1], [psutil.Process(process.pid) for process, _ in made]
+        finally:
+            for process, _ in made:
+                process.terminate()
+            for process, _ in made:
+                process.join(30)
+                process.kill()
+
+
+def _used(processes: Sequence[psutil.Process]) -> float:
+    """Seconds of processors that these have used."""
+    return sum(sum(one.cpu_times()[:2]) for one in processes)
+
+
+class AnswerError(Exception):
+    """An answer that is not 2xx."""
 
 
 class Client:
@@ -114,7 +138,7 @@ class Client:
         else:
             answer = await self._reader.readexactly(int(head.partition("content-length: ")[2].partition("\r\n")[0]))
         if status >= 300:
-            raise RuntimeError(f"{path}: {status} {answer[:300]!r}")
+            raise AnswerError(f"{path}: {status} {answer[:300]!r}")
         return json.loads(answer) if answer else None
 
     def close(self) -> None:
@@ -122,26 +146,37 @@ class Client:
         self._writer.close()
 
 
-async def _drain_by_http(port: int, token: str, connections: int, batch: int, done: list[int]) -> Drained:
+async def _drain_by_http(port: int, token: str, connections: int, batch: int, done: list[int], *, named: bool = False) -> Drained:
     clients = [Client(port, token) for _ in range(connections)]
     await asyncio.gather(*(client.open() for client in clients))
     result, began = Drained(0, 0.0), time.perf_counter()
 
-    async def work(client: Client) -> None:
+    async def answer(client: Client, path: str, content: object) -> Any:
+        while True:
+            result.requests += 1
+            try:
+                return await client.post(f"/api/v1/queues/{_QUEUE}/{path}", content)
+            except AnswerError as error:
+                result.errors += 1
+                if result.errors == 1:
+                    say(f"error: {error}")
+                await asyncio.sleep(0.1)
+
+    async def work(client: Client, number: int) -> None:
+        wanted = {"limit": batch, **({"worker": f"client-{number}"} if named else {})}
         while True:
             started = time.perf_counter()
-            claimed = await client.post(f"/api/v1/queues/{_QUEUE}/claims", {"limit": batch})
+            jobs = (await answer(client, "claims", wanted))["jobs"]
             result.claims.append(time.perf_counter() - started)
-            jobs = claimed["jobs"]  # type: ignore[index]
-            result.requests += 1
             if not jobs:
                 return
             settled = [{"lease": job["lease"], "verb": "complete"} for job in jobs]
-            answer = await client.post(f"/api/v1/queues/{_QUEUE}/settlements", {"settlements": settled})
-            result.requests += 1
-            done.extend(int(one["id"]) for one in answer["verdicts"] if one["verdict"] == "applied")  # type: ignore[index]
+            verdicts = (await answer(client, "settlements", {"settlements": settled}))["verdicts"]
+            applied = [int(one["id"]) for one in verdicts if one["verdict"] == "applied"]
+            done.extend(applied)
+            result.conflicts += len(jobs) - len(applied)
 
-    await asyncio.gather(*map(work, clients))
+    await asyncio.gather(*map(work, clients, range(connections)))
     result.seconds = time.perf_counter() - began
     for client in clients:
         client.close()
@@ -149,7 +184,7 @@ async def _drain_by_http(port: int, token: str, connections: int, batch: int, do
 
 
 def _drain_by_library(db: QueueDB, threads: int, batch: int, done: list[int]) -> Drained:
-    queue, result, began = db.queue(_QUEUE), Drained(0, 0.0), time.perf_counter()
+    queue, result, began, used = db.queue(_QUEUE), Drained(0, 0.0), time.perf_counter(), time.process_time()
 
     def work(_: int) -> None:
         while True:
@@ -158,19 +193,21 @@ def _drain_by_library(db: QueueDB, threads: int, batch: int, done: list[int]) ->
             result.claims.append(time.perf_counter() - started)
             if not jobs:
                 return
-            done.extend(job.id for job, verdict in zip(jobs, queue.complete_many(jobs), strict=True) if verdict)
+            applied = [job.id for job, verdict in zip(jobs, queue.complete_many(jobs), strict=True) if verdict]
+            done.extend(applied)
+            result.conflicts += len(jobs) - len(applied)
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(work, range(threads)))
-    result.seconds = time.perf_counter() - began
+    result.seconds, result.cpu = time.perf_counter() - began, time.process_time() - used
     return result
 
 
 def _claims(db: QueueDB, url: str, table: str, token: str, asked: argparse.Namespace) -> None:
-    console = Console(width=110)
+    console = Console(width=140)
     for batch, whole in _JOBS.items():
         size = max(asked.connections, round(whole * asked.scale))
-        runs: dict[str, list[Drained]] = {"over HTTP": [], "library": []}
+        runs: dict[str, list[Drained]] = {"over HTTP": [], "over HTTP, own names": [], "library": []}
         wrong = 0
         for turn in range(asked.repeat):
             for name, found in runs.items():
@@ -180,13 +217,27 @@ def _claims(db: QueueDB, url: str, table: str, token: str, asked: argparse.Names
                 if name == "library":
                     found.append(_drain_by_library(db, asked.threads, batch, done))
                 else:
-                    with _service(url, table) as (port, process):
-                        found.append(asyncio.run(_drain_by_http(port, token, asked.connections, batch, done)))
-                        found[-1].memory = process.memory_info().rss / 1e6
+                    with _service(url, table, asked.processes) as (port, processes):
+                        drain = _drain_by_http(port, token, asked.connections, batch, done, named="own names" in name)
+                        used = _used(processes)
+                        found.append(asyncio.run(drain))
+                        found[-1].cpu = _used(processes) - used
+                        found[-1].memory = sum(one.memory_info().rss for one in processes) / 1e6
                 found[-1].jobs = size
                 wrong += len(set(ids) - set(done)) + len(done) - len(set(done))
         shown = Table(title=f"{db.database.server}: {size:,} jobs, claims of {batch}; lost and repeated: {wrong}")
-        for column in ("", "jobs/s", "÷ library", "requests/s", "claim p50 ms", "p99 ms", "memory MB"):
+        for column in (
+            "",
+            "jobs/s",
+            "÷ library",
+            "requests/s",
+            "claim p50 ms",
+            "p99 ms",
+            "CPU µs/job",
+            "memory MB",
+            "conflicts",
+            "errors",
+        ):
             shown.add_column(column, justify="left" if not column else "right")
         base = statistics.median(run.jobs / run.seconds for run in runs["library"])
         for name, found in runs.items():
@@ -195,12 +246,17 @@ def _claims(db: QueueDB, url: str, table: str, token: str, asked: argparse.Names
             p50, p99 = (statistics.median(run.at(share) for run in found) for share in (0.5, 0.99))
             memory = statistics.median(run.memory for run in found)
             who = f"{name}, {asked.connections if name != 'library' else asked.threads} {'connections' if asks else 'threads'}"
-            more = (f"{asks:,.0f}" if asks else "", f"{p50:.1f}", f"{p99:.1f}", f"{memory:.0f}" if memory else "")
+            wrongs = (f"{sum(one.conflicts for one in found)}", f"{sum(one.errors for one in found)}")
+            cpu = statistics.median(run.cpu / run.jobs for run in found) * 1e6
+            times = (f"{p50:.1f}", f"{p99:.1f}", f"{cpu:.0f}")
+            more = (f"{asks:,.0f}" if asks else "", *times, f"{memory:.0f}" if memory else "", *wrongs)
             shown.add_row(who, f"{rate:,.0f}", f"{rate / base:.2f}", *more)
         console.print(shown)
 
 
-async def _wait_idle(db: QueueDB, port: int, token: str, clients: int, process: psutil.Process) -> tuple[float, list[float]]:
+async def _wait_idle(
+    db: QueueDB, port: int, token: str, clients: int, processes: Sequence[psutil.Process]
+) -> tuple[float, list[float]]:
     """Let clients wait, then give each a job: the service's share of a core while they wait, seconds from enqueue to answer."""
     found = [Client(port, token) for _ in range(clients)]
     await asyncio.gather(*(client.open() for client in found))
@@ -213,9 +269,9 @@ async def _wait_idle(db: QueueDB, port: int, token: str, clients: int, process: 
 
     waiting = [asyncio.get_running_loop().create_task(wait(client)) for client in found]
     await asyncio.sleep(3)
-    before, began = sum(process.cpu_times()[:2]), time.perf_counter()
+    before, began = _used(processes), time.perf_counter()
     await asyncio.sleep(10)
-    share = (sum(process.cpu_times()[:2]) - before) / (time.perf_counter() - began)
+    share = (_used(processes) - before) / (time.perf_counter() - began)
 
     def enqueue() -> None:
         for _ in range(clients):
@@ -231,9 +287,9 @@ async def _wait_idle(db: QueueDB, port: int, token: str, clients: int, process: 
 
 def _idle(db: QueueDB, url: str, table: str, token: str, asked: argparse.Namespace) -> None:
     say(f"{db.database.server}: {asked.idle:,} clients wait")
-    with _service(url, table) as (port, process):
-        share, took = asyncio.run(_wait_idle(db, port, token, asked.idle, process))
-        memory = process.memory_info().rss / 1e6
+    with _service(url, table, asked.processes) as (port, processes):
+        share, took = asyncio.run(_wait_idle(db, port, token, asked.idle, processes))
+        memory = sum(one.memory_info().rss for one in processes) / 1e6
     db.queue(_QUEUE).purge()
     took.sort()
     shown = Table(title=f"{db.database.server}: {asked.idle:,} idle clients in long polls, then a job for each, 200 a second")
@@ -263,6 +319,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add_options(parser, 3)
     parser.add_argument("--connections", type=int, default=200, metavar="N", help="clients that claim (default 200)")
     parser.add_argument("--threads", type=int, default=10, metavar="N", help="threads of the library's program (default 10)")
+    parser.add_argument("--processes", type=int, default=1, metavar="N", help="processes of the service (default 1)")
     parser.add_argument("--idle", type=int, default=1000, metavar="N", help="clients that wait (default 1000)")
     return parsed(parser, arguments, _SECTIONS)
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from datetime import datetime
+from hashlib import blake2b
 from operator import attrgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeGuard, TypeVar, cast, overload
@@ -57,6 +58,11 @@ def claimed_by(claimant: object) -> Iterator[None]:
 def claimant() -> object:
     """The worker run for which this thread claims jobs; None: a program without a worker."""
     return _claimant.get()
+
+
+def own_token(token: str, job_id: int) -> str:
+    """The token of one job, made from the token of its claim: whoever knows it cannot settle the other jobs of the claim."""
+    return blake2b(str(job_id).encode(), key=token.encode(), digest_size=16).hexdigest()
 
 
 class Settler(Protocol):

@@ -21,7 +21,7 @@ AGES = (
     "queue_db.worker.fetcher.READ_CONTROLS_EVERY",
     "queue_db.service.auth.identity.REMEMBERED_FOR",
     "queue_db.service.http.pressure._REMEMBER",
-    "queue_db.service.live.waiting._OBEY_WITHIN",
+    "queue_db.service.live.claims._OBEY_WITHIN",
     "queue_db.worker.fetcher.READ_EVERY",
 )
 

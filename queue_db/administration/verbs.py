@@ -16,7 +16,7 @@ from queue_db.concurrency.queue_counters import LOST_IF_KNOWN
 from queue_db.core import Core
 from queue_db.database.transaction import Run
 from queue_db.errors import ArgumentError, JobDeadError, JobNotFoundError, JobStateError
-from queue_db.leased_job import LeasedJob, Settler
+from queue_db.leased_job import LeasedJob, Settler, own_token
 from queue_db.model import MOST_VERSION, Group, Job, State, Verdict, to_micros
 from queue_db.slices import slices
 from queue_db.store import Transaction, controls, settle
@@ -121,7 +121,7 @@ class Administration:
         jobs: list[LeasedJob | None] = []
         for lease in leases:
             row, token, worker = leased.get(lease.id, (None, "", None))
-            held = row is not None and row.version == lease.version and _same(lease.token, token)
+            held = row is not None and row.version == lease.version and _same(lease, token)
             jobs.append(LeasedJob(row, source, core.codec, token, worker) if row is not None and held else None)
         if lost := sum(job is None for job in jobs):
             counters = core.database.counters
@@ -233,6 +233,8 @@ def _lease(given: object) -> _Lease:
     return lease
 
 
-def _same(given: str, stored: str) -> bool:
+def _same(given: _Lease, stored: str) -> bool:
+    """Whether the token is that of the claim, or the job's own one."""
     # Compare bytes, since compare_digest refuses strings with characters outside ASCII.
-    return compare_digest(given.encode("utf-8", "surrogatepass"), stored.encode())
+    token = given.token.encode("utf-8", "surrogatepass")
+    return compare_digest(token, stored.encode()) or compare_digest(token, own_token(stored, given.id).encode())

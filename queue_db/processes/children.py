@@ -22,6 +22,9 @@ PARENT_PIPE = "QUEUE_DB_PARENT_PIPE"
 #: supervisor has none: a module that both import uses it to see whether jobs run in this process.
 PROCESS_NUMBER = "QUEUE_DB_PROCESS"
 
+#: The environment variable of a replacement: how many processes with its number have died.
+REPLACES = "QUEUE_DB_REPLACES"
+
 # Seconds from SIGTERM to SIGKILL.
 TERMINATE = 2.0
 # Seconds for which the exit is awaited after SIGKILL.
@@ -107,11 +110,14 @@ class ChildProcess:
 class PipedProcess(ChildProcess):
     """A child that runs our code and has a pipe to us: its :class:`ParentPipe`. Each side sees when the other one is gone."""
 
-    def __init__(self, command: Sequence[str], *, environment: Mapping[str, str], stdin: int | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str], *, environment: Mapping[str, str], stdin: int | None = None, pass_fds: Collection[int] = ()
+    ) -> None:
         self.pipe, theirs = Pipe()
         with theirs:
             number = theirs.fileno()
-            super().__init__(command, environment={**environment, PARENT_PIPE: str(number)}, stdin=stdin, pass_fds=[number])
+            environment = {**environment, PARENT_PIPE: str(number)}
+            super().__init__(command, environment=environment, stdin=stdin, pass_fds=[number, *pass_fds])
 
     def send(self, message: bytes) -> None:
         """Send a message; a process that has exited does not get it."""

@@ -6,14 +6,14 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 
 from queue_db import arguments
 from queue_db.concurrency.pauses import Pause
-from queue_db.processes.children import PROCESS_NUMBER, ParentPipe, PipedProcess
+from queue_db.processes.children import PROCESS_NUMBER, REPLACES, ParentPipe, PipedProcess
 from queue_db.worker.signals import STOPS, available, handled
 
 log = logging.getLogger("queue_db.worker")
@@ -63,8 +63,8 @@ class SupervisorLink(ParentPipe):
 class _WorkerProcess(PipedProcess):
     """A worker process and what it has reported."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        super().__init__(command, environment=environment)
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], pass_fds: Collection[int]) -> None:
+        super().__init__(command, environment=environment, pass_fds=pass_fds)
         self.started_at = time.monotonic()
         self.claimed = False
         self.ended = False
@@ -93,27 +93,39 @@ class _Slot:
     returning: threading.Thread | None = None
     #: The exit status of the last process, which is not replaced.
     exit_status: int | None = None
+    #: How many processes were replaced here.
+    replaced: int = 0
 
 
 class Supervisor:
     """Runs ``command`` as ``count`` processes until they end or a signal stops them.
 
-    SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGCONT and SIGUSR1 are forwarded. A process that dies after its first claim is replaced,
-    whatever its exit status, and ``return_jobs`` is called with its worker name. A process that has reported its end is not
-    replaced. If a process exits before its first claim and no process has ever claimed, all are stopped. When the supervisor dies,
-    the processes stop as after SIGTERM.
+    SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGCONT and SIGUSR1 are forwarded, by default. A process that dies after its first claim is
+    replaced, whatever its exit status, and ``return_jobs`` is called with its worker name. A process that has reported its end is
+    not replaced. If a process exits before its first claim and no process has ever claimed, all are stopped. When the supervisor
+    dies, the processes stop as after SIGTERM.
 
     :param environment: the environment of the processes.
     :param return_jobs: returns the jobs that the worker of this name had in hand.
+    :param pass_fds: numbers of files that the processes inherit.
     """
 
     def __init__(
-        self, command: Sequence[str], count: int, *, environment: Mapping[str, str], return_jobs: Callable[[str], object]
+        self,
+        command: Sequence[str],
+        count: int,
+        *,
+        environment: Mapping[str, str],
+        return_jobs: Callable[[str], object] = lambda _: None,
+        pass_fds: Collection[int] = (),
+        forwards: Collection[str] = _FORWARDED,
     ) -> None:
         self._command = list(command)
         self._count = arguments.whole("processes", count, 1, 256)
         self._environment = dict(environment)
         self._return_jobs = return_jobs
+        self._pass_fds = tuple(pass_fds)
+        self._forwards = tuple(forwards)
         self._signals: SimpleQueue[int] = SimpleQueue()
         self._slots: list[_Slot] = []
         self._stopping: int | None = None
@@ -124,7 +136,7 @@ class Supervisor:
     def run(self) -> int:
         """Run until all processes have ended; return 0, the status of a process that could not start, or -2 after SIGINT."""
         began = time.monotonic()
-        with handled(dict.fromkeys(available(_FORWARDED), lambda number, frame: self._signals.put(number))):
+        with handled(dict.fromkeys(available(self._forwards), lambda number, frame: self._signals.put(number))):
             self._slots = [_Slot(number, self._start(number)) for number in range(1, self._count + 1)]
             while running := [slot for slot in self._slots if slot.exit_status is None]:
                 with suppress(Empty):
@@ -149,8 +161,9 @@ class Supervisor:
             return "they cannot start"
         return "no job is due" if self._stopping is None else signal.Signals(self._stopping).name
 
-    def _start(self, number: int) -> _WorkerProcess:
-        process = _WorkerProcess(self._command, self._environment | {PROCESS_NUMBER: str(number)})
+    def _start(self, number: int, replaces: int = 0) -> _WorkerProcess:
+        own = {PROCESS_NUMBER: str(number), **({REPLACES: str(replaces)} if replaces else {})}
+        process = _WorkerProcess(self._command, self._environment | own, self._pass_fds)
         log.info("started process %d of %d: pid %d", number, self._count, process.pid)
         return process
 
@@ -208,7 +221,8 @@ class Supervisor:
         if self._stopping is not None:
             slot.exit_status = 0
         elif time.monotonic() >= restart_at and not (slot.returning and slot.returning.is_alive()):
-            slot.process, slot.restart_at = self._start(slot.number), None
+            slot.replaced += 1
+            slot.process, slot.restart_at = self._start(slot.number, slot.replaced), None
             self._replaced += 1
 
     def _start_returning(self, process: _WorkerProcess) -> threading.Thread:

@@ -7,6 +7,7 @@ from fastapi import Depends, FastAPI
 from queue_db import __version__
 from queue_db.db import QueueDB
 from queue_db.service.api import API, BESIDE
+from queue_db.service.api.group_settlement import Settling
 from queue_db.service.auth import login
 from queue_db.service.http import direct, errors, openapi, refusals
 from queue_db.service.http.declared import Declared
@@ -14,8 +15,10 @@ from queue_db.service.http.guard import Guard
 from queue_db.service.http.paths import Paths
 from queue_db.service.http.pressure import Pressure
 from queue_db.service.http.requests import Service, identity
+from queue_db.service.live.arrivals import Arrivals
+from queue_db.service.live.claims import Claims
 from queue_db.service.live.samples import Samples, lifespan
-from queue_db.service.live.waiting import Waiting
+from queue_db.service.live.waits import Waits
 from queue_db.service.pages import PAGES, routing
 from queue_db.service.pages.board import Board
 from queue_db.service.pages.render import by_name
@@ -44,13 +47,15 @@ def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
     )
     app.state.service = made
     app.state.board = Board(db, made.clock, samples)
-    app.state.waiting = Waiting(db, made.ending, made.incidents, made.working)
+    waits = Waits(db, made.ending)
+    app.state.claims = Claims(db, waits, made.incidents, made.working)
+    app.state.settling = Settling(made)
+    app.state.arrivals = Arrivals(waits)
     app.state.pressure = Pressure(db, made.settings.max_rate, made.settings.max_depths)
     errors.install(app, routing.problem)
     refusals.install(app)
     openapi.install(app)
     exact = Declared(API, checked=direct.CHECKED)
-    direct.install(app, exact)
     for router in API:
         app.include_router(router, prefix="/api/v1", dependencies=[Depends(identity), Depends(exact)])
     for router in BESIDE:
@@ -60,5 +65,6 @@ def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
     app.include_router(login.router)
     app.state.addresses = by_name(app.router, login.router, *PAGES)
     app.add_middleware(Paths, router=app.router)
+    app.add_middleware(direct.Direct, owner=app, exact=exact)
     app.add_middleware(Guard, service=made)
     return app

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import os
+import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -31,8 +32,10 @@ from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.operations import tokens
 from queue_db.operations.tokens import NewToken
 from queue_db.tokens.tokens import SCOPES
+from queue_db.worker.signals import STOPS
 
 if TYPE_CHECKING:
+    from queue_db.processes.supervisor import SupervisorLink
     from queue_db.service import Settings
     from queue_db.service.http.requests import Service
     from queue_db.service.http.server import Server
@@ -164,6 +167,30 @@ class LimitOptions:
         return found
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessOptions:
+    """How many processes answer."""
+
+    processes: Annotated[
+        int,
+        typer.Option(
+            "--processes", min=1, max=64, metavar="N", help="Processes that answer on the port. If one dies, it is replaced."
+        ),
+    ] = 1
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port",
+            min=1,
+            max=65535,
+            metavar="PORT",
+            show_default=False,
+            help="A port for the first process alone; the second one has the next port, and so on. Prometheus scrapes /metrics of "
+            "each.",
+        ),
+    ] = None
+
+
 @command(
     app,
     "serve",
@@ -171,6 +198,7 @@ class LimitOptions:
     "queue-db serve --name staging --read-only --port 8322",
     "queue-db serve --host 0.0.0.0 --allow-host queue.example.com",
     "queue-db serve --allow-host example.com --root-path /queue",
+    "queue-db serve --processes 4 --metrics-port 9400",
 )
 def serve(
     *,
@@ -203,6 +231,7 @@ def serve(
     ] = None,
     limits: LimitOptions,
     proxy: ProxyOptions,
+    several: ProcessOptions,
     log: LogOptions,
     common: CommonOptions,
 ) -> None:
@@ -223,53 +252,119 @@ def serve(
     while it does not: on a standby, a read-only server or file, or without the right to change jobs. Until then changes are
     answered with status 503, and pages have no buttons. Where that is as it should be, use --read-only.
 
+    Processes: with --processes a supervisor starts them, opens the port, and replaces a process that dies, with a line in the log
+    and an incident. Each has its own connections to the database, limits of rate, incidents and metrics: a scrape of the port gets
+    those of any of them, so give --metrics-port and scrape each. Tokens, logins and forms work on all; where the database takes no
+    changes, a login holds on one process only. If the supervisor dies, the processes stop.
+
     Signals: SIGTERM and Ctrl-C stop the service when the running requests are answered, after at most 10 s. The exit status is 130
     after Ctrl-C and 0 after SIGTERM.
     """
     try:
-        from queue_db.service import Settings, service
+        from queue_db.service import Settings, processes
         from queue_db.service.http import proxies
-        from queue_db.service.http.server import MOST_CONNECTIONS, collect_less, server
+        from queue_db.service.http.requests import Service
     except ImportError as error:
         raise ConfigurationError(
             f'the service needs {error.name}, which is not installed: pip install "queue-db[service]"'
         ) from None
-    hosts, rate, depths = address.hosts(), limits.rate(), limits.depths()
     root, trusted = proxies.prefix(proxy.root_path), proxies.trusted(proxy.forwarded_allow_ips)
-    url = parse_url(common.required_url())
+    settings = Settings(
+        name=name,
+        closed=not address.open_to_all,
+        read_only=read_only,
+        hosts=address.hosts(),
+        masked=(*Settings().masked, *(mask or ())),
+        report=report,
+        max_rate=limits.rate(),
+        max_depths=limits.depths(),
+    )
+    answers = _Answers(settings, common, address, several, root, trusted)
+    new = _is_new(common.required_url(), read_only=read_only)
+    with log_to_stderr(common.url, log.log_format, verbose=log.verbose):
+        for quiet in ("uvicorn", "alembic"):
+            logging.getLogger(quiet).setLevel(logging.WARNING)
+        if (supervisor := processes.link()) is not None:
+            answers.answer_supervised(supervisor)
+            return
+        with _open(common) as db:
+            _prepare(db, new=new)
+            with _listening(address) as listening:
+                if several.processes == 1:
+                    interrupted = answers.answer(db, listening).interrupted
+                else:
+                    answers.announce(Service(db, settings), listening)
+                    db.close()
+                    interrupted = processes.supervise(listening, several.processes) == -signal.SIGINT
+    if interrupted:
+        raise typer.Exit(statuses.INTERRUPTED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """How a process answers."""
+
+    settings: Settings
+    common: CommonOptions
+    address: AddressOptions
+    several: ProcessOptions
+    root: str
+    trusted: Sequence[str]
+
+    def announce(self, service: Service, listening: socket.socket) -> None:
+        """Print where the service is, and how to log in."""
+        service.outage.look()
+        _note_access(service, self.address.host)
+        place = _url(listening, self.root)
+        fields = {"url": place, "read_only": service.read_only, "open": self.address.open_to_all}
+        self.common.print(fields, f"dashboard: {place}")
+        sys.stdout.flush()
+
+    def answer(self, db: QueueDB, listening: socket.socket, supervisor: SupervisorLink | None = None) -> Server:
+        """Answer until the end; the server."""
+        from queue_db.service import processes, service
+        from queue_db.service.http.server import MOST_CONNECTIONS, collect_less, server
+
+        _raise_file_limit(MOST_CONNECTIONS + _OTHER_FILES)
+        application = service(db, self.settings)
+        made: Service = application.state.service
+        if supervisor is None:
+            self.announce(made, listening)
+            running = server(application, root_path=self.root, trusted=self.trusted)
+        else:
+            made.outage.look()
+            running = server(application, root_path=self.root, trusted=self.trusted, at_once=processes.AT_ONCE, signals=STOPS)
+            processes.report(supervisor, running, made.incidents)
+        collect_less()
+        with ExitStack() as stack:
+            sockets = [listening]
+            if self.several.metrics_port is not None:
+                own = replace(self.address, port=processes.own_port(self.several.metrics_port))
+                sockets.append(stack.enter_context(_listening(own)))
+            stack.enter_context(_told(db, self.settings, _url(listening, self.root), running))
+            running.run(sockets=sockets)
+        return running
+
+    def answer_supervised(self, supervisor: SupervisorLink) -> None:
+        """Answer as one of several processes."""
+        from queue_db.service import processes
+
+        with processes.inherited() as listening, _open(self.common) as db:
+            self.answer(db, listening, supervisor)
+        supervisor.report_ended()
+
+
+def _is_new(given: str, *, read_only: bool) -> bool:
+    """Whether the database is a file that does not exist or is empty.
+
+    :raises ConfigurationError: it is, and nothing may be created.
+    """
+    url = parse_url(given)
     file = dialect_for(url.get_backend_name()).server.file(url)
     new = missing_file(url) is not None or (file is not None and file.is_file() and file.stat().st_size == 0)
     if new and read_only:
         raise ConfigurationError(f"{url.database} does not exist or is empty, and --read-only creates nothing: check --url")
-    with log_to_stderr(common.url, log.log_format, verbose=log.verbose), _open(common) as db:
-        for quiet in ("uvicorn", "alembic"):
-            logging.getLogger(quiet).setLevel(logging.WARNING)
-        _prepare(db, new=new)
-        settings = Settings(
-            name=name,
-            closed=not address.open_to_all,
-            read_only=read_only,
-            hosts=hosts,
-            masked=(*Settings().masked, *(mask or ())),
-            report=report,
-            max_rate=rate,
-            max_depths=depths,
-        )
-        _raise_file_limit(MOST_CONNECTIONS + _OTHER_FILES)
-        with _listening(address) as listening:
-            place = _url(listening, root)
-            application = service(db, settings)
-            made: Service = application.state.service
-            made.outage.look()
-            _note_access(made, address.host)
-            common.print({"url": place, "read_only": made.read_only, "open": address.open_to_all}, f"dashboard: {place}")
-            sys.stdout.flush()
-            running = server(application, root_path=root, trusted=trusted)
-            collect_less()
-            with _told(db, settings, place, running):
-                running.run(sockets=[listening])
-    if running.interrupted:
-        raise typer.Exit(statuses.INTERRUPTED)
+    return new
 
 
 @contextmanager

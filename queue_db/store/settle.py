@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, select, update
 
 from queue_db.dialects import statements
 from queue_db.dialects.statements import NEXT_VERSION, ONE_ATTEMPT_LESS, Pairs, each
 from queue_db.model import Capability, ClaimedRow
+from queue_db.store import base
 from queue_db.store.base import Transaction
 from queue_db.store.portions import AT_ONCE, portions
 from queue_db.store.schema import MARKED
@@ -161,6 +162,15 @@ def give_back_claim(tx: Transaction, queue: str, token: str, but: set[int]) -> i
     if not pairs:
         return 0
     return len(requeue(tx, pairs, delays=dict.fromkeys((job_id for job_id, _ in pairs), 0), attempted=False))
+
+
+def set_workers(tx: Transaction, token: str, workers: Mapping[int, str]) -> None:
+    """Set the worker names that jobs of the claim ``token`` show, by job id; jobs that have another lease by now keep theirs."""
+    jobs = tx.tables.jobs
+    for some in portions(sorted(workers)):
+        names = base.each(jobs.c.id, {job_id: workers[job_id] for job_id in some}, jobs.c.worker.type)
+        statement = update(jobs).where(jobs.c.id.in_(some), jobs.c.claim_token == token).values(worker=names)
+        tx.connection.execute(tx.dialect.by_id(statement, jobs))
 
 
 def tokens(tx: Transaction, ids: Sequence[int]) -> dict[int, str | None]:

@@ -76,7 +76,7 @@ def test_a_database_that_is_away_and_comes_back(own_server: Server) -> None:
             job_id = client.post("/api/v1/queues/mail/jobs", json={"kind": "mail"}).json()["id"]
             waiting = pool.submit(client.post, "/api/v1/queues/empty/claims", json={"wait": 50})
             for _ in range(int(PATIENCE / 0.01)):
-                if app.state.waiting._waiters.get("empty"):
+                if app.state.claims.waiting("empty"):
                     break
                 threading.Event().wait(0.01)
             own_server.kill()

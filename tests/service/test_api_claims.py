@@ -17,7 +17,7 @@ from queue_db import Queue, QueueDB, State
 from queue_db.feeds import Feed, MessageClaim
 from queue_db.leased_job import LeasedJob
 from queue_db.service.api import message_claims
-from queue_db.service.live import waiting
+from queue_db.service.live.claims import Claims
 from tests.patience import PATIENCE
 
 here = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
@@ -45,8 +45,8 @@ def until(condition: Callable[[], bool]) -> None:
 
 def waits(client: httpx2.Client, queue: str) -> int:
     """How many clients wait for jobs of the queue."""
-    found: waiting.Waiting = client.app.state.waiting  # type: ignore[attr-defined]
-    return len(found._waiters.get(queue, ()))
+    found: Claims = client.app.state.claims  # type: ignore[attr-defined]
+    return found.waiting(queue)
 
 
 @here

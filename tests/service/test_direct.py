@@ -8,12 +8,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from fastapi import FastAPI
-from starlette.routing import BaseRoute
 
 from queue_db import QueueDB
 from queue_db.service import Settings, service
-from queue_db.service.http import direct
+from queue_db.service.http.direct import Direct
 from tests.patience import PATIENCE
 from tests.service.conftest import serving_app
 
@@ -42,18 +40,13 @@ CLAIMS: list[tuple[str | None, object]] = [(JSON, one) for one in (*BODIES, *RAW
 SETTLEMENTS: list[tuple[str | None, object]] = [(JSON, one) for one in (*VERDICTS, *RAW_VERDICTS)]
 
 
-def direct_routes(app: FastAPI) -> list[BaseRoute]:
-    return [one for one in app.router.routes if getattr(getattr(one, "endpoint", None), "__module__", "") == direct.__name__]
-
-
 @pytest.fixture
 def both(db: QueueDB, name: str) -> Iterator[tuple[httpx2.Client, httpx2.Client]]:
-    """A client of a service, and one of a service without the direct routes."""
+    """A client of a service, and one of a service without the direct part."""
     secret = db.tokens.create(name, ["work"], queues=[f"{name}*"])
     straight, behind = service(db, Settings()), service(db, Settings())
-    before = len(behind.router.routes)
-    behind.router.routes[:] = [one for one in behind.router.routes if one not in direct_routes(behind)]
-    assert len(behind.router.routes) == before - 2
+    behind.user_middleware[:] = [one for one in behind.user_middleware if one.cls is not Direct]
+    assert len(behind.user_middleware) == len(straight.user_middleware) - 1
     with serving_app(straight) as one, serving_app(behind) as two:
         headers = {"Authorization": f"Bearer {secret}"}
         with (

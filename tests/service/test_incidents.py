@@ -211,11 +211,6 @@ def leave_while_the_table_goes(site: Site) -> None:
     leave_while_claimed_for(site, lambda: site.execute("ALTER TABLE jobs RENAME TO other"))
 
 
-def change_without_a_log(site: Site) -> None:
-    site.execute("DROP TABLE jobs_actions")
-    assert site.client.put("/api/v1/feeds/mail", json={}).status_code in {200, 201}
-
-
 def nothing(site: Site) -> None:
     """It happens by itself."""
 
@@ -271,7 +266,6 @@ PROVOKED: dict[IncidentType, tuple[Callable[[Site], None], dict[str, Any], dict[
     _T.CLAIM_RETURNED: (leave_while_claimed_for, {}, {}, set()),
     _T.CLAIM_NOT_RETURNED: (leave_while_the_table_goes, {}, {}, set()),
     _T.STREAM_CUT: (read_no_events, {}, {}, set()),
-    _T.ACTION_NOT_RECORDED: (change_without_a_log, {}, {}, set()),
     _T.SAMPLE_NOT_TAKEN: (nothing, {}, {}, set()),
     _T.REQUEST_FAILED: (ask_for_a_lost_table, {}, {}, set()),
     _T.BUG: (find_a_bug, {}, {}, set()),

@@ -16,6 +16,7 @@ from queue_db.service import Settings, service
 from queue_db.service.api import event_stream as streams
 from queue_db.service.auth import identity
 from queue_db.service.live import events
+from queue_db.service.live.arrivals import Arrivals
 from tests.patience import PATIENCE
 from tests.service.conftest import serving_app
 from tests.service.test_api_claims import until, waits
@@ -56,8 +57,8 @@ def revoke(request: pytest.FixtureRequest, db: QueueDB, monkeypatch: pytest.Monk
 
 def reads(client: httpx2.Client, feed: str) -> int:
     """How many requests wait for messages of the feed."""
-    arrivals = getattr(client.app.state, "arrivals", None)  # type: ignore[attr-defined]
-    return 0 if arrivals is None else len(arrivals._waiters.get(feed, ()))
+    arrivals: Arrivals = client.app.state.arrivals  # type: ignore[attr-defined]
+    return arrivals.waiting(feed)
 
 
 def as_token(client: httpx2.Client, db: QueueDB, name: str, scope: str) -> None:

@@ -10,11 +10,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import psutil
 import psycopg2
 import pytest
 from sqlalchemy import make_url
@@ -152,6 +154,39 @@ def test_several_processes_behind_one_proxy(start: Callable[..., Served], tmp_pa
                 assert db.queue("mail").controls().paused is (action == "pause")
             person.cookies.clear()
             assert person.post("/queue/queues/mail/pause", data={"csrf": csrf}).status_code == 403
+
+
+def test_several_processes_answer_on_one_port(start: Callable[..., Served], tmp_path: Path) -> None:
+    """One that dies is replaced; at the end a claim that waits is answered."""
+    url = f"sqlite:///{tmp_path}/queue.db"
+    with closing(socket.create_server(("127.0.0.1", 0))) as one:
+        first = one.getsockname()[1]
+    served = start(url, "--open", "--processes", "2", "--metrics-port", str(first))
+
+    def replaced(number: int) -> str:
+        """How often the process with this number was replaced; empty: it does not answer."""
+        with suppress(httpx2.TransportError):
+            text = get(f"http://127.0.0.1:{first + number}/", "metrics").text
+            return text.partition('queue_db_service_incidents_total{incident="process_replaced"} ')[2].partition("\n")[0]
+        return ""
+
+    wait_for(lambda: [replaced(0), replaced(1)] == ["0.0", "0.0"])
+    children = psutil.Process(served.pid).children()
+    assert len(children) == 2
+    children[0].kill()
+    wait_for(lambda: sorted([replaced(0), replaced(1)]) == ["0.0", "1.0"])
+    assert get(served.url, "api/v1/queues").status_code == 200
+    with ThreadPoolExecutor(1) as pool:
+        claim = pool.submit(httpx2.post, f"{served.url}api/v1/queues/mail/claims", json={"wait": 50}, timeout=PATIENCE)
+        # Who has no connection of a client ends first.
+        wait_for(lambda: any(len(child.net_connections()) > 2 for child in psutil.Process(served.pid).children()))
+        status, err = served.end()
+        assert claim.result().json() == {"jobs": []}
+    assert status == 0, err
+    assert "Traceback" not in err
+    assert "died (killed by SIGKILL)" in err
+    assert "a process that died is replaced" in err
+    assert "(SIGTERM): 1 were replaced" in err
 
 
 def test_two_first_starts_make_one_token(

@@ -596,6 +596,11 @@ def _settles() -> list[Scenario]:
             begins=True,
             rows=2,
         ),
+        Scenario(
+            "claim_workers",
+            "clients with different worker names have claimed together: each job shows that of its client",
+            lambda tx: settle.set_workers(tx, "token", {1: "worker-1", 2: "worker-2"}),
+        ),
     ]
 
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from queue_db.codecs import JSONCodec
-from queue_db.leased_job import LeasedJob, decode_headers
+from queue_db.leased_job import LeasedJob, decode_headers, own_token
 from queue_db.model import ClaimedRow, from_micros
 from queue_db.service.api.shapes import clean, shown
 from queue_db.service.http.times import rfc3339
@@ -119,7 +119,7 @@ def _job(job: LeasedJob, row: ClaimedRow, payload: Any, headers: Any) -> _Job:
         _time(row.created_at),
         None if row.due_at is None else _time(row.due_at),
         row.last_error,
-        WrittenLease(job_id, str(row.version), job.token),
+        WrittenLease(job_id, str(row.version), own_token(job.token, row.id)),
         _time(job.lease_ends),
     )
 

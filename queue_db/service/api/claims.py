@@ -11,21 +11,18 @@ from pydantic import BaseModel, Field
 
 from queue_db.leased_job import LeasedJob
 from queue_db.service.api import answers, shapes
-from queue_db.service.api.shapes import Id, Lease, LeaseSeconds, WorkerName
+from queue_db.service.api.shapes import LONGEST_WAIT, Id, Lease, LeaseSeconds, WorkerName
 from queue_db.service.http.handover import Handover, watch
 from queue_db.service.http.paths import Name
 from queue_db.service.http.requests import Db, Standing, WorkerClient, of
 from queue_db.service.http.times import Time
+from queue_db.service.live.claims import Claims, Terms, Wanted
 from queue_db.service.live.leases import Leases
-from queue_db.service.live.waiting import Waiting, Wanted
 from queue_db.verbs.claim import MAX_CLAIM
 
 router = APIRouter(tags=["claims"])
 
 _NOTHING = b'{"jobs":[]}'
-
-#: Longest wait of a claim, seconds. Proxies often cut a request after a minute.
-LONGEST_WAIT = 50.0
 
 
 class ClaimRequest(shapes.Request):
@@ -72,19 +69,20 @@ async def claim_jobs(queue: Name, body: ClaimRequest, db: Db, who: WorkerClient,
     Settle each job with its `lease`. If the client goes away before it has the answer, the jobs return to the queue at once.
     """
     who.check("work", queue)
-    waiting: Waiting = request.app.state.waiting
-    wanted = Wanted(db.queue(queue).name, body.limit, body.lease, body.worker, partial(_handed_out, of(request).leases, db.codec))
+    claims: Claims = request.app.state.claims
+    terms = Terms(db.queue(queue).name, body.lease)
+    wanted = Wanted(terms, body.limit, body.worker, partial(_handed_out, of(request).leases, db.codec))
     disconnected = watch(request.receive)
-    jobs: list[LeasedJob] = []
+    jobs: Sequence[LeasedJob] = []
     try:
-        jobs = await waiting.claim(wanted, body.wait, disconnected)
+        jobs = await claims.claim(wanted, body.wait, disconnected)
         await Standing(request, "work", queue).check()
     except BaseException:
         disconnected.cancel()
-        waiting.return_to_queue(jobs)
+        claims.return_to_queue(jobs)
         raise
     nothing = Response(_NOTHING, media_type=Handover.media_type)
-    return Handover(wanted.answer if jobs else _NOTHING, disconnected, nothing, partial(waiting.return_to_queue, jobs))
+    return Handover(wanted.answer if jobs else _NOTHING, disconnected, nothing, partial(claims.return_to_queue, jobs))
 
 
 def _handed_out(leases: Leases, codec: object, jobs: Sequence[LeasedJob]) -> bytes:

@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from queue_db.service.api.shapes import LONGEST_LEASE
+from queue_db.service.api.shapes import LONGEST_LEASE, LONGEST_WAIT
 from queue_db.service.http.declared import parsed
+from queue_db.store.schema import WORKER_LENGTH
 from queue_db.verbs.claim import MAX_CLAIM
 
 _Digits = Annotated[str, Meta(min_length=1, max_length=19)]
@@ -69,6 +70,30 @@ class QuickSettlements(Struct, forbid_unknown_fields=True, gc=False):
 _KEYS = tuple(f'"{one}"'.encode() for struct in (QuickLease, QuickFailure, QuickSettlement) for one in struct.__struct_fields__)
 
 _decode = msgspec.json.Decoder(QuickSettlements).decode
+
+
+class QuickClaim(Struct, forbid_unknown_fields=True, gc=False):
+    """A ``ClaimRequest``."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_CLAIM)] = 1
+    lease: Annotated[float, Meta(gt=0, le=LONGEST_LEASE)] = 60.0
+    wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT)] = 0.0
+    worker: Annotated[str, Meta(min_length=1, max_length=WORKER_LENGTH)] | None = None
+
+
+_CLAIM_KEYS = tuple(f'"{one}"'.encode() for one in QuickClaim.__struct_fields__)
+
+_decode_claim = msgspec.json.Decoder(QuickClaim).decode
+
+
+def claim(body: bytes) -> QuickClaim | None:
+    """The claim of a body; None: pydantic reads it."""
+    if b"\\" in body or any(body.count(key) > 1 for key in _CLAIM_KEYS):
+        return None
+    try:
+        return _decode_claim(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
 
 
 def settlements(body: bytes) -> QuickSettlements | None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Request, Response
 from msgspec import Struct
@@ -12,31 +10,26 @@ from pydantic import BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from queue_db.codecs import described
-from queue_db.database.masking import mask, secrets_in
-from queue_db.errors import PayloadError, StorageError
-from queue_db.leased_job import LeasedJob
-from queue_db.model import MOST_VERSION, StoredResult, Verdict
+from queue_db.errors import PayloadError
+from queue_db.leased_job import LeasedJob, own_token
+from queue_db.model import StoredResult
 from queue_db.queue import Queue
 from queue_db.service.api import shapes
-from queue_db.service.api.answers import WrittenLease, encode
+from queue_db.service.api.answers import WrittenLease
 from queue_db.service.api.quick import QuickFailure, QuickSettlement
 from queue_db.service.api.shapes import LONGEST_LEASE, Id, Lease, LeaseSeconds, Seconds
 from queue_db.service.http.paths import Name
-from queue_db.service.http.requests import Db, WorkerClient, of
-from queue_db.service.http.times import Time, rfc3339
-from queue_db.service.live.leases import Leases
+from queue_db.service.http.requests import Db, WorkerClient
+from queue_db.service.http.times import Time
 from queue_db.verbs.claim import MAX_CLAIM
 
-log = logging.getLogger("queue_db.service")
+if TYPE_CHECKING:
+    from queue_db.service.api.group_settlement import Settling
 
 router = APIRouter(tags=["settlements"])
 
-Results = Sequence[StoredResult | None]
 SettledAs = Literal["applied", "lost", "unknown"]
 _LONG = 100_000
-
-# Verbs that need of a job only what is remembered of a lease.
-_WITHOUT_PAYLOAD = frozenset({"complete", "snooze", "release", "extend"})
 
 
 class Failure(shapes.Request):
@@ -169,69 +162,21 @@ def error_of(failure: Failure | QuickFailure | None) -> BaseException | str:
 
 
 @router.post("/queues/{queue}/settlements", response_model=Verdicts)
-def settle_jobs(queue: Name, body: Settlements, db: Db, who: WorkerClient, request: Request) -> Response:
+async def settle_jobs(queue: Name, body: Settlements, db: Db, who: WorkerClient, request: Request) -> Response:
     """Settle leased jobs of one queue: a transaction for each verb, and a verdict for each job.
 
     A lost lease is no error: another worker has the job, or it is gone. If the database fails after some jobs are settled, the
     verdict of the others is `unknown`.
     """
     who.check("work", queue)
-    source = db.queue(queue)
-    given: Sequence[Given] = body.settlements
-    # All that can be wrong in a request is found before the first job is settled.
-    results = [retained(source, one.result, one.result_ttl) if one.verb == "complete" else None for one in given]
-    handed = of(request).leases
-    leases = _leases(handed, source, given)
-    verdicts: list[SettledAs] = ["lost" if lease is None else "unknown" for lease in leases]
-    by_verb: dict[tuple[str, float | None], list[int]] = {}
-    for position, (one, lease) in enumerate(zip(given, leases, strict=True)):
-        if lease is not None:
-            by_verb.setdefault((one.verb, one.seconds if one.verb in {"snooze", "extend"} else None), []).append(position)
-    for (verb, seconds), positions in by_verb.items():
-        jobs = [job for at in positions if (job := leases[at]) is not None]
-        try:
-            found = _VERBS[verb](source, jobs, [given[at] for at in positions], [results[at] for at in positions], seconds or 0.0)
-        except StorageError as error:
-            if "applied" not in verdicts:
-                raise
-            log.warning("only some jobs were settled: %s", mask(str(error), secrets_in(db.database.engine.url)))
-            break
-        for at, verdict in zip(positions, found, strict=True):
-            verdicts[at] = verdict.value
-    handed.remember(
-        (lease, lease.snapshot_row())
-        for one, lease, verdict in zip(given, leases, verdicts, strict=True)
-        if lease is not None and one.verb == "extend" and verdict == "applied"
-    )
-    settled = [_settled(*each) for each in zip(given, leases, verdicts, strict=True)]
-    return Response(encode(WrittenVerdicts(settled)), media_type="application/json")
-
-
-def _leases(handed: Leases, source: Queue, given: Sequence[Given]) -> list[LeasedJob | None]:
-    """The leased jobs: those that were handed out here from memory, if their verdict needs no payload, the others read."""
-    wanted = [(int(one.lease.id), _version(one.lease.version), one.lease.token) for one in given]
-    known = handed.take(source, wanted)
-    found = [
-        job if one.verb in _WITHOUT_PAYLOAD and one.result_ttl is None else None for one, job in zip(given, known, strict=True)
-    ]
-    read = iter(source.leases_from_tokens([lease for lease, job in zip(wanted, found, strict=True) if job is None]))
-    return [next(read) if job is None else job for job in found]
-
-
-def _settled(one: Given, lease: LeasedJob | None, verdict: SettledAs) -> WrittenVerdict:
-    if one.verb == "extend" and verdict == "applied" and lease is not None:
-        now = WrittenLease(str(lease.id), str(lease.version), lease.token)
-        return WrittenVerdict(one.lease.id, verdict, now, rfc3339(lease.lease_expires))
-    return WrittenVerdict(one.lease.id, verdict)
+    settling: Settling = request.app.state.settling
+    content = await settling.settle(db.queue(queue).name, body.settlements)
+    return Response(content, media_type="application/json")
 
 
 def lease_view(job: LeasedJob) -> Lease:
     """The lease of a job as it is now."""
-    return Lease(id=str(job.id), version=str(job.version), token=job.token)
-
-
-def _version(text: str) -> int:
-    return min(int(text), MOST_VERSION)
+    return Lease(id=str(job.id), version=str(job.version), token=own_token(job.token, job.id))
 
 
 def retained(queue: Queue, result: Any, result_ttl: float | None) -> StoredResult | None:
@@ -243,26 +188,3 @@ def retained(queue: Queue, result: Any, result_ttl: float | None) -> StoredResul
     except (TypeError, ValueError, RecursionError) as error:
         raise PayloadError(reason=described(error), subject="result of job") from error
     return StoredResult(text, round(result_ttl * 1_000_000))
-
-
-def _complete(queue: Queue, jobs: Sequence[LeasedJob], _: Sequence[Given], results: Results, __: float) -> list[Verdict]:
-    return queue.complete_many(jobs, results=results) if any(results) else queue.complete_many(jobs)
-
-
-def _fail(queue: Queue, jobs: Sequence[LeasedJob], given: Sequence[Given], _: Results, __: float) -> list[Verdict]:
-    return queue.fail_many(jobs, [error_of(one.error) for one in given], retry_in=[one.retry_in for one in given])
-
-
-def _bury(queue: Queue, jobs: Sequence[LeasedJob], given: Sequence[Given], _: Results, __: float) -> list[Verdict]:
-    return queue.bury_many(jobs, [error_of(one.error) for one in given])
-
-
-_VERBS: dict[str, Callable[[Queue, list[LeasedJob], list[Given], Results, float], list[Verdict]]] = {
-    "complete": _complete,
-    "fail": _fail,
-    "bury": _bury,
-    "snooze": lambda queue, jobs, _, __, seconds: queue.snooze_many(jobs, seconds),
-    "extend": lambda queue, jobs, _, __, seconds: queue.extend_many(jobs, seconds),
-    "release": lambda queue, jobs, _, __, ___: queue.release_many(jobs),
-    "cancel": lambda queue, jobs, _, __, ___: queue.cancel_many(jobs),
-}

@@ -57,6 +57,9 @@ WorkerName = Annotated[str, Field(min_length=1, max_length=WORKER_LENGTH, descri
 LONGEST_SECONDS = 3_155_760_000
 Seconds = Annotated[float, Field(ge=0, le=LONGEST_SECONDS, allow_inf_nan=False, description="Seconds.")]
 
+#: Longest wait of a claim, seconds. Proxies often cut a request after a minute.
+LONGEST_WAIT = 50.0
+
 #: Longest lease over HTTP, seconds: 30 days. A client that is gone for good holds what it has claimed until then.
 LONGEST_LEASE = 2_592_000
 LeaseSeconds = Annotated[

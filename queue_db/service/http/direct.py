@@ -6,14 +6,16 @@ The routes of FastAPI stand behind these, for the OpenAPI document. Both call th
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from email.message import Message
 from typing import Any, TypeVar
 
-from anyio import to_thread
-from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from queue_db.db import QueueDB
 from queue_db.operations.actor import Actor
@@ -21,7 +23,7 @@ from queue_db.service.api import quick
 from queue_db.service.api.claims import ClaimRequest, claim_jobs
 from queue_db.service.api.settlements import Settlements, settle_jobs
 from queue_db.service.http.declared import Declared, parsed
-from queue_db.service.http.paths import Name
+from queue_db.service.http.paths import Name, decoded
 from queue_db.service.http.requests import identity, of
 
 _Body = TypeVar("_Body", bound=BaseModel)
@@ -33,52 +35,83 @@ _SETTLEMENTS = TypeAdapter(Settlements)
 #: Operations whose bodies are parsed here.
 CHECKED = (claim_jobs, settle_jobs)
 
+_PATH = re.compile(r"/api/v1/queues/(?P<queue>[^/]+)/(?P<operation>claims|settlements)")
+
+_JSON = b"application/json"
+
 _UNREADABLE = "There was an error parsing the body"
 
 
-def install(app: FastAPI, exact: Declared) -> None:
-    """Add the routes; before those of FastAPI.
+class Direct:
+    """A part of the application that answers claims and settlements itself, with the handlers of errors that the application has.
 
+    :param app: what answers all other requests.
+    :param owner: the application.
     :param exact: what operations take.
     """
 
-    async def claims(request: Request) -> Response:
-        given = await _given(request, exact, claim_jobs, _CLAIM)
-        return await claim_jobs(*given)
+    def __init__(self, app: ASGIApp, owner: FastAPI, exact: Declared) -> None:
+        self._app = app
+        self._owner = owner
+        self._exact = exact
+        self._answering: ASGIApp | None = None
 
-    async def settlements(request: Request) -> Response:
-        given = await _given(request, exact, settle_jobs, _SETTLEMENTS, quick.settlements)
-        return await to_thread.run_sync(settle_jobs, *given, limiter=of(request).working)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        found = _PATH.fullmatch(_path(scope)) if scope["type"] == "http" and scope["method"] == "POST" else None
+        if found is None:
+            await self._app(scope, receive, send)
+            return
+        if self._answering is None:
+            # When the application starts, all of its handlers are there.
+            self._answering = ExceptionMiddleware(self._answer, handlers={**self._owner.exception_handlers})
+        inner = {"path_params": {"queue": found["queue"]}, "operation": found["operation"], "router": self._owner.router}
+        await self._answering({**scope, **inner, "app_root_path": scope.get("root_path", "")}, receive, send)
 
-    for path, endpoint in (("claims", claims), ("settlements", settlements)):
-        app.router.add_route(f"/api/v1/queues/{{queue}}/{path}", endpoint, methods=["POST"], include_in_schema=False)
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        if scope["operation"] == "claims":
+            response = await claim_jobs(*await self._given(request, claim_jobs, _CLAIM, quick.claim))
+        else:
+            response = await settle_jobs(*await self._given(request, settle_jobs, _SETTLEMENTS, quick.settlements))
+        await response(scope, receive, send)
+
+    async def _given(
+        self,
+        request: Request,
+        endpoint: Callable[..., Any],
+        shape: TypeAdapter[_Body],
+        read: Callable[[bytes], Any],
+    ) -> tuple[str, Any, QueueDB, Actor, Request]:
+        """The parameters of an endpoint: queue, body, db, who and request.
+
+        :param read: a quicker way than ``shape``: it returns the valid body, or None where ``shape`` is to look.
+        """
+        content = await _content(request)
+        plain = _is_plain(request.scope)
+        quick = read(content) if content and plain else None
+        parsed = _parsed(request, content) if quick is None else None
+        who = await identity(request)
+        if not plain:
+            await self._exact.check(request, endpoint)
+        who.check("work")
+        wrong: list[dict[str, Any]] = []
+        queue = _valid(wrong, ("path", "queue"), _NAME.validate_python, request.path_params["queue"])
+        if not content:
+            wrong.append({"type": "missing", "loc": ("body",), "msg": "Field required", "input": None})
+        elif quick is None:
+            quick = _valid(wrong, ("body",), shape.validate_python, parsed, from_attributes=True)
+        if wrong:
+            raise RequestValidationError(wrong)
+        return queue, quick, of(request).db, who, request
 
 
-async def _given(
-    request: Request,
-    exact: Declared,
-    endpoint: Callable[..., Any],
-    shape: TypeAdapter[_Body],
-    read: Callable[[bytes], Any] | None = None,
-) -> tuple[str, Any, QueueDB, Actor, Request]:
-    """The parameters of an endpoint: queue, body, db, who and request.
-
-    :param read: a quicker way than ``shape``: it returns the valid body, or None where ``shape`` is to look.
-    """
-    content = await _content(request)
-    quick, parsed = _parsed(request, content, read)
-    who = await identity(request)
-    await exact.check(request, endpoint)
-    who.check("work")
-    wrong: list[dict[str, Any]] = []
-    queue = _valid(wrong, ("path", "queue"), _NAME.validate_python, request.path_params["queue"])
-    if not content:
-        wrong.append({"type": "missing", "loc": ("body",), "msg": "Field required", "input": None})
-    elif quick is None:
-        quick = _valid(wrong, ("body",), shape.validate_python, parsed, from_attributes=True)
-    if wrong:
-        raise RequestValidationError(wrong)
-    return queue, quick, of(request).db, who, request
+def _path(scope: Scope) -> str:
+    """The path of the operation, as :class:`~queue_db.service.http.paths.Paths` makes it; empty: not a plain one."""
+    raw, root = scope.get("raw_path"), scope.get("root_path", "")
+    if not raw or (root and not scope["path"].startswith(root)):
+        return ""
+    path = decoded(raw)
+    return path.removeprefix(root)
 
 
 async def _content(request: Request) -> bytes:
@@ -94,19 +127,21 @@ async def _content(request: Request) -> bytes:
         raise HTTPException(400, _UNREADABLE) from error
 
 
-def _parsed(request: Request, content: bytes, read: Callable[[bytes], Any] | None) -> tuple[Any, Any]:
-    """The valid body, if the quicker way has it; otherwise what it has, as JSON if the request says so.
+def _is_plain(scope: Scope) -> bool:
+    """Whether a request has no query, and says in the usual way that its body is JSON."""
+    return not scope["query_string"] and [value for name, value in scope["headers"] if name == b"content-type"] == [_JSON]
+
+
+def _parsed(request: Request, content: bytes) -> Any:
+    """The body, as JSON if the request says so.
 
     :raises RequestValidationError: it is no JSON.
     :raises HTTPException: it cannot be parsed.
     """
     if not content or not _is_json(request.headers.get("content-type", "")):
-        return None, content
-    quick = None if read is None else read(content)
-    if quick is not None:
-        return quick, None
+        return content
     try:
-        return None, parsed(content)
+        return parsed(content)
     except json.JSONDecodeError as error:
         raise RequestValidationError([{"type": "json_invalid", "loc": ("body", error.pos), "msg": "JSON decode error"}]) from error
     except RequestValidationError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import threading
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from anyio import CapacityLimiter, to_thread
@@ -21,7 +23,7 @@ from queue_db.service.auth import identity as identities
 from queue_db.service.auth import session
 from queue_db.service.auth.identity import FoundTokens, UnauthorizedError
 from queue_db.service.auth.session import LoginNeededError, Session
-from queue_db.service.live.incidents import REQUEST_ID, Incidents, IncidentType, described
+from queue_db.service.live.incidents import REQUEST_ID, Incidents, described
 from queue_db.service.live.kept import Clock
 from queue_db.service.live.leases import Leases
 from queue_db.service.live.outage import Outage
@@ -74,6 +76,8 @@ class Service:
     clock: Clock = field(init=False, repr=False)
     #: Who has just asked.
     tokens: FoundTokens = field(init=False, repr=False)
+    #: Reads of tokens, by secret and revocations before them: when each began.
+    reading: dict[tuple[str, int], tuple[float, asyncio.Future[Actor]]] = field(default_factory=dict, repr=False)
     #: What was refused, cut off or lost.
     incidents: Incidents = field(default_factory=Incidents, repr=False)
     #: Whether the database is away, or takes no changes.
@@ -134,9 +138,28 @@ async def _asker(request: Request) -> Actor:
         return ANYBODY
     secret = _secret(request)
     found = service.tokens.recall(secret) if secret else None
-    if found is None:
-        found = await to_thread.run_sync(_found, request, service, secret, limiter=service.asking)
-    return found
+    if found is not None:
+        return found
+    if not secret:
+        return await to_thread.run_sync(_found, request, service, secret, limiter=service.asking)
+    # Requests of one token that come while it is read need no read of their own, unless a token was revoked since.
+    key = secret, service.db.tokens.revocations
+    began, reading = service.reading.get(key, (-math.inf, None))
+    now = time.monotonic()
+    if reading is None or now - began >= identities.REMEMBERED_FOR or reading.get_loop() is not asyncio.get_running_loop():
+        read = to_thread.run_sync(_found, request, service, secret, limiter=service.asking)
+        reading = asyncio.ensure_future(read)
+        service.reading[key] = now, reading
+        reading.add_done_callback(partial(_read, service, key))
+    return await asyncio.shield(reading)
+
+
+def _read(service: Service, key: tuple[str, int], reading: asyncio.Future[Actor]) -> None:
+    """A token was read, perhaps for requests that are gone."""
+    if service.reading.get(key, (0.0, None))[1] is reading:
+        del service.reading[key]
+    if not reading.cancelled():
+        reading.exception()
 
 
 async def scraper(request: Request) -> Actor:
@@ -199,7 +222,13 @@ class Standing:
         :raises UnauthorizedError: the token was revoked or has expired, or the session has ended.
         :raises StorageError: the database does not answer.
         """
-        now, revocations = time.monotonic(), of(self._request).db.tokens.revocations
+        service = of(self._request)
+        secret = _secret(self._request)
+        found = service.tokens.recall(secret) if secret and service.settings.closed else None
+        if found is not None:
+            _as_allowed(service, found).check(self._scope, self._name)
+            return
+        now, revocations = time.monotonic(), service.db.tokens.revocations
         if self._is_session() and now - self._looked < identities.REMEMBERED_FOR and revocations == self._revocations:
             return
         self._request.scope.pop(_WHO, None)
@@ -212,10 +241,10 @@ class Standing:
 
 def _secret(request: Request) -> str | None:
     """The secret in the ``Authorization`` header, empty if it has another scheme; None: there is no such header."""
-    given = request.headers.get("authorization")
+    given = next((value for name, value in request.scope["headers"] if name == b"authorization"), None)
     if given is None:
         return None
-    scheme, _, secret = given.partition(" ")
+    scheme, _, secret = given.decode("latin-1").partition(" ")
     return secret.strip() if scheme.lower() == "bearer" else ""
 
 
@@ -298,31 +327,3 @@ Person = Annotated[Actor, Depends(person)]
 
 #: The fields of a submitted form.
 Fields = Annotated[Mapping[str, str], Depends(session.fields)]
-
-
-def record(
-    to: Request | Service,
-    who: Actor,
-    action: str,
-    target: str,
-    number: int | None = None,
-    detail: Mapping[str, Any] | None = None,
-) -> None:
-    """Record a change in the action log, after it has happened.
-
-    :param action: a verb: ``pause``, ``redrive``.
-    :param target: what was changed: ``queue mail``, ``job 17``.
-    :param number: how many jobs or rows.
-    """
-    service = to if isinstance(to, Service) else of(to)
-    scope: Mapping[str, Any] = {} if isinstance(to, Service) else to.scope
-    fields = {"who": who.name, "action": action, "target": target, "number": number, "request": scope.get(REQUEST_ID)}
-    log.info(
-        "%s: %s %s%s (%s)", who.name, action, target, "" if number is None else f": {number:,}", described(scope), extra=fields
-    )
-    try:
-        service.db.actions.add(who.name, action, target, number, detail)
-    except StorageError as error:
-        # It has happened, and an error would say that it has not.
-        service.incidents.record(IncidentType.ACTION_NOT_RECORDED, f"{who.name}: {action} {target}: {error}")
-        service.outage.note(error)

@@ -8,7 +8,7 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -22,10 +22,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from queue_db.service.http.errors import AGAIN, plain
 from queue_db.service.http.guard import HEADERS
 from queue_db.service.http.proxies import TRUSTED, Prefix
+from queue_db.service.http.quick_http import Head, QuickCycle, head_of
 from queue_db.service.live.incidents import Incidents, IncidentType, described
+from queue_db.worker.signals import available
 
 #: Most connections at a time; more are answered with 503.
 MOST_CONNECTIONS = 4000
+
+#: Connections that wait until they are taken.
+BACKLOG = 2048
 
 # New objects before a collection, and collections of each generation before one of the next.
 _COLLECTING = (20_000, 10, 20)
@@ -50,6 +55,9 @@ class PatientProtocol(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._taking: asyncio.TimerHandle | None = None
         self._new = True
+        # A request that h11 does not know is being answered; what has come since.
+        self._answering = False
+        self._early = b""
 
     def _should_upgrade(self) -> bool:
         # Every request can ask for another protocol; it is answered by this one, without a line in the log.
@@ -66,11 +74,64 @@ class PatientProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._new = False
+        if self._answering:
+            # The next request, before this one is answered.
+            self._early += data
+            self.flow.pause_reading()
+            return
+        if self.conn.our_state is h11.IDLE and self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
+            found = head_of(data)
+            if found is not None:
+                self._answer(*found)
+                self._watch()
+                return
         super().data_received(data)
         self._watch()
 
+    def _answer(self, head: Head, body: bytes) -> None:
+        """Answer a request that h11 need not see."""
+        self._unset_keepalive_if_required()
+        self._answering = True
+        self.scope = {
+            "type": "http",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "http_version": "1.1",
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme or "http",
+            "method": head.method,
+            "root_path": self.root_path,
+            "path": self.root_path + head.path,
+            "raw_path": self.root_path.encode("ascii") + head.raw_path,
+            "query_string": head.query,
+            "headers": [*head.headers],
+            "state": self.app_state.copy(),
+        }
+        self.cycle = QuickCycle(
+            scope=self.scope,
+            conn=self.conn,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            on_response=self.on_response_complete,
+        )
+        self.cycle.body += body
+        self.cycle.more_body = False
+        self.cycle.message_event.set()
+        task = self.loop.create_task(self.cycle.run_asgi(self.app))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+
     def on_response_complete(self) -> None:
+        self._answering = False
         super().on_response_complete()
+        if self._early and not self.transport.is_closing():
+            early, self._early = self._early, b""
+            self.data_received(early)
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -135,9 +196,12 @@ class PatientProtocol(H11Protocol):
 class Server(uvicorn.Server):
     """A web server that ends at SIGINT and SIGTERM when its requests are answered, and returns from ``run()``."""
 
-    def __init__(self, app: FastAPI, config: uvicorn.Config) -> None:
+    def __init__(self, app: FastAPI, config: uvicorn.Config, signals: Sequence[str]) -> None:
         super().__init__(config)
         self._service = app.state.service
+        self._signals = available(signals)
+        #: Called when it serves.
+        self.on_start: Callable[[], object] = lambda: None
 
     @property
     def interrupted(self) -> bool:
@@ -154,12 +218,17 @@ class Server(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {one: signal.signal(one, self.handle_exit) for one in (signal.SIGINT, signal.SIGTERM)}
+        before = {one: signal.signal(one, self.handle_exit) for one in self._signals}
         try:
             yield
         finally:
             for one, handler in before.items():
                 signal.signal(one, handler)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self.on_start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # Requests that wait for something end now.
@@ -184,12 +253,16 @@ def server(
     most_connections: int = MOST_CONNECTIONS,
     root_path: str = "",
     trusted: Sequence[str] = TRUSTED,
+    at_once: int = BACKLOG,
+    signals: Sequence[str] = ("SIGINT", "SIGTERM"),
 ) -> Server:
     """A server for the application; ``run()`` serves until SIGINT or SIGTERM.
 
     :param port: 0: a free one.
     :param most_connections: more are answered with 503.
     :param root_path: the path under which a proxy shows the service.
+    :param at_once: most connections that are taken at a time, where several processes listen on one socket.
+    :param signals: those that end it.
     :param trusted: addresses and networks of proxies whose X-Forwarded-Proto and X-Forwarded-For count.
     """
     settings = app.state.service.settings
@@ -212,5 +285,7 @@ def server(
             h11_max_incomplete_event_size=settings.max_headers,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=10,
+            backlog=at_once,
         ),
+        signals,
     )

@@ -51,11 +51,11 @@ class IncidentType(StrEnum):
     CLAIM_RETURNED = "claim_returned"  #: its client had gone, or the answer could not be made
     CLAIM_NOT_RETURNED = "claim_not_returned"  #: … and its jobs or messages are free only when the lease ends
     STREAM_CUT = "stream_cut"  #: a client was too slow for its events
-    ACTION_NOT_RECORDED = "action_not_recorded"
     SAMPLE_NOT_TAKEN = "sample_not_taken"
     DATABASE_AWAY = "database_away"
     DATABASE_READ_ONLY = "database_read_only"  #: it answers, and takes no changes
     DATABASE_BACK = "database_back"
+    PROCESS_REPLACED = "process_replaced"  #: one of several processes had died
     REQUEST_FAILED = "request_failed"  #: the database was away, or refused it
     BUG = "bug"
 
@@ -98,11 +98,11 @@ LINES: Mapping[IncidentType, Line] = {
     _T.CLAIM_RETURNED: Line(logging.INFO, "a claim is given back, its client did not get it"),
     _T.CLAIM_NOT_RETURNED: Line(logging.WARNING, "a claim could not be given back, it ends with its lease", each=True),
     _T.STREAM_CUT: Line(logging.INFO, "a client is too slow for its events, its stream is cut"),
-    _T.ACTION_NOT_RECORDED: Line(logging.ERROR, "not in the action log", each=True),
     _T.SAMPLE_NOT_TAKEN: Line(logging.WARNING, "the queues were not counted", each=True),
     _T.DATABASE_AWAY: Line(logging.WARNING, "the database is away", each=True),
     _T.DATABASE_READ_ONLY: Line(logging.WARNING, "the database takes no changes, the service is read-only", each=True),
     _T.DATABASE_BACK: Line(logging.INFO, "the database is back", each=True),
+    _T.PROCESS_REPLACED: Line(logging.WARNING, "a process that died is replaced", each=True),
     _T.REQUEST_FAILED: Line(logging.WARNING, "a request failed"),
     _T.BUG: Line(logging.ERROR, "a request failed by a bug", each=True),
 }

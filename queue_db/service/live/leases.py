@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from secrets import compare_digest
 from typing import Any
 
-from queue_db.leased_job import LeasedJob
+from queue_db.leased_job import LeasedJob, own_token
 from queue_db.model import ClaimedRow
 from queue_db.queue import Queue
 
@@ -22,8 +22,9 @@ _HEADERS, _LAST_ERROR, _ENDS = map(ClaimedRow._fields.index, ("headers", "last_e
 MOST_REMEMBERED = 32_768
 
 
-# Queue, row without what may be large, token, worker: plain tuples, which the garbage collector soon leaves alone.
-_Handed = tuple[str, tuple[Any, ...], str, str | None]
+# Queue, row without what may be large, token of the claim, the job's own token, worker: plain tuples, which the garbage collector
+# soon leaves alone.
+_Handed = tuple[str, tuple[Any, ...], str, str, str | None]
 
 
 class Leases:
@@ -42,7 +43,10 @@ class Leases:
 
     def remember(self, jobs: Iterable[tuple[LeasedJob, ClaimedRow]]) -> None:
         """Remember leases that are handed out now, each with ``job.snapshot_row()``."""
-        handed = {(row.id, row.version): (job.queue, _small(row, job.lease_ends), job.token, job.worker) for job, row in jobs}
+        handed = {
+            (row.id, row.version): (job.queue, _small(row, job.lease_ends), job.token, own_token(job.token, row.id), job.worker)
+            for job, row in jobs
+        }
         with self._lock:
             self._handed.update(handed)
             for _ in range(len(self._handed) - self._most):
@@ -60,8 +64,8 @@ class Leases:
         handed = self._handed.get((job_id, version))
         if handed is None:
             return None
-        of_queue, row, secret, worker = handed
-        if of_queue != queue.name or not compare_digest(secret.encode(), token.encode("utf-8", "surrogatepass")):
+        of_queue, row, secret, own, worker = handed
+        if of_queue != queue.name or not token.isascii() or not compare_digest(own, token):
             return None
         del self._handed[job_id, version]
         return LeasedJob(ClaimedRow._make(row), queue, queue.core.codec, secret, worker)

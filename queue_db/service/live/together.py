@@ -1,0 +1,100 @@
+"""Group commit: calls that come while one runs are put together, and the next run makes all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from typing import Generic, TypeVar
+
+from anyio import CapacityLimiter, to_thread
+
+Key = TypeVar("Key", bound=Hashable)
+Call = TypeVar("Call")
+Result = TypeVar("Result")
+
+
+# Most runs of one key at a time.
+_AT_ONCE = 4
+
+
+class _Pending(Generic[Call, Result]):
+    """The calls of a key that wait for a run, and its runs."""
+
+    def __init__(self) -> None:
+        self.calls: deque[tuple[Call, asyncio.Future[Result]]] = deque()
+        self.size = 0
+        self.tasks: set[asyncio.Task[None]] = set()
+
+
+class Together(Generic[Key, Call, Result]):
+    """Calls by key, in the order in which they came. All methods run on one event loop.
+
+    While a run is made, the next one begins when it is full, or when no other is made.
+
+    :param run: makes some calls of one key, in a thread: a result or an error for each, by position.
+    :param size: of a call.
+    :param full: the size of a run; a single call may be larger.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Key, list[Call]], Sequence[Result | BaseException]],
+        threads: CapacityLimiter,
+        size: Callable[[Call], int],
+        full: int,
+    ) -> None:
+        self._run = run
+        self._threads = threads
+        self._size = size
+        self._full = full
+        self._pending: dict[Key, _Pending[Call, Result]] = {}
+
+    def call(self, key: Key, call: Call) -> asyncio.Future[Result]:
+        """Make a call soon: its result or error. It is made even if nobody waits for it any more."""
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[Result] = loop.create_future()
+        pending = self._pending.get(key)
+        if pending is None:
+            pending = self._pending[key] = _Pending()
+        pending.calls.append((call, result))
+        pending.size += self._size(call)
+        if len(pending.calls) == 1 or self._full <= pending.size:
+            # Those that come in the same turn of the event loop run with it.
+            loop.call_soon(self._start, key, pending)
+        return result
+
+    def _start(self, key: Key, pending: _Pending[Call, Result]) -> None:
+        """Begin a run, if it is time."""
+        if not pending.calls or (pending.tasks and (pending.size < self._full or len(pending.tasks) >= _AT_ONCE)):
+            return
+        taken, size = [pending.calls.popleft()], 0
+        size = self._size(taken[0][0])
+        while pending.calls and size + (more := self._size(pending.calls[0][0])) <= self._full:
+            taken.append(pending.calls.popleft())
+            size += more
+        pending.size -= size
+        task = asyncio.get_running_loop().create_task(self._make(key, taken))
+        pending.tasks.add(task)
+        task.add_done_callback(lambda _: self._ended(key, pending, task))
+
+    def _ended(self, key: Key, pending: _Pending[Call, Result], task: asyncio.Task[None]) -> None:
+        pending.tasks.discard(task)
+        if pending.calls:
+            self._start(key, pending)
+        elif not pending.tasks and self._pending.get(key) is pending:
+            del self._pending[key]
+
+    async def _make(self, key: Key, taken: list[tuple[Call, asyncio.Future[Result]]]) -> None:
+        found: Sequence[Result | BaseException]
+        try:
+            found = await to_thread.run_sync(self._run, key, [call for call, _ in taken], limiter=self._threads)
+        except Exception as error:  # noqa: BLE001 - each caller gets it
+            found = [error] * len(taken)
+        for (_, result), one in zip(taken, found, strict=True):
+            if result.done():
+                continue  # who has called has gone
+            if isinstance(one, BaseException):
+                result.set_exception(one)
+            else:
+                result.set_result(one)
