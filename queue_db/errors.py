@@ -1,7 +1,7 @@
 """Every exception of the package. The first line of a class's docstring is its default message. The data is in attributes.
 
-``code`` of a class is for programs, such as ``job_not_found``: it stays the same when a class is renamed or a message is reworded.
-The REST API and ``queue-db --json`` show it.
+``code`` of a class is for programs: ``job_not_found`` of JobNotFoundError, and so on; ``conflict`` of QueueDBError itself. It stays
+the same when a class is renamed or a message is reworded. The REST API and ``queue-db --json`` show it.
 
     QueueDBError
     ├─ ConfigurationError ─┬─ ArgumentError (also a ValueError)
