@@ -193,10 +193,12 @@ def reschedule(
         raise ArgumentError("nothing to change: give --now, --delay or --at, or --priority")
     new = NewTime(run_at=None if at is None else moment("--at", at), delay=0.0 if now else delay, priority=priority)
     with common.open() as db:
-        _changed(job_id, operations.reschedule(db, user(), OneJob(id=job_id, queue=queue), new))
-        job = db.get(job_id)
-    text = f"job {job.id} of queue {job.queue!r}: due {job.available_at.isoformat(' ', 'seconds')}, priority {job.priority}"
-    common.print(output.job_record(job), text)
+        job = _changed(job_id, operations.reschedule(db, user(), OneJob(id=job_id, queue=queue), new))
+    # It is not read again: a worker may have completed it already.
+    common.print(
+        {"id": job.id, "queue": job.queue, "rescheduled": True},
+        f"rescheduled job {job.id} of queue {job.queue!r}",
+    )
 
 
 def _changed(job_id: int, job: Job | None) -> Job:

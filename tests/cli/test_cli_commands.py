@@ -540,8 +540,9 @@ def test_to_wait_for_a_job(ask, queue):
 
 def test_reschedule(ask, queue):
     job_id = queue.enqueue("n", delay=1000)
-    assert ask("jobs", "reschedule", job_id, "--delay", 2000, "--priority", 3, "--json").record["priority"] == 3
-    assert ask("jobs", "reschedule", job_id, "--at", "2126-01-31T08:00:00Z").out.startswith(f"job {job_id} of queue")
+    assert ask("jobs", "reschedule", job_id, "--delay", 2000, "--priority", 3, "--json").record["rescheduled"]
+    assert queue.get(job_id).priority == 3
+    assert ask("jobs", "reschedule", job_id, "--at", "2126-01-31T08:00:00Z").out.startswith(f"rescheduled job {job_id} of")
     assert queue.get(job_id).available_at.year == 2126
     ask("jobs", "reschedule", job_id, "--now")
     assert queue.get(job_id).state is State.AVAILABLE
