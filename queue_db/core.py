@@ -7,6 +7,7 @@ import secrets
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakSet
@@ -48,6 +49,10 @@ _RANDOM = 8
 
 
 _CLOCK = Run("clock", write=False)
+
+#: Writes beside each change of the present thread, in the transaction of the change: the entry of an operation in the action log
+#: (queue_db/operations/entry.py). It gets the transaction, its name, and the answer of its function. None: nothing is written.
+beside: ContextVar[Callable[[Transaction, str, Any], None] | None] = ContextVar("beside", default=None)
 
 #: A transaction without retries, for callers that try again later themselves. Each verb adds its name with :meth:`Run.named`.
 ONCE = Run(attempts=1)
@@ -198,10 +203,15 @@ class Core:
         or that do something between the commit and this last step.
         """
         tx = self.transaction(how)
+        write_beside = beside.get() if how.write else None
         try:
             while not tx.committed:
                 with tx:
+                    if write_beside is not None:
+                        tx.begin()
                     answer = function(tx, *args, **kwargs)
+                    if write_beside is not None:
+                        write_beside(tx, how.name, answer)
         finally:
             if not tx.committed:
                 tx.give_back()
@@ -220,12 +230,17 @@ class Core:
         # An attempt whose COMMIT got no reply may have been committed. Then the next attempt does not find the jobs that died.
         deaths: dict[int, Death] = {}
         tx = self.transaction(how)
+        write_beside = beside.get()
         try:
             while not tx.committed:
                 doubts = tx.doubts
                 with tx:
                     died = tx.deaths = {}
+                    if write_beside is not None:
+                        tx.begin()
                     answer = function(tx, *args, **kwargs)
+                    if write_beside is not None:
+                        write_beside(tx, how.name, answer)
                 if tx.committed or tx.doubts > doubts:
                     deaths.update(died)
         finally:

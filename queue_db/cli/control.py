@@ -11,10 +11,11 @@ from queue_db import arguments
 from queue_db.cli import output, panels, statuses
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions, QueueArgument
-from queue_db.cli.recording import record
+from queue_db.cli.recording import user
 from queue_db.db import QueueDB
 from queue_db.model import Controls
 from queue_db.monitoring.store import counts
+from queue_db.operations import queues
 
 app = typer.Typer(rich_help_panel=panels.QUEUES)
 
@@ -37,8 +38,8 @@ def pause(
     with common.open() as db:
         if wait is not None:
             arguments.seconds("--wait", wait)
-        idle = db.queue(queue).pause()
-        record(db, "pause", f"queue {queue}")
+        idle = True
+        queues.pause(db, user(), queue)
         if wait is not None:
             idle = db.queue(queue).pause(wait=wait)
         warn_if_unused(db, queue)
@@ -52,8 +53,7 @@ def pause(
 def resume(queue: QueueArgument, *, common: CommonOptions) -> None:
     """Let workers claim from a paused queue again."""
     with common.open() as db:
-        db.queue(queue).resume()
-        record(db, "resume", f"queue {queue}")
+        queues.resume(db, user(), queue)
         warn_if_unused(db, queue)
         print_controls(queue, db.queue(queue).controls(), common)
 

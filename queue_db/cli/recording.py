@@ -6,23 +6,25 @@ import getpass
 import socket
 import unicodedata
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from queue_db.cli import output
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
 from queue_db.monitoring.tables import WHO_LENGTH
+from queue_db.operations.actor import ANYBODY, Actor
 
 
-def user() -> str:
-    """Who runs the command: ``cli:``, the name of the operating system's user, ``@`` and the machine."""
+def user() -> Actor:
+    """Who runs the command, and may do everything: ``cli:``, the name of the operating system's user, ``@`` and the machine."""
     try:
         name = getpass.getuser()
     except (KeyError, OSError, ImportError):  # a container's user id without a name
         name = "unknown"
     text = f"cli:{name}@{socket.gethostname()}"
     clean = "".join(character for character in text if unicodedata.category(character) not in {"Cc", "Cs"})
-    return clean[:WHO_LENGTH].strip()
+    return replace(ANYBODY, name=clean[:WHO_LENGTH].strip())
 
 
 def record(db: QueueDB, action: str, target: str, number: int | None = None, detail: Mapping[str, Any] | None = None) -> None:
@@ -35,6 +37,6 @@ def record(db: QueueDB, action: str, target: str, number: int | None = None, det
     """
     given = {name: value for name, value in (detail or {}).items() if value is not None}
     try:
-        db.actions.add(user(), action, target, number, given or None)
+        db.actions.add(user().name, action, target, number, given or None)
     except QueueDBError as error:
         output.note(f"not in the action log: {error}")

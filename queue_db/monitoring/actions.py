@@ -66,13 +66,7 @@ class Actions:
         :param detail: further data, stored as JSON; at most 10,000 characters. No passwords and no payloads.
         :param using: a Connection or Session: the entry commits or rolls back with its transaction.
         """
-        values = {
-            "who": arguments.name("who", who, WHO_LENGTH),
-            "action": arguments.name("action", action, ACTION_LENGTH),
-            "target": arguments.text("target", target, TARGET_LENGTH) or "",
-            "number": None if number is None else arguments.whole("number", number, 0, 2**63 - 1),
-            "detail": _encoded(detail),
-        }
+        values = checked(who, action, target, number, detail)
         if using is None:
             self._core.write("monitoring.add", actions.add, values)
             return
@@ -86,6 +80,20 @@ class Actions:
         return [
             _action(row) for row in self._core.read("monitoring.page_of_actions", actions.page_of_actions, below=below, limit=limit)
         ]
+
+
+def checked(who: str, action: str, target: str, number: int | None, detail: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The columns of an action.
+
+    :raises ArgumentError: a value is out of range.
+    """
+    return {
+        "who": arguments.name("who", who, WHO_LENGTH),
+        "action": arguments.name("action", action, ACTION_LENGTH),
+        "target": arguments.text("target", target, TARGET_LENGTH) or "",
+        "number": None if number is None else arguments.whole("number", number, 0, 2**63 - 1),
+        "detail": _encoded(detail),
+    }
 
 
 def dead_jobs(queue: str | None, kind: str | None, error_class: str | None) -> str:

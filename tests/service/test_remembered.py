@@ -15,6 +15,7 @@ from anyio import CapacityLimiter
 
 from queue_db import Queue, QueueDB, State
 from queue_db.leased_job import LeasedJob, own_token
+from queue_db.operations.actor import Actor
 from queue_db.service import Settings, service
 from queue_db.service.auth import identity
 from queue_db.service.auth.identity import FoundTokens
@@ -119,7 +120,7 @@ def test_requests_that_come_together_share_one_read_of_their_token(
         assert len(reads) > 1 or go_on.wait(PATIENCE)
         return token
 
-    def counted(given: str, within: float | None = None) -> identity.Identity | None:
+    def counted(given: str, within: float | None = None) -> Actor | None:
         came.append(given)
         return recall(given, within)
 

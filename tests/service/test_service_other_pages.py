@@ -13,8 +13,8 @@ import pytest
 
 from queue_db import QueueDB
 from queue_db.monitoring.metrics import QueueMetrics
+from queue_db.operations.actor import Actor
 from queue_db.service import Settings
-from queue_db.service.auth.identity import Identity
 from queue_db.service.pages import dead
 from queue_db.service.pages.diagnosis import Watch, seen_by
 from queue_db.service.pages.numbers import series, waiting
@@ -199,8 +199,8 @@ def test_findings_of_ones_own_queues(tmp_path: Path, name: str) -> None:
         watch = Watch(db)
         looks = (watch.look() for _ in range(int(PATIENCE / 0.1)))  # each waits for so long, until there is one
         found = next(look for look in looks if look.found is not None)
-        mine = seen_by(Identity("ann", frozenset({"read"}), (f"{name}-mine*",)), found).found or ()
-        everything = seen_by(Identity("ann", frozenset({"read"}), ("*",)), found).found or ()
+        mine = seen_by(Actor("ann", frozenset({"read"}), (f"{name}-mine*",)), found).found or ()
+        everything = seen_by(Actor("ann", frozenset({"read"}), ("*",)), found).found or ()
         assert [(one.queue, one.stuck) for one in mine] == [(f"{name}-mine", True), (f"{name}-mine-paused", False)]
         assert [one.stuck for one in everything] == [True, True, True, False]
         with serving(db, Settings()) as base, httpx2.Client(base_url=base, timeout=PATIENCE) as client:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Row, insert, select
+from sqlalchemy import Row, insert, select, update
 
 from queue_db.administration.store import delete_before
 from queue_db.monitoring.tables import monitoring_tables
@@ -15,12 +15,21 @@ from queue_db.store.base import Transaction
 KEPT = 90 * 86_400 * 1_000_000
 
 
-def add(tx: Transaction, values: Mapping[str, Any]) -> None:
-    """Insert an action: ``who, action, target, number, detail``."""
+def add(tx: Transaction, values: Mapping[str, Any]) -> int:
+    """Insert an action, ``who, action, target, number, detail``, and return its id."""
     table = monitoring_tables(tx.tables).actions
     # The column's default is the database's clock.
     dated = {} if tx.store.clock is None else {"at": tx.store.clock()}
-    tx.connection.execute(insert(table).values({**values, **dated}))
+    inserted = tx.connection.execute(insert(table).values({**values, **dated})).inserted_primary_key
+    assert inserted is not None  # noqa: S101 - one row has one
+    action_id: int = inserted[0]
+    return action_id
+
+
+def count_more(tx: Transaction, action_id: int, number: int) -> None:
+    """Add ``number`` to the number of an action."""
+    table = monitoring_tables(tx.tables).actions
+    tx.connection.execute(update(table).where(table.c.id == action_id).values(number=table.c.number + number))
 
 
 def page_of_actions(tx: Transaction, *, below: int | None, limit: int) -> list[Row[Any]]:

@@ -13,8 +13,8 @@ from queue_db.errors import PayloadError
 from queue_db.feeds import Feed, Message, MessageClaim
 from queue_db.feeds.claims import MOST_CLAIMED
 from queue_db.feeds.tables import CLIENT_LENGTH
+from queue_db.operations.actor import Actor
 from queue_db.service.api.shapes import LONGEST_LEASE, clean, shown
-from queue_db.service.auth.identity import Identity
 from queue_db.service.http.refusals import missing
 from queue_db.service.http.times import Time
 from queue_db.store.schema import FEED_LENGTH, KEY_LENGTH, KIND_LENGTH
@@ -136,7 +136,7 @@ def feed_of(db: QueueDB, name: str) -> Feed:
     return found
 
 
-def keyed(who: Identity, key: str | None) -> str | None:
+def keyed(who: Actor, key: str | None) -> str | None:
     """The idempotency key of a request: those of other tokens are others."""
     return None if key is None else json.dumps([who.name, key], ensure_ascii=False)
 

@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from queue_db.limits.verbs import change_controls
 from queue_db.model import Controls
+from queue_db.operations import queues as operations
 from queue_db.queue import Queue
 from queue_db.service.api import shapes
 from queue_db.service.api.metrics_of import QueueNumbers, latest
@@ -94,31 +95,23 @@ def control_queue(queue: Name, body: ControlsChange, db: Db, who: Manager, reque
 
 
 @router.post("/queues/{queue}/pause")
-def pause_queue(queue: Name, db: Db, who: Manager, request: Request) -> QueueView:
+def pause_queue(queue: Name, db: Db, who: Manager) -> QueueView:
     """Stop all claims from this queue until it is resumed, also across restarts. Running jobs go on."""
-    who.check("manage", queue)
-    db.queue(queue).pause()
-    record(request, who, "pause", f"queue {queue}")
+    operations.pause(db, who, queue)
     return _view(db.queue(queue), latest(db).get(queue))
 
 
 @router.post("/queues/{queue}/resume")
-def resume_queue(queue: Name, db: Db, who: Manager, request: Request) -> QueueView:
+def resume_queue(queue: Name, db: Db, who: Manager) -> QueueView:
     """Let workers claim from this queue again."""
-    who.check("manage", queue)
-    db.queue(queue).resume()
-    record(request, who, "resume", f"queue {queue}")
+    operations.resume(db, who, queue)
     return _view(db.queue(queue), latest(db).get(queue))
 
 
 @router.delete("/queues/{queue}/jobs")
-def purge_queue(queue: Name, db: Db, who: Manager, request: Request) -> JobCount:
+def purge_queue(queue: Name, db: Db, who: Manager) -> JobCount:
     """Delete all due, scheduled and blocked jobs of a queue, but no running ones."""
-    who.check("manage", queue)
-    count = db.queue(queue).purge()
-    if count:
-        record(request, who, "purge", f"queue {queue}", count)
-    return JobCount(count=count)
+    return JobCount(count=operations.purge(db, who, queue))
 
 
 def _view(queue: Queue, metrics: QueueNumbers | None) -> QueueView:

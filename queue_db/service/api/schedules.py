@@ -8,10 +8,10 @@ from fastapi import APIRouter, Request, Response
 from pydantic import AfterValidator, BaseModel, Field
 
 from queue_db.db import QueueDB
+from queue_db.operations.actor import Actor
 from queue_db.schedules import CatchUp, Schedule
 from queue_db.service.api import shapes
 from queue_db.service.api.shapes import Id, KindName, Moment, QueueName, Seconds, clean, shown
-from queue_db.service.auth.identity import Identity
 from queue_db.service.http.openapi import problems
 from queue_db.service.http.paths import Name, NewName, visible
 from queue_db.service.http.pressure import Admission
@@ -136,7 +136,7 @@ def run_schedule(name: Name, db: Db, who: Manager, request: Request) -> Schedule
     return ScheduleRun(id=str(job_id))
 
 
-def _find(db: QueueDB, who: Identity, scope: str, name: str) -> Schedule:
+def _find(db: QueueDB, who: Actor, scope: str, name: str) -> Schedule:
     found = next((one for one in db.schedules.list() if one.name == name and who.allows(scope, one.queue)), None)
     if found is None:
         raise _missing(name)

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
 from queue_db.db import QueueDB
+from queue_db.operations.actor import Actor
 from queue_db.service.api.shapes import JobCount, clean
-from queue_db.service.auth.identity import Identity
 from queue_db.service.http.openapi import problems
 from queue_db.service.http.paths import Name
 from queue_db.service.http.refusals import missing
@@ -71,7 +71,7 @@ def release_stream(name: Name, db: Db, who: Manager, request: Request) -> JobCou
     return JobCount(count=count)
 
 
-def _find(db: QueueDB, who: Identity, scope: str, name: str) -> Stream:
+def _find(db: QueueDB, who: Actor, scope: str, name: str) -> Stream:
     found = next((one for one in db.streams.list() if one.name == name and who.allows(scope, one.queue)), None)
     if found is None:
         raise missing("stream", f"no stream {name!r}")

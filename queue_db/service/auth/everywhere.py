@@ -5,10 +5,10 @@ from __future__ import annotations
 from queue_db.db import QueueDB
 from queue_db.errors import JobNotFoundError
 from queue_db.model import Job
-from queue_db.service.auth.identity import Identity
+from queue_db.operations.actor import Actor
 
 
-def check(who: Identity, scope: str, queue: str | None) -> None:
+def check(who: Actor, scope: str, queue: str | None) -> None:
     """Raise unless the token has this scope for the queue, or for every queue if None.
 
     :raises ForbiddenError: it has not.
@@ -19,7 +19,7 @@ def check(who: Identity, scope: str, queue: str | None) -> None:
         who.check_all(scope)
 
 
-def job(db: QueueDB, who: Identity, scope: str, job_id: int) -> Job:
+def job(db: QueueDB, who: Actor, scope: str, job_id: int) -> Job:
     """The live or dead job with this id.
 
     :raises JobNotFoundError: there is none, or the token lacks the scope for its queue, whose name it does not get.

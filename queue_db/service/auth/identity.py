@@ -6,12 +6,11 @@ import hashlib
 import math
 import threading
 import time
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
+from queue_db.operations.actor import Actor
 from queue_db.service.live.kept import Clock
-from queue_db.tokens.tokens import SCOPES, Token, Tokens
+from queue_db.tokens.tokens import Tokens
 
 #: Seconds for which a found token is remembered, and most tokens that are.
 REMEMBERED_FOR = 1.0
@@ -25,69 +24,10 @@ class UnauthorizedError(Exception):
     """No token, or one that is unknown, expired or revoked."""
 
 
-class ForbiddenError(Exception):
-    """The token does not allow this."""
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """The owner of a token."""
-
-    name: str
-    scopes: frozenset[str]
-    #: Glob patterns of the queues, feeds and topics that the scopes are for.
-    patterns: tuple[str, ...]
-    #: Nothing can be changed here, whatever the token allows.
-    read_only: bool = False
-
-    @classmethod
-    def of(cls, token: Token) -> Self:
-        """The owner of this token."""
-        return cls(token.name, frozenset(token.scopes), token.queues)
-
-    def reading(self) -> Self:
-        """The same one, who may only look."""
-        return replace(self, scopes=self.scopes & {"read"}, read_only=True)
-
-    def allows(self, scope: str, queue: str | None = None) -> bool:
-        """Whether the token has this scope, for this queue, or for any if None."""
-        return scope in self.scopes and (queue is None or any(fnmatchcase(queue, pattern) for pattern in self.patterns))
-
-    def allows_all(self, scope: str) -> bool:
-        """Whether the token has this scope for every queue: for what belongs to no single one."""
-        return scope in self.scopes and "*" in self.patterns
-
-    def check(self, scope: str, queue: str | None = None) -> None:
-        """Raise unless :meth:`allows`.
-
-        :raises ForbiddenError: with the scope.
-        """
-        if not self.allows(scope, queue):
-            # Without its name: an id may have led here, and names of other queues are not to be seen.
-            raise ForbiddenError(self._refusal(scope, "" if queue is None else " for this queue"))
-
-    def check_all(self, scope: str) -> None:
-        """Raise unless :meth:`allows_all`.
-
-        :raises ForbiddenError: with the scope.
-        """
-        if not self.allows_all(scope):
-            raise ForbiddenError(self._refusal(scope, " for all queues: name one queue of its patterns, or use a token for '*'"))
-
-    def _refusal(self, scope: str, where: str) -> str:
-        if self.read_only and scope != "read":
-            return "this service is read-only"
-        return f"this token lacks the scope {scope!r}{where}"
-
-
-#: Everybody, where the service is open.
-ANYBODY = Identity("anybody", frozenset(SCOPES), ("*",))
-
-
 class _Found(NamedTuple):
     """A token that the database had."""
 
-    who: Identity
+    who: Actor
     #: By the monotonic clock.
     at: float
     #: Seconds from then until it expires.
@@ -112,7 +52,7 @@ class FoundTokens:
     def __len__(self) -> int:
         return len(self._found)
 
-    def recall(self, secret: str, within: float | None = None) -> Identity | None:
+    def recall(self, secret: str, within: float | None = None) -> Actor | None:
         """The owner, if the token was just found; None: :meth:`find` reads the database.
 
         :param within: for how many seconds it counts; None: :data:`REMEMBERED_FOR`.
@@ -126,14 +66,14 @@ class FoundTokens:
             return None
         return found.who
 
-    def find(self, secret: str) -> Identity | None:
+    def find(self, secret: str) -> Actor | None:
         """The owner of the token with this secret, as the database has it; None: there is none, it has expired or was revoked."""
         # Both before the read: it may not see a revocation that comes meanwhile.
         at, revocations = time.monotonic(), self._tokens.revocations
         token = self._tokens.find(secret)
         if token is None:
             return None
-        who = Identity.of(token)
+        who = Actor.of(token)
         lasts = math.inf if token.expires_at is None else (token.expires_at - self._clock.now()).total_seconds()
         with self._lock:
             if len(self._found) >= MOST_REMEMBERED:

@@ -19,7 +19,7 @@ from fastapi import Request, Response
 
 from queue_db.db import QueueDB
 from queue_db.errors import StorageError
-from queue_db.service.auth.identity import ANYBODY, Identity
+from queue_db.operations.actor import ANYBODY, Actor
 from queue_db.tokens.tokens import SESSION_LASTS
 
 #: The name of the hidden input of each form, and of the header of a request by script.
@@ -38,7 +38,7 @@ _PORTS = {"http": 80, "https": 443}
 class Session:
     """A person's session."""
 
-    who: Identity
+    who: Actor
     #: What each form has in a hidden input of the name ``csrf``.
     csrf: str
     #: Whether they logged in; no where the service is open to everybody.
@@ -109,9 +109,9 @@ def find_session(db: QueueDB, memory: Memory, key: str) -> Session | None:
     kept = memory.find(key)
     if kept is not None:
         token = db.tokens.find(kept.secret)
-        return None if token is None else Session(Identity.of(token), kept.csrf)
+        return None if token is None else Session(Actor.of(token), kept.csrf)
     found = db.tokens.session(key)
-    return None if found is None else Session(Identity.of(found.token), found.csrf)
+    return None if found is None else Session(Actor.of(found.token), found.csrf)
 
 
 def end(db: QueueDB, memory: Memory, key: str) -> None:

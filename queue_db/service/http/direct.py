@@ -18,10 +18,10 @@ from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from queue_db.db import QueueDB
+from queue_db.operations.actor import Actor
 from queue_db.service.api import quick
 from queue_db.service.api.claims import ClaimRequest, claim_jobs
 from queue_db.service.api.settlements import Settlements, settle_jobs
-from queue_db.service.auth.identity import Identity
 from queue_db.service.http.declared import Declared, parsed
 from queue_db.service.http.paths import Name, decoded
 from queue_db.service.http.requests import identity, of
@@ -81,7 +81,7 @@ class Direct:
         endpoint: Callable[..., Any],
         shape: TypeAdapter[_Body],
         read: Callable[[bytes], Any],
-    ) -> tuple[str, Any, QueueDB, Identity, Request]:
+    ) -> tuple[str, Any, QueueDB, Actor, Request]:
         """The parameters of an endpoint: queue, body, db, who and request.
 
         :param read: a quicker way than ``shape``: it returns the valid body, or None where ``shape`` is to look.

@@ -20,7 +20,8 @@ from starlette.types import Scope
 
 from queue_db import errors
 from queue_db.database.masking import mask, secrets_in
-from queue_db.service.auth.identity import ForbiddenError, UnauthorizedError
+from queue_db.operations.actor import ForbiddenError
+from queue_db.service.auth.identity import UnauthorizedError
 from queue_db.service.auth.login import problem_page, to_login
 from queue_db.service.auth.session import CrossSiteError, LoginNeededError
 from queue_db.service.http.requests import Service, of

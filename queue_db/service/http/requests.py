@@ -18,9 +18,10 @@ from fastapi import Depends, Request
 
 from queue_db.db import QueueDB
 from queue_db.errors import StorageError
+from queue_db.operations.actor import ANYBODY, Actor
 from queue_db.service.auth import identity as identities
 from queue_db.service.auth import session
-from queue_db.service.auth.identity import ANYBODY, FoundTokens, Identity, UnauthorizedError
+from queue_db.service.auth.identity import FoundTokens, UnauthorizedError
 from queue_db.service.auth.session import LoginNeededError, Session
 from queue_db.service.live.incidents import REQUEST_ID, Incidents, IncidentType, described
 from queue_db.service.live.kept import Clock
@@ -76,7 +77,7 @@ class Service:
     #: Who has just asked.
     tokens: FoundTokens = field(init=False, repr=False)
     #: Reads of tokens, by secret and revocations before them: when each began.
-    reading: dict[tuple[str, int], tuple[float, asyncio.Future[Identity]]] = field(default_factory=dict, repr=False)
+    reading: dict[tuple[str, int], tuple[float, asyncio.Future[Actor]]] = field(default_factory=dict, repr=False)
     #: What was refused, cut off or lost.
     incidents: Incidents = field(default_factory=Incidents, repr=False)
     #: Whether the database is away, or takes no changes.
@@ -107,7 +108,7 @@ async def _db(request: Request) -> QueueDB:
 Db = Annotated[QueueDB, Depends(_db)]
 
 
-async def identity(request: Request) -> Identity:
+async def identity(request: Request) -> Actor:
     """Who asks: the owner of the token in the ``Authorization`` header, or of the session in the cookie, which may only look.
 
     The first call for a request counts it against the rate of the token.
@@ -115,7 +116,7 @@ async def identity(request: Request) -> Identity:
     :raises UnauthorizedError: the service is closed, and nobody has this token.
     :raises RefusedError: 429, the token sends too many.
     """
-    known: Identity | UnauthorizedError | None = request.scope.get(_WHO)
+    known: Actor | UnauthorizedError | None = request.scope.get(_WHO)
     if known is None:
         try:
             known = _as_allowed(of(request), await _asker(request))
@@ -131,7 +132,7 @@ async def identity(request: Request) -> Identity:
     return known
 
 
-async def _asker(request: Request) -> Identity:
+async def _asker(request: Request) -> Actor:
     service = of(request)
     if not service.settings.closed:
         return ANYBODY
@@ -153,7 +154,7 @@ async def _asker(request: Request) -> Identity:
     return await asyncio.shield(reading)
 
 
-def _read(service: Service, key: tuple[str, int], reading: asyncio.Future[Identity]) -> None:
+def _read(service: Service, key: tuple[str, int], reading: asyncio.Future[Actor]) -> None:
     """A token was read, perhaps for requests that are gone."""
     if service.reading.get(key, (0.0, None))[1] is reading:
         del service.reading[key]
@@ -161,7 +162,7 @@ def _read(service: Service, key: tuple[str, int], reading: asyncio.Future[Identi
         reading.exception()
 
 
-async def scraper(request: Request) -> Identity:
+async def scraper(request: Request) -> Actor:
     """Who asks for metrics, with the scope ``read``.
 
     While the database is away, a token that was found within an hour is known: what it gets is of this process.
@@ -181,7 +182,7 @@ async def scraper(request: Request) -> Identity:
     return await _reader(request)
 
 
-async def _reader(request: Request) -> Identity:
+async def _reader(request: Request) -> Actor:
     who = await identity(request)
     who.check("read")
     return who
@@ -247,7 +248,7 @@ def _secret(request: Request) -> str | None:
     return secret.strip() if scheme.lower() == "bearer" else ""
 
 
-def _found(request: Request, service: Service, secret: str | None) -> Identity:
+def _found(request: Request, service: Service, secret: str | None) -> Actor:
     if secret is not None:
         # While this request waited for its thread, another one of the same token may have found it.
         who = (service.tokens.recall(secret) or service.tokens.find(secret)) if secret else None
@@ -263,26 +264,26 @@ def _found(request: Request, service: Service, secret: str | None) -> Identity:
     return found.who
 
 
-def _as_allowed(service: Service, who: Identity) -> Identity:
+def _as_allowed(service: Service, who: Actor) -> Actor:
     return who.reading() if service.settings.read_only else who
 
 
 def needs(scope: str) -> Any:
-    """A parameter of an endpoint: who asks. They have this scope for some queue; :meth:`Identity.check` looks at the queue."""
+    """A parameter of an endpoint: who asks. They have this scope for some queue; :meth:`Actor.check` looks at the queue."""
 
-    async def checked(who: Annotated[Identity, Depends(identity)]) -> Identity:
+    async def checked(request: Request, who: Annotated[Actor, Depends(identity)]) -> Actor:
         who.check(scope)
-        return who
+        return replace(who, source=described(request.scope)) if scope == "manage" else who
 
     return Depends(checked)
 
 
-Checked = Callable[..., Identity]
-Reader = Annotated[Identity, needs("read")]
-Scraper = Annotated[Identity, Depends(scraper)]
-Enqueuer = Annotated[Identity, needs("enqueue")]
-WorkerClient = Annotated[Identity, needs("work")]
-Manager = Annotated[Identity, needs("manage")]
+Checked = Callable[..., Actor]
+Reader = Annotated[Actor, needs("read")]
+Scraper = Annotated[Actor, Depends(scraper)]
+Enqueuer = Annotated[Actor, needs("enqueue")]
+WorkerClient = Annotated[Actor, needs("work")]
+Manager = Annotated[Actor, needs("manage")]
 
 
 # --- people -----------------------------------------------------------------------------------------------------------
@@ -308,15 +309,16 @@ async def session_of(request: Request) -> Session:
     return found
 
 
-async def person(request: Request, found: Annotated[Session, Depends(session_of)]) -> Identity:
+async def person(request: Request, found: Annotated[Session, Depends(session_of)]) -> Actor:
     """Who looks at a page; without a session they are sent to the login. A POST must come from a form of theirs."""
     if request.method not in LOOKING:
         await session.check(request, found)
+        return replace(found.who, source=described(request.scope))
     return found.who
 
 
 #: Who looks at a page, as a parameter of its handler.
-Person = Annotated[Identity, Depends(person)]
+Person = Annotated[Actor, Depends(person)]
 
 #: The fields of a submitted form.
 Fields = Annotated[Mapping[str, str], Depends(session.fields)]
@@ -324,7 +326,7 @@ Fields = Annotated[Mapping[str, str], Depends(session.fields)]
 
 def record(
     to: Request | Service,
-    who: Identity,
+    who: Actor,
     action: str,
     target: str,
     number: int | None = None,

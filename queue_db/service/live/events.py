@@ -16,7 +16,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
 from queue_db.errors import QueueDBError, StorageError
-from queue_db.service.auth.identity import ForbiddenError, UnauthorizedError
+from queue_db.operations.actor import ForbiddenError
+from queue_db.service.auth.identity import UnauthorizedError
 from queue_db.service.http.errors import answer
 from queue_db.service.http.requests import HEAD, Service, of
 from queue_db.service.http.times import rfc3339

@@ -9,7 +9,7 @@ from itertools import islice
 from queue_db.db import QueueDB
 from queue_db.model import Job
 from queue_db.monitoring.model import WorkerInfo
-from queue_db.service.auth.identity import Identity
+from queue_db.operations.actor import Actor
 
 #: Queues whose running jobs are looked at.
 MOST_QUEUES = 20
@@ -35,7 +35,7 @@ def busy(workers: Iterable[WorkerInfo]) -> set[str]:
     return {queue for worker in workers if worker.in_hand for queue in worker.queues}
 
 
-def running(db: QueueDB, who: Identity, workers: Iterable[WorkerInfo]) -> list[str]:
+def running(db: QueueDB, who: Actor, workers: Iterable[WorkerInfo]) -> list[str]:
     """The queues with running jobs that may be read, as of the latest samples and the heartbeats of workers; most jobs first."""
     sampled = {one.queue: one.running for one in db.metrics.latest() if one.running}
     queues = [name for name in sampled.keys() | busy(workers) if who.allows("read", name)]

@@ -10,8 +10,8 @@ from fastapi.responses import HTMLResponse
 from queue_db.db import QueueDB
 from queue_db.errors import JobNotFoundError
 from queue_db.model import Job, State
+from queue_db.operations.actor import Actor
 from queue_db.service.api.paging import paged
-from queue_db.service.auth.identity import Identity
 from queue_db.service.http.requests import Db, Person
 from queue_db.service.pages import words
 from queue_db.service.pages.board import board
@@ -94,7 +94,7 @@ def _last(db: QueueDB, number: int | None) -> Job | None:
     return job if job.state is State.DEAD else None
 
 
-def check(who: Identity, scope: str, queue: str) -> None:
+def check(who: Actor, scope: str, queue: str) -> None:
     """Raise unless this is allowed for the queue; without a queue, for all."""
     if queue:
         who.check(scope, queue)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
 from queue_db.monitoring.insights import Finding, findings
-from queue_db.service.auth.identity import Identity
+from queue_db.operations.actor import Actor
 from queue_db.service.pages.numbers import Line
 
 log = logging.getLogger("queue_db.service")
@@ -49,7 +49,7 @@ def failing(lines: Iterable[Line]) -> list[Line]:
     return sorted(found, key=lambda line: -line.failures)
 
 
-def seen_by(who: Identity, diagnosis: Diagnosis) -> Diagnosis:
+def seen_by(who: Actor, diagnosis: Diagnosis) -> Diagnosis:
     """The findings that somebody may read, what is stuck first. Workers and schedules are for tokens for all queues."""
     if diagnosis.found is None:
         return diagnosis

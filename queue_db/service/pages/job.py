@@ -9,8 +9,8 @@ from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.model import Job, State
 from queue_db.monitoring.model import Finished
+from queue_db.operations.actor import Actor
 from queue_db.service.auth import everywhere
-from queue_db.service.auth.identity import Identity
 from queue_db.service.http.pressure import Admission
 from queue_db.service.http.requests import Db, Fields, Person, record
 from queue_db.service.pages.board import board
@@ -59,7 +59,7 @@ def _neighbours(db: QueueDB, job: Job) -> list[Job]:
     return first if job.state is State.DEAD or any(one.id == job.id for one in first) else [*first[: NEIGHBOURS - 1], job]
 
 
-def _gone(request: Request, db: QueueDB, who: Identity, number: int) -> HTMLResponse:
+def _gone(request: Request, db: QueueDB, who: Actor, number: int) -> HTMLResponse:
     """A job that left; its result and its failed attempts may be kept."""
     found: Finished | None = None
     try:
@@ -124,13 +124,13 @@ def _version(fields: Fields) -> int:
     return int(text)
 
 
-def _mine(db: QueueDB, who: Identity, number: int) -> Job:
+def _mine(db: QueueDB, who: Actor, number: int) -> Job:
     """The job, if it may be changed."""
     who.check("manage")
     return everywhere.job(db, who, "manage", number)
 
 
-def _done(request: Request, who: Identity, job: Job, action: str, done: str) -> RedirectResponse:
+def _done(request: Request, who: Actor, job: Job, action: str, done: str) -> RedirectResponse:
     if done != "lost":
         record(request, who, action, f"job {job.id}", 1, {"queue": job.queue, "kind": job.kind})
     return back(request, "job", done, number=job.id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from queue_db.service.auth.identity import Identity
+from queue_db.operations.actor import Actor
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ MENU: tuple[tuple[str, tuple[Place, ...]], ...] = (
 )
 
 
-def closed_to(who: Identity) -> set[str]:
+def closed_to(who: Actor) -> set[str]:
     """The routes of the menu that are refused to somebody."""
     places = [place for _, some in MENU for place in some]
     return {place.route for place in places if place.scope is not None and not who.allows_all(place.scope)}

@@ -9,6 +9,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from queue_db.errors import ArgumentError
 from queue_db.monitoring.insights import SILENT
+from queue_db.operations import queues as operations
 from queue_db.service.http.paths import Name
 from queue_db.service.http.requests import Db, Fields, Person, record
 from queue_db.service.live.in_hand import in_hand, process
@@ -52,18 +53,14 @@ def show(request: Request, db: Db, who: Person, name: Name, since: str = "hour")
 @router.post("/queues/{name}/pause", name="pause_queue")
 def pause(request: Request, db: Db, who: Person, name: Name) -> RedirectResponse:
     """Let no worker claim from it."""
-    who.check("manage", name)
-    db.queue(name).pause()
-    record(request, who, "pause", f"queue {name}")
+    operations.pause(db, who, name)
     return back(request, "queue", "paused", name=name)
 
 
 @router.post("/queues/{name}/resume", name="resume_queue")
 def resume(request: Request, db: Db, who: Person, name: Name) -> RedirectResponse:
     """Let workers claim from it again."""
-    who.check("manage", name)
-    db.queue(name).resume()
-    record(request, who, "resume", f"queue {name}")
+    operations.resume(db, who, name)
     return back(request, "queue", "resumed", name=name)
 
 

@@ -14,8 +14,8 @@ from markupsafe import Markup
 from starlette.routing import Route
 
 from queue_db import __version__
+from queue_db.operations.actor import Actor
 from queue_db.service.auth import session
-from queue_db.service.auth.identity import Identity
 from queue_db.service.http.paths import escaped
 from queue_db.service.http.requests import of
 from queue_db.service.pages import words
@@ -97,7 +97,7 @@ def _notice(done: str, number: int | None) -> str | None:
     return None if text is None else text.format(jobs=jobs, job=job, number="all" if number is None else f"{number:,}")
 
 
-def page(request: Request, template: str, who: Identity, *, here: str = "", status: int = 200, **values: Any) -> HTMLResponse:
+def page(request: Request, template: str, who: Actor, *, here: str = "", status: int = 200, **values: Any) -> HTMLResponse:
     """A page. ``here``: the route in the menu that it belongs to."""
     service = of(request)
     # Read where a page shows a time: one that says that the database is away shows none.

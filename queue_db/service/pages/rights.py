@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from queue_db.service.auth.identity import ForbiddenError, Identity
+from queue_db.operations.actor import Actor, ForbiddenError
 
 
-def for_all(who: Identity, scope: str, *, required: bool = False) -> bool:
+def for_all(who: Actor, scope: str, *, required: bool = False) -> bool:
     """Whether somebody has a scope for all queues.
 
     :raises ForbiddenError: they have not, and it is ``required``.

@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from queue_db.errors import QueueDBError
-from queue_db.service.auth.identity import ForbiddenError
+from queue_db.operations.actor import ForbiddenError
 from queue_db.service.auth.session import LoginNeededError
 from queue_db.service.http import errors, refusals
 from queue_db.service.http.refusals import RefusedError

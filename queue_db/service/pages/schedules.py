@@ -9,8 +9,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
 from queue_db.errors import QueueDBError
+from queue_db.operations.actor import Actor
 from queue_db.schedules import Schedule
-from queue_db.service.auth.identity import Identity
 from queue_db.service.http.pressure import Admission
 from queue_db.service.http.requests import Db, Fields, Person, record
 from queue_db.service.pages.render import back, page
@@ -41,7 +41,7 @@ def show(request: Request, db: Db, who: Person) -> HTMLResponse:
     return page(request, "schedules.html.jinja", who, here="schedules", schedules=[(one, upcoming(one)) for one in seen])
 
 
-def _chosen(db: Db, who: Identity, fields: Fields) -> Schedule:
+def _chosen(db: Db, who: Actor, fields: Fields) -> Schedule:
     """The schedule of a form; who sent it may change it."""
     who.check("manage")
     name = fields.get("name", "")

@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError
-from queue_db.service.auth.identity import Identity
+from queue_db.operations.actor import Actor
 from queue_db.service.http.requests import Db, Fields, Person, record
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.rights import for_all
@@ -21,16 +21,16 @@ router = page_router()
 _DAY = 86_400.0
 
 
-def manager(who: Person) -> Identity:
+def manager(who: Person) -> Actor:
     """Who may see and change tokens: they could make themselves one for every queue."""
     for_all(who, "manage", required=True)
     return who
 
 
-Owner = Annotated[Identity, Depends(manager)]
+Owner = Annotated[Actor, Depends(manager)]
 
 
-def _shown(request: Request, db: QueueDB, who: Identity, status: int = 200, **more: str | None) -> HTMLResponse:
+def _shown(request: Request, db: QueueDB, who: Actor, status: int = 200, **more: str | None) -> HTMLResponse:
     values = {"made": None, "secret": None, "wrong": None} | more
     return page(
         request,
