@@ -70,7 +70,7 @@ async def claim_jobs(queue: Name, body: ClaimRequest, db: Db, who: WorkerClient,
     """
     who.check("work", queue)
     claims: Claims = request.app.state.claims
-    terms = Terms(db.queue(queue).name, body.lease)
+    terms = Terms.of(db.queue(queue).name, body.limit, body.lease, body.worker)
     wanted = Wanted(terms, body.limit, body.worker, partial(_handed_out, of(request).leases, db.codec))
     disconnected = watch(request.receive)
     jobs: Sequence[LeasedJob] = []

@@ -32,6 +32,9 @@ log = logging.getLogger("queue_db.service")
 # Most jobs of one statement for several clients.
 _TOGETHER = 500
 
+# A claim of so many jobs shares its statement only with those of the same worker name.
+_LARGE = 10
+
 # Most claims at once for the waiting clients of one queue, and most clients of each.
 _AT_ONCE = 4
 _CLIENTS = 64
@@ -50,6 +53,13 @@ class Terms(NamedTuple):
 
     queue: str
     lease: float
+    #: Of large claims: to name the workers of their jobs takes longer than a claim for each worker.
+    worker: str | None = None
+
+    @classmethod
+    def of(cls, queue: str, limit: int, lease: float, worker: str | None) -> Terms:
+        """The terms of a claim."""
+        return cls(queue, lease, worker if limit >= _LARGE else None)
 
 
 @dataclass(eq=False, slots=True)
