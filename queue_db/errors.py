@@ -313,8 +313,9 @@ class StorageError(QueueDBError):
         statement_name: str = "",
         outcome_unknown: bool = False,
         server_away: bool = False,
+        cli: str | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(message, cli=cli)
         #: The SQLSTATE, the server's error number or SQLite's result code, as text; None if the driver gave none.
         self.sqlstate = sqlstate
         #: The name of the transaction that failed: a verb such as ``enqueue``, or a function of a store with its module, such as

@@ -301,9 +301,10 @@ def unreachable(error: Exception, name: str) -> TransientStorageError:
 
 def _unknown(problem: StorageError, name: str, during: str) -> TransientStorageError:
     """The exception for a transaction that may have been committed. ``during`` says what happened."""
+    unknown = f"{during}, so it is unknown whether it took effect; "
     return TransientStorageError(
-        f"{problem}: {during}, so it is unknown whether it took effect; "
-        'a unique_key with on_duplicate="skip" makes an enqueue safe to repeat',
+        f'{problem}: {unknown}a unique_key with on_duplicate="skip" makes an enqueue safe to repeat',
+        cli=f"{problem}: {unknown}--unique-key with --on-duplicate skip makes an enqueue safe to repeat",
         sqlstate=problem.sqlstate,
         statement_name=name,
         outcome_unknown=True,

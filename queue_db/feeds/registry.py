@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from queue_db import arguments
@@ -16,6 +17,7 @@ from queue_db.feeds.position import Position
 from queue_db.feeds.settings import FeedOrdering, defaults
 from queue_db.feeds.store import rows
 from queue_db.feeds.store.orderings import ORDERINGS
+from queue_db.feeds.store.rows import FeedRow
 from queue_db.model import Verdict, from_micros
 from queue_db.store.schema import CURSOR_LENGTH, FEED_LENGTH
 
@@ -108,28 +110,21 @@ class Feeds:
             raise arguments.wrong("ordering", ordering, f": must be {' or '.join(sorted(ORDERINGS))}")
         values = _retention(keep_for, keep_rows, keep_unread)
         limits = _limits(name, max_attempts, delay, expires_in)
-        new = defaults(self._core) | values
-        if claims:
-            new |= {"max_attempts": 0} | limits
-        elif limits and self._core.read("feeds.find_feed", rows.find_feed, name) is None:
-            # Not created here: it would be one without claims, and stay so.
-            need = f"there is no feed {name!r}: {', '.join(sorted(_NAMES[one] for one in limits))} need "
-            raise FeedError(f"{need}claims=True", wire=f'{need}"claims": true', cli=f"{need}--claims")
+        new = defaults(self._core) | values | ({"max_attempts": 0} | limits if claims else {})
         if ordering is not None:
             new["ordering"] = ordering
-        row = self._core.write("feeds.create", rows.create, name, new)
-        if ordering is not None and row.ordering != ordering:
-            raise FeedError(f"feed {name!r} has the ordering {row.ordering!r}, which cannot be changed: use a feed of another name")
-        has = row.max_attempts is not None
-        if (claims is not None and claims is not has) or (limits and not has):
-            made = "with" if has else "without"
-            raise FeedError(f"feed {name!r} was made {made} claims, which cannot be changed: use a feed of another name")
-        if values or limits:
-            self._core.write(
-                "feeds.change", rows.change, row.id, values | limits, lambda row: _check_times(name, row.delay, row.lifetime)
+        # Not created for limits alone: it would be a feed without claims, and stay so.
+        can_be_new = not limits or bool(claims)
+        check = partial(_check, ordering=ordering, claims=claims, limits=bool(limits))
+        if self._core.write("feeds.set_up", rows.set_up, name, new if can_be_new else None, values | limits, check) is None:
+            need = f"there is no feed {name!r}: "
+            words = [_NAMES[one] for one in sorted(limits)]
+            python, options = ", ".join(sorted(words)), ", ".join(f"--{word.replace('_', '-')}" for word in sorted(words))
+            raise FeedError(
+                f"{need}{python} need claims=True", wire=f'{need}{python} need "claims": true', cli=f"{need}{options} need --claims"
             )
-            if (known := self._known.get(name)) is not None:
-                known.forget()
+        if (values or limits) and (known := self._known.get(name)) is not None:
+            known.forget()
 
     def cursors(self, name: str | None = None, *, feeds: Sequence[str] | None = None) -> Infos:
         """The cursors of all feeds, by feed and name.
@@ -207,11 +202,24 @@ def _limits(name: str, max_attempts: int | None, delay: float | None, expires_in
     return values
 
 
+def _check(before: FeedRow, after: FeedRow, *, ordering: str | None, claims: bool | None, limits: bool) -> None:
+    """Whether a feed can have these settings.
+
+    :raises FeedError: it has another ordering, or has no claims, or has them.
+    """
+    other = "which cannot be changed: use a feed of another name"
+    if ordering is not None and before.ordering != ordering:
+        raise FeedError(f"feed {before.name!r} has the ordering {before.ordering!r}, {other}")
+    has = before.max_attempts is not None
+    if (claims is not None and claims is not has) or (limits and not has):
+        raise FeedError(f"feed {before.name!r} was made {'with' if has else 'without'} claims, {other}")
+    _check_times(before.name, after.delay, after.lifetime)
+
+
 def _check_times(name: str, delay: int | None, lifetime: int | None) -> None:
     if delay and lifetime and delay >= lifetime:
-        raise ArgumentError(
-            f"messages of feed {name!r} would expire before their delay is over: delay must be less than expires_in"
-        )
+        late = f"messages of feed {name!r} would expire before their delay is over: "
+        raise ArgumentError(f"{late}delay must be less than expires_in", cli=f"{late}--delay must be less than --expires-in")
 
 
 def _names(feeds: Sequence[str]) -> Sequence[str]:

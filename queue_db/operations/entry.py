@@ -39,8 +39,9 @@ class Entry:
     :param number: see :func:`changed`.
     """
 
-    def __init__(self, values: Mapping[str, Any], of: str | None, number: Callable[[Any], int | None]) -> None:
-        self._values = dict(values)
+    def __init__(self, values: Callable[[], Mapping[str, Any]], of: str | None, number: Callable[[Any], int | None]) -> None:
+        # Checked where the entry is written: the verb has looked at what was given before, and its errors name it.
+        self._values = values
         self._of = of
         self._number = number
         self._id: int | None = None
@@ -54,7 +55,7 @@ class Entry:
         if number == 0:
             return
         if self._id is None:
-            written = actions.add(tx, {**self._values, "number": number})
+            written = actions.add(tx, {**self._values(), "number": number})
             # Only a commit makes it known: a transaction that runs again inserts its entry again.
             tx.after_commit(partial(self._committed, written, number))
         elif number is not None:
@@ -88,7 +89,7 @@ def entry(
     :param number: how much a change did, by the answer of its function.
     """
     given = {name: value for name, value in (detail or {}).items() if value is not None}
-    one = Entry(checked(actor.name, word, target, None, given or None), of, number)
+    one = Entry(partial(checked, actor.name, word, target, None, given or None), of, number)
     before = beside.set(one.write)
     try:
         yield one

@@ -21,7 +21,6 @@ from queue_db.errors import ArgumentError, RouteError
 from queue_db.feeds import Feed, Message
 from queue_db.feeds.building import MOST
 from queue_db.feeds.settings import OnTrimmed, defaults
-from queue_db.feeds.store import rows
 from queue_db.feeds.store.messages import NewMessage
 from queue_db.model import from_micros
 from queue_db.routes import patterns
@@ -116,7 +115,9 @@ class Routes:
             package jmespath is not installed.
         """
         given = {"feed": feed, "forward": forward, "webhook": webhook, "count": count, "where": where, "by": by}
-        return self._define(new(enqueue=enqueue, drop=drop, group=group, matched=matched, **given))[0]
+        row = new(enqueue=enqueue, drop=drop, group=group, matched=matched, **given)
+        self._core.run(Run("routes.define", upserts=True), routes.define, row, defaults(self._core))
+        return row.sha
 
     def set(
         self,
@@ -136,9 +137,9 @@ class Routes:
         """:meth:`define`, and assign the definition to the route; a new route is created. Return the definition's SHA-256."""
         arguments.name("route", name, ROUTE_LENGTH)
         given = {"feed": feed, "forward": forward, "webhook": webhook, "count": count, "where": where, "by": by}
-        sha, definition = self._define(new(enqueue=enqueue, drop=drop, group=group, matched=matched, **given))
-        self._core.run(Run("routes.assign", upserts=True), routes.assign, name, definition, create=True)
-        return sha
+        row = new(enqueue=enqueue, drop=drop, group=group, matched=matched, **given)
+        self._assign(name, row, create=True)
+        return row.sha
 
     def assign(self, name: str, definition: str) -> None:
         """Point a route at a definition that is stored. From then on it does that for each message that is published.
@@ -152,7 +153,7 @@ class Routes:
         found = self._core.read("routes.beginning_with", routes.beginning_with, definition)
         if len(found) != 1:
             raise RouteError(f"{'several definitions begin' if found else 'no definition begins'} with {definition!r}")
-        if not self._core.write("routes.assign", routes.assign, name, self._define(found[0])[1], create=False):
+        if not self._assign(name, found[0], create=False):
             raise self._missing(name)
 
     def subscribe(self, pattern: str, name: str, form: PatternForm = "glob") -> bool:
@@ -336,12 +337,9 @@ class Routes:
             )
         )
 
-    def _define(self, row: DefinitionRow) -> tuple[str, int]:
-        definition = self._core.run(Run("routes.define", upserts=True), routes.define, row)
-        if row.action.removesuffix(routes.CONDITIONAL) == "feed":
-            # So that publishers need not.
-            self._core.write("feeds.create", rows.create, row.target, defaults(self._core))
-        return row.sha, definition
+    def _assign(self, name: str, row: DefinitionRow, *, create: bool) -> bool:
+        how = Run("routes.assign", upserts=True)
+        return self._core.run(how, routes.assign, name, row, defaults(self._core), create=create)
 
     def _pause(self, name: str, paused: int) -> None:
         arguments.name("route", name, ROUTE_LENGTH)

@@ -31,6 +31,7 @@ from sqlalchemy import (
 from queue_db.dialects.clock import text_parameter
 from queue_db.errors import TransientStorageError
 from queue_db.feeds.store.rows import FeedRow
+from queue_db.feeds.store.rows import create as create_feed
 from queue_db.feeds.tables import feed_tables
 from queue_db.routes.tables import RouteTables, route_tables
 from queue_db.store import by_key
@@ -119,8 +120,8 @@ _SHA = WalkRow._fields.index("sha") + 1
 # --- definitions ----------------------------------------------------------------------------------------------------
 
 
-def define(tx: Transaction, new: DefinitionRow) -> int:
-    """The id of the definition with this content; it is inserted if there is none."""
+def define(tx: Transaction, new: DefinitionRow, feed: Mapping[str, Any]) -> int:
+    """The id of the definition with this content; it is inserted if there is none. ``feed`` is as in :func:`assign`."""
     definitions = route_tables(tx.tables).definitions
     found = find_definition(tx, new.sha)
     if found is None:
@@ -128,6 +129,8 @@ def define(tx: Transaction, new: DefinitionRow) -> int:
         by_key.insert_new(tx, definitions, values)  # if it does not, another transaction has inserted it meanwhile
         found = find_definition(tx, new.sha)
     assert found is not None  # noqa: S101 - it never changes, and nothing deletes it
+    if new.action.removesuffix(CONDITIONAL) == "feed":
+        create_feed(tx, new.target, feed)
     return found
 
 
@@ -157,8 +160,14 @@ def definitions(tx: Transaction) -> list[Row[Any]]:
 # --- routes ---------------------------------------------------------------------------------------------------------
 
 
-def assign(tx: Transaction, name: str, definition: int, *, create: bool) -> bool:
-    """Point a route at a definition; False: there is no such route, and ``create`` is not set."""
+def assign(tx: Transaction, name: str, new: DefinitionRow, feed: Mapping[str, Any], *, create: bool) -> bool:
+    """Store a definition and point a route at it; False: there is no such route, and ``create`` is not set: nothing is changed.
+
+    :param feed: the columns of the feed that is the target, if there is none yet: publishers need not create it.
+    """
+    if not create and by_key.lock(tx, route_tables(tx.tables).routes, {"name": name}, "name") is None:
+        return False
+    definition = define(tx, new, feed)
     routes = route_tables(tx.tables).routes
     now = tx.now
     values = {"definition": definition, "version": routes.c.version + 1, "changed_at": now}

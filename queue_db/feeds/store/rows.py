@@ -77,7 +77,11 @@ def create(tx: Transaction, name: str, values: Mapping[str, Any]) -> FeedRow:
         return found
     new = {"name": name, "created_at": tx.now, **values}
     by_key.insert_new(tx, feed_tables(tx.tables).feeds, new)
-    # Another transaction may have created it: the latest rows show that also in an old snapshot.
+    return _created_meanwhile(tx, name)
+
+
+def _created_meanwhile(tx: Transaction, name: str) -> FeedRow:
+    """The feed that this transaction or another one has created: the latest rows show that also in an old snapshot."""
     row = _latest(tx, name)
     if row is None:
         raise TransientStorageError(
@@ -170,16 +174,32 @@ def waiting(tx: Transaction, feeds: Sequence[int]) -> dict[int, int]:
     return found
 
 
-def change(tx: Transaction, feed: int, values: Mapping[str, Any], check: Callable[[FeedRow], None]) -> bool:
-    """Change some columns; False: there is no such feed.
+def set_up(
+    tx: Transaction,
+    name: str,
+    new: Mapping[str, Any] | None,
+    values: Mapping[str, Any],
+    check: Callable[[FeedRow, FeedRow], None],
+) -> bool | None:
+    """Create the feed with ``new``, or change some columns of the one that is there; whether anything was to be changed.
 
-    :param check: called with the row as it will be; what it raises is raised, and nothing is changed.
+    :param new: the columns of a new feed; None: none is created, and without the feed the answer is None.
+    :param check: called with the row of the feed that is there, as it is and as it will be; what it raises is raised, and nothing
+        is changed.
     """
-    row = locked(tx, feed)
+    feeds = feed_tables(tx.tables).feeds
+    found = find_feed(tx, name)
+    if found is None:
+        if new is None:
+            return None
+        if by_key.insert_new(tx, feeds, {"name": name, "created_at": tx.now, **new}):
+            return True
+        found = _created_meanwhile(tx, name)
+    row = locked(tx, found.id)
     if row is None:
-        return False
-    check(row._replace(**{name: value for name, value in values.items() if name in FeedRow._fields}))
-    return by_key.change(tx, feed_tables(tx.tables).feeds, {"id": feed}, values)
+        raise TransientStorageError(f"feed {name!r} was deleted at the same time: run it again")
+    check(row, row._replace(**{column: value for column, value in values.items() if column in FeedRow._fields}))
+    return bool(values) and by_key.change(tx, feeds, {"id": row.id}, values)
 
 
 def restored(tx: Transaction) -> int:

@@ -20,6 +20,7 @@ from queue_db.service.api import (
     settlements,
     settling,
     streams,
+    tokens,
     workers,
 )
 from queue_db.service.api import event_stream as events
@@ -43,6 +44,7 @@ API = (
     message_claims.router,
     cursors.router,
     routes.router,
+    tokens.router,
     monitoring.router,
     events.router,
 )

@@ -8,17 +8,18 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, Field
 
 from queue_db.feeds import Feed
 from queue_db.feeds.cursor import Cursor
 from queue_db.feeds.message import CursorInfo
 from queue_db.feeds.position import Position
+from queue_db.operations import cursors as operations
 from queue_db.service.api.feed_shapes import Body, Lease, PositionText, feed_of
 from queue_db.service.http.paths import Name, NewName
 from queue_db.service.http.refusals import RefusedError, missing, unconditional
-from queue_db.service.http.requests import Db, Manager, Reader, WorkerClient, record
+from queue_db.service.http.requests import Db, Manager, Reader, WorkerClient
 from queue_db.service.http.times import Time
 
 router = APIRouter(tags=["feeds"])
@@ -158,13 +159,12 @@ def close_cursor(feed: Name, cursor: Name, db: Db, who: WorkerClient, if_match: 
 
 
 @router.post("/feeds/{feed}/cursors/{cursor}/seek")
-def seek_cursor(feed: Name, cursor: Name, to: CursorSeek, request: Request, db: Db, who: Manager) -> CursorView:
+def seek_cursor(feed: Name, cursor: Name, to: CursorSeek, db: Db, who: Manager) -> CursorView:
     """Move a cursor, forwards or back; who holds it loses it."""
     who.check("manage", feed)
     found = feed_of(db, feed)
     _find(found, cursor)
-    found.seek(cursor, to.position)
-    record(request, who, "seek", f"cursor {cursor} of feed {feed}", detail={"position": to.position})
+    operations.seek(db, who, feed, cursor, to.position)
     return _find(found, cursor)
 
 
@@ -176,12 +176,12 @@ def get_cursor(feed: Name, cursor: Name, db: Db, who: Reader) -> CursorView:
 
 
 @router.delete("/feeds/{feed}/cursors/{cursor}", status_code=204)
-def delete_cursor(feed: Name, cursor: Name, request: Request, db: Db, who: Manager) -> Response:
+def delete_cursor(feed: Name, cursor: Name, db: Db, who: Manager) -> Response:
     """Delete a cursor, so that retention does not wait for it."""
     who.check("manage", feed)
-    if not feed_of(db, feed).remove_cursor(cursor):
+    feed_of(db, feed)
+    if not operations.remove(db, who, feed, cursor):
         raise _missing(cursor)
-    record(request, who, "delete", f"cursor {cursor} of feed {feed}")
     return Response(status_code=204)
 
 

@@ -1,4 +1,4 @@
-"""Feeds: list, settings, counts, purge, delete.
+"""Feeds: list, settings, counts, purge, delete; what to do after a restore.
 
 Zaqar's pools and flavors, which choose a database for a queue, have no counterpart: a service has one database.
 """
@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
 from queue_db.db import QueueDB
 from queue_db.feeds.message import FeedInfo
-from queue_db.feeds.settings import KEEP_FOR, KEEP_UNREAD
+from queue_db.operations import feeds as operations
+from queue_db.operations.feeds import DEFAULTS, OF_CLAIMS, FeedSettings
 from queue_db.service.api.feed_shapes import Body, MessageView, Seconds, feed_of, message_view
 from queue_db.service.http.openapi import problems
 from queue_db.service.http.paths import Name, NewName
 from queue_db.service.http.refusals import invalid, missing
-from queue_db.service.http.requests import Db, Manager, Reader, record
+from queue_db.service.http.requests import Db, Manager, Reader
 from queue_db.service.http.times import Time
 
 router = APIRouter(tags=["feeds"])
@@ -61,17 +62,11 @@ class FeedChange(Body):
     expires_in: Seconds | None = Field(None, description="0, the default: never.")
 
 
-class FeedSettings(FeedChange):
+class NewFeed(FeedChange):
     """All settings of a feed; what is missing gets its default. Ordering and claims of a feed that is there stay."""
 
     ordering: Annotated[str, Field(max_length=20, description="`ranked` or `counter`; only for a new feed.")] | None = None
     claims: bool | None = Field(None, description="Whether messages can be claimed; only for a new feed.")
-
-
-_DEFAULTS = {"keep_for": KEEP_FOR / 1_000_000, "keep_rows": 0, "keep_unread": KEEP_UNREAD}
-
-# Only a feed with claims has these.
-_OF_CLAIMS = {"max_attempts": 0, "delay": 0, "expires_in": 0}
 
 
 class FeedCounts(BaseModel):
@@ -91,6 +86,12 @@ class PurgedMessages(BaseModel):
     purged: int
 
 
+class RestoredFeeds(BaseModel):
+    """What a restore means for feeds."""
+
+    feeds: int = Field(description="Feeds whose earlier positions are refused.")
+
+
 @router.get("/feeds")
 def list_feeds(db: Db, who: Reader) -> FeedList:
     """List the feeds."""
@@ -105,41 +106,32 @@ def get_feed(feed: Name, db: Db, who: Reader) -> FeedView:
 
 
 @router.put("/feeds/{feed}", responses={201: {"model": FeedView, "description": "It is new."}})
-def set_feed(feed: NewName, settings: FeedSettings, request: Request, db: Db, who: Manager, response: Response) -> FeedView:
+def set_feed(feed: NewName, settings: NewFeed, db: Db, who: Manager, response: Response) -> FeedView:
     """Create a feed with these settings, or replace all of them."""
-    who.check("manage", feed)
-    given = settings.model_dump(exclude_none=True)
-    before = next(iter(db.feeds.list([feed])), None)
-    claims = given.get("claims", before is not None and before.claims)
-    settled: dict[str, Any] = {**_DEFAULTS, **(_OF_CLAIMS if claims else {}), **given}
-    db.feeds.set(feed, **settled)
-    if before is None:
+    if operations.set(db, who, feed, FeedSettings(**settings.model_dump()), every=True):
         response.status_code = 201
-    record(request, who, "set", f"feed {feed}", detail=given)
     return _view(_info(db, feed))
 
 
 @router.patch("/feeds/{feed}", responses=problems(404, 409))
-def change_feed(feed: Name, change: FeedChange, request: Request, db: Db, who: Manager) -> FeedView:
+def change_feed(feed: Name, change: FeedChange, db: Db, who: Manager) -> FeedView:
     """Change some settings of a feed, and leave the others."""
     who.check("manage", feed)
     _info(db, feed)
     given = change.model_dump(exclude_unset=True)
     if not given:
         raise invalid(f"name at least one of {', '.join(FeedChange.model_fields)}")
-    defaults: dict[str, Any] = {**_DEFAULTS, **_OF_CLAIMS}
-    db.feeds.set(feed, **{name: defaults[name] if value is None else value for name, value in given.items()})
-    record(request, who, "change", f"feed {feed}", detail=given)
+    defaults: dict[str, Any] = {**DEFAULTS, **OF_CLAIMS}
+    settings = {name: defaults[name] if value is None else value for name, value in given.items()}
+    operations.set(db, who, feed, FeedSettings(**settings))
     return _view(_info(db, feed))
 
 
 @router.delete("/feeds/{feed}", status_code=204)
-def delete_feed(feed: Name, request: Request, db: Db, who: Manager) -> Response:
+def delete_feed(feed: Name, db: Db, who: Manager) -> Response:
     """Delete a feed with its messages and cursors."""
-    who.check("manage", feed)
-    if not db.feeds.delete(feed):
+    if not operations.remove(db, who, feed):
         raise missing("feed", f"no feed {feed!r}")
-    record(request, who, "delete", f"feed {feed}")
     return Response(status_code=204)
 
 
@@ -155,13 +147,27 @@ def get_feed_stats(feed: Name, db: Db, who: Reader) -> FeedCounts:
 
 
 @router.post("/feeds/{feed}/purge")
-def purge_feed(feed: Name, request: Request, db: Db, who: Manager) -> PurgedMessages:
+def purge_feed(
+    feed: Name,
+    db: Db,
+    who: Manager,
+    retained: Annotated[
+        bool, Query(description="Only what the feed's retention does not keep, at once; positions stay valid.")
+    ] = False,
+) -> PurgedMessages:
     """Delete all messages of a feed. Positions from before are refused."""
     who.check("manage", feed)
     feed_of(db, feed)
-    purged = db.feeds.purge(feed)
-    record(request, who, "purge", f"feed {feed}", purged)
-    return PurgedMessages(purged=purged)
+    return PurgedMessages(purged=operations.purge(db, who, feed, retained=retained))
+
+
+@router.post("/restored")
+def declare_restored(db: Db, who: Manager) -> RestoredFeeds:
+    """Call it once after the database was restored from a backup: holders lose their cursors, earlier positions are refused.
+
+    Without it a reader whose position is newer than the backup would miss the messages that take the same numbers again.
+    """
+    return RestoredFeeds(feeds=operations.restored(db, who))
 
 
 def _info(db: QueueDB, name: str) -> FeedInfo:

@@ -8,17 +8,16 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, Field
 
 from queue_db.db import QueueDB
-from queue_db.errors import RouteError
+from queue_db.operations import routes as operations
 from queue_db.routes import RouteInfo, Topic
 from queue_db.routes.conditions import CONDITION_LENGTH, EXAMPLE
-from queue_db.routes.definition import WEBHOOKS
 from queue_db.routes.patterns import PatternForm
 from queue_db.routes.tables import COUNTED_KEY_LENGTH, PATTERN_LENGTH
 from queue_db.service.api.feed_shapes import Body, ClientId, IdempotencyKey, NewMessages, keyed
 from queue_db.service.http.paths import Name, NewName, visible
 from queue_db.service.http.pressure import Admission
 from queue_db.service.http.refusals import invalid, missing
-from queue_db.service.http.requests import Db, Enqueuer, Manager, Reader, record
+from queue_db.service.http.requests import Db, Enqueuer, Manager, Reader
 from queue_db.service.http.times import Time
 from queue_db.store.schema import KEY_LENGTH, KIND_LENGTH, TOPIC_LENGTH
 
@@ -168,62 +167,43 @@ def get_route(route: Name, db: Db, who: Reader) -> RouteView:
 
 
 @router.put("/routes/{route}", responses={201: {"model": RouteView, "description": "It is new."}})
-def set_route(route: NewName, does: RouteAction, request: Request, db: Db, who: Manager, response: Response) -> RouteView:
+def set_route(route: NewName, does: RouteAction, db: Db, who: Manager, response: Response) -> RouteView:
     """Create a route, or let it do something else from now on."""
     who.check("manage", route)
-    who.check("manage", _reached(does.action, does.target))
-    arguments: dict[str, Any] = {does.action: True if does.action == "drop" else does.target}
-    if does.action == "enqueue":
-        arguments = {"enqueue": does.target if does.kind is None else (does.target, does.kind), "group": does.group}
-    elif does.kind is not None or does.group is not False:
+    if does.action != "enqueue" and (does.kind is not None or does.group is not False):
         raise invalid("kind and group are for the action enqueue")
     if all(one.name != route for one in db.routes.list()):
         response.status_code = 201
-    db.routes.set(route, **arguments, where=does.where, matched=does.matched, by=does.by)
-    record(request, who, "set", f"route {route}", detail=does.model_dump(exclude_none=True))
+    operations.set(db, who, route, operations.RouteAction(**does.model_dump()))
     return _find(db, route)
 
 
 @router.post("/routes/{route}/assign")
-def point_route(route: Name, at: RouteDefinition, request: Request, db: Db, who: Manager) -> RouteView:
+def point_route(route: Name, at: RouteDefinition, db: Db, who: Manager) -> RouteView:
     """Point a route at a definition that it or another route had before."""
-    who.check("manage", route)
-    _find(db, route)
-    for one in db.routes.definitions():
-        if one.sha.startswith(at.definition) and not who.allows("manage", _reached(one.action, one.target)):
-            raise RouteError(f"no definition begins with {at.definition!r}")
-    db.routes.assign(route, at.definition)
-    record(request, who, "assign", f"route {route}", detail={"definition": at.definition})
+    operations.assign(db, who, route, at.definition)
     return _find(db, route)
 
 
 @router.post("/routes/{route}/pause")
-def pause_route(route: Name, request: Request, db: Db, who: Manager) -> RouteView:
+def pause_route(route: Name, db: Db, who: Manager) -> RouteView:
     """Let a route do nothing; messages that are published meanwhile are not kept for it."""
-    who.check("manage", route)
-    _find(db, route)
-    db.routes.pause(route)
-    record(request, who, "pause", f"route {route}")
+    operations.pause(db, who, route)
     return _find(db, route)
 
 
 @router.post("/routes/{route}/resume")
-def resume_route(route: Name, request: Request, db: Db, who: Manager) -> RouteView:
+def resume_route(route: Name, db: Db, who: Manager) -> RouteView:
     """End a pause."""
-    who.check("manage", route)
-    _find(db, route)
-    db.routes.resume(route)
-    record(request, who, "resume", f"route {route}")
+    operations.resume(db, who, route)
     return _find(db, route)
 
 
 @router.delete("/routes/{route}", status_code=204)
-def delete_route(route: Name, request: Request, db: Db, who: Manager) -> Response:
+def delete_route(route: Name, db: Db, who: Manager) -> Response:
     """Delete a route with its subscriptions."""
-    who.check("manage", route)
-    if not db.routes.remove(route):
+    if not operations.remove(db, who, route):
         raise missing("route", f"no route {route!r}")
-    record(request, who, "delete", f"route {route}")
     return Response(status_code=204)
 
 
@@ -237,32 +217,21 @@ def list_subscriptions(route: Name, db: Db, who: Reader) -> list[Subscription]:
 @router.post(
     "/routes/{route}/subscriptions", status_code=201, responses={200: {"model": RouteView, "description": "It had it already."}}
 )
-def subscribe_route(route: Name, to: NewSubscription, request: Request, db: Db, who: Manager, response: Response) -> RouteView:
+def subscribe_route(route: Name, to: NewSubscription, db: Db, who: Manager, response: Response) -> RouteView:
     """Lead the messages of matching topics to a route. One that it has already is not added again.
 
     Any form but `exact` needs a token for all queues: its pattern may match every topic.
     """
-    who.check("manage", route)
-    _find(db, route)
-    if to.form == "exact":
-        who.check("manage", to.pattern)
-    else:
-        who.check_all("manage")
-    if not db.routes.subscribe(to.pattern, route, to.form):
+    if not operations.subscribe(db, who, route, to.pattern, to.form):
         response.status_code = 200
-    record(request, who, "subscribe", f"route {route}", detail=to.model_dump())
     return _find(db, route)
 
 
 @router.delete("/routes/{route}/subscriptions", status_code=204)
-def unsubscribe_route(
-    route: Name, pattern: Pattern, request: Request, db: Db, who: Manager, form: PatternForm = "glob"
-) -> Response:
+def unsubscribe_route(route: Name, pattern: Pattern, db: Db, who: Manager, form: PatternForm = "glob") -> Response:
     """Take a subscription back."""
-    who.check("manage", route)
-    if not db.routes.unsubscribe(pattern, route, form):
+    if not operations.unsubscribe(db, who, route, pattern, form):
         raise missing("subscription", f"route {route!r} has none with this pattern and form")
-    record(request, who, "unsubscribe", f"route {route}", detail={"pattern": pattern, "form": form})
     return Response(status_code=204)
 
 
@@ -274,12 +243,10 @@ def list_counted_keys(counter: Name, db: Db, who: Reader, limit: Annotated[int, 
 
 
 @router.delete("/counters/{counter}", status_code=204)
-def reset_counter(counter: Name, request: Request, db: Db, who: Manager, key: KeyToReset = None) -> Response:
+def reset_counter(counter: Name, db: Db, who: Manager, key: KeyToReset = None) -> Response:
     """Delete a counter, or the count of one of its keys; it begins at 0 again."""
-    who.check("manage", counter)
-    if not db.routes.reset(counter, key=key):
+    if not operations.reset(db, who, counter, key):
         raise missing("counter", f"counter {counter!r} has counted nothing")
-    record(request, who, "reset", f"counter {counter}", detail=None if key is None else {"key": key})
     return Response(status_code=204)
 
 
@@ -324,13 +291,8 @@ def test_topic(topic: Name, message: TopicTest, db: Db, who: Reader) -> TopicTes
     return TopicTestResult(topic=way.topic, steps=steps)
 
 
-def _reached(action: str, target: str) -> str | None:
-    """What a token must be for, so that it leads messages to nothing else."""
-    return {"drop": None, "webhook": WEBHOOKS}.get(action, target)
-
-
 def _find(db: QueueDB, name: str) -> RouteView:
-    """The route. It is looked for before a verb is called, because the error of the verb lists all routes."""
+    """The route."""
     for one in db.routes.list():
         if one.name == name:
             return _view(one)

@@ -1,0 +1,64 @@
+"""Operations on the jobs that Spark streams hold."""
+
+from __future__ import annotations
+
+import os
+
+from queue_db.db import QueueDB
+from queue_db.errors import StreamError
+from queue_db.operations.actor import Actor
+from queue_db.operations.entry import entry
+
+
+def complete(db: QueueDB, actor: Actor, stream: str, *, checkpoint: str | os.PathLike[str] | None = None) -> int:
+    """Complete the jobs that a stream holds, for the sink has them; return how many.
+
+    :param checkpoint: folder of the query's checkpoint, on this machine: only the batches that it has committed.
+    :raises StreamError: there is no such stream.
+    """
+    _check(db, actor, stream)
+    path = None if checkpoint is None else os.fspath(checkpoint)
+    # A committed batch without jobs fences the query off, too.
+    of, number = ("streams.complete_held", _jobs) if path is None else ("streams.complete_committed", _fenced)
+    with entry(db, actor, "complete", f"stream {stream}", detail={"checkpoint": path}, of=of, number=number):
+        return db.streams.complete(stream, checkpoint=path)
+
+
+def release(db: QueueDB, actor: Actor, stream: str) -> int:
+    """Return the jobs that a stream holds to the queue; return how many. Its checkpoints end.
+
+    :raises StreamError: there is no such stream.
+    """
+    _check(db, actor, stream)
+    with entry(db, actor, "release", f"stream {stream}", of="release", number=lambda answer: _fenced(answer[0])):
+        return db.streams.release(stream)
+
+
+def release_expired(db: QueueDB, actor: Actor) -> list[str]:
+    """Release the streams without a reader for longer than their retention; return their names."""
+    actor.check_all("manage")
+    # The entry counts streams; each is released in a transaction of its own.
+    number = lambda answer: 1 if answer[0] else 0  # noqa: E731
+    with entry(db, actor, "release", "expired streams", of="release_expired", number=number):
+        return db.streams.expire()
+
+
+def _check(db: QueueDB, actor: Actor, stream: str) -> None:
+    """Raise unless there is such a stream of a queue that the actor may manage: nobody else learns its name.
+
+    :raises ForbiddenError: the actor may manage no queue.
+    :raises StreamError: there is none.
+    """
+    actor.check("manage")
+    mine = [one.name for one in db.streams.list() if actor.allows("manage", one.queue)]
+    if stream not in mine:
+        raise StreamError(f"there is no stream {stream!r}; known: {', '.join(mine) or 'none'}")
+
+
+def _jobs(answer: int | None) -> int:
+    return answer or 0
+
+
+def _fenced(answer: int | None) -> int | None:
+    """None jobs: there is no such stream. 0 jobs: its query is fenced off all the same."""
+    return 0 if answer is None else answer or None
