@@ -61,7 +61,7 @@ def told_feeds(jobs: str, schema: str | None) -> None:
     if found:
         raise ConfigurationError(
             f"feeds with the ordering 'ticks', which this version no longer has: {', '.join(found)}. With the version that made "
-            "them read what is still wanted and delete them (queue-db feeds delete NAME), then migrate again. A feed that is made "
+            "them read what is still wanted and delete them (queue-db feeds remove NAME), then migrate again. A feed that is made "
             "anew has the ordering 'ranked'"
         )
 

@@ -49,11 +49,10 @@ def queue_db(
 _COMMANDS = (
     *("cli.migrate", "cli.doctor", "cli.prune", "cli.actions", "compare.cli", "service.cli", "cli.tokens"),
     *("cli.enqueue", "cli.jobs", "cli.dead", "cli.batches", "cli.groups"),
-    *("cli.queues", "cli.schedules", "cli.feeds", "cli.cursors", "cli.claims", "cli.routes", "cli.streams"),
-    *("cli.work", "cli.workers", "cli.top", "cli.routes:topics"),
+    *("cli.queues", "cli.schedules", "cli.feeds", "cli.cursors", "cli.routes", "cli.streams"),
+    *("cli.work", "cli.workers", "cli.top"),
 )
 
-for _place in _COMMANDS:
-    _module, _, _name = _place.partition(":")
-    _commands = load(_module, _name or "app")
+for _module in _COMMANDS:
+    _commands = load(_module, "app")
     app.add_typer(_commands, rich_help_panel=_commands.rich_help_panel)

@@ -9,9 +9,12 @@ import typer
 
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
-from queue_db.cli.feeds import FeedArgument, existing, position_of
+from queue_db.cli.feeds import FeedArgument, existing
 from queue_db.cli.options import CommonOptions
-from queue_db.cli.recording import record
+from queue_db.cli.recording import user
+from queue_db.db import QueueDB
+from queue_db.feeds.message import SpanInfo
+from queue_db.operations import cursors as operations
 
 CursorArgument = Annotated[str, typer.Argument(metavar="CURSOR", help="Name of the cursor.")]
 
@@ -23,20 +26,38 @@ app = typer.Typer(
 )
 
 
-@command(app, "list", "queue-db cursors list", "queue-db cursors list --name ann", "queue-db cursors list --json | jq .behind")
+@command(
+    app,
+    "list",
+    "queue-db cursors list",
+    "queue-db cursors list --name ann",
+    "queue-db cursors list --json | jq .behind",
+    "queue-db cursors list --spans --feed orders --name mailers",
+)
 def list_cursors(
     *,
+    feed: Annotated[str | None, typer.Option("--feed", metavar="FEED", help="Only those of this feed.", show_default=False)] = None,
     name: Annotated[
         str | None, typer.Option("--name", metavar="CURSOR", help="Only those with this name.", show_default=False)
     ] = None,
+    spans: Annotated[
+        bool,
+        typer.Option("--spans", help="The open spans of shared cursors instead: who has claimed which messages, and until when."),
+    ] = False,
     common: CommonOptions,
 ) -> None:
     """List the cursors of all feeds, with how many messages they are behind.
 
-    trimmed: messages that retention has deleted before the cursor acknowledged them. spans: open ones of a shared cursor.
+    trimmed: messages that retention has deleted before the cursor acknowledged them. spans: open ones of a shared cursor. A span
+    without a time may be claimed by any consumer now.
     """
     with common.open() as db:
-        found = db.feeds.cursors(name)
+        if feed is not None:
+            existing(db, feed)
+        if spans:
+            _print_spans(_spans(db, feed, name), common)
+            return
+        found = db.feeds.cursors(name, feeds=None if feed is None else [feed])
     if common.as_json:
         for one in found:
             output.record(asdict(one) | {"seen_at": one.seen_at.isoformat(), "created_at": one.created_at.isoformat()})
@@ -59,22 +80,25 @@ def list_cursors(
     )
 
 
-@command(app, "spans", "queue-db cursors spans orders mailers", "queue-db cursors spans orders mailers --json | jq .worker")
-def spans(feed: FeedArgument, cursor: CursorArgument, *, common: CommonOptions) -> None:
-    """List the open spans of a shared cursor: which process has claimed which messages, and until when.
+def _spans(db: QueueDB, feed: str | None, name: str | None) -> list[SpanInfo]:
+    """The open spans of one cursor, which must be shared, or of all shared ones."""
+    if feed is not None and name is not None:
+        return db.feed(feed).spans(name)
+    found = db.feeds.cursors(name, feeds=None if feed is None else [feed])
+    return [span for one in found if one.shared for span in db.feed(one.feed).spans(one.name)]
 
-    Without a time any consumer may claim the span now.
-    """
-    with common.open() as db:
-        found = existing(db, feed).spans(cursor)
+
+def _print_spans(found: list[SpanInfo], common: CommonOptions) -> None:
     if common.as_json:
         for one in found:
             output.record(asdict(one) | {"expires_at": None if one.expires_at is None else one.expires_at.isoformat()})
         return
     output.table(
-        ("span", "from", "to", "claims", "worker", "until"),
+        ("feed", "cursor", "span", "from", "to", "claims", "worker", "until"),
         [
             (
+                one.feed,
+                one.cursor,
                 one.id,
                 one.low,
                 one.high,
@@ -97,10 +121,7 @@ def seek(
 ) -> None:
     """Move a cursor forwards or back. A process that holds it, or spans of it, loses them."""
     with common.open() as db:
-        opened = existing(db, feed)
-        position_of(opened, position)
-        opened.seek(cursor, position)
-        record(db, "seek", f"cursor {cursor} of feed {feed}", detail={"position": position})
+        operations.seek(db, user(), feed, cursor, position)
     common.print({"feed": feed, "cursor": cursor, "position": position}, f"{feed} {cursor}: at {position}")
 
 
@@ -108,9 +129,7 @@ def seek(
 def remove(feed: FeedArgument, cursor: CursorArgument, *, common: CommonOptions) -> None:
     """Delete a cursor, so that retention does not wait for it."""
     with common.open() as db:
-        removed = existing(db, feed).remove_cursor(cursor)
-        if removed:
-            record(db, "remove", f"cursor {cursor} of feed {feed}")
+        removed = operations.remove(db, user(), feed, cursor)
     state = "removed" if removed else "not found"
     common.print({"feed": feed, "cursor": cursor, "state": state}, f"{feed} {cursor}: {state}")
     output.found(removed)

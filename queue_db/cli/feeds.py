@@ -2,48 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
-from itertools import chain, repeat
 from typing import Annotated, Any, cast
 
 import typer
 
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
-from queue_db.cli.lasting import Interrupts, Terminated, lasting
+from queue_db.cli.lasting import lasting
 from queue_db.cli.logs import log_to_stderr
 from queue_db.cli.options import CommonOptions, YesOption, decoded
-from queue_db.cli.recording import record
+from queue_db.cli.recording import user
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, FeedError
 from queue_db.feeds import Feed, FeedInfo, Message, Page
-from queue_db.feeds.forwarding import JobTemplate, forwarded
 from queue_db.feeds.position import Position
-from queue_db.feeds.settings import OnTrimmed
+from queue_db.feeds.settings import FeedOrdering, OnTrimmed
 from queue_db.feeds.waiting import Waiting
+from queue_db.operations import feeds as operations
 
 FeedArgument = Annotated[str, typer.Argument(metavar="FEED", help="Name of the feed.")]
-MessageKindArgument = Annotated[str, typer.Argument(metavar="KIND", help="Kind of the message.")]
-PayloadArgument = Annotated[str, typer.Argument(metavar="[JSON]", help="Payload as JSON.")]
-KeyOption = Annotated[str | None, typer.Option("--key", help="What it is about, such as order-7.", show_default=False)]
-ForwarderArgument = Annotated[str, typer.Argument(metavar="CURSOR", help="Name of the cursor. One process at a time uses it.")]
-FollowOption = Annotated[bool, typer.Option("--follow", help="Wait for new messages until Ctrl-C.")]
-AfterOption = Annotated[
-    str | None,
-    typer.Option("--after", metavar="POSITION", help="Begin after this position, at the start, or at the end.", show_default=False),
-]
-TrimmedOption = Annotated[
-    str,
-    typer.Option("--on-trimmed", metavar="raise|skip", help="If messages were trimmed before they were read: fail, or go on."),
-]
-
-HeadersOption = Annotated[
-    str | None, typer.Option("--headers", metavar="JSON", help="Headers of the message, a JSON object.", show_default=False)
-]
-ClientOption = Annotated[str | None, typer.Option("--client", help="Who publishes it.", show_default=False)]
 IdempotencyOption = Annotated[
     str | None,
     typer.Option(
@@ -52,12 +32,32 @@ IdempotencyOption = Annotated[
         show_default=False,
     ),
 ]
-DelayOption = Annotated[
-    float | None, typer.Option("--delay", help="Seconds before which it cannot be claimed; 0: none.", show_default=False)
-]
-LifetimeOption = Annotated[
-    float | None, typer.Option("--expires-in", help="Seconds after which it expires; 0: never.", show_default=False)
-]
+
+# Messages of one read.
+_LIMIT = 100
+
+
+@dataclass(frozen=True)
+class MessageOptions:
+    """What a message has beside its kind and payload."""
+
+    key: Annotated[str | None, typer.Option("--key", help="What it is about, such as order-7.", show_default=False)] = None
+    headers: Annotated[
+        str | None, typer.Option("--headers", metavar="JSON", help="Headers of the message, a JSON object.", show_default=False)
+    ] = None
+    client: Annotated[str | None, typer.Option("--client", help="Who publishes it.", show_default=False)] = None
+
+
+@dataclass(frozen=True)
+class MessageTimes:
+    """When a message can be claimed."""
+
+    delay: Annotated[
+        float | None, typer.Option("--delay", help="Seconds before which it cannot be claimed; 0: none.", show_default=False)
+    ] = None
+    expires_in: Annotated[
+        float | None, typer.Option("--expires-in", help="Seconds after which it expires; 0: never.", show_default=False)
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -81,55 +81,6 @@ class ClaimOptions:
             "--expires-in", help="With claims: lifetime of messages that have none of their own; 0: no limit.", show_default=False
         ),
     ] = None
-
-
-@dataclass(frozen=True)
-class HoldOptions:
-    """How a command opens its cursor."""
-
-    take_over: Annotated[
-        bool, typer.Option("--take-over", help="Open the cursor although another process holds it; that one ends with an error.")
-    ] = False
-    on_trimmed: TrimmedOption = "raise"
-
-    def follow(
-        self,
-        feed: Feed,
-        cursor: str,
-        pages: Callable[..., Iterator[int]],
-        report: Callable[[int], None],
-        common: CommonOptions,
-        *,
-        follow: bool,
-    ) -> None:
-        """Run ``pages``, and report how many messages it committed; with ``follow`` until Ctrl-C or SIGTERM."""
-        count = 0
-
-        @contextmanager
-        def committing(number: int) -> Iterator[None]:
-            nonlocal count
-            with interrupts.masked():
-                yield
-                count += number
-
-        def run(again: bool) -> Iterator[int]:
-            take_over = self.take_over if not again else held_here(feed, cursor)
-            return pages(idle=None if follow else 0.0, take_over=take_over, on_trimmed=self.on_trimmed, committing=committing)
-
-        try:
-            with (
-                Interrupts() as interrupts,
-                log_to_stderr(common.url, "text", verbose=False),
-                closing(lasting(f"following feed {feed.name!r}", run, retry=follow)) as numbers,  # type: ignore[type-var]
-            ):
-                for _ in numbers:
-                    pass
-        except Terminated:
-            pass
-        except KeyboardInterrupt:
-            report(count)
-            raise
-        report(count)
 
 
 app = typer.Typer(
@@ -187,127 +138,112 @@ def _claims(feed: FeedInfo) -> str:
     "queue-db feeds publish orders paid '{\"order\": 7}'",
     "queue-db feeds publish orders paid --key order-7",
     'queue-db feeds publish mail send \'{"to": "ann"}\' --delay 60',
+    "queue-db feeds publish sensor.7 reading '{\"celsius\": 21}' --topic",
 )
 def publish(
-    feed: FeedArgument,
-    kind: MessageKindArgument,
-    payload: PayloadArgument = "null",
+    name: Annotated[str, typer.Argument(metavar="FEED", help="Name of the feed; with --topic: of the topic.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="Kind of the message.")],
+    payload: Annotated[str, typer.Argument(metavar="[JSON]", help="Payload as JSON.")] = "null",
     *,
-    key: KeyOption = None,
-    headers: HeadersOption = None,
-    client: ClientOption = None,
-    delay: DelayOption = None,
-    expires_in: LifetimeOption = None,
+    topic: Annotated[
+        bool, typer.Option("--topic", help="The name is a topic: routes decide where the message goes. Print how many acted.")
+    ] = False,
+    message: MessageOptions,
     idempotency_key: IdempotencyOption = None,
+    times: MessageTimes,
     common: CommonOptions,
 ) -> None:
     """Publish one message, and print its id. The feed is created if there is none.
 
     --delay and --expires-in are for feeds with claims: without them the message has those of the feed.
     """
-    content, given = decoded("the payload is", payload), decoded("the headers are", headers)
+    content, headers = decoded("the payload is", payload), decoded("the headers are", message.headers)
+    options: dict[str, Any] = {"key": message.key, "headers": headers, "client": message.client, "idempotency_key": idempotency_key}
+    if topic and times != MessageTimes():
+        raise ArgumentError("--delay and --expires-in are of messages of a feed: publish without --topic")
     with common.open() as db:
+        if topic:
+            acted = db.topic(name).publish(kind, content, **options)
+            text = f"{name}: {acted} {'route' if acted == 1 else 'routes'} acted"
+            common.print({"topic": name, "routes": acted}, text)
+            return
         with usage():
-            options: dict[str, Any] = {"delay": delay, "expires_in": expires_in, "idempotency_key": idempotency_key}
-            found = db.feed(feed).publish(kind, content, key=key, headers=given, client=client, **options)
-        end = db.feed(feed).end()
-    common.print({"feed": feed, "id": found, "end": end}, f"published {found}; {feed} ends at {end}")
+            found = db.feed(name).publish(kind, content, **options, **asdict(times))
+        end = db.feed(name).end()
+    common.print({"feed": name, "id": found, "end": end}, f"published {found}; {name} ends at {end}")
 
 
-@command(app, "read", "queue-db feeds read orders --limit 10", "queue-db feeds read orders --after 1f0c9a2e.1.184 --json")
+@command(
+    app,
+    "read",
+    "queue-db feeds read orders --limit 10",
+    "queue-db feeds read orders --after 1f0c9a2e.1.184 --json",
+    "queue-db feeds read orders --follow --json | jq .payload",
+)
 def read(
     feed: FeedArgument,
     *,
-    after: AfterOption = None,
-    limit: Annotated[int, typer.Option("--limit", help="Most messages to print.")] = 100,
-    on_trimmed: TrimmedOption = "raise",
+    after: Annotated[
+        str | None,
+        typer.Option(
+            "--after",
+            metavar="POSITION",
+            help="Begin after this position, at the start, or at the end. Default: start; with --follow: end.",
+            show_default=False,
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit", "-n", min=1, help="Most messages to print. Default: 100; with --follow: any number.", show_default=False
+        ),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for new messages, until Ctrl-C.")] = False,
+    on_trimmed: Annotated[
+        str,
+        typer.Option("--on-trimmed", metavar="raise|skip", help="If messages were trimmed before they were read: fail, or go on."),
+    ] = "raise",
     common: CommonOptions,
 ) -> None:
     """Print messages in their order. Reading takes nothing away.
 
     Each line begins with the position after the message: --after continues there.
+
+    With --follow: when the database is away, this is logged once; the command goes on when it is back. The exit status is 130 after
+    Ctrl-C.
     """
     with common.open() as db:
         opened = existing(db, feed)
-        page = opened.read(position_of(opened, after), limit, on_trimmed=cast("OnTrimmed", on_trimmed))
+        position = position_of(opened, after)
+        if follow:
+            with log_to_stderr(common.url, "text", verbose=False):
+                _follow(opened, position or opened.end(), limit, cast("OnTrimmed", on_trimmed), common)
+            return
+        page = opened.read(position, limit or _LIMIT, on_trimmed=cast("OnTrimmed", on_trimmed))
         print_messages(page.messages, common)
     if page.behind and not common.as_json:
         output.note(f"{page.behind:,} more after {page.position}")
 
 
-@command(app, "tail", "queue-db feeds tail orders", "queue-db feeds tail orders --json | jq .payload")
-def tail(
-    feed: FeedArgument,
-    *,
-    after: AfterOption = None,
-    on_trimmed: TrimmedOption = "raise",
-    common: CommonOptions,
-) -> None:
-    """Print new messages as they come, until Ctrl-C. With --after, first those after a position.
+def _follow(feed: Feed, position: str, limit: int | None, on_trimmed: OnTrimmed, common: CommonOptions) -> None:
+    """Print messages after a position as they come, at most so many."""
 
-    When the database is away, this is logged once; the tail goes on when it is back. The exit status is 130 after Ctrl-C.
-    """
-    with common.open() as db, log_to_stderr(common.url, "text", verbose=False):
-        reader = existing(db, feed)
-        position = position_of(reader, after) or reader.end()
+    def pages() -> Iterator[Page]:
+        nonlocal position, limit
+        with Waiting(feed.core, feed.name) as waiting:
+            while limit != 0:
+                page = feed.read(position, _LIMIT if limit is None else min(limit, _LIMIT), on_trimmed=on_trimmed)
+                position = page.position
+                if limit is not None:
+                    limit -= len(page.messages)
+                yield page
+                if page.messages:
+                    waiting.found()
+                else:
+                    waiting.wait()
 
-        def pages(_again: bool) -> Iterator[Page]:
-            nonlocal position
-            with Waiting(db.core, feed) as waiting:
-                while True:
-                    page = reader.read(position, on_trimmed=cast("OnTrimmed", on_trimmed))
-                    position = page.position
-                    yield page
-                    if page.messages:
-                        waiting.found()
-                    else:
-                        waiting.wait()
-
-        for page in lasting(f"reading feed {feed!r}", pages):
-            print_messages(page.messages, common)
-
-
-@command(
-    app, "forward", "queue-db feeds forward orders invoicing invoices", "queue-db feeds forward orders invoicing invoices --follow"
-)
-def forward(
-    feed: FeedArgument,
-    cursor: ForwarderArgument,
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Where the jobs go.")],
-    *,
-    kind: Annotated[str | None, typer.Option("--kind", help="Kind of the jobs, if not the message's.", show_default=False)] = None,
-    group: Annotated[bool, typer.Option("--group", help="Messages with the same key become one group of jobs.")] = False,
-    follow: FollowOption = False,
-    hold: HoldOptions,
-    common: CommonOptions,
-) -> None:
-    """Enqueue a job for each message after the cursor's position, each once.
-
-    With --follow: when the database is away, this is logged once; the command goes on when it is back. Ctrl-C and SIGTERM
-    print how many messages were forwarded; the exit status is 130 after Ctrl-C, and 0 after SIGTERM and SIGHUP.
-    """
-
-    def report(count: int) -> None:
-        common.print(
-            {"feed": feed, "cursor": cursor, "forwarded": count}, f"{feed} {cursor}: {count:,} messages forwarded to {queue}"
-        )
-
-    with common.open() as db:
-        opened, template = existing(db, feed), JobTemplate(queue, kind, group)
-        hold.follow(opened, cursor, partial(forwarded, opened, cursor, template), report, common, follow=follow)
-
-
-@command(app, "trim", "queue-db feeds trim orders")
-def trim(feed: FeedArgument, *, common: CommonOptions) -> None:
-    """Delete the messages that the feed's retention does not keep, at once.
-
-    Workers do so once a minute, and so do publishers, but not those that publish in transactions of their own program only.
-    """
-    with common.open() as db:
-        gone = existing(db, feed).trim()
-        if gone:
-            record(db, "trim", f"feed {feed}", gone)
-    common.print({"feed": feed, "trimmed": gone}, f"{feed}: {gone:,} messages trimmed")
+    for page in lasting(f"reading feed {feed.name!r}", pages):
+        print_messages(page.messages, common)
 
 
 @command(
@@ -337,35 +273,44 @@ def set_feed(
     common: CommonOptions,
 ) -> None:
     """Create a feed, or change its settings. What is not given stays as it is."""
-    with common.open() as db:
-        retention = {"keep_for": keep_for, "keep_rows": keep_rows, "keep_unread": keep_unread}
-        with usage():
-            db.feeds.set(feed, ordering=ordering, **retention, **asdict(times))  # type: ignore[arg-type]
-        record(db, "set", f"feed {feed}", detail={"ordering": ordering, **retention, **asdict(times)})
+    retention: dict[str, Any] = {"keep_for": keep_for, "keep_rows": keep_rows, "keep_unread": keep_unread}
+    settings = operations.Settings(ordering=cast("FeedOrdering | None", ordering), **retention, **asdict(times))
+    with common.open() as db, usage():
+        operations.set(db, user(), feed, settings)
     common.print({"feed": feed, "state": "set"}, f"{feed}: set")
 
 
-@command(app, "purge", "queue-db feeds purge orders --yes")
-def purge(feed: FeedArgument, *, yes: YesOption = False, common: CommonOptions) -> None:
-    """Delete all messages of a feed. Cursors go on after them; positions kept elsewhere are refused from then on."""
+@command(app, "purge", "queue-db feeds purge orders --yes", "queue-db feeds purge orders --retained")
+def purge(
+    feed: FeedArgument,
+    *,
+    retained: Annotated[
+        bool, typer.Option("--retained", help="Delete only what the feed's retention does not keep; positions stay valid.")
+    ] = False,
+    yes: YesOption = False,
+    common: CommonOptions,
+) -> None:
+    """Delete all messages of a feed. Cursors go on after them; positions kept elsewhere are refused from then on.
+
+    With --retained: what workers do once a minute, and publishers, but not those that publish in transactions of their own program
+    only.
+    """
     with common.open() as db:
         existing(db, feed)
-        output.confirm(f"All messages of feed {feed} in {db.url} will be deleted.", yes=yes)
-        gone = db.feeds.purge(feed)
-        record(db, "purge", f"feed {feed}", gone)
+        if not retained:
+            output.confirm(f"All messages of feed {feed} in {db.url} will be deleted.", yes=yes)
+        gone = operations.purge(db, user(), feed, retained=retained)
     common.print({"feed": feed, "purged": gone}, f"{feed}: {gone:,} messages deleted")
 
 
-@command(app, "delete", "queue-db feeds delete orders --yes")
-def delete(feed: FeedArgument, *, yes: YesOption = False, common: CommonOptions) -> None:
+@command(app, "remove", "queue-db feeds remove orders --yes")
+def remove(feed: FeedArgument, *, yes: YesOption = False, common: CommonOptions) -> None:
     """Delete a feed with its messages and cursors. A program that publishes to it later creates a new feed with this name."""
     with common.open() as db:
         existing(db, feed)
         output.confirm(f"Feed {feed} in {db.url} will be deleted with its messages and cursors.", yes=yes)
-        removed = db.feeds.delete(feed)
-        if removed:
-            record(db, "delete", f"feed {feed}")
-    state = "deleted" if removed else "not found"
+        removed = operations.remove(db, user(), feed)
+    state = "removed" if removed else "not found"
     common.print({"feed": feed, "state": state}, f"{feed}: {state}")
     output.found(removed)
 
@@ -378,8 +323,7 @@ def restored(*, yes: YesOption = False, common: CommonOptions) -> None:
     """
     with common.open() as db:
         output.confirm(f"Positions of all feeds in {db.url} that readers keep elsewhere will be refused.", yes=yes)
-        count = db.feeds.restored()
-        record(db, "restored", "all feeds", count)
+        count = operations.restored(db, user())
     common.print({"feeds": count}, f"{count:,} feeds: earlier positions are refused")
 
 
@@ -391,12 +335,11 @@ def existing(db: QueueDB, name: str) -> Feed:
     return db.feed(name)
 
 
-def print_messages(messages: Iterable[Message], common: CommonOptions, attempts: Iterable[int] = ()) -> None:
-    """Print messages, each with its position, and with how often it was claimed if that is more than once."""
-    for message, claimed in zip(messages, chain(attempts, repeat(1)), strict=False):
+def print_messages(messages: Iterable[Message], common: CommonOptions) -> None:
+    """Print messages, each with its position."""
+    for message in messages:
         key = "" if message.key is None else f" [{message.key}]"
         text = f"{message.position}  {output.moment(message.published_at)}  {message.kind}{key}  {message.payload_text}"
-        text += f"  (attempt {claimed})" if claimed > 1 else ""
         common.print(message_record(message), text)
 
 
@@ -432,8 +375,3 @@ def position_of(feed: Feed, text: str | None) -> str | None:
     if text is not None:
         Position.parse(text)
     return text
-
-
-def held_here(feed: Feed, cursor: str) -> bool:
-    """Whether this process holds the cursor: its last hold could not be ended because the database was away."""
-    return any(info.name == cursor and info.holder == feed.core.worker for info in feed.cursors())

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import Any, Self, TypeVar
 
 from queue_db.concurrency.pauses import Pause
@@ -23,28 +23,25 @@ RETRY = (0.1, 5.0)
 START = 60.0
 
 
-def lasting(what: str, run: Callable[[bool], Iterator[_T]], *, retry: bool = True) -> Iterator[_T]:
-    """What ``run`` yields. When the database is away, this is logged once, and ``run`` is called again with True until it is back.
+def lasting(what: str, run: Callable[[], Iterator[_T]]) -> Iterator[_T]:
+    """What ``run`` yields. When the database is away, this is logged once, and ``run`` is called again until it is back.
 
     :param what: it does, for the log.
-    :param retry: False: such an error is raised.
     """
     activity, pause = Activity(), Pause(*RETRY)
-    again = False
     while True:
         try:
-            with closing(run(again)) as found:  # type: ignore[type-var]
+            with closing(run()) as found:  # type: ignore[type-var]
                 for one in found:
                     activity.worked()
                     pause.reset()
                     yield one
         except StorageError as error:
-            if not retry or not (error.server_away or isinstance(error, TransientStorageError)):
+            if not (error.server_away or isinstance(error, TransientStorageError)):
                 raise
             wait = pause.next()
             activity.failed(what, error, wait)
             time.sleep(wait)
-            again = True
         else:
             return
 
@@ -73,19 +70,13 @@ def started(what: str, start: Callable[[], _T], seconds: float = START) -> _T:
             return found
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP, raised where Ctrl-C would be."""
-
-
 class Interrupts:
-    """Within this context Ctrl-C raises KeyboardInterrupt, SIGTERM and SIGHUP raise :class:`Terminated`, so that the command ends
-    what it holds (a cursor, a schema of a comparison); a second signal ends the process.
+    """Within this context Ctrl-C, SIGTERM and SIGHUP raise KeyboardInterrupt, so that the command removes what it has made, such as
+    a schema of a comparison; a second signal ends the process.
     """
 
     def __init__(self) -> None:
         self._before: dict[int, Any] = {}
-        self._masked = False
-        self._pending: type[KeyboardInterrupt] | None = None
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -99,23 +90,9 @@ class Interrupts:
     def __exit__(self, *_error: object) -> None:
         self._restore()
 
-    @contextmanager
-    def masked(self) -> Iterator[None]:
-        """Within the block the first signal waits for its end: what is committed is counted too."""
-        self._masked = True
-        try:
-            yield
-        finally:
-            self._masked = False
-            if self._pending:
-                raise self._pending
-
     def _interrupt(self, number: int, frame: object) -> None:
         self._restore()
-        kind = KeyboardInterrupt if number == signal.SIGINT else Terminated
-        if not self._masked:
-            raise kind
-        self._pending = kind
+        raise KeyboardInterrupt
 
     def _restore(self) -> None:
         while self._before:

@@ -1,61 +1,36 @@
-"""``queue-db routes`` and ``queue-db topics``: where messages go by the topic that they are published to."""
+"""``queue-db routes``: where messages go by the topic that they are published to."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Annotated, Any, cast
 
 import typer
 
-from queue_db import arguments
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
-from queue_db.cli.feeds import (
-    ClientOption,
-    FeedArgument,
-    FollowOption,
-    ForwarderArgument,
-    HeadersOption,
-    HoldOptions,
-    IdempotencyOption,
-    KeyOption,
-    MessageKindArgument,
-    PayloadArgument,
-    existing,
-)
+from queue_db.cli.feeds import MessageOptions
 from queue_db.cli.options import CommonOptions, YesOption, decoded
-from queue_db.cli.recording import record
+from queue_db.cli.recording import user
+from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError
+from queue_db.operations import routes as operations
 from queue_db.routes import Step
 from queue_db.routes.conditions import EXAMPLE
+from queue_db.routes.definition import ACTIONS, Definition
 from queue_db.routes.patterns import PatternForm
-from queue_db.routes.registry import followed
-from queue_db.routes.router import Router
-from queue_db.store.schema import TOPIC_LENGTH
 
 NameArgument = Annotated[str, typer.Argument(metavar="ROUTE", help="Name of the route.")]
 PatternArgument = Annotated[str, typer.Argument(metavar="PATTERN", help="Which topics match.")]
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
-CounterArgument = Annotated[str, typer.Argument(metavar="COUNTER", help="Name of the counter.")]
 FormOption = Annotated[str, typer.Option("--form", help="Form of the pattern: glob, amqp, exact or headers.")]
 
 _SHOWN = 12
 
-# Options that are arguments of db.routes.set as they are.
-_GIVEN = ("feed", "group", "forward", "webhook", "count", "by", "drop", "where", "matched")
-
 app = typer.Typer(
     name="routes",
     help="Where messages go by the topic that they are published to.",
-    no_args_is_help=True,
-    rich_help_panel=panels.QUEUES,
-)
-
-topics = typer.Typer(
-    name="topics",
-    help="Names to publish to; routes decide where the messages go.",
     no_args_is_help=True,
     rich_help_panel=panels.QUEUES,
 )
@@ -95,28 +70,47 @@ class ActionOptions:
         bool, typer.Option("--matched", help="Write the patterns that matched into the header 'matched' of what the route makes.")
     ] = False
 
-    def action(self) -> dict[str, Any]:
-        """The arguments of ``db.routes.set``."""
+    def given(self) -> list[str]:
+        """The actions that are given, as they are spelled."""
+        return [one for one in ACTIONS if getattr(self, one) not in {None, False}]
+
+    def action(self) -> operations.RouteAction:
+        """What the route does."""
+        chosen = self.given()
+        if len(chosen) != 1:
+            raise ArgumentError(f"give one action of --{', --'.join(ACTIONS)}")
         if self.kind is not None and self.enqueue is None:
             raise ArgumentError("--kind is the kind of jobs: give it with --enqueue")
         if self.by is not None and self.count is None:
             raise ArgumentError("--by is what a counter counts by: give it with --count")
         if self.group and self.enqueue is None:
             raise ArgumentError("--group makes groups of jobs: give it with --enqueue")
-        enqueue = self.enqueue if self.enqueue is None or self.kind is None else (self.enqueue, self.kind)
-        return {
-            "enqueue": enqueue,
-            **{name: getattr(self, name) for name in _GIVEN},
-        }
+        target = "" if self.drop else getattr(self, chosen[0])
+        return operations.RouteAction(chosen[0], target, self.kind, self.group, self.where, self.by, self.matched)
 
 
-@command(app, "list", "queue-db routes list", "queue-db routes list --json | jq .patterns")
-def list_routes(*, common: CommonOptions) -> None:
+@command(
+    app,
+    "list",
+    "queue-db routes list",
+    "queue-db routes list --json | jq .patterns",
+    "queue-db routes list --definitions",
+)
+def list_routes(
+    *,
+    definitions: Annotated[
+        bool, typer.Option("--definitions", help="All definitions instead that routes can be pointed at, oldest first.")
+    ] = False,
+    common: CommonOptions,
+) -> None:
     """List the routes with what they do and their patterns.
 
-    messages: how many a route with the action count has counted.
+    messages: how many a route with the action count has counted. definition: what "routes set --definition" points a route at.
     """
     with common.open() as db:
+        if definitions:
+            _print_definitions(db.routes.definitions(), common)
+            return
         found = db.routes.list()
     if common.as_json:
         for one in found:
@@ -157,11 +151,7 @@ def list_routes(*, common: CommonOptions) -> None:
     )
 
 
-@command(app, "definitions", "queue-db routes definitions")
-def definitions(*, common: CommonOptions) -> None:
-    """List the definitions that routes can be pointed at, oldest first."""
-    with common.open() as db:
-        found = db.routes.definitions()
+def _print_definitions(found: list[Definition], common: CommonOptions) -> None:
     if common.as_json:
         for one in found:
             output.record(asdict(one) | {"created_at": one.created_at.isoformat()})
@@ -192,27 +182,33 @@ def definitions(*, common: CommonOptions) -> None:
     "queue-db routes set hot --enqueue alarms --where 'payload.celsius > `70`'",
     "queue-db routes set customers --count orders --by payload.customer",
     "queue-db routes set archive --drop",
+    "queue-db routes set archive --definition 5feceb66ffc8",
 )
-def set_route(name: NameArgument, *, action: ActionOptions, common: CommonOptions) -> None:
-    """Create a route, or assign what it does from now on."""
-    with common.open() as db:
-        sha = db.routes.set(name, **action.action())
-        record(db, "set", f"route {name}", detail={"definition": sha})
-    common.print({"route": name, "definition": sha}, f"{name}: {sha[:_SHOWN]}")
-
-
-@command(app, "assign", "queue-db routes assign archive 5feceb66ffc8")
-def assign(
+def set_route(
     name: NameArgument,
-    definition: Annotated[str, typer.Argument(metavar="DEFINITION", help="SHA-256 of a definition, or its first digits.")],
     *,
+    definition: Annotated[
+        str | None,
+        typer.Option(
+            "--definition",
+            metavar="SHA",
+            help="Instead of an action: point an existing route at this stored definition, its SHA-256 or the first digits.",
+            show_default=False,
+        ),
+    ] = None,
+    action: ActionOptions,
     common: CommonOptions,
 ) -> None:
-    """Point a route at a definition that is stored."""
+    """Create a route, or assign what it does from now on."""
+    if definition is not None and action != ActionOptions():
+        raise ArgumentError("--definition says all that the route does: give it alone")
+    does = None if definition is not None else action.action()
     with common.open() as db:
-        db.routes.assign(name, definition)
-        record(db, "assign", f"route {name}", detail={"definition": definition})
-    common.print({"route": name, "definition": definition}, f"{name}: {definition[:_SHOWN]}")
+        if definition is not None:
+            operations.assign(db, user(), name, definition)
+        if does is not None:
+            definition = operations.set(db, user(), name, does)
+    common.print({"route": name, "definition": definition}, f"{name}: {(definition or '')[:_SHOWN]}")
 
 
 @command(
@@ -225,9 +221,7 @@ def assign(
 def subscribe(pattern: PatternArgument, name: NameArgument, *, form: FormOption = "glob", common: CommonOptions) -> None:
     """Lead the messages of matching topics to a route."""
     with common.open() as db:
-        added = db.routes.subscribe(pattern, name, form=cast("PatternForm", form))
-        if added:
-            record(db, "subscribe", f"route {name}", detail={"pattern": pattern, "form": form})
+        added = operations.subscribe(db, user(), name, pattern, cast("PatternForm", form))
     for note in _doubts(pattern, form):
         output.note(f"note: {note}")
     state = "subscribed" if added else "already subscribed"
@@ -238,9 +232,7 @@ def subscribe(pattern: PatternArgument, name: NameArgument, *, form: FormOption 
 def unsubscribe(pattern: PatternArgument, name: NameArgument, *, form: FormOption = "glob", common: CommonOptions) -> None:
     """Take a subscription back."""
     with common.open() as db:
-        removed = db.routes.unsubscribe(pattern, name, form=cast("PatternForm", form))
-        if removed:
-            record(db, "unsubscribe", f"route {name}", detail={"pattern": pattern, "form": form})
+        removed = operations.unsubscribe(db, user(), name, pattern, cast("PatternForm", form))
     state = "unsubscribed" if removed else "not found"
     common.print({"route": name, "pattern": pattern, "form": form, "state": state}, f"{name} {pattern}: {state}")
     output.found(removed)
@@ -250,8 +242,7 @@ def unsubscribe(pattern: PatternArgument, name: NameArgument, *, form: FormOptio
 def pause(name: NameArgument, *, common: CommonOptions) -> None:
     """Let a route do nothing until it is resumed. Messages that are published meanwhile are not kept for it."""
     with common.open() as db:
-        db.routes.pause(name)
-        record(db, "pause", f"route {name}")
+        operations.pause(db, user(), name)
     common.print({"route": name, "state": "paused"}, f"{name}: paused")
 
 
@@ -259,8 +250,7 @@ def pause(name: NameArgument, *, common: CommonOptions) -> None:
 def resume(name: NameArgument, *, common: CommonOptions) -> None:
     """End a pause."""
     with common.open() as db:
-        db.routes.resume(name)
-        record(db, "resume", f"route {name}")
+        operations.resume(db, user(), name)
     common.print({"route": name, "state": "resumed"}, f"{name}: resumed")
 
 
@@ -268,67 +258,60 @@ def resume(name: NameArgument, *, common: CommonOptions) -> None:
 def remove(name: NameArgument, *, common: CommonOptions) -> None:
     """Delete a route with its subscriptions."""
     with common.open() as db:
-        removed = db.routes.remove(name)
-        if removed:
-            record(db, "remove", f"route {name}")
+        removed = operations.remove(db, user(), name)
     state = "removed" if removed else "not found"
     common.print({"route": name, "state": state}, f"{name}: {state}")
     output.found(removed)
 
 
-@command(app, "top", "queue-db routes top orders", "queue-db routes top orders --limit 100 --json")
-def top(
-    counter: CounterArgument,
+@command(
+    app,
+    "counters",
+    "queue-db routes counters",
+    "queue-db routes counters orders --limit 100 --json",
+    "queue-db routes counters orders --reset --yes",
+    "queue-db routes counters orders --reset --key eu --yes",
+)
+def counters(
+    counter: Annotated[str | None, typer.Argument(metavar="[COUNTER]", help="Name of the counter.", show_default=False)] = None,
     *,
-    limit: Annotated[int, typer.Option("--limit", help="Most keys.")] = 10,
-    common: CommonOptions,
-) -> None:
-    """Show the keys that a counter has counted most, the largest first."""
-    with common.open() as db:
-        found = db.routes.top(counter, limit=limit)
-    if common.as_json:
-        for key, messages in found:
-            output.record({"key": key, "messages": messages})
-        return
-    output.table(("key", "messages"), found)
-
-
-@command(app, "reset", "queue-db routes reset orders --yes", "queue-db routes reset orders --key eu --yes")
-def reset(
-    counter: CounterArgument,
-    *,
-    key: Annotated[str | None, typer.Option("--key", help="Delete the count of this key alone.", show_default=False)] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most keys.")] = 10,
+    reset: Annotated[bool, typer.Option("--reset", help="Delete the counter; it begins at 0 again.")] = False,
+    key: Annotated[
+        str | None, typer.Option("--key", help="With --reset: delete the count of this key alone.", show_default=False)
+    ] = None,
     yes: YesOption = False,
     common: CommonOptions,
 ) -> None:
-    """Delete a counter; it begins at 0 again."""
+    """List the counters of routes; of one counter: the keys that it has counted most, the largest first."""
+    if counter is None and (reset or key is not None):
+        raise ArgumentError("no counter chosen: give its name")
+    if key is not None and not reset:
+        raise ArgumentError("--key is for --reset")
     with common.open() as db:
-        what = f"Counter {counter}" if key is None else f"The count of {key} by counter {counter}"
-        output.confirm(f"{what} in {db.url} will be deleted.", yes=yes)
-        done = db.routes.reset(counter, key=key)
-        if done:
-            record(db, "reset", f"counter {counter}", detail=None if key is None else {"key": key})
+        if reset and counter is not None:
+            _reset(db, counter, key, common, yes=yes)
+            return
+        columns: tuple[str, ...] = ("key", "messages")
+        if counter is not None:
+            found: list[tuple[Any, ...]] = [*db.routes.top(counter, limit=limit)]
+        else:
+            columns = ("counter", "by", "messages", "route")
+            found = [(one.target, one.by, one.messages, one.name) for one in db.routes.list() if one.action == "count"]
+    if common.as_json:
+        for row in found:
+            output.record(dict(zip(columns, row, strict=True)))
+        return
+    output.table(columns, found)
+
+
+def _reset(db: QueueDB, counter: str, key: str | None, common: CommonOptions, *, yes: bool) -> None:
+    what = f"Counter {counter}" if key is None else f"The count of {key} by counter {counter}"
+    output.confirm(f"{what} in {db.url} will be deleted.", yes=yes)
+    done = operations.reset(db, user(), counter, key)
     state = "reset" if done else "not found"
     common.print({"counter": counter, "key": key, "state": state}, f"{counter}: {state}")
     output.found(done)
-
-
-@command(app, "run", "queue-db routes run archive reading '{\"celsius\": 21}'")
-def run_route(
-    name: NameArgument,
-    kind: MessageKindArgument,
-    payload: PayloadArgument = "null",
-    *,
-    key: KeyOption = None,
-    headers: HeadersOption = None,
-    client: ClientOption = None,
-    common: CommonOptions,
-) -> None:
-    """Let one route act for a message, whatever its patterns are, and print how many routes acted."""
-    content, given = decoded("the payload is", payload), decoded("the headers are", headers)
-    with common.open() as db:
-        acted = db.routes.run(name, kind, content, key=key, headers=given, client=client)
-    common.print({"route": name, "routes": acted}, f"{name}: {acted} {'route' if acted == 1 else 'routes'} acted")
 
 
 @command(app, "test", "queue-db routes test sensor.7", "queue-db routes test sensor.7 --payload '{\"celsius\": 71}'")
@@ -337,9 +320,7 @@ def dry_run(
     *,
     kind: Annotated[str, typer.Option("--kind", help="Kind of the message.")] = "message",
     payload: Annotated[str | None, typer.Option("--payload", help="Its payload, JSON.", show_default=False)] = None,
-    key: KeyOption = None,
-    headers: HeadersOption = None,
-    client: ClientOption = None,
+    message: MessageOptions,
     common: CommonOptions,
 ) -> None:
     """Show what a publish to a topic would do. Nothing is done.
@@ -348,9 +329,9 @@ def dry_run(
     forwards is reached), paused, again (the route has acted on a shorter way), condition (it does not hold, or there is no key),
     error (it cannot be evaluated for this message).
     """
-    content, given = decoded("the payload is", payload), decoded("the headers are", headers)
+    content, headers = decoded("the payload is", payload), decoded("the headers are", message.headers)
     with common.open() as db:
-        found = db.routes.test(topic, kind=kind, payload=content, key=key, client=client, headers=given)
+        found = db.routes.test(topic, kind=kind, payload=content, key=message.key, client=message.client, headers=headers)
     if common.as_json:
         for step in found.steps:
             output.record(asdict(step))
@@ -362,54 +343,6 @@ def dry_run(
         ("hops", "topic", "route", "patterns", "action", "target", "cut", "definition"),
         [_line(step) for step in found.steps],
     )
-
-
-@command(app, "relay", "queue-db routes relay orders router", "queue-db routes relay orders router --follow")
-def relay(
-    feed: FeedArgument,
-    cursor: ForwarderArgument,
-    *,
-    topic: Annotated[
-        str | None, typer.Option("--topic", help="Topic of the messages, if not their own.", show_default=False)
-    ] = None,
-    wait: FollowOption = False,
-    hold: HoldOptions,
-    common: CommonOptions,
-) -> None:
-    """Route the messages of a feed after the cursor's position, each once.
-
-    With --follow: when the database is away, this is logged once; the command goes on when it is back. Ctrl-C and SIGTERM
-    print how many messages were routed; the exit status is 130 after Ctrl-C, and 0 after SIGTERM and SIGHUP.
-    """
-    if topic is not None:
-        arguments.name("topic", topic, TOPIC_LENGTH)
-
-    def report(count: int) -> None:
-        common.print({"feed": feed, "cursor": cursor, "routed": count}, f"{feed} {cursor}: {count:,} messages routed")
-
-    with common.open() as db:
-        opened, router = existing(db, feed), Router(db.core, db.feed)
-        hold.follow(opened, cursor, partial(followed, router, feed, cursor, topic), report, common, follow=wait)
-
-
-@command(topics, "publish", "queue-db topics publish sensor.7 reading '{\"celsius\": 21}'")
-def publish(
-    topic: TopicArgument,
-    kind: MessageKindArgument,
-    payload: PayloadArgument = "null",
-    *,
-    key: KeyOption = None,
-    headers: HeadersOption = None,
-    client: ClientOption = None,
-    idempotency_key: IdempotencyOption = None,
-    common: CommonOptions,
-) -> None:
-    """Publish one message, and print how many routes acted."""
-    content, given = decoded("the payload is", payload), decoded("the headers are", headers)
-    with common.open() as db:
-        topic_of = db.topic(topic)
-        acted = topic_of.publish(kind, content, key=key, headers=given, client=client, idempotency_key=idempotency_key)
-    common.print({"topic": topic, "routes": acted}, f"{topic}: {acted} {'route' if acted == 1 else 'routes'} acted")
 
 
 def _doubts(pattern: str, form: str) -> list[str]:

@@ -11,15 +11,13 @@ import typer
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions, QueueOption, YesOption
-from queue_db.cli.recording import record
+from queue_db.cli.recording import user
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError
+from queue_db.operations import streams as operations
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the stream.")]
 OptionalNameArgument = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name of the stream.", show_default=False)]
-
-# Most names of streams in the detail of an action.
-_MOST_NAMES = 20
 
 app = typer.Typer(
     name="streams",
@@ -87,9 +85,7 @@ def complete(
     with common.open() as db:
         what = "All jobs" if checkpoint is None else f"The jobs committed in {str(checkpoint)!r}, among those"
         output.confirm(f"{what} that stream {name!r} holds in {db.url} will be completed and leave the queue.", yes=yes)
-        completed = db.streams.complete(name, checkpoint=checkpoint)
-        detail = {"checkpoint": None if checkpoint is None else str(checkpoint)}
-        record(db, "complete", f"stream {name}", completed, detail)
+        completed = operations.complete(db, user(), name, checkpoint=checkpoint)
     common.print({"stream": name, "completed": completed}, f"completed {completed:,} jobs of stream {name!r}")
 
 
@@ -122,14 +118,10 @@ def release(
         question = f"The jobs that {which} in {db.url} will return to their queue, and the checkpoints become invalid."
         output.confirm(f"{question} {_risk(db, name)}", yes=yes)
         if name is None:
-            gone = db.streams.expire()
-            if gone:
-                record(db, "release", "expired streams", len(gone), {"streams": gone[:_MOST_NAMES]})
-            for one in gone:
+            for one in operations.release_expired(db, user()):
                 common.print({"stream": one}, f"released the jobs of stream {one!r}")
             return
-        released = db.streams.release(name)
-        record(db, "release", f"stream {name}", released)
+        released = operations.release(db, user(), name)
     common.print({"stream": name, "released": released}, f"released {released:,} jobs of stream {name!r}")
 
 

@@ -10,7 +10,9 @@ import typer
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions
-from queue_db.cli.recording import record
+from queue_db.cli.recording import user
+from queue_db.operations import tokens as operations
+from queue_db.operations.tokens import NewToken
 from queue_db.tokens.tokens import SCOPES, Token
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token: its user or program, for the action log.")]
@@ -72,8 +74,8 @@ def create(
     A program sends it in the header "Authorization: Bearer SECRET". A person enters it on the login page of the dashboard.
     """
     with common.open() as db:
-        secret = db.tokens.create(name, scope, queues=queue or ("*",), expires_in=expires_in)
-        record(db, "create", f"token {name}", None, {"scopes": scope, "queues": queue or ["*"]})
+        made = NewToken(name, tuple(scope), tuple(queue or ["*"]), expires_in)
+        secret = operations.create(db, user(), made)
     common.print({"token": name, "secret": secret}, secret)
     output.note(f"token {name!r} is made; this secret is not shown again")
 
@@ -107,9 +109,7 @@ def list_tokens(*, common: CommonOptions) -> None:
 def revoke(name: NameArgument, *, common: CommonOptions) -> None:
     """Revoke a token: services refuse it within a second. People who logged in with it are logged out."""
     with common.open() as db:
-        revoked = db.tokens.revoke(name)
-        if revoked:
-            record(db, "revoke", f"token {name}")
+        revoked = operations.revoke(db, user(), name)
     state = "revoked" if revoked else "not found, or revoked before"
     common.print({"token": name, "state": state}, f"{name}: {state}")
     output.found(revoked)

@@ -107,14 +107,12 @@ def of(feed: Feed) -> FeedRow:
         raise FeedError(
             f"{none}db.feeds.set({feed.name!r}, claims=True) makes it",
             wire=f'{none}PUT /api/v1/feeds/{{feed}} with "claims": true makes it',
-            cli=f"{none}queue-db feeds set {feed.name} --claims makes it",
         )
     if row.max_attempts is None:
         without = f"feed {feed.name!r} was made without claims, which cannot be changed: use a feed of another name, made by "
         raise FeedError(
             f"{without}db.feeds.set(…, claims=True)",
             wire=f'{without}PUT /api/v1/feeds/{{feed}} with "claims": true',
-            cli=f"{without}queue-db feeds set --claims",
         )
     return row
 

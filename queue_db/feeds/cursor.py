@@ -81,9 +81,7 @@ class Cursor:
                 f"cursor {name!r} of feed {feed.name!r} is held by {row.holder}, until {from_micros(row.until).isoformat()} unless "
                 "it goes on reading: give each process a cursor of its own, or "
             )
-            raise CursorHeldError(
-                f"{held}pass take_over=True", wire=f"{held}send take_over=true", cli=f"{held}take it over with --take-over"
-            )
+            raise CursorHeldError(f"{held}pass take_over=True", wire=f"{held}send take_over=true")
         self._version: int = row.version
         # An acknowledgement was LOST: the messages that were read are those of the next holder.
         self._replaced = False

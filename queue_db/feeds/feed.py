@@ -373,7 +373,9 @@ class Feed:
         if row.max_attempts is not None:
             claims = f"feed {self.name!r} was made with claims: its consumers claim messages with "
             raise FeedError(
-                f"{claims}feed.claim", wire=f"{claims}POST /api/v1/feeds/{{feed}}/claims", cli=f"{claims}queue-db claims claim"
+                f"{claims}feed.claim",
+                wire=f"{claims}POST /api/v1/feeds/{{feed}}/claims",
+                cli=f"feed {self.name!r} was made with claims: no cursor of it is shared",
             )
         known = self.core.read("feeds.look", span_claims.look, row, name)
         shared = (

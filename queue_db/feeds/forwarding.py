@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -79,15 +78,9 @@ def forwarded(
     lease: float = 30.0,
     take_over: bool,
     on_trimmed: OnTrimmed,
-    committing: Callable[[int], AbstractContextManager[object]] = nullcontext,
 ) -> Iterator[int]:
-    """Forward messages, as :meth:`Feed.forward`; yield how many after each commit, and 0 when the cursor is open.
-
-    :param committing: the context in which a number of messages is committed.
-    """
+    """Forward messages, as :meth:`Feed.forward`; yield how many after each commit."""
     with feed.cursor(cursor, start=start, lease=lease, take_over=take_over, on_trimmed=on_trimmed) as opened:
-        yield 0
         for page in opened.pages(limit, idle):
-            with committing(len(page)):
-                forward(feed.core, opened, page, template)
+            forward(feed.core, opened, page, template)
             yield len(page)

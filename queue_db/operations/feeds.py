@@ -19,7 +19,7 @@ OF_CLAIMS: dict[str, Any] = {"max_attempts": 0, "delay": 0.0, "expires_in": 0.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FeedSettings:
+class Settings:
     """Settings of a feed, as :meth:`db.feeds.set <queue_db.feeds.registry.Feeds.set>` has them; None: not given."""
 
     ordering: FeedOrdering | None = None
@@ -33,7 +33,7 @@ class FeedSettings:
 
 
 def set(  # noqa: A001 - the word of the log
-    db: QueueDB, actor: Actor, feed: str, settings: FeedSettings, *, every: bool = False
+    db: QueueDB, actor: Actor, feed: str, settings: Settings, *, every: bool = False
 ) -> bool:
     """Create a feed with these settings, or change them; return whether it is new.
 

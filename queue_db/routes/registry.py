@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -363,18 +362,12 @@ def followed(
     lease: float = 30.0,
     take_over: bool,
     on_trimmed: OnTrimmed,
-    committing: Callable[[int], AbstractContextManager[object]] = nullcontext,
 ) -> Iterator[int]:
-    """Route messages, as :meth:`Routes.relay`; yield how many after each commit, and 0 when the cursor is open.
-
-    :param committing: the context in which a number of messages is committed.
-    """
+    """Route messages, as :meth:`Routes.relay`; yield how many after each commit."""
     with router.feed(feed).cursor(cursor, start=start, lease=lease, take_over=take_over, on_trimmed=on_trimmed) as opened:
-        yield 0
         for page in opened.pages(limit, idle):
             items = [_item(message, topic) for message in page]
-            with committing(len(page)):
-                router.after_commit(opened.transfer(page, partial(router.route, items=items)))
+            router.after_commit(opened.transfer(page, partial(router.route, items=items)))
             yield len(page)
 
 

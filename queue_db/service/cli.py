@@ -22,12 +22,14 @@ from queue_db.cli import output, panels, statuses
 from queue_db.cli.commands import command
 from queue_db.cli.logs import log_to_stderr
 from queue_db.cli.options import CommonOptions
-from queue_db.cli.recording import record
+from queue_db.cli.recording import user
 from queue_db.cli.work_options import LogOptions
 from queue_db.database.urls import missing_file, parse_url
 from queue_db.db import QueueDB
 from queue_db.dialects import dialect_for
 from queue_db.errors import ArgumentError, ConfigurationError
+from queue_db.operations import tokens
+from queue_db.operations.tokens import NewToken
 from queue_db.tokens.tokens import SCOPES
 
 if TYPE_CHECKING:
@@ -323,10 +325,9 @@ def _note_access(service: Service, host: str) -> None:
             output.note("there is no token: make one as a user who may write: queue-db tokens create NAME --scope read")
             return
         try:
-            secret = db.tokens.create(FIRST_TOKEN, SCOPES)
+            secret = tokens.create(db, user(), NewToken(FIRST_TOKEN, SCOPES))
         except ArgumentError:
             return  # another process that starts now has made it
-        record(db, "create", f"token {FIRST_TOKEN}", None, {"scopes": list(SCOPES), "queues": ["*"]})
         output.note(f"log in with this token, which allows everything and is not shown again: {secret}")
 
 

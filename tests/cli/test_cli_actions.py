@@ -42,21 +42,21 @@ CHANGES = {
     ("schedules resume", "nightly"): ("resume", "schedule nightly", None),
     ("schedules remove", "nightly"): ("remove", "schedule nightly", None),
     ("workers rescue", "gone"): ("rescue", "worker gone", 1),
-    ("feeds trim", "long"): ("trim", "feed long", 2),
+    ("feeds purge", "long --retained"): ("purge", "feed long", 2),
     ("feeds set", "orders --keep-rows 10"): ("set", "feed orders", None),
     ("feeds purge", "orders --yes"): ("purge", "feed orders", 1),
-    ("feeds delete", "orders --yes"): ("delete", "feed orders", None),
-    ("feeds restored", "--yes"): ("restored", "all feeds", 4),
+    ("feeds remove", "orders --yes"): ("remove", "feed orders", None),
+    ("feeds restored", "--yes"): ("restored", "all feeds", 3),
     ("cursors seek", "orders billing end"): ("seek", "cursor billing of feed orders", None),
     ("cursors remove", "orders billing"): ("remove", "cursor billing of feed orders", None),
     ("routes set", "other --drop"): ("set", "route other", None),
-    ("routes assign", "archive {definition}"): ("assign", "route archive", None),
+    ("routes set", "archive --definition {definition}"): ("set", "route archive", None),
     ("routes subscribe", "new.* archive"): ("subscribe", "route archive", None),
     ("routes unsubscribe", "sensor.* archive"): ("unsubscribe", "route archive", None),
     ("routes pause", "archive"): ("pause", "route archive", None),
     ("routes resume", "archive"): ("resume", "route archive", None),
     ("routes remove", "archive"): ("remove", "route archive", None),
-    ("routes reset", "seen --yes"): ("reset", "counter seen", None),
+    ("routes counters", "seen --reset --yes"): ("reset", "counter seen", None),
     ("streams complete", "etl --yes"): ("complete", "stream etl", 1),
     ("streams release", "etl --yes"): ("release", "stream etl", 1),
     ("streams release", "--expired --yes"): ("release", "expired streams", 1),
@@ -72,7 +72,7 @@ FINDS_NOTHING = {
     ("routes subscribe", "sensor.* archive"): 0,
     ("routes unsubscribe", "nothing archive"): 1,
     ("routes remove", "nobody"): 1,
-    ("routes reset", "seen --key unknown --yes"): 1,
+    ("routes counters", "seen --reset --key unknown --yes"): 1,
     ("jobs cancel", "999999"): 1,
     ("jobs reschedule", "999999 --now"): 1,
     ("queues limit", "mail"): 2,
@@ -81,7 +81,7 @@ FINDS_NOTHING = {
     ("queues purge", "nothing --yes"): 0,
     ("dead redrive", "--queue nothing"): 0,
     ("dead purge", "--error-class None --yes"): 0,
-    ("feeds trim", "orders"): 0,
+    ("feeds purge", "orders --retained"): 0,
 }
 
 #: These change nothing, and are called with this.
@@ -102,13 +102,8 @@ LOOKS = {
     "feeds list": "",
     "feeds read": "orders",
     "cursors list": "",
-    "cursors spans": "orders shared",
-    "claims list": "claimable",
-    "claims stats": "claimable",
     "routes list": "",
-    "routes definitions": "",
     "routes test": "sensor.7",
-    "routes top": "seen",
     "streams list": "",
     "top": "--once",
     "workers list": "",
@@ -123,17 +118,6 @@ EXEMPT = {
     "work": "what workers do are events of jobs",
     "enqueue": "the work of programs: one action for each job would double the jobs",
     "feeds publish": "the work of programs, like enqueue",
-    "topics publish": "the work of programs, like enqueue",
-    "routes run": "the work of programs, like enqueue",
-    "feeds tail": "reads like feeds read, until it is stopped",
-    "feeds forward": "the work of programs: the cursor has how far it is",
-    "routes relay": "the work of programs: the cursor has how far it is",
-    "claims claim": "the work of programs",
-    "claims show": "needs the id of a claim; it only reads",
-    "claims extend": "the work of programs",
-    "claims release": "the work of programs",
-    "claims delete": "the work of programs",
-    "claims pop": "the work of programs",
 }
 
 
@@ -154,8 +138,6 @@ def prepared(tmp_path_factory):
         with db.feed("orders").cursor("billing"):
             pass
         assert db.feed("orders").shared("shared").claim(1)
-        db.feeds.set("claimable", claims=True)
-        db.feeds.purge("claimable")
         definition = db.routes.set("archive", feed="archived")
         db.routes.subscribe("sensor.*", "archive")
         db.routes.set("seen", count="seen", by="topic")
@@ -250,7 +232,7 @@ def test_what_is_not_there_is_not_changed(ask_at, own, prepared, call):
     assert entries(own) == []
 
 
-@pytest.mark.parametrize("command", ["prune", "groups repair grouped", "feeds trim long", "streams release --expired --yes"])
+@pytest.mark.parametrize("command", ["prune", "groups repair grouped", "feeds purge long --retained", "streams release --expired --yes"])
 def test_what_is_done_already_is_not_written_again(ask_at, own, command):
     for _ in range(2):
         ask_at(own, *command.split())

@@ -30,13 +30,13 @@ MISTAKES = {
         1,
         "job 1 stays dead: its unique_key 'k' is taken by a job in the queue, or one whose",
     ),
-    "feeds set new --max-attempts 3": (2, "there is no feed 'new': max_attempts need --claims"),
+    "feeds set new --max-attempts 3": (2, "there is no feed 'new': --max-attempts need --claims"),
+    "feeds set new --claims --delay 9 --expires-in 5": (2, "over: --delay must be less than --expires-in"),
     "feeds publish orders a null --delay 5": (2, "queue-db feeds set --claims makes one"),
     "feeds read orders --after 5": (
         2,
         "position '5': must be a position that the feed returned (as queue-db feeds read",
     ),
-    "claims claim orders": (1, "use a feed of another name, made by queue-db feeds set --claims\n"),
     "routes set r": (2, "give one action of --feed, --enqueue, "),
     "routes set r --webhook ftp://host": (2, "--webhook='ftp://host': must be an address that begins with https://"),
 }

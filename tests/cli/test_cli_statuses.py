@@ -72,8 +72,8 @@ def test_a_mistyped_sqlite_path_is_an_error_and_creates_no_file(tmp_path, ask_at
 
 
 def test_options_that_cannot_be_read_print_nothing_on_standard_output(ask_at):
-    answer = ask_at(None, "claims", "claim", "mail", "--lease", "1s", "--json", status=2)
-    assert (answer.out, "--lease" in answer.err) == ("", True)
+    answer = ask_at(None, "feeds", "set", "mail", "--keep-for", "1s", "--json", status=2)
+    assert (answer.out, "--keep-for" in answer.err) == ("", True)
     assert "cannot be read" in ask_at(None, "--help").out
 
 

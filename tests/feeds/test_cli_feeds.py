@@ -33,7 +33,7 @@ def test_feeds_are_listed_with_their_settings(ask, feed):
     found = next(one for one in ask("feeds", "list", "--json").records if one["name"] == feed.name)
     assert (found["keep_rows"], found["keep_for"], found["keep_unread"], found["messages"] + found["waiting"]) == (2, None, 0, 3)
     feed.rank()
-    assert ask("feeds", "trim", feed.name, "--json").record["trimmed"] in {0, 1}, "ranking may have trimmed it"
+    assert ask("feeds", "purge", feed.name, "--retained", "--json").record["purged"] in {0, 1}, "ranking may have trimmed it"
     assert [one["payload"]["number"] for one in ask("feeds", "read", feed.name, "--json").records] == [1, 2]
     assert any(feed.name in line for line in ask("feeds", "list").out.splitlines())
 
@@ -65,15 +65,14 @@ def test_a_message_is_published_with_headers(ask, name):
     assert "headers are not JSON" in ask("feeds", "publish", name, "n", "--headers", "pdf", status=2).err
 
 
-def test_messages_become_jobs(ask, db, feed):
-    assert ask("feeds", "forward", feed.name, "billing", feed.name, "--group", "--json").record["forwarded"] == 3
-    assert "0 messages forwarded" in ask("feeds", "forward", feed.name, "billing", feed.name, "--kind", "other").out
-    assert [(job.kind, job.group) for job in db.queue(feed.name).claim(limit=5)] == [("n", f"order-{at}") for at in range(3)]
-
-
 def test_a_mistyped_name_creates_nothing(ask, db, name):
     before = db.feeds.list()
-    for command in (("feeds", "read"), ("feeds", "tail"), ("feeds", "trim"), ("feeds", "purge", "--yes")):
+    for command in (
+        ("feeds", "read"),
+        ("feeds", "read", "--follow"),
+        ("feeds", "purge", "--retained"),
+        ("feeds", "purge", "--yes"),
+    ):
         assert "there is no feed" in ask(*command, name, status=1).err
     for verb in (("seek", name, "billing", "start"), ("remove", name, "billing")):
         assert "there is no feed" in ask("cursors", *verb, status=1).err
@@ -87,11 +86,11 @@ def test_all_messages_are_deleted_when_confirmed(ask, feed):
     assert feed.read().messages == []
 
 
-def test_a_feed_is_deleted_when_confirmed(ask, db, feed):
-    assert "--yes" in ask("feeds", "delete", feed.name, status=2).err
-    assert ask("feeds", "delete", feed.name, "--yes", "--json").record == {"feed": feed.name, "state": "deleted"}
+def test_a_feed_is_removed_when_confirmed(ask, db, feed):
+    assert "--yes" in ask("feeds", "remove", feed.name, status=2).err
+    assert ask("feeds", "remove", feed.name, "--yes", "--json").record == {"feed": feed.name, "state": "removed"}
     assert feed.name not in [one.name for one in db.feeds.list()]
-    assert "there is no feed" in ask("feeds", "delete", feed.name, "--yes", status=1).err
+    assert "there is no feed" in ask("feeds", "remove", feed.name, "--yes", status=1).err
 
 
 def test_earlier_positions_are_refused_after_a_restore(ask_at, fresh_url):
@@ -108,15 +107,17 @@ def test_a_reader_begins_at_the_start_or_the_end(ask, feed):
     assert len(ask("feeds", "read", feed.name, "--after", "start", "--json").records) == 3
     assert ask("feeds", "read", feed.name, "--after", "end", "--json").records == []
     feed.cursor("billing").close()
-    assert "and no spans" in ask("cursors", "spans", feed.name, "billing", status=1).err
+    assert "and no spans" in ask("cursors", "list", "--spans", "--feed", feed.name, "--name", "billing", status=1).err
     for command in (("feeds", "read", feed.name, "--after", "begin"), ("cursors", "seek", feed.name, "billing", "begin")):
         assert "start, or end" in ask(*command, status=2).err
 
 
 def test_impossible_values_are_refused(ask, feed):
     assert "is not JSON" in ask("feeds", "publish", feed.name, "n", "{", status=2).err
-    for command in (("feeds", "publish"), ("topics", "publish")):
-        assert "nested too deeply" in ask(*command, feed.name, "n", "[" * 200_000, status=2).err
+    assert "nested too deeply" in ask("feeds", "publish", feed.name, "n", "[" * 200_000, status=2).err
+    assert "publish without --topic" in ask("feeds", "publish", feed.name, "n", "--topic", "--delay", "1", status=2).err
+    for option, value in (("--max-attempts", "-1"), ("--keep-for", "nan"), ("--keep-rows", "-1")):
+        assert ask("feeds", "set", feed.name, option, value, status=2).err.startswith(f"queue-db: {option}={value}: must be ")
     for after in ("7", "x.1.9999999999999999999"):
         assert "must be a position" in ask("feeds", "read", feed.name, "--after", after, status=2).err
     assert "must be counter or ranked" in ask("feeds", "set", feed.name, "--ordering", "naive", status=2).err
@@ -135,7 +136,7 @@ def test_cursors_are_listed_moved_and_removed(ask, feed):
     assert "has no cursor" in ask("cursors", "seek", feed.name, "other", "end", status=1).err
     assert ask("cursors", "remove", feed.name, "billing", "--json").record["state"] == "removed"
     assert ask("cursors", "remove", feed.name, "billing", "--json", status=1).record["state"] == "not found"
-    assert "has no cursor" in ask("cursors", "spans", feed.name, "billing", status=1).err
+    assert "has no cursor" in ask("cursors", "list", "--spans", "--feed", feed.name, "--name", "billing", status=1).err
 
 
 def test_shared_cursors_and_their_spans_are_listed(ask, feed):
@@ -143,18 +144,23 @@ def test_shared_cursors_and_their_spans_are_listed(ask, feed):
     (found,) = [one for one in ask("cursors", "list", "--json").records if one["feed"] == feed.name]
     assert (found["name"], found["behind"], found["shared"], found["spans"]) == ("mailers", 3, True, 1)
     assert "shared" in ask("cursors", "list").out
-    (open_one,) = ask("cursors", "spans", feed.name, "mailers", "--json").records
+    (open_one,) = ask("cursors", "list", "--spans", "--feed", feed.name, "--json").records
     assert (open_one["id"], open_one["low"], open_one["high"], open_one["attempts"]) == (span.id, 1, 2, 1)
-    assert open_one["worker"] in ask("cursors", "spans", feed.name, "mailers").out
+    assert open_one["worker"] in ask("cursors", "list", "--spans", "--feed", feed.name).out
     span.release()
-    (open_one,) = ask("cursors", "spans", feed.name, "mailers", "--json").records
+    (open_one,) = ask("cursors", "list", "--spans", "--feed", feed.name, "--json").records
     assert (open_one["worker"], open_one["expires_at"]) == (None, None)
-    assert str(span.id) in ask("cursors", "spans", feed.name, "mailers").out
+    assert str(span.id) in ask("cursors", "list", "--spans", "--feed", feed.name).out
 
 
-def test_a_tail_prints_new_messages_until_it_is_interrupted(url, feed):
+def test_a_limit_ends_a_read_that_follows(ask, feed):
+    read = ("feeds", "read", feed.name, "--follow", "--after", "start", "--limit", "2", "--json")
+    assert [one["payload"]["number"] for one in ask(*read).records] == [0, 1]
+
+
+def test_new_messages_are_printed_until_ctrl_c(url, feed):
     start = feed.start()
-    command = [sys.executable, "-m", "queue_db", "feeds", "tail", feed.name, "--after", start, "--json"]
+    command = [sys.executable, "-m", "queue_db", "feeds", "read", feed.name, "--follow", "--after", start, "--json"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, "QUEUE_DB_URL": url, "PYTHONUNBUFFERED": "1"}
     ) as tail:

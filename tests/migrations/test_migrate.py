@@ -189,7 +189,7 @@ def test_a_feed_with_an_ordering_that_is_gone_is_not_dropped_with_its_messages(e
     """Only PostgreSQL has had it, and each database can have its name."""
     empty.migrate(revision="0012")
     run(empty, "INSERT INTO jobs_feeds (name, ordering, token) VALUES ('old', 'ticks', 't'), ('other', 'counter', 't')")
-    with pytest.raises(ConfigurationError, match=r"ordering 'ticks'.*: 'old'\. .*queue-db feeds delete NAME.*'ranked'"):
+    with pytest.raises(ConfigurationError, match=r"ordering 'ticks'.*: 'old'\. .*queue-db feeds remove NAME.*'ranked'"):
         empty.migrate()
     assert ask(empty, "SELECT version_num FROM jobs_schema_version") == "0012"
     assert names(empty) >= {"jobs_ticked", "jobs_ticks"}

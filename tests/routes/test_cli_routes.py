@@ -1,13 +1,6 @@
 """Routes and topics from the command line."""
 
-import os
-import signal
-import subprocess
-import sys
-
 import pytest
-
-from tests.patience import PATIENCE
 
 
 @pytest.fixture
@@ -21,10 +14,10 @@ def test_what_is_published_goes_where_routes_lead(ask, db, route):
     sha = ask("routes", "set", route, "--feed", route, "--json").record["definition"]
     assert ask("routes", "subscribe", f"{route}.*", route, "--json").record["state"] == "subscribed"
     assert "already subscribed" in ask("routes", "subscribe", f"{route}.*", route).out
-    published = ask("topics", "publish", f"{route}.7", "reading", '{"celsius": 21}', "--key", "7", "--json").record
+    published = ask("feeds", "publish", "--topic", f"{route}.7", "reading", '{"celsius": 21}', "--key", "7", "--json").record
     assert published == {"topic": f"{route}.7", "routes": 1}
-    assert "0 routes acted" in ask("topics", "publish", f"{route}-other", "reading").out
-    assert "1 route acted" in ask("topics", "publish", f"{route}.7", "other").out
+    assert "0 routes acted" in ask("feeds", "publish", "--topic", f"{route}-other", "reading").out
+    assert "1 route acted" in ask("feeds", "publish", "--topic", f"{route}.7", "other").out
     message, _ = db.feed(route).read().messages
     assert (message.kind, message.payload, message.key) == ("reading", {"celsius": 21}, "7")
     (step,) = ask("routes", "test", f"{route}.7", "--json").records
@@ -39,18 +32,19 @@ def test_a_counter_counts_by_key(ask, db, route):
     ask("routes", "set", route, "--count", route, "--by", "key")
     ask("routes", "subscribe", route, route, "--form", "exact")
     for key in "aab":
-        ask("topics", "publish", route, "n", "--key", key)
-    assert ask("routes", "top", route, "--json").records == [{"key": "a", "messages": 2}, {"key": "b", "messages": 1}]
-    assert "a" in ask("routes", "top", route, "--limit", "1").out
+        ask("feeds", "publish", "--topic", route, "n", "--key", key)
+    assert ask("routes", "counters", route, "--json").records == [{"key": "a", "messages": 2}, {"key": "b", "messages": 1}]
+    assert "a" in ask("routes", "counters", route, "--limit", "1").out
+    assert {"counter": route, "by": "key", "messages": 3, "route": route} in ask("routes", "counters", "--json").records
     assert any(f"{route} by key" in line for line in ask("routes", "list").out.splitlines())
-    assert any(f"{route} by key" in line for line in ask("routes", "definitions").out.splitlines())
+    assert any(f"{route} by key" in line for line in ask("routes", "list", "--definitions").out.splitlines())
     (step,) = ask("routes", "test", route, "--key", "b", "--json").records
     assert (step["counted"], step["cut"]) == ("b", "")
     assert f"{route} b" in ask("routes", "test", route, "--key", "b").out
-    assert "reset" in ask("routes", "reset", route, "--key", "a", "--yes").out
+    assert "reset" in ask("routes", "counters", route, "--reset", "--key", "a", "--yes").out
     assert db.routes.top(route) == [("b", 1)]
-    assert ask("routes", "reset", route, "--yes", "--json").record["state"] == "reset"
-    assert "not found" in ask("routes", "reset", route, "--yes", status=1).out
+    assert ask("routes", "counters", route, "--reset", "--yes", "--json").record["state"] == "reset"
+    assert "not found" in ask("routes", "counters", route, "--reset", "--yes", status=1).out
     assert "--by" in ask("routes", "set", route, "--feed", route, "--by", "topic", status=2).err
 
 
@@ -58,7 +52,7 @@ def test_a_route_is_pointed_paused_and_removed(ask, db, route):
     first = ask("routes", "set", route, "--enqueue", route, "--kind", "check", "--group", "--json").record["definition"]
     ask("routes", "set", route, "--count", route)
     ask("routes", "subscribe", f"{route}.#", route, "--form", "amqp")
-    ask("topics", "publish", route, "n")
+    ask("feeds", "publish", "--topic", route, "n")
     listed = next(one for one in ask("routes", "list", "--json").records if one["name"] == route)
     assert (listed["action"], listed["messages"], listed["patterns"], listed["version"]) == (
         "count",
@@ -67,25 +61,16 @@ def test_a_route_is_pointed_paused_and_removed(ask, db, route):
         2,
     )
     assert any(f"amqp:{route}.#" in line for line in ask("routes", "list").out.splitlines())
-    ask("routes", "assign", route, first[:12])
-    assert first in [one["sha"] for one in ask("routes", "definitions", "--json").records]
-    assert first[:12] in ask("routes", "definitions").out
-    ask("topics", "publish", f"{route}.a", "n", "--key", "k")
+    ask("routes", "set", route, "--definition", first[:12])
+    assert first in [one["sha"] for one in ask("routes", "list", "--definitions", "--json").records]
+    assert first[:12] in ask("routes", "list", "--definitions").out
+    ask("feeds", "publish", "--topic", f"{route}.a", "n", "--key", "k")
     assert [(job.kind, job.group) for job in db.queue(route).claim(limit=5)] == [("check", "k")]
     assert "paused" in ask("routes", "pause", route).out
-    assert ask("topics", "publish", route, "n", "--json").record["routes"] == 0
+    assert ask("feeds", "publish", "--topic", route, "n", "--json").record["routes"] == 0
     assert "resumed" in ask("routes", "resume", route).out
     assert ask("routes", "remove", route, "--json").record["state"] == "removed"
     assert "not found" in ask("routes", "remove", route, status=1).out
-
-
-def test_the_messages_of_a_feed_are_routed(ask, db, route):
-    db.feed(route).publish_many([("paid", number) for number in range(3)])
-    ask("routes", "set", route, "--enqueue", route)
-    ask("routes", "subscribe", f"{route}.paid", route, "--form", "exact")
-    assert ask("routes", "relay", route, "router", "--json").record["routed"] == 3
-    assert "0 messages routed" in ask("routes", "relay", route, "router").out
-    assert db.queue(route).stats().available == 3
 
 
 def test_what_may_be_meant_otherwise_is_noted(ask, route):
@@ -111,15 +96,15 @@ def test_groups_and_clients_are_shown(ask, db, route):
     assert any(route in line and "by key" in line for line in ask("routes", "list").out.splitlines())
     ask("routes", "set", route, "--feed", route)
     ask("routes", "subscribe", route, route, "--form", "exact")
-    assert "1 route acted" in ask("topics", "publish", route, "n", "--client", "me").out
+    assert "1 route acted" in ask("feeds", "publish", "--topic", route, "n", "--client", "me").out
     assert [one.client for one in db.feed(route).read().messages] == ["me"]
 
 
 def test_a_condition_and_the_header_of_patterns_are_shown(ask, route):
     where = f"kind == '{route}'"
     ask("routes", "set", route, "--feed", route, "--where", where, "--matched")
-    for listing in ("list", "definitions"):
-        head, *lines = ask("routes", listing).out.splitlines()
+    for listing in ((), ("--definitions",)):
+        head, *lines = ask("routes", "list", *listing).out.splitlines()
         (line,) = [line for line in lines if where in line]
         assert line[head.index("matched") :].startswith("yes")
 
@@ -129,40 +114,18 @@ def test_headers_decide(ask, db, route):
     ask("routes", "subscribe", f'{{"topic": "{route}", "format": "pdf"}}', route, "--form", "headers")
     for headers, routed in (('{"format": "pdf"}', 1), ('{"format": "zip"}', 0)):
         assert len(ask("routes", "test", route, "--headers", headers, "--json").records) == routed
-        assert ask("topics", "publish", route, "n", "--headers", headers, "--json").record["routes"] == routed
-    assert "the headers are not JSON" in ask("topics", "publish", route, "n", "--headers", "pdf", status=2).err
+        assert ask("feeds", "publish", "--topic", route, "n", "--headers", headers, "--json").record["routes"] == routed
+    assert "the headers are not JSON" in ask("feeds", "publish", "--topic", route, "n", "--headers", "pdf", status=2).err
     assert "mapping" in ask("routes", "test", route, "--headers", "[1]", status=2).err
-
-
-@pytest.mark.parametrize("verb", [("feeds", "forward", "{0}", "billing", "{0}"), ("routes", "relay", "{0}", "billing")])
-def test_following_ends_with_ctrl_c(db, url, route, verb):
-    feed = db.feed(route)
-    feed.publish("n", 1)
-    feed.rank()
-    words = [word.format(route) for word in verb]
-    program = subprocess.Popen(
-        [sys.executable, "-m", "queue_db", *words, "--follow"],
-        env={**os.environ, "QUEUE_DB_URL": url},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        while not [info for info in feed.cursors() if info.name == "billing" and info.behind == 0]:
-            assert program.poll() is None, program.stderr.read()
-        program.send_signal(signal.SIGINT)
-        assert program.wait(PATIENCE) == 130, program.stderr.read()
-        assert b": 1 messages " in program.stdout.read()
-        assert b"interrupted" in program.stderr.read()
-    finally:
-        program.kill()
-        program.communicate()
-    assert feed.cursors()[0].holder is None
 
 
 def test_what_is_not_there_is_named(ask, route):
     assert "there is no route" in ask("routes", "pause", route, status=1).err
     assert "there is no route" in ask("routes", "subscribe", "a", route, status=1).err
-    assert "there is no feed" in ask("routes", "relay", route, "router", status=1).err
+    assert "there is no route" in ask("routes", "set", route, "--definition", "0" * 64, status=1).err
+    assert "give it alone" in ask("routes", "set", route, "--definition", "0" * 64, "--drop", status=2).err
+    assert "no counter chosen" in ask("routes", "counters", "--reset", status=2).err
+    assert "--key is for --reset" in ask("routes", "counters", route, "--key", "a", status=2).err
     assert "give one action" in ask("routes", "set", route, status=2).err
     assert "--enqueue" in ask("routes", "set", route, "--kind", "k", "--drop", status=2).err
-    assert "is not JSON" in ask("topics", "publish", route, "n", "{", status=2).err
+    assert "is not JSON" in ask("feeds", "publish", "--topic", route, "n", "{", status=2).err

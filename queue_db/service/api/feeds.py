@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from queue_db.db import QueueDB
 from queue_db.feeds.message import FeedInfo
 from queue_db.operations import feeds as operations
-from queue_db.operations.feeds import DEFAULTS, OF_CLAIMS, FeedSettings
+from queue_db.operations.feeds import DEFAULTS, OF_CLAIMS, Settings
 from queue_db.service.api.feed_shapes import Body, MessageView, Seconds, feed_of, message_view
 from queue_db.service.http.openapi import problems
 from queue_db.service.http.paths import Name, NewName
@@ -62,7 +62,7 @@ class FeedChange(Body):
     expires_in: Seconds | None = Field(None, description="0, the default: never.")
 
 
-class NewFeed(FeedChange):
+class FeedSettings(FeedChange):
     """All settings of a feed; what is missing gets its default. Ordering and claims of a feed that is there stay."""
 
     ordering: Annotated[str, Field(max_length=20, description="`ranked` or `counter`; only for a new feed.")] | None = None
@@ -106,9 +106,9 @@ def get_feed(feed: Name, db: Db, who: Reader) -> FeedView:
 
 
 @router.put("/feeds/{feed}", responses={201: {"model": FeedView, "description": "It is new."}})
-def set_feed(feed: NewName, settings: NewFeed, db: Db, who: Manager, response: Response) -> FeedView:
+def set_feed(feed: NewName, settings: FeedSettings, db: Db, who: Manager, response: Response) -> FeedView:
     """Create a feed with these settings, or replace all of them."""
-    if operations.set(db, who, feed, FeedSettings(**settings.model_dump()), every=True):
+    if operations.set(db, who, feed, Settings(**settings.model_dump()), every=True):
         response.status_code = 201
     return _view(_info(db, feed))
 
@@ -123,7 +123,7 @@ def change_feed(feed: Name, change: FeedChange, db: Db, who: Manager) -> FeedVie
         raise invalid(f"name at least one of {', '.join(FeedChange.model_fields)}")
     defaults: dict[str, Any] = {**DEFAULTS, **OF_CLAIMS}
     settings = {name: defaults[name] if value is None else value for name, value in given.items()}
-    operations.set(db, who, feed, FeedSettings(**settings))
+    operations.set(db, who, feed, Settings(**settings))
     return _view(_info(db, feed))
 
 

@@ -84,6 +84,7 @@ EXAMPLES: dict[str, Any] = {
     "NewLimits": {"concurrency": 20},
     "FeedSettings": {"claims": True, "keep_for": 604800},
     "NewMessages": {"messages": [{"kind": "paid", "key": "order-17", "payload": {"cents": 1990}}]},
+    "TokenRequest": {"name": "mail service", "scopes": ["enqueue"], "queues": ["mail*"]},
     "RouteAction": {"action": "enqueue", "target": "mail", "kind": "welcome"},
     "NewSubscription": {"pattern": "orders.*"},
 }
