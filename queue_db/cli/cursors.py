@@ -111,7 +111,9 @@ def _print_spans(found: list[SpanInfo], common: CommonOptions) -> None:
     )
 
 
-@command(app, "seek", "queue-db cursors seek orders billing start", "queue-db cursors seek orders billing 1f0c9a2e.1.184")
+@command(
+    app, "seek", "queue-db cursors seek orders billing start", "queue-db cursors seek orders billing 1f0c9a2e.1.184", changes=True
+)
 def seek(
     feed: FeedArgument,
     cursor: CursorArgument,
@@ -125,7 +127,7 @@ def seek(
     common.print({"feed": feed, "cursor": cursor, "position": position}, f"{feed} {cursor}: at {position}")
 
 
-@command(app, "remove", "queue-db cursors remove orders billing")
+@command(app, "remove", "queue-db cursors remove orders billing", changes=True)
 def remove(feed: FeedArgument, cursor: CursorArgument, *, common: CommonOptions) -> None:
     """Delete a cursor, so that retention does not wait for it."""
     with common.open() as db:

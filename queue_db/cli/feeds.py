@@ -252,6 +252,7 @@ def _follow(feed: Feed, position: str, limit: int | None, on_trimmed: OnTrimmed,
     "queue-db feeds set orders --keep-for 604800 --keep-rows 1000000",
     "queue-db feeds set audit --ordering counter --keep-for 0",
     "queue-db feeds set mail --claims --max-attempts 5 --keep-for 0",
+    changes=True,
 )
 def set_feed(
     feed: FeedArgument,

@@ -183,6 +183,7 @@ def _print_definitions(found: list[Definition], common: CommonOptions) -> None:
     "queue-db routes set customers --count orders --by payload.customer",
     "queue-db routes set archive --drop",
     "queue-db routes set archive --definition 5feceb66ffc8",
+    changes=True,
 )
 def set_route(
     name: NameArgument,
@@ -217,6 +218,7 @@ def set_route(
     "queue-db routes subscribe 'sensor.*' archive",
     "queue-db routes subscribe 'sensor.#' archive --form amqp",
     """queue-db routes subscribe '{"topic": "reports", "format": "pdf"}' archive --form headers""",
+    changes=True,
 )
 def subscribe(pattern: PatternArgument, name: NameArgument, *, form: FormOption = "glob", common: CommonOptions) -> None:
     """Lead the messages of matching topics to a route."""
@@ -228,7 +230,7 @@ def subscribe(pattern: PatternArgument, name: NameArgument, *, form: FormOption 
     common.print({"route": name, "pattern": pattern, "form": form, "state": state}, f"{name} {pattern}: {state}")
 
 
-@command(app, "unsubscribe", "queue-db routes unsubscribe 'sensor.*' archive")
+@command(app, "unsubscribe", "queue-db routes unsubscribe 'sensor.*' archive", changes=True)
 def unsubscribe(pattern: PatternArgument, name: NameArgument, *, form: FormOption = "glob", common: CommonOptions) -> None:
     """Take a subscription back."""
     with common.open() as db:
@@ -238,7 +240,7 @@ def unsubscribe(pattern: PatternArgument, name: NameArgument, *, form: FormOptio
     output.found(removed)
 
 
-@command(app, "pause", "queue-db routes pause archive")
+@command(app, "pause", "queue-db routes pause archive", changes=True)
 def pause(name: NameArgument, *, common: CommonOptions) -> None:
     """Let a route do nothing until it is resumed. Messages that are published meanwhile are not kept for it."""
     with common.open() as db:
@@ -246,7 +248,7 @@ def pause(name: NameArgument, *, common: CommonOptions) -> None:
     common.print({"route": name, "state": "paused"}, f"{name}: paused")
 
 
-@command(app, "resume", "queue-db routes resume archive")
+@command(app, "resume", "queue-db routes resume archive", changes=True)
 def resume(name: NameArgument, *, common: CommonOptions) -> None:
     """End a pause."""
     with common.open() as db:
@@ -254,7 +256,7 @@ def resume(name: NameArgument, *, common: CommonOptions) -> None:
     common.print({"route": name, "state": "resumed"}, f"{name}: resumed")
 
 
-@command(app, "remove", "queue-db routes remove archive")
+@command(app, "remove", "queue-db routes remove archive", changes=True)
 def remove(name: NameArgument, *, common: CommonOptions) -> None:
     """Delete a route with its subscriptions."""
     with common.open() as db:

@@ -39,6 +39,7 @@ app = typer.Typer(
     "queue-db tokens create shop --scope enqueue --queue 'mail*'",
     "queue-db tokens create ops --scope read --scope manage --expires-in 2592000",
     "queue-db tokens create worker-7 --scope work --json | jq -r .secret",
+    changes=True,
 )
 def create(
     name: NameArgument,
@@ -105,7 +106,7 @@ def list_tokens(*, common: CommonOptions) -> None:
     )
 
 
-@command(app, "revoke", "queue-db tokens revoke shop")
+@command(app, "revoke", "queue-db tokens revoke shop", changes=True)
 def revoke(name: NameArgument, *, common: CommonOptions) -> None:
     """Revoke a token: services refuse it within a second. People who logged in with it are logged out."""
     with common.open() as db:
