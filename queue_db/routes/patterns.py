@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from queue_db import arguments
 from queue_db.routes.tables import PATTERN_LENGTH
@@ -17,6 +17,9 @@ from queue_db.store.schema import TOPIC_LENGTH
 
 PatternForm = Literal["exact", "glob", "amqp", "headers"]
 """The form of a pattern of topics."""
+
+#: All forms, the simplest first.
+FORMS: tuple[PatternForm, ...] = get_args(PatternForm)
 
 #: The character before ``%``, ``_`` and itself in a LIKE pattern that stands for the character alone.
 ESCAPE = "!"

@@ -47,5 +47,5 @@ def test_from_a_publish_to_a_completed_claim(db: QueueDB, name: str, serve: Call
     assert {(one.action, one.target) for one in db.actions.list() if one.who == f"{name}-manage"} >= {
         ("set", f"feed {name}"),
         ("purge", f"feed {name}"),
-        ("delete", f"feed {name}"),
+        ("remove", f"feed {name}"),
     }

@@ -13,6 +13,7 @@ from queue_db.errors import PayloadError
 from queue_db.feeds import Message
 from queue_db.service.http.paths import Name
 from queue_db.service.http.requests import Db, Person
+from queue_db.service.pages.feeds import MOST_CURSORS
 from queue_db.service.pages.newest import newest
 from queue_db.service.pages.render import page
 from queue_db.service.pages.routing import page_router
@@ -48,6 +49,8 @@ def show(request: Request, db: Db, who: Person, name: Name) -> HTMLResponse:
         here="feeds",
         feed=info,
         cursors=cursors,
+        most_cursors=MOST_CURSORS,
+        may=who.allows("manage", name),
         messages=[_shown(one) for one in found.messages],
         numbers=found.numbers,
     )

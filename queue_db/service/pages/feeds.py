@@ -1,18 +1,23 @@
-"""Feeds with their cursors, and the routes that lead to them."""
+"""Feeds with their cursors, and what can be done with them."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, cast
 
 from fastapi import Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
 from queue_db.feeds import FeedInfo
-from queue_db.service.http.requests import Db, Fields, Person, record
+from queue_db.feeds.settings import FeedOrdering
+from queue_db.operations import cursors
+from queue_db.operations import feeds as operations
+from queue_db.operations.feeds import Settings
+from queue_db.service.http.requests import Db, Fields, Person
+from queue_db.service.pages.queue import number, whole
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.routing import page_router
 from queue_db.store.schema import FEED_LENGTH
@@ -31,16 +36,18 @@ def show(
     who.check("read")
     readable = list(islice(_readable(db, who, after), MOST + 1))
     feeds = readable[:MOST]
-    cursors = sorted(db.feeds.cursors(feeds=[one.name for one in feeds]), key=lambda one: -one.behind)
+    found = sorted(db.feeds.cursors(feeds=[one.name for one in feeds]), key=lambda one: -one.behind)
     return page(
         request,
         "feeds.html.jinja",
         who,
         here="feeds",
         feeds=feeds,
-        numbers=Counter(one.feed for one in cursors),
-        cursors=cursors[:MOST_CURSORS],
-        number_of_cursors=len(cursors),
+        numbers=Counter(one.feed for one in found),
+        cursors=found[:MOST_CURSORS],
+        number_of_cursors=len(found),
+        may=who.allows("manage"),
+        may_all=who.allows_all("manage"),
         after=after,
         next=feeds[-1].name if len(readable) > MOST else None,
     )
@@ -53,48 +60,77 @@ def _readable(db: Db, who: Person, after: str | None) -> Iterator[FeedInfo]:
         after = found[-1].name
 
 
+@router.post("/feeds/make", name="make_feed")
+def make_feed(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+    """Create a feed, or change its settings."""
+    feed = fields.get("feed", "").strip()
+    settings = Settings(
+        ordering=cast("FeedOrdering", fields.get("ordering") or None),
+        claims=True if fields.get("claims") else None,
+        keep_for=number(fields, "keep_for"),
+        keep_rows=whole(fields, "keep_rows"),
+    )
+    operations.set(db, who, feed, settings)
+    return back(request, "feed", "feed-set", name=feed)
+
+
+@router.post("/feeds/set", name="set_feed")
+def set_feed(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+    """Change its settings; what is empty stays."""
+    feed = _chosen(db, who, fields)
+    settings = Settings(
+        keep_for=number(fields, "keep_for"),
+        keep_rows=whole(fields, "keep_rows"),
+        keep_unread=whole(fields, "keep_unread"),
+        max_attempts=whole(fields, "max_attempts"),
+        delay=number(fields, "delay"),
+        expires_in=number(fields, "expires_in"),
+    )
+    operations.set(db, who, feed, settings)
+    return back(request, "feed", "feed-set", name=feed)
+
+
+@router.post("/feeds/purge", name="purge_feed")
+def purge_feed(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+    """Delete its messages: all of them, or those that its retention does not keep."""
+    feed = _chosen(db, who, fields)
+    gone = operations.purge(db, who, feed, retained=bool(fields.get("retained")))
+    return back(request, "feed", "feed-purged", {"number": gone}, name=feed)
+
+
+@router.post("/feeds/remove", name="remove_feed")
+def remove_feed(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+    """Delete it with its messages and cursors."""
+    operations.remove(db, who, _chosen(db, who, fields))
+    return back(request, "feeds", "feed-removed")
+
+
+@router.post("/feeds/restored", name="restored_feeds")
+def restored(request: Request, db: Db, who: Person) -> RedirectResponse:
+    """The database was restored from a backup."""
+    return back(request, "feeds", "restored", {"number": operations.restored(db, who)})
+
+
+@router.post("/feeds/cursors/seek", name="seek_cursor")
+def seek_cursor(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+    """Move a cursor."""
+    feed = _chosen(db, who, fields)
+    cursors.seek(db, who, feed, fields.get("name", ""), fields.get("position", "").strip())
+    return back(request, "feed", "cursor-moved", name=feed)
+
+
 @router.post("/feeds/cursors/remove", name="remove_cursor")
 def remove_cursor(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
     """Delete a cursor, so that the feed keeps no messages for it."""
-    feed, name = fields.get("feed", ""), fields.get("name", "")
-    who.check("manage", feed)
-    if not db.feeds.list([feed]):
-        raise HTTPException(404, "There is no such feed")
-    if db.feed(feed).remove_cursor(name):
-        record(request, who, "remove", f"cursor {name} of feed {feed}")
-    return back(request, "feeds", "cursor-removed")
-
-
-@router.get("/routes", name="routes", response_class=HTMLResponse)
-def show_routes(request: Request, db: Db, who: Person) -> HTMLResponse:
-    """The routes by name, with the topics that they are subscribed to."""
-    who.check("read")
-    routes = [one for one in db.routes.list() if who.allows("read", one.name)]
-    return page(request, "routes.html.jinja", who, here="routes", routes_=routes)
+    feed = _chosen(db, who, fields)
+    cursors.remove(db, who, feed, fields.get("name", ""))
+    return back(request, "feed", "cursor-removed", name=feed)
 
 
 def _chosen(db: Db, who: Person, fields: Fields) -> str:
-    """The name of the route of a form; who sent it may change it."""
-    name = fields.get("name", "")
-    who.check("manage", name)
-    if all(one.name != name for one in db.routes.list()):
-        raise HTTPException(404, "There is no such route")
-    return name
-
-
-@router.post("/routes/pause", name="pause_route")
-def pause_route(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
-    """Let it do nothing."""
-    name = _chosen(db, who, fields)
-    db.routes.pause(name)
-    record(request, who, "pause", f"route {name}")
-    return back(request, "routes", "route-paused")
-
-
-@router.post("/routes/resume", name="resume_route")
-def resume_route(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
-    """Let it go on."""
-    name = _chosen(db, who, fields)
-    db.routes.resume(name)
-    record(request, who, "resume", f"route {name}")
-    return back(request, "routes", "route-resumed")
+    """The name of the feed of a form; who sent it may change it."""
+    feed = fields.get("feed", "")
+    who.check("manage", feed)
+    if not feed or not db.feeds.list([feed]):
+        raise HTTPException(404, "There is no such feed")
+    return feed

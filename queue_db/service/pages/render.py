@@ -44,6 +44,18 @@ DONE = {
     "cursor-removed": "Removed: the feed keeps no messages for this cursor any more.",
     "route-paused": "Paused: messages that are published now are not kept for this route.",
     "route-resumed": "Resumed: the route works on messages that are published from now on.",
+    "feed-set": "Set: the feed has these settings from now on.",
+    "feed-purged": "Deleted: {messages} of the feed.",
+    "feed-removed": "Removed, with its messages and cursors.",
+    "restored": "Feeds whose earlier positions are refused from now on: {number}.",
+    "cursor-moved": "Moved: who held the cursor has lost it.",
+    "route-set": "Set: the route does this with messages that are published from now on.",
+    "route-removed": "Removed, with its subscriptions.",
+    "subscribed": "Subscribed: messages that are published to these topics from now on go to the route.",
+    "unsubscribed": "Unsubscribed: messages of these topics do not go to the route any more.",
+    "counter-reset": "Reset: it begins at 0 again.",
+    "stream-completed": "Completed: {jobs} of the stream have left the queue.",
+    "streams-released": "Streams whose jobs are back in their queues: {number}.",
     "revoked": "Revoked: the token is refused from now on, and its sessions have ended.",
     "due": "The job is due now: the next free worker takes it.",
     "later": "The job is due later: see below.",
@@ -100,7 +112,9 @@ def _notice(done: str, number: int | None) -> str | None:
     jobs = "the jobs" if number is None else f"{number:,} job{'' if number == 1 else 's'}"
     text = DONE.get(done)
     job = "the job" if number is None else f"job {number}"
-    return None if text is None else text.format(jobs=jobs, job=job, number="all" if number is None else f"{number:,}")
+    messages = "the messages" if number is None else f"{number:,} message{'' if number == 1 else 's'}"
+    every = "all" if number is None else f"{number:,}"
+    return None if text is None else text.format(jobs=jobs, job=job, messages=messages, number=every)
 
 
 def page(request: Request, template: str, who: Actor, *, here: str = "", status: int = 200, **values: Any) -> HTMLResponse:

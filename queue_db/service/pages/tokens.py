@@ -9,8 +9,10 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError
+from queue_db.operations import tokens as operations
 from queue_db.operations.actor import Actor
-from queue_db.service.http.requests import Db, Fields, Person, record
+from queue_db.operations.tokens import NewToken
+from queue_db.service.http.requests import Db, Fields, Person
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.rights import for_all
 from queue_db.service.pages.routing import page_router
@@ -55,24 +57,20 @@ def make(request: Request, db: Db, who: Owner, fields: Fields) -> HTMLResponse:
     """Make a token, with none but the scopes of whoever makes it, and show its secret, this once."""
     name = fields.get("name", "").strip()
     wanted = [scope for scope in SCOPES if fields.get(f"scope-{scope}")]
-    for scope in wanted:
-        who.check(scope)
     try:
         days = float(fields["days"]) if fields.get("days", "").strip() else None
         patterns = fields.get("queues", "").split() or ["*"]
-        secret = db.tokens.create(name, wanted, queues=patterns, expires_in=None if days is None else days * _DAY)
+        lasts = None if days is None else days * _DAY
+        secret = operations.create(db, who, NewToken(name, tuple(wanted), tuple(patterns), lasts))
     except ArgumentError as error:
         return _shown(request, db, who, 422, wrong=str(error))
     except ValueError:
         return _shown(request, db, who, 422, wrong="the number of days is not a number")
-    record(request, who, "create", f"token {name}", None, {"scopes": wanted, "queues": patterns})
     return _shown(request, db, who, made=name, secret=secret)
 
 
 @router.post("/tokens/revoke", name="revoke_token")
 def revoke(request: Request, db: Db, who: Owner, fields: Fields) -> RedirectResponse:
     """Revoke a token."""
-    name = fields.get("name", "")
-    if db.tokens.revoke(name):
-        record(request, who, "revoke", f"token {name}")
+    operations.revoke(db, who, fields.get("name", ""))
     return back(request, "tokens", "revoked")
