@@ -25,8 +25,8 @@ INTERRUPTED = 130
 #: Status → meaning, for ``--help`` and docs/cli.md.
 MEANINGS = {
     OK: "success",
-    NEGATIVE: "the condition is false or the item does not exist: no such job, batch, stream, feed, cursor, claim, route, "
-    "schedule or token, no free message to claim, a duplicate unique key, an unhealthy `doctor` (with --strict also a slow one), "
+    NEGATIVE: "the condition is false or the item does not exist: no such job, batch, stream, feed, cursor, route, "
+    "schedule or token, a duplicate unique key, an unhealthy `doctor` (with --strict also a slow one), "
     "an outdated schema for `migrate --check`, too few workers for `workers alive`, a confirmation answered with no",
     USAGE: "wrong usage or configuration: an invalid argument or URL, a missing driver or table; nothing was changed",
     DATABASE: "database error: the server does not answer, or refuses the login or a statement",
