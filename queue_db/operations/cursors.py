@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from queue_db.db import QueueDB
+from queue_db.operations import rights
 from queue_db.operations.actor import Actor
 from queue_db.operations.entry import entry
-from queue_db.operations.feeds import check_there
 
 
 def seek(db: QueueDB, actor: Actor, feed: str, cursor: str, position: str) -> None:
@@ -15,7 +15,7 @@ def seek(db: QueueDB, actor: Actor, feed: str, cursor: str, position: str) -> No
     :raises FeedError: there is no such feed or cursor.
     """
     actor.check("manage", feed)
-    check_there(db, feed)
+    rights.feed(db, feed)
     with entry(db, actor, "seek", f"cursor {cursor} of feed {feed}", detail={"position": position}, of="feeds.seek"):
         db.feed(feed).seek(cursor, position)
 
@@ -26,6 +26,6 @@ def remove(db: QueueDB, actor: Actor, feed: str, cursor: str) -> bool:
     :raises FeedError: there is no such feed.
     """
     actor.check("manage", feed)
-    check_there(db, feed)
+    rights.feed(db, feed)
     with entry(db, actor, "remove", f"cursor {cursor} of feed {feed}", of="feeds.remove"):
         return db.feed(feed).remove_cursor(cursor)

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from queue_db.db import QueueDB
-from queue_db.errors import FeedError
 from queue_db.feeds.settings import KEEP_FOR, KEEP_UNREAD, FeedOrdering
+from queue_db.operations import rights
 from queue_db.operations.actor import Actor
 from queue_db.operations.entry import entry
 
@@ -57,7 +57,7 @@ def purge(db: QueueDB, actor: Actor, feed: str, *, retained: bool = False) -> in
     :param retained: not those that its retention keeps; positions stay valid then.
     """
     actor.check("manage", feed)
-    check_there(db, feed)
+    rights.feed(db, feed)
     if retained:
         with entry(db, actor, "purge", f"feed {feed}", detail={"retained": True}, of="feeds.trim"):
             return db.feed(feed).trim()
@@ -77,16 +77,6 @@ def restored(db: QueueDB, actor: Actor) -> int:
     actor.check_all("manage")
     with entry(db, actor, "restored", "all feeds", of="feeds.restored"):
         return db.feeds.restored()
-
-
-def check_there(db: QueueDB, feed: str) -> None:
-    """Raise unless there is such a feed: most verbs create one.
-
-    :raises FeedError: there is none.
-    """
-    if db.feed(feed).existing() is None:
-        known = ", ".join(one.name for one in db.feeds.list()) or "none"
-        raise FeedError(f"there is no feed {feed!r}", cli=f"there is no feed {feed!r}; known: {known}")
 
 
 def _purged(gone: int | None) -> int | None:

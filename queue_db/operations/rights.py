@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queue_db.db import QueueDB
-from queue_db.errors import JobNotFoundError
+from queue_db.errors import FeedError, JobNotFoundError
 from queue_db.model import Job
 from queue_db.operations.actor import Actor
 from queue_db.schedules import Schedule
@@ -41,3 +41,13 @@ def schedule(db: QueueDB, actor: Actor, scope: str, name: str) -> Schedule | Non
     """
     actor.check(scope)
     return next((one for one in db.schedules.list() if one.name == name and actor.allows(scope, one.queue)), None)
+
+
+def feed(db: QueueDB, name: str) -> None:
+    """Raise unless there is a feed with this name: most verbs create one. Its names are for the command line alone.
+
+    :raises FeedError: there is none.
+    """
+    if db.feed(name).existing() is None:
+        none = f"there is no feed {name!r}"
+        raise FeedError(none, cli=f"{none}; known: {', '.join(one.name for one in db.feeds.list()) or 'none'}")

@@ -1,0 +1,87 @@
+"""What operations on feeds, routes, streams and tokens allow, beside what holds for all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import httpx2
+import pytest
+
+from queue_db import QueueDB
+from queue_db.errors import FeedError, StreamError
+from queue_db.operations import feeds, streams
+from queue_db.operations.actor import ANYBODY, Actor, ForbiddenError
+from queue_db.service import Settings
+from tests.operations.sides_feeds import prepare
+from tests.patience import PATIENCE
+from tests.service.conftest import serving
+
+pytestmark = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+
+
+@contextmanager
+def client(db: QueueDB, **token: Any) -> Iterator[httpx2.Client]:
+    """A client of a closed service, with a token."""
+    with ExitStack() as stack:
+        base = stack.enter_context(serving(db, Settings()))
+        headers = {"Authorization": f"Bearer {db.tokens.create('asks', **token)}"}
+        yield stack.enter_context(httpx2.Client(base_url=base, headers=headers, timeout=PATIENCE, verify=False))
+
+
+@pytest.fixture
+def own(own_url: str) -> Iterator[QueueDB]:
+    with QueueDB(own_url) as db:
+        yield db
+
+
+def entries(db: QueueDB) -> list[tuple[str, str, int | None]]:
+    return [(one.action, one.target, one.number) for one in db.actions.list()]
+
+
+def test_a_route_leads_only_where_its_owner_may_manage(own: QueueDB) -> None:
+    """Forms with patterns may match every topic, and definitions of others lead elsewhere."""
+    names = prepare(own)
+    with client(own, scopes=["read", "manage"], queues=["archive", "seen"]) as asks:
+        refused = [
+            asks.put("/api/v1/routes/archive", json={"action": "feed", "target": "orders"}),
+            asks.post("/api/v1/routes/seen/assign", json={"definition": names["definition"]}),
+            asks.post("/api/v1/routes/archive/subscriptions", json={"pattern": "*"}),
+            asks.post("/api/v1/routes/archive/subscriptions", json={"pattern": "other", "form": "exact"}),
+        ]
+    assert [answer.status_code for answer in refused] == [403, 404, 403, 403]
+    assert entries(own) == []
+
+
+def test_a_token_gets_no_more_than_its_maker_has(own: QueueDB) -> None:
+    with client(own, scopes=["read", "manage"]) as asks:
+        made = asks.post("/api/v1/tokens", json={"name": "reader", "scopes": ["read"], "queues": ["mail*"], "expires_in": 60})
+        more = asks.post("/api/v1/tokens", json={"name": "worker", "scopes": ["read", "work"]})
+        again = asks.post("/api/v1/tokens", json={"name": "reader", "scopes": ["read"]})
+        listed = asks.get("/api/v1/tokens")
+        assert asks.get("/api/v1/queues", headers={"Authorization": f"Bearer {made.json()['secret']}"}).status_code == 200
+    assert (made.status_code, more.status_code, again.status_code) == (201, 403, 422)
+    found = {one["name"]: one for one in listed.json()["tokens"]}
+    assert sorted(found) == ["asks", "reader"]
+    assert (found["reader"]["scopes"], found["reader"]["queues"], found["reader"]["active"]) == (["read"], ["mail*"], True)
+    assert made.json()["secret"] not in listed.text
+
+
+def test_a_stream_of_another_queue_is_not_known(own: QueueDB) -> None:
+    prepare(own)
+    mine = Actor("me", frozenset({"manage"}), ("mine",))
+    with pytest.raises(StreamError, match="there is no stream 'etl'; known: none"):
+        streams.release(own, mine, "etl")
+    with pytest.raises(ForbiddenError):
+        streams.release_expired(own, mine)
+    assert entries(own) == []
+
+
+def test_a_purge_of_a_feed_without_messages_is_an_entry(own: QueueDB) -> None:
+    """Positions from before are refused; a feed that is not there gets none."""
+    prepare(own)
+    assert [feeds.purge(own, ANYBODY, "orders") for _ in range(2)] == [1, 0]
+    with pytest.raises(FeedError, match="there is no feed"):
+        feeds.purge(own, ANYBODY, "nothing")
+    assert entries(own) == [("purge", "feed orders", None), ("purge", "feed orders", 1)]
