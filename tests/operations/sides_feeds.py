@@ -67,7 +67,7 @@ SIDES = [
         "feeds purge orders --yes",
         ("POST", f"{FEED}/purge"),
         FEED,
-        ("/feeds/purge", {"feed": "orders"}),
+        ("/feeds/purge", {"feed": "orders", "retained": ""}),
     ),
     Sides(
         "feeds.purge",
