@@ -93,13 +93,18 @@ def _schedules(db: QueueDB) -> None:
 
 
 def _streams(db: QueueDB) -> None:
-    db.queue("clicks").enqueue_many(("click", {"page": number}) for number in range(200))
-    opened = partial(streams.open_stream, name="clicks to lake", queue="clicks", holder=db.worker, retention=10**9)
+    for queue, jobs, held in (("clicks", 200, 120), ("views", 10, 5)):
+        db.queue(queue).enqueue_many(("click", {"page": number}) for number in range(jobs))
+        _stream(db, queue, held)
+
+
+def _stream(db: QueueDB, queue: str, held: int) -> None:
+    opened = partial(streams.open_stream, name=f"{queue} to lake", queue=queue, holder=db.worker, retention=10**9)
     session = db.database.run(opened, store=db.store, name="open stream", repeatable=True)
 
     def hold(tx: Transaction) -> None:
         start = streams.initial(tx, session)
-        end = streams.allocate(tx, session, start, limit=120, ceiling=None, partitions=2)
+        end = streams.allocate(tx, session, start, limit=held, ceiling=None, partitions=2)
         streams.partition(tx, session, start, end, most=None)
 
     db.database.run(hold, store=db.store, name="stream", write=True, repeatable=True)

@@ -12,18 +12,28 @@ from fastapi import FastAPI
 from playwright.sync_api import Error, Page, Response
 from starlette.routing import Match, Route
 
+from queue_db.routes.definition import new
 from queue_db.service.pages import PAGES
 from tests.service.browser.watched import barriers, too_wide
+
+#: The definition of a route in the shop.
+RECEIPTS = new(feed=None, enqueue=("mail", "receipt"), forward=None, webhook=None, count=None, drop=False, group=False).sha
 
 #: What people would enter, by the route of the form and the name of the field.
 ENTRIES = {
     "make_token": {"name": "made by a person", "queues": "mail* reports", "days": "30"},
     "limit_queue": {"concurrency": "5"},
     "set_schedule": {"name": "made by a person", "queue": "mail", "kind": "report", "every": "3600"},
+    "make_feed": {"feed": "made by a person"},
+    "seek_cursor": {"name": "bookkeeping", "position": "start"},
+    "remove_cursor": {"name": "bookkeeping"},
+    "set_route": {"name": "made by a person", "target": "mail"},
+    "subscribe_route": {"pattern": "made.*"},
+    "assign_route": {"definition": RECEIPTS},
 }
 
 #: They take away what other forms need: last, in this order.
-LATE = ("redrive", "cancel", "remove", "release", "rescue", "revoke", "change_dead", "purge")
+LATE = ("redrive", "cancel", "unsubscribe", "purge_feed", "remove", "release", "rescue", "revoke", "change_dead", "purge")
 
 POSTS = "form[method=post]"
 
