@@ -226,6 +226,7 @@ def test_a_lost_reply_that_cannot_be_looked_up_is_an_unknown_outcome(
         settle(job)
     assert doubt.value.outcome_unknown
     assert doubt.value.server_away
+    assert doubt.value.cli.endswith("--unique-key with --on-duplicate skip makes an enqueue safe to repeat")
     check(db, job, expected)
     proxy.forward()
     assert settle(job) is Verdict.LOST
