@@ -32,7 +32,7 @@ MISTAKES = {
     ),
     "feeds set new --max-attempts 3": (2, "there is no feed 'new': --max-attempts need --claims"),
     "feeds set new --claims --delay 9 --expires-in 5": (2, "over: --delay must be less than --expires-in"),
-    "feeds publish orders a null --delay 5": (2, "queue-db feeds set --claims makes one"),
+    "feeds publish orders a null --delay 5": (2, "make a feed of another name with --claims"),
     "feeds read orders --after 5": (
         2,
         "position '5': must be a position that the feed returned (as queue-db feeds read",

@@ -76,7 +76,7 @@ def test_a_protected_profile_asks_before_a_change(ask_at: Ask, databases: tuple[
         assert f"in {databases[0]} (profile production is protected)? Confirm with --yes" in refused
     with QueueDB(databases[0], table="shop") as db:
         assert (db.queue("mail").peek(limit=1), db.queue("mail").controls().paused, db.actions.list()) == ([], False, [])
-    ask_at(None, "queues", "show")  # changes nothing
+    ask_at(None, "queues", "list")  # changes nothing
 
     monkeypatch.setattr("queue_db.cli.output.is_interactive", lambda: True)
     assert "nothing was changed" in ask_at(None, "queues", "pause", "mail", input="n\n", status=1).err
@@ -91,11 +91,11 @@ def test_a_protected_profile_asks_before_a_change(ask_at: Ask, databases: tuple[
 def test_a_file_with_a_password_that_others_can_read(ask_at: Ask, file: Path) -> None:
     file.write_text(f'[profiles.far]\nurl = "postgresql://me:{SECRET}@127.0.0.1:1/shop"\nprotected = true\n')
     file.chmod(0o644)
-    noted = ask_at(None, "queues", "show", "--profile", "far", status=3)
+    noted = ask_at(None, "queues", "list", "--profile", "far", status=3)
     assert f"chmod 600 {file}" in noted.err
     assert SECRET not in noted.err + noted.out
     file.chmod(0o600)
-    assert "chmod" not in ask_at(None, "queues", "show", "--profile", "far", status=3).err
+    assert "chmod" not in ask_at(None, "queues", "list", "--profile", "far", status=3).err
     asked = ask_at(None, "work", "mail", "--exec", "true", "--profile", "far", status=2)
     assert (":***@" in asked.err, SECRET in asked.err + asked.out) == (True, False)
 
@@ -116,6 +116,6 @@ def test_a_file_with_a_password_that_others_can_read(ask_at: Ask, file: Path) ->
 def test_what_is_wrong_with_a_file_is_told_with_the_fix(ask_at: Ask, file: Path, content: str | None, what: str) -> None:
     if content is not None:
         file.write_text(content)
-    error = ask_at(None, "queues", "show", "--profile", "x", "--json", status=2).record["error"]
+    error = ask_at(None, "queues", "list", "--profile", "x", "--json", status=2).record["error"]
     assert error["code"] == "configuration"
     assert re.search(what.replace("{file}", re.escape(str(file))), error["message"]), error["message"]

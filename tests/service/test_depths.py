@@ -91,6 +91,7 @@ OTHERS = {
     *("set_schedule", "remove_schedule", "pause_schedule", "resume_schedule"),
     *("set_feed", "change_feed", "delete_feed", "purge_feed", "publish_messages", "delete_messages", "delete_message"),
     *("claim_messages", "extend_message_claim", "release_message_claim"),
+    *("declare_restored", "release_expired_streams", "create_token", "revoke_token"),
     *("open_cursor", "acknowledge_cursor", "acknowledge_cursors", "close_cursor", "seek_cursor", "delete_cursor", "reset_counter"),
     *(
         "set_route",
