@@ -37,9 +37,7 @@ def release(db: QueueDB, actor: Actor, stream: str) -> int:
 def release_expired(db: QueueDB, actor: Actor) -> list[str]:
     """Release the streams without a reader for longer than their retention; return their names."""
     actor.check_all("manage")
-    # The entry counts streams; each is released in a transaction of its own.
-    number = lambda answer: 1 if answer[0] else 0  # noqa: E731
-    with entry(db, actor, "release", "expired streams", of="release_expired", number=number):
+    with entry(db, actor, "release", "expired streams", of="release_expired", number=_one):
         return db.streams.expire()
 
 
@@ -53,6 +51,11 @@ def _check(db: QueueDB, actor: Actor, stream: str) -> None:
     mine = [one.name for one in db.streams.list() if actor.allows("manage", one.queue)]
     if stream not in mine:
         raise StreamError(f"there is no stream {stream!r}; known: {', '.join(mine) or 'none'}")
+
+
+def _one(answer: tuple[int, int]) -> int:
+    """The entry counts streams; each is released in a transaction of its own."""
+    return 1 if answer[0] else 0
 
 
 def _jobs(answer: int | None) -> int:
