@@ -50,7 +50,6 @@ DATABASES: dict[str, Sequence[str]] = {
     # A command, or a request, calls a verb, which tests/conformance runs on each database.
     "tests/chaos": ("sqlite",),
     "tests/cli": ("sqlite",),
-    "tests/feeds/test_cli_claims.py": ("sqlite",),
     "tests/feeds/test_cli_feeds.py": ("sqlite",),
     "tests/routes/test_cli_routes.py": ("sqlite",),
     "tests/service": ("sqlite",),
