@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from msgspec import Struct
+from msgspec import Struct, structs
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from queue_db import QueueDB
@@ -19,6 +19,7 @@ from queue_db.leased_job import LeasedJob
 from queue_db.model import ClaimedRow
 from queue_db.queue import Queue
 from queue_db.service.api import answers, claims, quick, settlements
+from queue_db.service.api.claims import ClaimRequest
 from queue_db.service.api.shapes import Lease
 
 often = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
@@ -234,12 +235,37 @@ def test_limits_are_the_same() -> None:
         assert check(body) is (slowly_read(body) is not None) is fits
 
 
+CLAIMS: list[object] = [
+    *(
+        {field: value}
+        for field in ("limit", "lease", "wait")
+        for value in (0, 1, 0.5, 50, 50.5, 10_000, 10_001, 2_592_000, -1, "1")
+    ),
+    *({"worker": value} for value in (None, "w", "", "w" * 100, "w" * 101, 1)),
+    *[{}, {"limit": 2, "lease": 1, "wait": 3, "worker": "w"}, {"limits": 1}, [], None, {"limit": True}, {"limit": 2.0}],
+]
+
+
+@pytest.mark.parametrize("given", CLAIMS)
+def test_a_claim_that_is_read_the_quick_way_has_the_same_values(given: object) -> None:
+    found = quick.claim(json.dumps(given).encode())
+    if found is not None:
+        assert structs.asdict(found) == ClaimRequest.model_validate(given, strict=False).model_dump()
+
+
+def test_usual_claims_go_the_quick_way() -> None:
+    for one in ({}, {"limit": 10_000}, {"limit": 1, "lease": 60, "wait": 50, "worker": "node-1"}):
+        assert quick.claim(json.dumps(one).encode())
+    assert quick.claim(b'{"limit": 1, "limit": 2}') is None
+
+
 @pytest.mark.parametrize(
     ("struct", "model"),
     [
         (quick.QuickSettlements, settlements.Settlements),
         (quick.QuickSettlement, settlements.Settlement),
         (quick.QuickLease, Lease),
+        (quick.QuickClaim, ClaimRequest),
         (quick.QuickFailure, settlements.Failure),
         (answers.WrittenLease, Lease),
         (settlements.WrittenVerdict, settlements.SettledJob),
