@@ -27,7 +27,7 @@ def prepare(db: QueueDB) -> dict[str, str]:
     done.enqueue("k")
     done.complete_many(done.claim(), results=[StoredResult(None, 1)])
     done.enqueue("k")
-    assert done.claim(worker="gone")
+    assert done.claim(lease=10**6, worker="gone")
     values = {"host": "other/1/2", "pid": 1, "queues": '{"done": 1}', "state": "working", "counters": "{}", "in_hand": 1}
     grouped = db.queue("grouped")
     first, _ = (grouped.enqueue("k", group="g") for _ in range(2))
