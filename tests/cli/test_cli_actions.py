@@ -157,7 +157,7 @@ def _finished(db):
     job_id = queue.enqueue("k")
     queue.complete_many(queue.claim(), results=[StoredResult("1", 10**12)])
     queue.enqueue("k")
-    assert queue.claim(worker="gone")
+    assert queue.claim(lease=10**6, worker="gone")
     return job_id
 
 
