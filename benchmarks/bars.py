@@ -52,7 +52,7 @@ BARS: tuple[Bar, ...] = (
     ),
     Bar("steady", _POSTGRESQL, "produce and consume ×100: ≥ 0.65 × drain, not slower if prepared on an empty table", steady),
     Bar("batches-mysql", _MYSQL, "drain ×1, ×10 and ×100: ≥ 1.2 × skip_locked, no deadlock", batches_mysql),
-    Bar("sqlite", _SQLITE, "×1: ≥ 2 × persist-queue, ≥ 3 × litequeue; ×100: ≥ 0.4 × DELETE … RETURNING", sqlite_peers),
+    Bar("sqlite", _SQLITE, "×1: ≥ 1.5 × persist-queue, ≥ 1.5 × litequeue; ×100: ≥ 0.4 × DELETE … RETURNING", sqlite_peers),
     Bar(
         "following",
         _POSTGRESQL + _MYSQL,

@@ -56,7 +56,7 @@ class BulkDelete(Beside):
 
 def sqlite_peers(lab: Lab) -> Iterator[Line]:
     """Compare single claims with other queues, and batches with the limit."""
-    yield from against(lab, 1, [Rival("persist-queue", 2.0, peer=True), Rival("litequeue", 3.0, peer=True)])
+    yield from against(lab, 1, [Rival("persist-queue", 1.5, peer=True), Rival("litequeue", 1.5, peer=True)])
     ours, together = contestants(["adaptive", "complete_and_claim"], [100])
     limit = BulkDelete(like=ours)
     mine, faster, bulk = lab.turns([(row, lab.jobs_for(100)) for row in (ours, together, limit)])
