@@ -46,6 +46,9 @@ class _Question:
     answered: bool = False
 
 
+# Of the running command: the options of the database that stand on the command line, and not in the environment.
+_typed: ContextVar[tuple[str, ...]] = ContextVar("_typed", default=())
+
 # Of the running command.
 _question: ContextVar[_Question | None] = ContextVar("_question", default=None)
 
@@ -61,6 +64,11 @@ def confirm(what: str) -> None:
     if question is not None and not question.answered:
         output.confirm(f"{what} in {question.where}?", yes=question.yes)
         question.answered = True
+
+
+def typed() -> tuple[str, ...]:
+    """The options of the database that stand on the command line, and not in the environment."""
+    return _typed.get()
 
 
 @contextmanager
@@ -83,11 +91,17 @@ def used(context: Any) -> Iterator[None]:
                 values[option] = found
         if one.protected:
             question = _Question(f"{masked(values['url'])} (profile {name} is protected)", yes=bool(values.get("yes")))
-    before = _question.set(question)
+    given = tuple(option for option in ("url", "profile", "table", "schema") if _source(context, option) == "COMMANDLINE")
+    before, others = _question.set(question), _typed.set(given)
     try:
         yield
     finally:
         _question.reset(before)
+        _typed.reset(others)
+
+
+def _source(context: Any, option: str) -> str | None:
+    return getattr(context.get_parameter_source(option), "name", None)
 
 
 def place() -> Path:

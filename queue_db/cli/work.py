@@ -108,6 +108,7 @@ def _configured(
     """The Worker object that ``target`` names, or a new one for these queues with the given handler."""
     if not handler.given:
         worker = _load_worker(target)
+        _refuse_typed_database(target)
         worker.configure(**options.given())
         yield worker
         return
@@ -136,6 +137,15 @@ def _may_name_worker(name: str) -> bool:
         and top.isidentifier()
         and (top in sys.modules or PathFinder.find_spec(top, [str(Path.cwd()), *sys.path]) is not None)
     )
+
+
+def _refuse_typed_database(target: list[str]) -> None:
+    """Refuse a database that was typed for a Worker object: it would not be used.
+
+    :raises ArgumentError: ``--url`` or another option of the database is on the command line.
+    """
+    for name in profiles.typed():
+        raise ArgumentError(f"--{name} names no database for {target[0]}: this Worker object has a QueueDB of its own")
 
 
 def _load_worker(target: list[str]) -> Worker:

@@ -336,6 +336,8 @@ def test_the_worker_of_the_module_is_the_one_that_runs(ask, queue, url, tmp_path
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     queue.enqueue_many([("n", number) for number in range(3)])
+    refused = ask("work", f"{module}:worker", "--url", "sqlite:///other.db", "--until-empty", status=2).err
+    assert f"--url names no database for {module}:worker: this Worker object has a QueueDB of its own" in refused
     answer = ask("work", f"{module}:worker", "--concurrency", 1, "--poll", 0.1, "--until-empty", "--json")
     worker = sys.modules[module].worker
     try:
