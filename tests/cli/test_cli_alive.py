@@ -51,7 +51,7 @@ def test_workers_of_this_machine_that_live_and_report_are_alive(ask_at, fresh_ur
 @pytest.mark.parametrize("kind", SERVERS)
 def test_a_database_that_does_not_answer_is_another_status(ask_at, url):
     scheme, _, rest = url.partition("://")
-    ask_at(f"{scheme}://{rest.partition('@')[0]}@127.0.0.1:1/nothing", "alive", status=3)
+    ask_at(f"{scheme}://{rest.partition('@')[0]}@127.0.0.1:1/nothing", "workers", "alive", status=3)
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])

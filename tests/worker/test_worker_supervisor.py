@@ -130,8 +130,8 @@ def test_one_that_fails_loses_to_a_report_that_was_not_read_yet(first, stopped):
         "time.sleep(1e6)\n"
     )
     supervising = Supervising([], 2, environment={}, return_jobs=lambda worker: None)
-    claiming = _WorkerProcess([sys.executable, "-c", code], dict(os.environ))
-    failing = _WorkerProcess([sys.executable, "-c", "raise SystemExit(3)"], dict(os.environ))
+    claiming = _WorkerProcess([sys.executable, "-c", code], dict(os.environ), ())
+    failing = _WorkerProcess([sys.executable, "-c", "raise SystemExit(3)"], dict(os.environ), ())
     try:
         supervising._slots = [_Slot(1, failing), _Slot(2, claiming)]
         assert claiming.pipe.poll(PATIENCE)

@@ -257,7 +257,7 @@ class TestMessageClaims:
         missing = db.feed(f"{claimable.name}-missing")
         position = claimable.start()
         for call in (missing.claim, missing.pop, missing.stats, lambda: missing.find_claim("c"), lambda: missing.delete(position)):
-            with pytest.raises(FeedError, match=f"there is no feed {missing.name!r}: db.feeds.set"):
+            with pytest.raises(FeedError, match=f"there is no feed {missing.name!r}: make it with claims=True"):
                 call()
         for settings in ({"max_attempts": 3}, {"delay": 1}, {"expires_in": 1}):
             with pytest.raises(FeedError, match=f"there is no feed {missing.name!r}: {next(iter(settings))} need"):

@@ -234,7 +234,7 @@ class TestUniqueFor:
         assert keys() == []
 
     def test_it_needs_a_key_and_cannot_replace(self, queue: Queue) -> None:
-        with pytest.raises(ArgumentError, match="unique_key"):
+        with pytest.raises(ArgumentError, match="unique key"):
             queue.enqueue("mail", unique_for=60)
         for policy in ("replace", "debounce"):
             with pytest.raises(ArgumentError, match="unique_for"):
