@@ -125,6 +125,17 @@ def test_the_module_of_the_readme_is_one(tmp_path: Path, environment: dict[str, 
     assert "welcome 8" in done.stdout
 
 
+@pytest.mark.parametrize(("page", "said"), [("workers.md", "welcome 7"), ("from-celery.md", "99\n")])
+def test_the_module_of_a_page_does_its_work_once(page: str, said: str, tmp_path: Path, environment: dict[str, str]) -> None:
+    """Worker processes import it too, and must not do what is for its own process."""
+    (code,) = [code for language, code in blocks(ROOT / "docs" / page) if language == "python" and "__main__" in code]
+    (tmp_path / "shop.py").write_text(code)
+    script = "python shop.py\nqueue-db work shop:worker --processes 2 --until-empty"
+    done = subprocess.run(["bash", "-euc", script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(said) == 1, done.stdout
+
+
 def test_the_tests_that_a_page_shows_pass(tmp_path: Path, environment: dict[str, str]) -> None:
     """Beside the fixtures that its conftest.py adds; the run of the pages only defines them."""
     code = [code for language, code in blocks(ROOT / "docs" / "testing.md") if language == "python"]
