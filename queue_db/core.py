@@ -50,8 +50,13 @@ _RANDOM = 8
 
 _CLOCK = Run("clock", write=False)
 
-#: Writes beside each change of the present thread, in the transaction of the change: the entry of an operation in the action log
-#: (queue_db/operations/entry.py). It gets the transaction, its name, and the answer of its function. None: nothing is written.
+#: Writes beside a change, in its transaction: the entry of an operation in the action log (queue_db/operations/entry.py). It gets
+#: the transaction, its name, and the answer of its function. None: nothing is written.
+#:
+#: It is called for each transaction of the present context that may write and runs by :meth:`Core.run`, :meth:`Core.write`,
+#: :meth:`Core.commit` or :meth:`Core.run_reporting_deaths`: also for those of other databases, and of the user's code that the verb
+#: calls, such as a codec. So an entry looks at the store and the name. Transactions of callers (``using=``), and those that verbs
+#: open with :meth:`Core.transaction`, do not call it.
 beside: ContextVar[Callable[[Transaction, str, Any], None] | None] = ContextVar("beside", default=None)
 
 #: A transaction without retries, for callers that try again later themselves. Each verb adds its name with :meth:`Run.named`.

@@ -14,6 +14,7 @@ from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions, QueueArgument, decoded, moment
 from queue_db.cli.recording import user
 from queue_db.db import QueueDB
+from queue_db.model import UNCHANGED
 from queue_db.operations import schedules as operations
 from queue_db.operations.actor import Actor
 from queue_db.operations.schedules import Definition
@@ -103,13 +104,24 @@ def set_schedule(
     payload: Annotated[str | None, typer.Argument(metavar="[PAYLOAD]", help="JSON value of each job.", show_default=False)] = None,
     *,
     rule: RuleOptions,
-    priority: Annotated[int, typer.Option("--priority", metavar="N", help="Lower numbers run first.")] = 0,
+    priority: Annotated[
+        int | None, typer.Option("--priority", metavar="N", show_default="0", help="Lower numbers run first.")
+    ] = None,
     max_attempts: Annotated[
-        int, typer.Option("--max-attempts", min=1, metavar="N", help="A job is dead after N failed attempts.")
-    ] = DEFAULT_MAX_ATTEMPTS,
+        int | None,
+        typer.Option(
+            "--max-attempts",
+            min=1,
+            metavar="N",
+            show_default=str(DEFAULT_MAX_ATTEMPTS),
+            help="A job is dead after N failed attempts.",
+        ),
+    ] = None,
     common: CommonOptions,
 ) -> None:
     """Create a schedule, or change the one with this name. Its next time changes only if its rule changes, or by --first-at.
+
+    A schedule that is there keeps its priority and its attempts if they are not given, and its headers.
 
     Programs usually set their schedules at their start, with db.schedules.set.
     """
@@ -117,8 +129,9 @@ def set_schedule(
         queue=queue,
         kind=kind,
         payload=decoded("PAYLOAD is", payload),
-        priority=priority,
-        max_attempts=max_attempts,
+        priority=UNCHANGED if priority is None else priority,
+        max_attempts=UNCHANGED if max_attempts is None else max_attempts,
+        headers=UNCHANGED,
         **rule.given(),
     )
     with common.open() as db:

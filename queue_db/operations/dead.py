@@ -77,7 +77,7 @@ def redrive(db: QueueDB, actor: Actor, which: Redrive, *, dry_run: bool = False)
     detail = {"ids": list(which.ids[:_MOST_IDS]) if which.ids and len(which.ids) > 1 else None, "limit": which.limit}
     filters = {"queue": which.queue, "kind": which.kind, "error_class": which.error_class}
     try:
-        log = entry(db, actor, "redrive", which.target(), detail=detail, number=lambda answer: len(answer[0]))
+        log = entry(db, actor, "redrive", which.target(), detail=detail, of="dead.redrive", number=lambda answer: len(answer[0]))
         with nullcontext() if dry_run else log:
             return db.dead.redrive(which.ids, **filters, limit=which.limit, dry_run=dry_run)
     except JobNotFoundError as error:
@@ -95,7 +95,7 @@ def purge(db: QueueDB, actor: Actor, which: Purge, *, dry_run: bool = False) -> 
     """
     which.check(actor, which.older_than, which.keep)
     bounds = {"older_than": which.older_than, "keep": which.keep, "limit": which.limit}
-    with nullcontext() if dry_run else entry(db, actor, "purge", which.target(), detail=bounds):
+    with nullcontext() if dry_run else entry(db, actor, "purge", which.target(), detail=bounds, of="dead.purge"):
         return db.dead.purge(
             which.queue,
             kind=which.kind,

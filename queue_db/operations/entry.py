@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import contextmanager
@@ -10,12 +11,15 @@ from typing import Any
 
 from queue_db.core import beside
 from queue_db.db import QueueDB
-from queue_db.monitoring.actions import checked
+from queue_db.monitoring.actions import MAX_DETAIL, checked
 from queue_db.monitoring.store import actions
 from queue_db.operations.actor import Actor
-from queue_db.store import Transaction
+from queue_db.store import Store, Transaction
 
 log = logging.getLogger("queue_db.operations")
+
+# Of a detail that is too long: characters of its texts and items of its lists that stay.
+_SHOWN_TEXT, _SHOWN_ITEMS = 500, 20
 
 
 def changed(answer: object) -> int | None:
@@ -33,13 +37,18 @@ def changed(answer: object) -> int | None:
 class Entry:
     """One entry. Each transaction of the operation that changes something adds to its number; the first one inserts it.
 
-    So the entry tells what was changed, also if the operation ends early. An operation that changes nothing writes no entry.
+    So the entry tells what was changed, also if the operation ends early. An operation that finds nothing to change writes no
+    entry. One that asks for the present state, such as a pause of a paused queue, is logged as asked.
 
+    :param store: of the database that the entry is for: user code inside the operation may change another one.
     :param of: the name of the transactions that count; None: all changes.
     :param number: see :func:`changed`.
     """
 
-    def __init__(self, values: Callable[[], Mapping[str, Any]], of: str | None, number: Callable[[Any], int | None]) -> None:
+    def __init__(
+        self, store: Store, values: Callable[[], Mapping[str, Any]], of: str | None, number: Callable[[Any], int | None]
+    ) -> None:
+        self._store = store
         # Checked where the entry is written: the verb has looked at what was given before, and its errors name it.
         self._values = values
         self._of = of
@@ -51,7 +60,9 @@ class Entry:
 
     def write(self, tx: Transaction, name: str, answer: object) -> None:
         """Write the entry, or count more in it, in the transaction of a change."""
-        number = self._number(answer) if self._of in {None, name} else 0
+        if tx.store is not self._store or self._of not in {None, name}:
+            return
+        number = self._number(answer)
         if number == 0:
             return
         if self._id is None:
@@ -84,14 +95,18 @@ def entry(
 
     :param word: the verb: ``pause``, ``redrive``.
     :param target: what is changed: ``queue mail``, ``job 17``.
-    :param detail: more; what is None there is left out.
+    :param detail: more; what is None there is left out, and what is too long is cut.
     :param of: the name of the transactions that count; None: all changes.
     :param number: how much a change did, by the answer of its function.
     """
     if actor.confirm is not None:
         actor.confirm(f"{word} {target}")
     given = {name: value for name, value in (detail or {}).items() if value is not None}
-    one = Entry(partial(checked, actor.name, word, target, None, given or None), of, number)
+
+    def values() -> Mapping[str, Any]:
+        return checked(actor.name, word, target, None, _fitting(given) or None)
+
+    one = Entry(db.core.store, values, of, number)
     before = beside.set(one.write)
     try:
         yield one
@@ -102,3 +117,27 @@ def entry(
             counted = "" if one.number is None else f": {one.number:,}"
             fields = {"who": actor.name, "action": word, "target": target, "number": one.number, "request": actor.request}
             log.info("%s: %s %s%s%s", actor.name, word, target, counted, source, extra=fields)
+
+
+def _fitting(detail: Mapping[str, Any]) -> dict[str, Any]:
+    """The detail, cut where it is too long: no change is refused for the size of its entry."""
+    if _size(detail) <= MAX_DETAIL:
+        return dict(detail)
+    cut = {name: _short(value) for name, value in detail.items()}
+    for longest in sorted(cut, key=lambda name: _size(cut[name]), reverse=True):
+        if _size(cut) <= MAX_DETAIL:
+            break
+        cut[longest] = "…"
+    return cut
+
+
+def _short(value: object) -> object:
+    if isinstance(value, str) and len(value) > _SHOWN_TEXT:
+        return value[:_SHOWN_TEXT] + "…"
+    if isinstance(value, list | tuple):
+        return [_short(one) for one in value[:_SHOWN_ITEMS]] + ["…"] * (len(value) > _SHOWN_ITEMS)
+    return value
+
+
+def _size(value: object) -> int:
+    return len(json.dumps(value, default=str))

@@ -46,7 +46,7 @@ def set(  # noqa: A001 - the word of the log
     if every:
         claims = given.get("claims", before is not None and before.claims)
         values = {**DEFAULTS, **(OF_CLAIMS if claims else {}), **given}
-    with entry(db, actor, "set", f"feed {feed}", detail=given or None, of="feeds.set_up"):
+    with entry(db, actor, "set", f"feed {feed}", detail=given or None, of="feeds.set_up", number=_set_up):
         db.feeds.set(feed, **values)
     return before is None
 
@@ -77,6 +77,11 @@ def restored(db: QueueDB, actor: Actor) -> int:
     actor.check_all("manage")
     with entry(db, actor, "restored", "all feeds", of="feeds.restored"):
         return db.feeds.restored()
+
+
+def _set_up(feed: object) -> int | None:
+    """None: there is no such feed, and it cannot be new."""
+    return 0 if feed is None else None
 
 
 def _purged(gone: int | None) -> int | None:

@@ -37,7 +37,7 @@ def cancel(db: QueueDB, actor: Actor, one: OneJob) -> Job | None:
     :raises JobNotFoundError: there is no such live job, or it is none of the actor's queues.
     """
     job = rights.job(db, actor, "manage", one.id, one.queue)
-    with entry(db, actor, "cancel", f"job {one.id}", detail={"queue": job.queue, "kind": job.kind}):
+    with entry(db, actor, "cancel", f"job {one.id}", detail={"queue": job.queue, "kind": job.kind}, of="cancel"):
         return job if db.queue(job.queue).cancel(job.id, version=one.version) else None
 
 
@@ -51,7 +51,7 @@ def reschedule(db: QueueDB, actor: Actor, one: OneJob, new: NewTime) -> Job | No
     job = rights.job(db, actor, "manage", one.id, one.queue)
     run_at = None if new.run_at is None else new.run_at.isoformat()
     detail = {"queue": job.queue, "kind": job.kind, "run_at": run_at, "delay": new.delay, "priority": new.priority}
-    with entry(db, actor, "reschedule", f"job {one.id}", detail=detail):
+    with entry(db, actor, "reschedule", f"job {one.id}", detail=detail, of="reschedule"):
         verdict = db.queue(job.queue).reschedule(
             job.id, run_at=new.run_at, delay=new.delay, priority=new.priority, version=one.version
         )

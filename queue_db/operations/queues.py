@@ -31,14 +31,14 @@ def pause(db: QueueDB, actor: Actor, queue: str, *, wait: float | None = None) -
     :return: whether no job runs; True if ``wait`` is not given.
     """
     actor.check("manage", queue)
-    with entry(db, actor, "pause", f"queue {queue}"):
+    with entry(db, actor, "pause", f"queue {queue}", of="controls.change"):
         return db.queue(queue).pause(wait=wait)
 
 
 def resume(db: QueueDB, actor: Actor, queue: str) -> None:
     """Let workers claim from the queue again."""
     actor.check("manage", queue)
-    with entry(db, actor, "resume", f"queue {queue}"):
+    with entry(db, actor, "resume", f"queue {queue}", of="controls.change"):
         db.queue(queue).resume()
 
 
@@ -55,5 +55,5 @@ def limit(db: QueueDB, actor: Actor, queue: str, limits: Limits) -> None:
 def purge(db: QueueDB, actor: Actor, queue: str) -> int:
     """Delete all due, scheduled and blocked jobs of the queue; return how many."""
     actor.check("manage", queue)
-    with entry(db, actor, "purge", f"queue {queue}", number=lambda answer: answer[0]):
+    with entry(db, actor, "purge", f"queue {queue}", of="purge", number=lambda answer: answer[0]):
         return db.queue(queue).purge()

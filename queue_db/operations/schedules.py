@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
 from queue_db.db import QueueDB
+from queue_db.model import UNCHANGED, Unchanged
 from queue_db.operations import rights
 from queue_db.operations.actor import Actor
-from queue_db.operations.entry import Entry, entry
-from queue_db.schedules import CatchUp
+from queue_db.operations.entry import entry
+from queue_db.schedules import CatchUp, store
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 
 
@@ -28,9 +29,10 @@ class Definition:
     zone: str = "UTC"
     catch_up: CatchUp = "one"
     first_at: datetime | None = None
-    priority: int = 0
-    max_attempts: int = DEFAULT_MAX_ATTEMPTS
-    headers: Mapping[str, Any] | None = None
+    # UNCHANGED: as in the schedule that is there; of a new one the default.
+    priority: int | Unchanged = 0
+    max_attempts: int | Unchanged = DEFAULT_MAX_ATTEMPTS
+    headers: Mapping[str, Any] | Unchanged | None = None
 
 
 def set(db: QueueDB, actor: Actor, name: str, definition: Definition) -> bool | None:  # noqa: A001 - the verb of the log
@@ -42,8 +44,11 @@ def set(db: QueueDB, actor: Actor, name: str, definition: Definition) -> bool | 
     if any(one.name == name and not actor.allows("manage", one.queue) for one in db.schedules.list()):
         return None
     values = {one.name: getattr(definition, one.name) for one in fields(definition)}
-    shown = {one: values[one] for one in ("queue", "kind", "cron", "every")}
-    with _entry(db, actor, "set", name, **shown):
+    if UNCHANGED in values.values():
+        kept = _of_jobs(db, name)
+        values |= {one: kept[one] for one, value in values.items() if value is UNCHANGED}
+    detail = {one: values[one] for one in ("queue", "kind", "cron", "every", "priority", "max_attempts")}
+    with entry(db, actor, "set", f"schedule {name}", detail=detail, of="schedules.put", number=lambda _: None):
         return db.schedules.set(name, **values)
 
 
@@ -54,7 +59,7 @@ def run(db: QueueDB, actor: Actor, name: str) -> int | None:
     """
     if rights.schedule(db, actor, "manage", name) is None:
         return None
-    with _entry(db, actor, "run", name):
+    with entry(db, actor, "run", f"schedule {name}", of="run_now", number=lambda job: 0 if job is None else None):
         return db.schedules.run_now(name)
 
 
@@ -62,7 +67,7 @@ def pause(db: QueueDB, actor: Actor, name: str) -> bool:
     """Enqueue no jobs of the schedule until it is resumed; False: the actor has no such schedule."""
     if rights.schedule(db, actor, "manage", name) is None:
         return False
-    with _entry(db, actor, "pause", name):
+    with entry(db, actor, "pause", f"schedule {name}", of="schedules.change"):
         db.schedules.pause(name)
     return True
 
@@ -71,7 +76,7 @@ def resume(db: QueueDB, actor: Actor, name: str) -> bool:
     """Enqueue jobs of the schedule again; False: the actor has no such schedule."""
     if rights.schedule(db, actor, "manage", name) is None:
         return False
-    with _entry(db, actor, "resume", name):
+    with entry(db, actor, "resume", f"schedule {name}", of="schedules.change"):
         db.schedules.resume(name)
     return True
 
@@ -80,10 +85,14 @@ def remove(db: QueueDB, actor: Actor, name: str) -> bool:
     """Delete the schedule; its jobs stay. False: the actor has no such schedule."""
     if rights.schedule(db, actor, "manage", name) is None:
         return False
-    with entry(db, actor, "remove", f"schedule {name}"):
+    with entry(db, actor, "remove", f"schedule {name}", of="schedules.remove"):
         return db.schedules.remove(name)
 
 
-def _entry(db: QueueDB, actor: Actor, word: str, name: str, **detail: Any) -> AbstractContextManager[Entry]:
-    """The entry of a change whose answer is no number of changes."""
-    return entry(db, actor, word, f"schedule {name}", detail=detail, number=lambda _: None)
+def _of_jobs(db: QueueDB, name: str) -> dict[str, Any]:
+    """Priority, attempts and headers of the jobs of a schedule; those of a new one if there is none."""
+    row = db.core.read("schedules.find_schedule", store.find_schedule, name)
+    if row is None:
+        return {"priority": 0, "max_attempts": DEFAULT_MAX_ATTEMPTS, "headers": None}
+    headers = json.loads(row.headers) if row.headers else None
+    return {"priority": row.priority, "max_attempts": row.max_attempts, "headers": headers}

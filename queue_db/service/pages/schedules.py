@@ -11,6 +11,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
 from queue_db.errors import ArgumentError, QueueDBError
+from queue_db.model import UNCHANGED
 from queue_db.operations import rights
 from queue_db.operations import schedules as operations
 from queue_db.operations.schedules import Definition
@@ -65,6 +66,10 @@ def set_schedule(request: Request, db: Db, who: Person, fields: Fields) -> Redir
         every=number(fields, "every"),
         zone=fields.get("zone", "").strip() or "UTC",
         catch_up=_catch_up(fields),
+        # The form does not have them.
+        priority=UNCHANGED,
+        max_attempts=UNCHANGED,
+        headers=UNCHANGED,
     )
     if operations.set(db, who, fields.get("name", "").strip(), definition) is None:
         raise _missing()

@@ -1,0 +1,125 @@
+"""Which changes write an entry, and what it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from queue_db import QueueDB
+from queue_db.codecs import JSONCodec
+from queue_db.errors import ArgumentError
+from queue_db.model import UNCHANGED
+from queue_db.monitoring.actions import MAX_DETAIL
+from queue_db.operations import entry, queues, routes, schedules, tokens
+from queue_db.operations.actor import ANYBODY
+from queue_db.schedules import Schedules
+from queue_db.service import Settings
+from tests.cli.harness import Ask
+from tests.patience import PATIENCE
+from tests.service.conftest import serving
+
+pytestmark = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+
+
+@pytest.fixture
+def own(own_url: str) -> Iterator[QueueDB]:
+    with QueueDB(own_url) as db:
+        yield db
+
+
+def entries(db: QueueDB) -> list[tuple[str, str, int | None]]:
+    return [(one.action, one.target, one.number) for one in db.actions.list()]
+
+
+@pytest.mark.parametrize("what", ["run", "pause", "resume"])
+def test_a_schedule_that_goes_meanwhile(own: QueueDB, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """It is there when the right is checked, and gone when the change comes."""
+    own.schedules.set("nightly", "mail", "k", every=60)
+    found = own.schedules.list()
+    own.schedules.remove("nightly")
+    monkeypatch.setattr(Schedules, "list", lambda _: found)
+    with pytest.raises(ArgumentError, match="there is no schedule"):
+        getattr(schedules, what)(own, ANYBODY, "nightly")
+    assert entries(own) == []
+
+
+def test_what_a_definition_leaves_unchanged(own: QueueDB) -> None:
+    definition: dict[str, Any] = {"queue": "mail", "kind": "k"}
+    unnamed: dict[str, Any] = {"priority": UNCHANGED, "max_attempts": UNCHANGED, "headers": UNCHANGED}
+    schedules.set(own, ANYBODY, "new", schedules.Definition(**definition, every=60, **unnamed))
+    own.schedules.set("old", **definition, every=60, priority=7, max_attempts=3, headers={"trace": "a"})
+    schedules.set(own, ANYBODY, "old", schedules.Definition(**definition, every=90, **unnamed))
+    new, old = own.schedules.list()
+    assert (new.priority, new.max_attempts) == (0, 25)
+    assert (old.priority, old.max_attempts, old.rule) == (7, 3, "every 90")
+    own.schedules.run_now("old")
+    (job,) = own.queue("mail").peek()
+    assert job.headers["trace"] == "a"
+    detail = own.actions.list()[0].detail
+    assert detail is not None
+    assert (detail["priority"], detail["max_attempts"]) == (7, 3)
+
+
+def test_the_form_and_the_command_keep_what_they_do_not_name(ask_at: Ask, own: QueueDB, own_url: str) -> None:
+    options: dict[str, Any] = {"priority": 7, "max_attempts": 3, "headers": {"trace": "a"}}
+    own.schedules.set("nightly", "mail", "k", every=60, **options)
+    with serving(own, Settings(closed=False)) as base, httpx2.Client(base_url=base, timeout=PATIENCE, verify=False) as asks:
+        sent = asks.post("/schedules/set", data={"name": "nightly", "queue": "mail", "kind": "k", "every": "90"})
+    assert sent.status_code in {200, 303}, sent.text
+    ask_at(own_url, "schedules", "set", "nightly", "mail", "other", "--every", "90", "--max-attempts", "4")
+    own.schedules.run_now("nightly")
+    (job,) = own.queue("mail").peek()
+    assert (job.kind, job.priority, job.max_attempts, job.headers["trace"]) == ("other", 7, 4, "a")
+    assert [(one.detail or {})["max_attempts"] for one in own.actions.list()] == [4, 3]
+
+
+def test_a_long_detail_refuses_no_change(own: QueueDB) -> None:
+    patterns = tuple(f"{number}{'ü' * 200}" for number in range(100))
+    tokens.create(own, ANYBODY, tokens.NewToken("many", ("read",), patterns))
+    where = f"kind == '{'😀' * 900}'"
+    routes.set(own, ANYBODY, "long", routes.RouteAction("enqueue", "😀" * 100, kind="😀" * 100, where=where, group="😀" * 200))
+    assert [one.name for one in own.tokens.list()] == ["many"]
+    assert entries(own) == [("set", "route long", None), ("create", "token many", None)]
+    detail = own.actions.list()[1].detail
+    assert detail is not None
+    assert (detail["scopes"], detail["queues"]) == (["read"], "…")
+
+
+def test_only_what_is_too_long_is_cut(own: QueueDB) -> None:
+    detail = {"short": 1, "list": list(range(30_000)), "text": "x" * MAX_DETAIL}
+    with entry.entry(own, ANYBODY, "set", "x", detail=detail):
+        own.queue("mail").pause()
+    assert own.actions.list()[0].detail == {"short": 1, "list": [*range(20), "…"], "text": "x" * 500 + "…"}
+
+
+class Writing(JSONCodec):
+    """A codec of a program that writes itself: into this database, and into another one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.others: list[QueueDB] = []
+
+    def encode(self, payload: Any) -> str:
+        for one in self.others:
+            one.queue("audit").pause()
+            one.schedules.pause("other")
+        return super().encode(payload)
+
+
+def test_changes_by_code_inside_an_operation_are_not_its_own(own_url: str, tmp_path: Path) -> None:
+    codec = Writing()
+    with QueueDB(own_url, codec=codec) as db, QueueDB(f"sqlite:///{tmp_path}/second.db") as second:
+        second.migrate()
+        for one in (db, second):
+            one.schedules.set("other", "mail", "k", every=60)
+        codec.others = [db, second]
+        schedules.set(db, ANYBODY, "nightly", schedules.Definition(queue="mail", kind="k", every=60, payload=1))
+        assert (entries(db), entries(second)) == ([("set", "schedule nightly", None)], [])
+        with entry.entry(db, ANYBODY, "set", "x"):
+            queues.pause(second, ANYBODY, "mail")
+            second.schedules.pause("other")
+        assert (entries(db)[1:], entries(second)) == ([], [("pause", "queue mail", None)])
