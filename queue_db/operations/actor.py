@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Self
 
@@ -24,6 +25,8 @@ class Actor:
     patterns: tuple[str, ...]
     #: Nothing can be changed here, whatever the token allows.
     read_only: bool = False
+    #: When the token ends; None: never, or there is none.
+    expires_at: datetime | None = None
     #: Where the request came from, for the log: the method, the path and the id of a request.
     source: str = field(default="", compare=False)
     #: The id of the request alone.
@@ -34,7 +37,7 @@ class Actor:
     @classmethod
     def of(cls, token: Token) -> Self:
         """The owner of this token."""
-        return cls(token.name, frozenset(token.scopes), token.queues)
+        return cls(token.name, frozenset(token.scopes), token.queues, expires_at=token.expires_at)
 
     def reading(self) -> Self:
         """The same one, who may only look."""

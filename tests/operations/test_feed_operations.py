@@ -68,6 +68,18 @@ def test_a_token_gets_no_more_than_its_maker_has(own: QueueDB) -> None:
     assert made.json()["secret"] not in listed.text
 
 
+def test_a_token_that_ends_makes_none_that_lasts_longer(own: QueueDB) -> None:
+    with client(own, scopes=["read", "manage"], expires_in=600) as asks:
+        made = asks.post("/api/v1/tokens", json={"name": "lasting", "scopes": ["read"]})
+        shorter = asks.post("/api/v1/tokens", json={"name": "shorter", "scopes": ["read"], "expires_in": 60})
+        later = asks.post("/api/v1/tokens", json={"name": "later", "scopes": ["read"], "expires_in": 601})
+    assert (made.status_code, shorter.status_code, later.status_code) == (201, 201, 422)
+    assert "none that it makes ends later" in later.text
+    ends = {one.name: one.expires_at for one in own.tokens.list() if one.expires_at is not None}
+    assert sorted(ends) == ["asks", "lasting", "shorter"]
+    assert ends["shorter"] < ends["lasting"] <= ends["asks"]
+
+
 def test_a_stream_of_another_queue_is_not_known(own: QueueDB) -> None:
     prepare(own)
     mine = Actor("me", frozenset({"manage"}), ("mine",))
@@ -85,3 +97,21 @@ def test_a_purge_of_a_feed_without_messages_is_an_entry(own: QueueDB) -> None:
     with pytest.raises(FeedError, match="there is no feed"):
         feeds.purge(own, ANYBODY, "nothing")
     assert entries(own) == [("purge", "feed orders", None), ("purge", "feed orders", 1)]
+
+
+def test_the_settings_of_a_feed_that_cannot_be_new_are_no_entry(own: QueueDB) -> None:
+    """Limits of claims do not create a feed."""
+    with pytest.raises(FeedError, match="there is no feed"):
+        feeds.set(own, ANYBODY, "nothing", feeds.Settings(max_attempts=1))
+    assert entries(own) == []
+
+
+def test_a_missing_route_has_one_code(own: QueueDB) -> None:
+    with client(own, scopes=["read", "manage"]) as asks:
+        answers = [
+            asks.get("/api/v1/routes/nothing/subscriptions"),
+            asks.delete("/api/v1/routes/nothing"),
+            asks.post("/api/v1/routes/nothing/pause"),
+            asks.post("/api/v1/routes/nothing/assign", json={"definition": "0" * 12}),
+        ]
+    assert [(one.status_code, one.json()["code"]) for one in answers] == [(404, "route")] * 4

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, Field
 
 from queue_db.db import QueueDB
+from queue_db.errors import RouteError
 from queue_db.operations import routes as operations
 from queue_db.routes import RouteInfo, Topic
 from queue_db.routes.conditions import CONDITION_LENGTH, EXAMPLE
@@ -204,7 +205,7 @@ def resume_route(route: Name, db: Db, who: Manager) -> RouteView:
 def delete_route(route: Name, db: Db, who: Manager) -> Response:
     """Delete a route with its subscriptions."""
     if not operations.remove(db, who, route):
-        raise missing("route", f"no route {route!r}")
+        raise _missing(route)
     return Response(status_code=204)
 
 
@@ -297,7 +298,12 @@ def _find(db: QueueDB, name: str) -> RouteView:
     for one in db.routes.list():
         if one.name == name:
             return _view(one)
-    raise missing("route", f"no route {name!r}")
+    raise _missing(name)
+
+
+def _missing(name: str) -> RouteError:
+    """The error that operations raise."""
+    return RouteError(f"there is no route {name!r}")
 
 
 def _view(info: RouteInfo) -> RouteView:

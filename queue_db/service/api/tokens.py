@@ -44,7 +44,7 @@ class TokenList(BaseModel):
 
 
 class TokenRequest(shapes.Request):
-    """A token to make. It gets no scope that the token of the request does not have."""
+    """A token to make. It gets no scope that the token of the request does not have, and ends no later."""
 
     name: Annotated[
         str,
@@ -55,7 +55,9 @@ class TokenRequest(shapes.Request):
     queues: list[_Pattern] = Field(
         ["*"], min_length=1, max_length=MOST_PATTERNS, description="Glob patterns of queues, feeds and topics."
     )
-    expires_in: Annotated[Seconds, Field(gt=0)] | None = Field(None, description="Seconds. Null: it does not expire.")
+    expires_in: Annotated[Seconds, Field(gt=0)] | None = Field(
+        None, description="Seconds. Null: it ends with the token of the request, or never."
+    )
 
 
 class TokenSecret(BaseModel):
@@ -74,14 +76,20 @@ def list_tokens(db: Db, who: Manager) -> TokenList:
 
 @router.post("/tokens", status_code=201)
 def create_token(token: TokenRequest, db: Db, who: Manager) -> TokenSecret:
-    """Make a token. The response has its secret, this once."""
+    """Make a token. The response has its secret, this once.
+
+    If the token of the request expires, the new one ends no later. 422: `expires_in` asks for a later end.
+    """
     made = NewToken(token.name, tuple(token.scopes), tuple(token.queues), token.expires_in)
     return TokenSecret(name=token.name, secret=operations.create(db, who, made))
 
 
 @router.delete("/tokens/{name}", status_code=204)
 def revoke_token(name: Name, db: Db, who: Manager) -> Response:
-    """Revoke a token: it is refused from now on, and the sessions of people who logged in with it end."""
+    """Revoke a token: it is refused from now on, and the sessions of people who logged in with it end.
+
+    A token that manages all queues can revoke each other one, also one with more scopes.
+    """
     if not operations.revoke(db, who, name):
         raise missing("token", f"no token {name!r} that is not revoked")
     return Response(status_code=204)
