@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from queue_db.cli import output, panels
+from queue_db.cli import output, panels, profiles
 from queue_db.cli.commands import command
 from queue_db.cli.jobs import print_jobs
 from queue_db.cli.options import CommonOptions, ErrorClassOption, KindOption, LimitOption, QueueOption, YesOption
@@ -126,9 +126,10 @@ def redrive(
     given = tuple(ids) if ids else None
     which = Redrive(queue=queue, kind=kind, error_class=error_class, ids=given, limit=limit, everything=everything)
     with common.open() as db:
-        actor = user()
+        if not dry_run:
+            profiles.confirm(f"redrive {which.target()}")
         with output.busy("redriving"):
-            redriven = operations.redrive(db, actor, which, dry_run=dry_run)
+            redriven = operations.redrive(db, user(), which, dry_run=dry_run)
     for job_id in redriven:
         common.print({"id": job_id}, job_id)
     output.note(f"{'would redrive' if dry_run else 'redrove'} {len(redriven):,} jobs")
@@ -166,7 +167,7 @@ def purge(
     which += f" except the last {keep:,}" if keep is not None else ""
     with common.open() as db:
         if not dry_run:
-            output.confirm(f"Dead jobs {which} in {db.url} will be deleted.", yes=yes)
+            profiles.confirm_loss(f"Dead jobs {which} in {db.url} will be deleted.", yes=yes)
         with output.busy("counting" if dry_run else "purging"):
             deleted = operations.purge(db, user(), chosen, dry_run=dry_run)
     found: dict[str, Any] = {"deleted": deleted} | ({"dry_run": True} if dry_run else {})

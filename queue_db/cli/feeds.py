@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from queue_db.cli import output, panels
+from queue_db.cli import output, panels, profiles
 from queue_db.cli.commands import command
 from queue_db.cli.lasting import lasting
 from queue_db.cli.logs import log_to_stderr
@@ -162,6 +162,7 @@ def publish(
     if topic and times != MessageTimes():
         raise ArgumentError("--delay and --expires-in are of messages of a feed: publish without --topic")
     with common.open() as db:
+        profiles.confirm(f"publish a message to {name}")
         if topic:
             acted = db.topic(name).publish(kind, content, **options)
             text = f"{name}: {acted} {'route' if acted == 1 else 'routes'} acted"
@@ -298,7 +299,7 @@ def purge(
     with common.open() as db:
         existing(db, feed)
         if not retained:
-            output.confirm(f"All messages of feed {feed} in {db.url} will be deleted.", yes=yes)
+            profiles.confirm_loss(f"All messages of feed {feed} in {db.url} will be deleted.", yes=yes)
         gone = operations.purge(db, user(), feed, retained=retained)
     common.print({"feed": feed, "purged": gone}, f"{feed}: {gone:,} messages deleted")
 
@@ -308,7 +309,7 @@ def remove(feed: FeedArgument, *, yes: YesOption = False, common: CommonOptions)
     """Delete a feed with its messages and cursors. A program that publishes to it later creates a new feed with this name."""
     with common.open() as db:
         existing(db, feed)
-        output.confirm(f"Feed {feed} in {db.url} will be deleted with its messages and cursors.", yes=yes)
+        profiles.confirm_loss(f"Feed {feed} in {db.url} will be deleted with its messages and cursors.", yes=yes)
         removed = operations.remove(db, user(), feed)
     state = "removed" if removed else "not found"
     common.print({"feed": feed, "state": state}, f"{feed}: {state}")
@@ -322,7 +323,7 @@ def restored(*, yes: YesOption = False, common: CommonOptions) -> None:
     Without it a reader whose position is newer than the backup would miss the messages that take the same numbers again.
     """
     with common.open() as db:
-        output.confirm(f"Positions of all feeds in {db.url} that readers keep elsewhere will be refused.", yes=yes)
+        profiles.confirm_loss(f"Positions of all feeds in {db.url} that readers keep elsewhere will be refused.", yes=yes)
         count = operations.restored(db, user())
     common.print({"feeds": count}, f"{count:,} feeds: earlier positions are refused")
 

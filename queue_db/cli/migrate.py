@@ -71,7 +71,7 @@ def _migrate(common: CommonOptions, revision: str, *, yes: bool) -> None:
         before = version.revision
         lost = [] if revision == "head" else migrations.losses(db.store.tables, version, revision)
         if lost:
-            output.confirm(f"From revision {before} down to {revision}, {db.url} will lose: {'; '.join(lost)}.", yes=yes)
+            profiles.confirm_loss(f"From revision {before} down to {revision}, {db.url} will lose: {'; '.join(lost)}.", yes=yes)
         else:
             profiles.confirm(f"migrate the tables from {before} to {revision}")
         db.migrate(revision=revision)

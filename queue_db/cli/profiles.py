@@ -41,7 +41,8 @@ class Profile:
 
 @dataclass(slots=True)
 class _Question:
-    where: str
+    url: str
+    profile: str
     yes: bool
     answered: bool = False
 
@@ -62,8 +63,20 @@ def confirm(what: str) -> None:
     """
     question = _question.get()
     if question is not None and not question.answered:
-        output.confirm(f"{what} in {question.where}?", yes=question.yes)
+        output.confirm(f"{what} in {question.url} (profile {question.profile} is protected)?", yes=question.yes)
         question.answered = True
+
+
+def confirm_loss(question: str, *, yes: bool) -> None:
+    """Ask before data is deleted, whatever the database. The answer is also that to :func:`confirm`.
+
+    :raises ConfigurationError: there is no terminal, and no ``--yes``.
+    :raises typer.Exit: the answer was no.
+    """
+    of_profile = _question.get()
+    output.confirm(question if of_profile is None else f"{question} The profile {of_profile.profile} is protected.", yes=yes)
+    if of_profile is not None:
+        of_profile.answered = True
 
 
 def typed() -> tuple[str, ...]:
@@ -90,7 +103,7 @@ def used(context: Any) -> Iterator[None]:
             if found is not None and source != "COMMANDLINE":
                 values[option] = found
         if one.protected:
-            question = _Question(f"{masked(values['url'])} (profile {name} is protected)", yes=bool(values.get("yes")))
+            question = _Question(masked(values["url"]), name, yes=bool(values.get("yes")))
     given = tuple(option for option in ("url", "profile", "table", "schema") if _source(context, option) == "COMMANDLINE")
     before, others = _question.set(question), _typed.set(given)
     try:

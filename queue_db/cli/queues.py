@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from queue_db import arguments
-from queue_db.cli import output, panels, statuses
+from queue_db.cli import output, panels, profiles, statuses
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions, QueueArgument, YesOption
 from queue_db.cli.recording import user
@@ -216,7 +216,7 @@ def purge(queue: QueueArgument, *, yes: YesOption = False, common: CommonOptions
     """Delete all due, scheduled and blocked jobs of a queue. Running and dead jobs stay: see "queue-db dead purge"."""
     with common.open() as db:
         db.queue(queue)  # checks the name
-        output.confirm(f"All waiting jobs of queue {queue!r} in {db.url} will be deleted.", yes=yes)
+        profiles.confirm_loss(f"All waiting jobs of queue {queue!r} in {db.url} will be deleted.", yes=yes)
         with output.busy("purging"):
             deleted = operations.purge(db, user(), queue)
     common.print({"queue": queue, "deleted": deleted}, f"deleted {deleted:,} jobs of queue {queue!r}")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from queue_db.cli import output, panels
+from queue_db.cli import output, panels, profiles
 from queue_db.cli.commands import command
 from queue_db.cli.feeds import MessageOptions
 from queue_db.cli.options import CommonOptions, YesOption, decoded
@@ -307,7 +307,7 @@ def counters(
 
 def _reset(db: QueueDB, counter: str, key: str | None, common: CommonOptions, *, yes: bool) -> None:
     what = f"Counter {counter}" if key is None else f"The count of {key} by counter {counter}"
-    output.confirm(f"{what} in {db.url} will be deleted.", yes=yes)
+    profiles.confirm_loss(f"{what} in {db.url} will be deleted.", yes=yes)
     done = operations.reset(db, user(), counter, key)
     state = "reset" if done else "not found"
     common.print({"counter": counter, "key": key, "state": state}, f"{counter}: {state}")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from queue_db.cli import output, panels
+from queue_db.cli import output, panels, profiles
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions, QueueOption, YesOption
 from queue_db.cli.recording import user
@@ -84,7 +84,7 @@ def complete(
     """
     with common.open() as db:
         what = "All jobs" if checkpoint is None else f"The jobs committed in {str(checkpoint)!r}, among those"
-        output.confirm(f"{what} that stream {name!r} holds in {db.url} will be completed and leave the queue.", yes=yes)
+        profiles.confirm_loss(f"{what} that stream {name!r} holds in {db.url} will be completed and leave the queue.", yes=yes)
         completed = operations.complete(db, user(), name, checkpoint=checkpoint)
     common.print({"stream": name, "completed": completed}, f"completed {completed:,} jobs of stream {name!r}")
 
@@ -116,7 +116,7 @@ def release(
     with common.open() as db:
         which = "expired streams hold" if name is None else f"stream {name!r} holds"
         question = f"The jobs that {which} in {db.url} will return to their queue, and the checkpoints become invalid."
-        output.confirm(f"{question} {_risk(db, name)}", yes=yes)
+        profiles.confirm_loss(f"{question} {_risk(db, name)}", yes=yes)
         if name is None:
             for one in operations.release_expired(db, user()):
                 common.print({"stream": one}, f"released the jobs of stream {one!r}")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from queue_db import __version__
-from queue_db.cli import output, panels, statuses
+from queue_db.cli import output, panels, profiles, statuses
 from queue_db.cli.commands import command
 from queue_db.cli.logs import log_to_stderr
 from queue_db.cli.options import CommonOptions
@@ -401,6 +401,7 @@ def _prepare(db: QueueDB, *, new: bool) -> None:
     :raises SchemaOutOfDateError: the tables are missing or of another version.
     """
     if new:
+        profiles.confirm("create the tables")
         db.migrate()
         output.note("a new file: the tables are created")
     db.check()

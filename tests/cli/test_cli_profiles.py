@@ -2,6 +2,9 @@
 
 import os
 import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -69,7 +72,8 @@ def test_which_of_several_names_of_a_database_wins(
 
 def test_a_protected_profile_asks_before_a_change(ask_at: Ask, databases: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     changes = [("enqueue", "mail", "a"), ("migrate",)]
-    changes += [("queues", "pause", "mail"), ("work", "mail", "--exec", "true", "--until-empty")]
+    changes += [("feeds", "publish", "orders", "paid"), ("feeds", "publish", "orders", "paid", "--topic"), ("prune",)]
+    changes += [("dead", "redrive", "--all"), ("queues", "pause", "mail"), ("work", "mail", "--exec", "true", "--until-empty")]
     monkeypatch.setenv("QUEUE_DB_PROFILE", "production")
     for change in changes:
         refused = ask_at(None, *change, status=2).err
@@ -85,6 +89,60 @@ def test_a_protected_profile_asks_before_a_change(ask_at: Ask, databases: tuple[
     with QueueDB(databases[0], table="shop") as db:
         assert [one.action for one in db.actions.list()] == ["resume", "pause"]
     ask_at(None, "queues", "pause", "mail", "--profile", "development")  # of one that is not protected
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "queues purge mail",
+        "dead purge --all",
+        "feeds purge orders",
+        "feeds remove orders",
+        "feeds restored",
+        "routes counters seen --reset",
+        "migrate --revision base",
+    ],
+)
+def test_one_question_before_data_is_deleted(
+    ask_at: Ask, databases: tuple[str, str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    with QueueDB(databases[0], table="shop") as db:
+        db.feed("orders").publish("paid")
+        db.routes.set("seen", count="seen", by="topic")
+        db.routes.run("seen", "reading")
+    monkeypatch.setattr("queue_db.cli.output.is_interactive", lambda: True)
+    asked = ask_at(None, *command.split(), "--profile", "production", input="y\n").err
+    assert (asked.count("[y/N]"), asked.count("The profile production is protected.")) == (1, 1)
+
+
+@pytest.mark.parametrize("command", ["prune", "dead redrive --all", "dead purge --all", "queues purge mail"])
+def test_nothing_is_drawn_over_a_question(
+    ask_at: Ask, databases: tuple[str, str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    drawn: list[str] = []
+
+    @contextmanager
+    def busy(what: str) -> Iterator[None]:
+        drawn.append(what)
+        yield
+        drawn.clear()
+
+    def confirm(question: str, *, yes: bool) -> None:
+        asked.append((question, yes, list(drawn)))
+
+    asked: list[tuple[str, bool, list[str]]] = []
+    monkeypatch.setattr("queue_db.cli.output.busy", busy)
+    monkeypatch.setattr("queue_db.cli.output.confirm", confirm)
+    ask_at(None, *command.split(), "--profile", "production")
+    assert [during for _, _, during in asked] == [[]]
+
+
+def test_a_service_creates_the_tables_of_a_protected_profile_when_it_may(ask_at: Ask, file: Path, tmp_path: Path) -> None:
+    file.write_text(f'[profiles.new]\nurl = "sqlite:///{tmp_path}/new.db"\nprotected = true\n')
+    refused = ask_at(None, "serve", "--port", "0", "--profile", "new", status=2).err
+    assert "create the tables in sqlite" in refused
+    with sqlite3.connect(tmp_path / "new.db") as connection:
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == []
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the file has no mode")
