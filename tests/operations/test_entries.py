@@ -20,7 +20,7 @@ from queue_db.schedules import Schedules
 from queue_db.service import Settings
 from tests.cli.harness import Ask
 from tests.patience import PATIENCE
-from tests.service.conftest import serving
+from tests.service.conftest import submitted, serving
 
 pytestmark = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 
@@ -68,7 +68,7 @@ def test_the_form_and_the_command_keep_what_they_do_not_name(ask_at: Ask, own: Q
     options: dict[str, Any] = {"priority": 7, "max_attempts": 3, "headers": {"trace": "a"}}
     own.schedules.set("nightly", "mail", "k", every=60, **options)
     with serving(own, Settings(closed=False)) as base, httpx2.Client(base_url=base, timeout=PATIENCE, verify=False) as asks:
-        sent = asks.post("/schedules/set", data={"name": "nightly", "queue": "mail", "kind": "k", "every": "90"})
+        sent = submitted(asks, "/schedules", "/schedules/set", name="nightly", queue="mail", kind="k", every="90")
     assert sent.status_code in {200, 303}, sent.text
     ask_at(own_url, "schedules", "set", "nightly", "mail", "other", "--every", "90", "--max-attempts", "4")
     own.schedules.run_now("nightly")

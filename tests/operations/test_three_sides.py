@@ -320,6 +320,7 @@ ASKED = {
         ("db", "schedules"),
         ("db", "dead"),
     ),
+    *(("core", "store"), ("core", "read"), ("core", "now")),
     *(("db", "feed"), ("db", "feeds"), ("db", "routes"), ("db", "streams"), ("db", "tokens"), ("db", "core"), ("db", "store")),
     *(
         ("feeds", "list"),
