@@ -95,7 +95,7 @@ def test_schedules(ask, db, name):
     assert "PAYLOAD is not JSON" in ask("schedules", "set", name, name, "k", "{", "--every", 60, status=2).err
     (record,) = [one for one in ask("schedules", "list", "--json").records if one["name"] == name]
     assert (record["rule"], record["zone"], record["last_at"]) == ("0 3 * * *", "Europe/Berlin", None)
-    assert (record["queue"], record["payload"], record["catch_up"], record["priority"]) == (name, {"a": 1}, "none", 0)
+    assert (record["queue"], record["payload"], record["catch_up"], record["priority"]) == (name, {"a": 1}, "none", -1)
     ran = ask("schedules", "run", name, "--json").record
     assert ran == {"schedule": name, "id": db.queue(name).peek()[0].id}
     assert ask("schedules", "run", f"{name}-2", "--json", status=1).record["state"] == "not found"

@@ -20,7 +20,7 @@ from queue_db.schedules import Schedules
 from queue_db.service import Settings
 from tests.cli.harness import Ask
 from tests.patience import PATIENCE
-from tests.service.conftest import submitted, serving
+from tests.service.conftest import serving, submitted
 
 pytestmark = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 
