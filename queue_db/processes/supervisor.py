@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import threading
 import time
@@ -34,6 +35,9 @@ RETURN_JOBS = 10.0
 # Seconds between two checks of the processes. A signal ends the wait.
 _CHECK = 0.2
 
+# Seconds between two stop signals to a process that starts.
+_STOP_AGAIN = 1.0
+
 _FORWARDED = (*STOPS, "SIGTSTP", "SIGCONT", "SIGUSR1")
 
 # What a process reports: that it is about to claim, under this name; and that it has ended with no job in hand.
@@ -63,12 +67,28 @@ class SupervisorLink(ParentPipe):
 class _WorkerProcess(PipedProcess):
     """A worker process and what it has reported."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], pass_fds: Collection[int]) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], pass_fds: Collection[int] = ()) -> None:
         super().__init__(command, environment=environment, pass_fds=pass_fds)
         self.started_at = time.monotonic()
         self.claimed = False
         self.ended = False
         self.worker = ""
+        #: When a stop signal was last sent; infinite: one was sent after the start, and no more is.
+        self.stopped_at = -math.inf
+
+    def stop_again(self) -> None:
+        """Send SIGTERM if none was sent in the last second and the process had not started before the last stop signal.
+
+        A program that imports its modules may swallow SIGINT: the exception may be raised where all are caught. SIGTERM kills it.
+        """
+        if time.monotonic() - self.stopped_at >= _STOP_AGAIN:
+            self.send_stop(signal.SIGTERM)
+
+    def send_stop(self, number: int) -> None:
+        """Send a stop signal. A second one after the start would mean that the process must not wait for its jobs."""
+        self.read_reports()
+        self.send_signal(number)
+        self.stopped_at = math.inf if self.claimed else time.monotonic()
 
     def read_reports(self) -> None:
         for message in self.received():
@@ -168,10 +188,14 @@ class Supervisor:
         return process
 
     def _forward(self, number: int) -> None:
-        if number in available(STOPS):
+        stops = number in available(STOPS)
+        if stops:
             self._stopping = number
         for slot in self._slots:
-            slot.process.send_signal(number)
+            if stops:
+                slot.process.send_stop(number)
+            else:
+                slot.process.send_signal(number)
 
     def _check(self, slot: _Slot) -> None:
         if slot.restart_at is not None:
@@ -182,6 +206,8 @@ class Supervisor:
         process.read_reports()  # after the poll: all that a process has reported before its exit is there
         self._any_claimed = self._any_claimed or process.claimed
         if status is None:
+            if self._stopping is not None:
+                process.stop_again()
             return
         process.pipe.close()
         if (process.ended and status >= 0) or (status == 0 and not process.claimed):

@@ -293,6 +293,7 @@ def serve(
                 if several.processes == 1:
                     interrupted = answers.answer(db, listening).interrupted
                 else:
+                    answers.check_metrics_ports()
                     answers.announce(Service(db, settings), listening)
                     db.close()
                     interrupted = processes.supervise(listening, several.processes) == -signal.SIGINT
@@ -339,11 +340,25 @@ class _Answers:
         with ExitStack() as stack:
             sockets = [listening]
             if self.several.metrics_port is not None:
-                own = replace(self.address, port=processes.own_port(self.several.metrics_port))
-                sockets.append(stack.enter_context(_listening(own)))
+                own = processes.own_port(self.several.metrics_port)
+                sockets.append(stack.enter_context(self._listening_for_metrics(own)))
             stack.enter_context(_told(db, self.settings, _url(listening, self.root), running))
             running.run(sockets=sockets)
         return running
+
+    def check_metrics_ports(self) -> None:
+        """See that each process can have its port, before the first one starts.
+
+        :raises ConfigurationError: one of them cannot.
+        """
+        if (first := self.several.metrics_port) is None:
+            return
+        with ExitStack() as stack:
+            for port in range(first, first + self.several.processes):
+                stack.enter_context(self._listening_for_metrics(port))
+
+    def _listening_for_metrics(self, port: int) -> socket.socket:
+        return _listening(replace(self.address, port=port), "--metrics-port")
 
     def answer_supervised(self, supervisor: SupervisorLink) -> None:
         """Answer as one of several processes."""
@@ -427,7 +442,7 @@ def _note_access(service: Service, host: str) -> None:
         output.note(f"log in with this token, which allows everything and is not shown again: {secret}")
 
 
-def _listening(address: AddressOptions) -> socket.socket:
+def _listening(address: AddressOptions, option: str = "--port") -> socket.socket:
     """A socket on the address.
 
     :raises ConfigurationError: another program has the port, or this machine does not have the address.
@@ -435,9 +450,11 @@ def _listening(address: AddressOptions) -> socket.socket:
     try:
         family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((address.host, address.port), family=family, backlog=2048)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ConfigurationError(f"cannot listen on {address.host} port {address.port}: {reason}; choose another --port") from None
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigurationError(
+            f"cannot listen on {address.host} port {address.port}: {reason}; choose another {option}"
+        ) from None
 
 
 def _url(listening: socket.socket, root: str) -> str:

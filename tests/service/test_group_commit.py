@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
@@ -14,31 +14,18 @@ from sqlalchemy import text
 from queue_db import Queue, QueueDB, State
 from queue_db.errors import StorageError
 from queue_db.leased_job import LeasedJob
-from queue_db.service.live.together import Together
+from queue_db.service.live import together
 from tests.patience import PATIENCE
+from tests.service.grouping import Held, Send, claimed, claiming, done, hold, jobs_of, pending, settle_first, settling, verdicts_of
 from tests.service.test_api_claims import open_requests, server_noticed, until
 
 pytestmark = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 
-Send = Callable[..., "Future[httpx2.Response]"]
 
-
-class Held:
-    """The first call of a method of queues waits until :meth:`release`; ``calls`` has the first argument of each."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-        self.calls: list[Any] = []
-        self.entered, self.released = threading.Event(), threading.Event()
-        plain = getattr(Queue, method)
-
-        def held(queue: Queue, *args: Any, **options: Any) -> Any:
-            self.calls.append(args[0])
-            if not self.entered.is_set():
-                self.entered.set()
-                assert self.released.wait(PATIENCE)
-            return plain(queue, *args, **options)
-
-        monkeypatch.setattr(Queue, method, held)
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no run be late: what comes meanwhile shares the next one."""
+    monkeypatch.setattr(together, "_LATE", 10 * PATIENCE)
 
 
 @pytest.fixture
@@ -47,55 +34,16 @@ def threads() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def pending(together: Together[Any, Any, Any]) -> int:
-    return sum(len(one.calls) for one in together._pending.values())
-
-
 @pytest.fixture
 def claim(waiting_client: httpx2.Client, name: str, threads: ThreadPoolExecutor) -> Send:
     """Send a claim that waits for the next statement."""
-    together = waiting_client.app.state.claims._together  # type: ignore[attr-defined]
-
-    def send(**body: Any) -> Future[httpx2.Response]:
-        before = pending(together)
-        sent = threads.submit(waiting_client.post, f"/api/v1/queues/{name}/claims", json=body)
-        until(lambda: pending(together) == before + 1)
-        return sent
-
-    return send
+    return claiming(waiting_client, name, threads)
 
 
 @pytest.fixture
 def settle(waiting_client: httpx2.Client, name: str, threads: ThreadPoolExecutor) -> Send:
     """Send settlements that wait for the next statement."""
-    together = waiting_client.app.state.settling._together  # type: ignore[attr-defined]
-
-    def send(*settlements: dict[str, Any]) -> Future[httpx2.Response]:
-        before = pending(together)
-        body = {"settlements": settlements}
-        sent = threads.submit(waiting_client.post, f"/api/v1/queues/{name}/settlements", json=body)
-        until(lambda: pending(together) == before + 1)
-        return sent
-
-    return send
-
-
-def jobs_of(answer: Future[httpx2.Response]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = answer.result(PATIENCE).json()["jobs"]
-    return found
-
-
-def verdicts_of(answer: Future[httpx2.Response]) -> list[str]:
-    return [one["verdict"] for one in answer.result(PATIENCE).json()["verdicts"]]
-
-
-def hold(waiting_client: httpx2.Client, name: str, threads: ThreadPoolExecutor, held: Held, operation: str) -> Future[Any]:
-    """Let a first request be in its statement."""
-    lease = {"id": "1", "version": "1", "token": "none"}
-    body: dict[str, Any] = {} if operation == "claims" else {"settlements": [{"lease": lease, "verb": "complete"}]}
-    first = threads.submit(waiting_client.post, f"/api/v1/queues/{name}/{operation}", json=body)
-    assert held.entered.wait(PATIENCE)
-    return first
+    return settling(waiting_client, name, threads)
 
 
 def test_clients_get_their_own_jobs_in_the_order_in_which_they_came(
@@ -154,10 +102,10 @@ def test_the_share_of_a_client_that_goes_is_for_others(
     monkeypatch.setattr(Queue, "claim", slowly)
     held = Held(monkeypatch, "claim")
     first = hold(waiting_client, name, threads, held, "claims")
-    together = waiting_client.app.state.claims._together  # type: ignore[attr-defined]
+    group = waiting_client.app.state.claims._together  # type: ignore[attr-defined]
     ids = db.queue(name).enqueue_many(("mail", n) for n in range(4))
     with open_requests(waiting_client, f"/api/v1/queues/{name}/claims", {"limit": 2}, 1):
-        until(lambda: pending(together) == 1)
+        until(lambda: pending(group) == 1)
         stays = claim(limit=1)
         held.released.set()
         assert claimed.wait(PATIENCE)
@@ -173,9 +121,9 @@ def test_nothing_is_claimed_for_a_client_that_has_gone(
 ) -> None:
     held = Held(monkeypatch, "claim")
     first = hold(waiting_client, name, threads, held, "claims")
-    together = waiting_client.app.state.claims._together  # type: ignore[attr-defined]
+    group = waiting_client.app.state.claims._together  # type: ignore[attr-defined]
     with open_requests(waiting_client, f"/api/v1/queues/{name}/claims", {"limit": 2}, 1):
-        until(lambda: pending(together) == 1)
+        until(lambda: pending(group) == 1)
     server_noticed(waiting_client)
     stays = claim(limit=1)
     db.queue(name).enqueue_many(("mail", n) for n in range(4))
@@ -230,11 +178,6 @@ def test_all_learn_that_their_statement_failed(
     assert waiting_client.post(f"/api/v1/queues/{name}/claims", json={}).json() == {"jobs": []}
 
 
-def claimed(client: httpx2.Client, name: str, number: int) -> list[dict[str, Any]]:
-    found = client.post(f"/api/v1/queues/{name}/claims", json={"limit": number}).json()["jobs"]
-    return [job["lease"] for job in found]
-
-
 def test_a_wrong_lease_is_lost_for_its_client_alone(
     db: QueueDB,
     name: str,
@@ -261,17 +204,6 @@ def test_a_wrong_lease_is_lost_for_its_client_alone(
     assert db.get(int(leases[4]["id"])).state is State.SCHEDULED
     # The first, those that shared one, and the second one that wanted the job that was settled before.
     assert [len(jobs) for jobs in held.calls] in ([1, 2], [1, 2, 1])
-
-
-def done(lease: dict[str, str]) -> dict[str, Any]:
-    return {"lease": lease, "verb": "complete"}
-
-
-def settle_first(client: httpx2.Client, name: str, threads: ThreadPoolExecutor, held: Held, lease: dict[str, str]) -> Future[Any]:
-    """Let a first settlement be in its statement."""
-    sent = threads.submit(client.post, f"/api/v1/queues/{name}/settlements", json={"settlements": [done(lease)]})
-    assert held.entered.wait(PATIENCE)
-    return sent
 
 
 def test_what_the_database_refuses_is_the_error_of_its_client_alone(

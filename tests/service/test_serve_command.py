@@ -313,6 +313,16 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
         assert f"port {port}" in refused(f"sqlite:///{tmp_path}/queue.db", "--port", str(port), status=2)
 
 
+def test_a_port_in_use_is_named_before_the_first_process_starts(tmp_path: Path) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+        options = ("--port", "0", "--processes", "2", "--metrics-port")
+        err = refused(f"sqlite:///{tmp_path}/queue.db", *options, str(port - 1), status=2)
+        assert f"port {port}: " in err
+        assert "choose another --metrics-port" in err
+    assert "port 65536: " in refused(f"sqlite:///{tmp_path}/queue.db", *options, "65535", status=2)
+
+
 def test_a_database_that_is_away_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(started, "__defaults__", (0.0,))  # serve waits for a minute
     with closing(socket.socket()) as silent:

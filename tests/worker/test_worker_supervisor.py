@@ -14,6 +14,7 @@ import pytest
 from queue_db import State
 from queue_db.core import names_process
 from queue_db.limits.limiter import RateLimiter
+from queue_db.processes import supervisor as supervisor_module
 from queue_db.processes.supervisor import Supervisor as Supervising
 from queue_db.processes.supervisor import _Slot, _WorkerProcess
 from queue_db.worker.registration import Registration
@@ -142,6 +143,55 @@ def test_one_that_fails_loses_to_a_report_that_was_not_read_yet(first, stopped):
     finally:
         claiming.send_signal(signal.SIGKILL)
         wait_for(lambda: claiming.poll() is not None)
+
+
+def test_a_process_that_swallows_the_stop_signal_while_it_starts_is_stopped():
+    code = (
+        "import os, signal, time\n"
+        "from queue_db.processes.supervisor import SupervisorLink\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "SupervisorLink.from_environment(os.environ).send(b'swallows it')\n"
+        "time.sleep(1e6)\n"
+    )
+    supervising = Supervising([], 1, environment={})
+    process = _WorkerProcess([sys.executable, "-c", code], dict(os.environ))
+    try:
+        supervising._slots = [slot] = [_Slot(1, process)]
+        assert process.pipe.poll(PATIENCE)
+        supervising._forward(signal.SIGINT)
+
+        def ended() -> bool:
+            supervising._check(slot)
+            return slot.exit_status is not None
+
+        wait_for(ended)
+        assert slot.exit_status == -signal.SIGTERM
+    finally:
+        process.kill()
+
+
+def test_a_process_that_has_started_gets_one_stop_signal(monkeypatch):
+    """A second one would mean that it must not wait for its jobs."""
+    monkeypatch.setattr(supervisor_module, "_STOP_AGAIN", 0.0)
+    code = (
+        "import os, time\n"
+        "from queue_db.processes.supervisor import SupervisorLink\n"
+        "SupervisorLink.from_environment(os.environ).report_started('one')\n"
+        "time.sleep(1e6)\n"
+    )
+    supervising = Supervising([], 1, environment={})
+    process, sent = _WorkerProcess([sys.executable, "-c", code], dict(os.environ)), []
+    try:
+        supervising._slots = [slot] = [_Slot(1, process)]
+        monkeypatch.setattr(process, "send_signal", sent.append)
+        supervising._forward(signal.SIGINT)
+        assert process.pipe.poll(PATIENCE)
+        for _ in range(3):
+            supervising._check(slot)
+        # The first one may have come too early, the one after the start has not.
+        assert sent == [signal.SIGINT, signal.SIGTERM]
+    finally:
+        process.kill()
 
 
 MEETS = ("--handler", "tests.worker.in_processes:meets", "--processes", "2", "--concurrency", "1", "--grace", str(PATIENCE))

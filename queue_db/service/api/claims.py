@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
+from queue_db import arguments
 from queue_db.leased_job import LeasedJob
 from queue_db.service.api import answers, shapes
 from queue_db.service.api.shapes import LONGEST_WAIT, Id, Lease, LeaseSeconds, WorkerName
@@ -18,6 +19,7 @@ from queue_db.service.http.requests import Db, Standing, WorkerClient, of
 from queue_db.service.http.times import Time
 from queue_db.service.live.claims import Claims, Terms, Wanted
 from queue_db.service.live.leases import Leases
+from queue_db.store.schema import WORKER_LENGTH
 from queue_db.verbs.claim import MAX_CLAIM
 
 router = APIRouter(tags=["claims"])
@@ -69,6 +71,8 @@ async def claim_jobs(queue: Name, body: ClaimRequest, db: Db, who: WorkerClient,
     Settle each job with its `lease`. If the client goes away before it has the answer, the jobs return to the queue at once.
     """
     who.check("work", queue)
+    if body.worker is not None:  # here, since clients with other names may share the claim
+        arguments.name("worker", body.worker, WORKER_LENGTH)
     claims: Claims = request.app.state.claims
     terms = Terms.of(db.queue(queue).name, body.limit, body.lease, body.worker)
     wanted = Wanted(terms, body.limit, body.worker, partial(_handed_out, of(request).leases, db.codec))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from queue_db.database.masking import mask, secrets_in
 from queue_db.db import QueueDB
-from queue_db.errors import StorageError
+from queue_db.errors import StorageError, TransientStorageError
 from queue_db.leased_job import LeasedJob, own_token
 from queue_db.model import MOST_VERSION, StoredResult, Verdict
 from queue_db.queue import Queue
@@ -94,12 +94,8 @@ class _Turn:
         ready = [client for client in self._clients if self._prepared(client)]
         if not ready:
             return
-        try:
-            self._find_leases(ready)
-        except Exception as error:  # noqa: BLE001 - an answer for each of them
-            for client in ready:
-                client.error = error
-            return
+        self._look_up(ready)
+        ready = [client for client in ready if client.error is None]
         by_verb: dict[tuple[str, float], list[_Job]] = {}
         for client in ready:
             for at, one in enumerate(client.given):
@@ -122,12 +118,24 @@ class _Turn:
             return False
         return True
 
+    def _look_up(self, clients: Sequence[_Client]) -> None:
+        """Find the leased jobs; where that fails by what one client has given, those of each client by themselves."""
+        try:
+            self._find_leases(clients)
+        except Exception as error:  # noqa: BLE001 - an answer for each client
+            if len(clients) > 1 and not isinstance(error, StorageError):
+                for client in clients:
+                    self._look_up([client])
+                return
+            for client in clients:
+                client.error = error
+
     def _find_leases(self, clients: Iterable[_Client]) -> None:
         """Find the leased jobs: those that were handed out here in memory, if the verb needs no payload, the others in one read."""
         missing: list[tuple[int, int, str]] = []
         found: list[tuple[_Client, list[LeasedJob | None]]] = []
         for client in clients:
-            wanted = [(int(one.lease.id), _version(one.lease.version), one.lease.token) for one in client.given]
+            wanted = [(_whole(one.lease.id), _whole(one.lease.version), one.lease.token) for one in client.given]
             known = self._handed.take(self._source, wanted)
             for at, one in enumerate(client.given):
                 if one.verb not in _WITHOUT_PAYLOAD or one.result_ttl is not None:
@@ -175,9 +183,9 @@ class _Turn:
 
 def _turns(clients: Sequence[_Client]) -> list[list[_Client]]:
     """The clients in turns: a job that two of them settle is settled by the first one, and the second one finds it settled."""
-    turns: list[tuple[set[str], list[_Client]]] = []
+    turns: list[tuple[set[int], list[_Client]]] = []
     for client in clients:
-        ids = {one.lease.id for one in client.given}
+        ids = {int(one.lease.id) for one in client.given}  # numbers: "05" is the job "5"
         # After the last turn with one of its jobs.
         after = max((place for place, (taken, _) in enumerate(turns) if not taken.isdisjoint(ids)), default=-1) + 1
         if after == len(turns):
@@ -188,8 +196,13 @@ def _turns(clients: Sequence[_Client]) -> list[list[_Client]]:
 
 
 def _fails_for_all(error: Exception) -> bool:
-    """Whether what has failed must not, or need not, be tried for each client: it may have happened, or nothing can."""
-    return isinstance(error, StorageError) and (error.outcome_unknown or error.server_away)
+    """Whether what has failed must not, or need not, be tried for each client.
+
+    It may have happened; or nothing can; or it was tried again and again, and each client would wait as long, one after the other.
+    """
+    return isinstance(error, TransientStorageError) or (
+        isinstance(error, StorageError) and (error.outcome_unknown or error.server_away)
+    )
 
 
 def _answer(client: _Client) -> bytes | BaseException:
@@ -207,7 +220,8 @@ def _settled(one: Given, lease: LeasedJob | None, verdict: SettledAs) -> Written
     return WrittenVerdict(one.lease.id, verdict)
 
 
-def _version(text: str) -> int:
+def _whole(text: str) -> int:
+    """An id or a version; no lease has the highest one."""
     return min(int(text), MOST_VERSION)
 
 

@@ -166,7 +166,8 @@ class Claims:
                 if jobs or seconds <= 0 or disconnected.done():
                     return jobs
             return await self._wait(wanted, seconds, disconnected)
-        except asyncio.CancelledError:
+        except BaseException:
+            # Also after an error: it may have come after the client's jobs were claimed.
             self.return_to_queue(wanted.abandon())
             raise
 
@@ -220,8 +221,11 @@ class Claims:
 
     def _claim(self, terms: Terms, clients: list[Wanted]) -> list[Sequence[LeasedJob] | BaseException]:
         """Claim for several clients in one statement: the jobs of each, in their order, or its error."""
+        if all(one.abandoned for one in clients) or self._paused(terms.queue):
+            return [[] for _ in clients]
+        # Only now: clients may have gone while the controls were read.
         here = [one for one in clients if not one.abandoned]
-        if not here or self._paused(terms.queue):
+        if not here:
             return [[] for _ in clients]
         limit, workers = sum(one.limit for one in here), {one.worker for one in here}
         jobs = self._db.queue(terms.queue).claim(limit, terms.lease, worker=here[0].worker if len(workers) == 1 else None)
@@ -257,8 +261,7 @@ class Claims:
         for token, workers in by_claim.items():
             try:
                 self._db.core.run(_NAME, settle.set_workers, token, workers)
-            except QueueDBError as error:
-                # Only people read them.
+            except Exception as error:  # noqa: BLE001 - only people read them, and the clients have their jobs
                 log.debug("%d jobs of queue %r show the worker %r: %s", len(workers), jobs[0].queue, self._db.worker, error)
 
     def _paused(self, queue: str) -> bool:

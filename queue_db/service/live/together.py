@@ -17,6 +17,9 @@ Result = TypeVar("Result")
 # Most runs of one key at a time.
 _AT_ONCE = 4
 
+# Seconds after which a run is late: it may wait for a lock that concerns none of the calls that have come meanwhile.
+_LATE = 0.05
+
 
 class _Pending(Generic[Call, Result]):
     """The calls of a key that wait for a run, and its runs."""
@@ -25,12 +28,15 @@ class _Pending(Generic[Call, Result]):
         self.calls: deque[tuple[Call, asyncio.Future[Result]]] = deque()
         self.size = 0
         self.tasks: set[asyncio.Task[None]] = set()
+        #: When the last run began, by the clock of the event loop, and what looks whether it is late.
+        self.began = 0.0
+        self.timer: asyncio.TimerHandle | None = None
 
 
 class Together(Generic[Key, Call, Result]):
     """Calls by key, in the order in which they came. All methods run on one event loop.
 
-    While a run is made, the next one begins when it is full, or when no other is made.
+    While a run is made, the next one begins when it is full, when no other is made, or when the last one is late.
 
     :param run: makes some calls of one key, in a thread: a result or an error for each, by position.
     :param size: of a call.
@@ -66,7 +72,12 @@ class Together(Generic[Key, Call, Result]):
 
     def _start(self, key: Key, pending: _Pending[Call, Result]) -> None:
         """Begin a run, if it is time."""
-        if not pending.calls or (pending.tasks and (pending.size < self._full or len(pending.tasks) >= _AT_ONCE)):
+        if not pending.calls or len(pending.tasks) >= _AT_ONCE:
+            return
+        loop = asyncio.get_running_loop()
+        if pending.tasks and pending.size < self._full and (early := pending.began + _LATE - loop.time()) > 0:
+            if pending.timer is None:
+                pending.timer = loop.call_later(early, self._look, key, pending)
             return
         taken, size = [pending.calls.popleft()], 0
         size = self._size(taken[0][0])
@@ -74,9 +85,15 @@ class Together(Generic[Key, Call, Result]):
             taken.append(pending.calls.popleft())
             size += more
         pending.size -= size
-        task = asyncio.get_running_loop().create_task(self._make(key, taken))
+        pending.began = loop.time()
+        task = loop.create_task(self._make(key, taken))
         pending.tasks.add(task)
         task.add_done_callback(lambda _: self._ended(key, pending, task))
+        self._start(key, pending)  # what is left over, if anything
+
+    def _look(self, key: Key, pending: _Pending[Call, Result]) -> None:
+        pending.timer = None
+        self._start(key, pending)
 
     def _ended(self, key: Key, pending: _Pending[Call, Result], task: asyncio.Task[None]) -> None:
         pending.tasks.discard(task)
