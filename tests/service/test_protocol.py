@@ -150,13 +150,13 @@ left = threading.Event()
 
 async def body_of(receive: Receive) -> bytes | None:
     """The body; None: its client has gone."""
-    body = b""
+    body: bytes = b""
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             left.set()
             return None
-        body += message.get("body", b"")
+        body += bytes(message.get("body", b""))
         if not message.get("more_body"):
             return body
 
@@ -165,7 +165,7 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     """Say what came."""
     if scope["type"] == "lifespan":
         return
-    body = await body_of(receive)
+    body = b"" if scope["path"] == "/early" else await body_of(receive)
     if body is None:
         return
     found: dict[str, Any] = {one: scope[one] for one in ("method", "path", "http_version", "scheme")}
@@ -352,6 +352,14 @@ def test_a_body_that_is_none_ends_the_request(address: tuple[str, int]) -> None:
         connection.sendall(b"none\r\n")
         assert rest(connection).startswith(b"HTTP/1.1 400 ")
     assert left.wait(PATIENCE)
+
+
+def test_a_body_that_is_none_after_its_answer_has_no_second_answer(address: tuple[str, int]) -> None:
+    with socket.create_connection(address, PATIENCE) as connection:
+        connection.sendall(request(b"POST /early HTTP/1.1", HOST + CHUNKED))
+        assert said(connection)["path"] == "/early"
+        connection.sendall(b"none\r\n")
+        assert rest(connection) == b""
 
 
 def test_who_leaves_is_noticed_also_with_a_request_behind(address: tuple[str, int]) -> None:

@@ -124,10 +124,10 @@ class PatientProtocol(HttpToolsProtocol):
             super().on_header(name, value.rstrip(b" \t"))
 
     def on_headers_complete(self) -> None:
-        self._headed = self._progress = True
         if not self._again:
             _check(self.parser.get_http_version(), self.parser.get_method(), self.url, self.headers)
             super().on_headers_complete()
+        self._headed = self._progress = True
 
     def on_body(self, body: bytes) -> None:
         self._progress = True
@@ -168,11 +168,11 @@ class PatientProtocol(HttpToolsProtocol):
             self._due = True
             return
         self._record(IncidentType.BAD_REQUEST)
-        begun = False
-        if self._answered is not None and not self._answered.response_complete:
-            begun = self._answered.response_started
-            _end(self._answered)
-        if not begun:
+        # The request whose body is none.
+        cycle = self.cycle if self._headed and not self._whole else None
+        if cycle is not None:
+            _end(cycle)
+        if cycle is None or not cycle.response_started:
             answer = plain(400, msg, headers={"Connection": "close", **HEADERS})
             headers = b"".join(b"%b: %b\r\n" % header for header in answer.raw_headers)
             self.transport.write(STATUS_LINE[400] + headers + b"\r\n" + bytes(answer.body))
