@@ -144,6 +144,8 @@ TAKEN: dict[str, tuple[list[bytes], list[dict[str, Any]]]] = {
 
 # A slow answer has begun; and it may end.
 came, go_on = threading.Event(), threading.Event()
+# The paths for which the application was called.
+asked: list[str] = []
 # A client has gone.
 left = threading.Event()
 
@@ -165,6 +167,7 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     """Say what came."""
     if scope["type"] == "lifespan":
         return
+    asked.append(scope["path"])
     body = b"" if scope["path"] == "/early" else await body_of(receive)
     if body is None:
         return
@@ -329,12 +332,14 @@ def test_a_request_that_comes_before_the_answer_waits_for_it(address: tuple[str,
     assert paths == ["/slow", "/next", "/b"]
 
 
-def test_what_is_no_request_is_refused_after_the_answers_before_it(address: tuple[str, int]) -> None:
+@pytest.mark.parametrize("last", [request(headers=b""), chunks(b"none\r\n")], ids=["headers", "body"])
+def test_what_is_no_request_is_refused_after_the_answers_before_it(address: tuple[str, int], last: bytes) -> None:
     go_on.clear()
     came.clear()
+    asked.clear()
     try:
         with socket.create_connection(address, PATIENCE) as connection:
-            connection.sendall(request(b"GET /slow HTTP/1.1") + request() + request(headers=b""))
+            connection.sendall(request(b"GET /slow HTTP/1.1") + request() + last)
             assert came.wait(PATIENCE)
             go_on.set()
             assert [said(connection)["path"] for _ in range(2)] == ["/slow", "/a"]
@@ -342,6 +347,7 @@ def test_what_is_no_request_is_refused_after_the_answers_before_it(address: tupl
     finally:
         go_on.set()
     assert got.startswith(b"HTTP/1.1 400 ")
+    assert asked == ["/slow", "/a"]
     assert got.count(b"HTTP/1.1 ") == 1
 
 
