@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from queue_db import QueueDB
 from queue_db.service import Settings, service
 from queue_db.service.http import server as servers
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_for
 
 pytestmark = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 
@@ -136,7 +136,6 @@ TAKEN: dict[str, tuple[list[bytes], list[dict[str, Any]]]] = {
     "the next in the same part": ([post(b"abc") + request() + post(b"abc")], [_POST, _GET, _POST]),
     "WebSocket": ([request(headers=HOST + b"Connection: Upgrade\r\nUpgrade: websocket\r\n") + request()], [_GET, _GET]),
     "HTTP/2 with a body": ([upgrade(b"POST /b HTTP/1.1", _LENGTH, b"abc") + request()], [_POST, _GET]),
-    "HTTP/2 with a late body": ([upgrade(b"POST /b HTTP/1.1", _LENGTH), b"ab", b"c" + request()], [_POST, _GET]),
     "HTTP/2 with chunks": ([upgrade(b"POST /b HTTP/1.1", CHUNKED, b"3\r\nabc\r\n0\r\n\r\n") + request()], [_POST, _GET]),
     "HTTP/2 often": ([upgrade(b"GET /a HTTP/1.1") * 100], [_GET] * 100),
 }
@@ -349,6 +348,15 @@ def test_what_is_no_request_is_refused_after_the_answers_before_it(address: tupl
     assert got.startswith(b"HTTP/1.1 400 ")
     assert asked == ["/slow", "/a"]
     assert got.count(b"HTTP/1.1 ") == 1
+
+
+def test_a_body_comes_late_after_the_headers_that_ask_for_another_protocol(address: tuple[str, int]) -> None:
+    asked.clear()
+    with socket.create_connection(address, PATIENCE) as connection:
+        connection.sendall(upgrade(b"POST /b HTTP/1.1", _LENGTH, b"a"))
+        wait_for(lambda: asked)
+        connection.sendall(b"bc" + request())
+        assert [said(connection)["body"] for _ in range(2)] == ["abc", ""]
 
 
 def test_a_body_that_is_none_ends_the_request(address: tuple[str, int]) -> None:
