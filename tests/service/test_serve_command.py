@@ -314,9 +314,10 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
 
 
 def test_a_port_in_use_is_named_before_the_first_process_starts(tmp_path: Path) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+    host = "127.0.0.2"  # where no other test has the port before it
+    with closing(socket.create_server((host, 0))) as taken:
         port = taken.getsockname()[1]
-        options = ("--port", "0", "--processes", "2", "--metrics-port")
+        options = ("--host", host, "--port", "0", "--processes", "2", "--metrics-port")
         err = refused(f"sqlite:///{tmp_path}/queue.db", *options, str(port - 1), status=2)
         assert f"port {port}: " in err
         assert "choose another --metrics-port" in err
