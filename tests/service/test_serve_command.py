@@ -156,11 +156,19 @@ def test_several_processes_behind_one_proxy(start: Callable[..., Served], tmp_pa
             assert person.post("/queue/queues/mail/pause", data={"csrf": csrf}).status_code == 403
 
 
+def two_free_ports() -> int:
+    """The first of two ports that follow each other, and that nobody has."""
+    while True:
+        with closing(socket.create_server(("127.0.0.1", 0))) as one, suppress(OSError, OverflowError):
+            first: int = one.getsockname()[1]
+            socket.create_server(("127.0.0.1", first + 1)).close()
+            return first
+
+
 def test_several_processes_answer_on_one_port(start: Callable[..., Served], tmp_path: Path) -> None:
     """One that dies is replaced; at the end a claim that waits is answered."""
     url = f"sqlite:///{tmp_path}/queue.db"
-    with closing(socket.create_server(("127.0.0.1", 0))) as one:
-        first = one.getsockname()[1]
+    first = two_free_ports()
     served = start(url, "--open", "--processes", "2", "--metrics-port", str(first))
 
     def replaced(number: int) -> str:
