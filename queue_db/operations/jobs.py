@@ -49,7 +49,7 @@ def reschedule(db: QueueDB, actor: Actor, one: OneJob, new: NewTime) -> Job | No
     :raises JobStateError: it is running, or blocked in its group and a time is given.
     """
     job = rights.job(db, actor, "manage", one.id, one.queue)
-    run_at = None if new.run_at is None else new.run_at.isoformat()
+    run_at = None if new.run_at is None else new.run_at.isoformat(timespec="microseconds").replace("+00:00", "Z")
     detail = {"queue": job.queue, "kind": job.kind, "run_at": run_at, "delay": new.delay, "priority": new.priority}
     with entry(db, actor, "reschedule", f"job {one.id}", detail=detail, of="reschedule"):
         verdict = db.queue(job.queue).reschedule(
