@@ -19,7 +19,7 @@ from pymysql.protocol import FieldDescriptorPacket
 
 from queue_db import Queue
 from queue_db.dialects import prepared, raw_cursor
-from queue_db.store import low_water_marks
+from queue_db.store import low_water_marks, wakeups
 
 _T = TypeVar("_T")
 
@@ -77,6 +77,7 @@ def warm(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Queue:
     monkeypatch.setattr(low_water_marks, "SHORTEST_RESCAN_INTERVAL", 3600.0)
     monkeypatch.setattr(prepared, "BUSY_PLAN_AGE", 3600.0)
     monkeypatch.setattr(raw_cursor, "_FORGOTTEN", 3600.0)
+    monkeypatch.setattr(wakeups.Notifications, "every", 3600.0)
     queue.enqueue_many([("work", number) for number in range(100)])
     jobs = queue.claim()
     for number in range(4):
