@@ -25,7 +25,7 @@ from benchmarks.filling import CHUNK, numbers, tidy
 from queue_db import QueueDB
 from queue_db.service import Settings, service
 from queue_db.service.http.server import server
-from queue_db.service.pages.navigation import MENU
+from queue_db.service.pages.render import MENU
 
 QUEUES = ("mail", "reports", "thumbnails")
 
@@ -67,7 +67,7 @@ def measure(page: Page, address: str) -> tuple[float, float, int]:
 def addresses(app: Any) -> list[str]:
     """The pages of the menu, and one queue's."""
     found = []
-    for place in (place for _, places in MENU for place in places):
+    for place in (place for places in MENU.values() for place in places):
         with suppress(NoMatchFound):
             found.append(str(app.router.url_path_for(place.route)))
     return [*found, f"/queues/{QUEUES[0]}"]

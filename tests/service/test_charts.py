@@ -11,8 +11,7 @@ from queue_db import QueueDB
 from queue_db.model import to_micros
 from queue_db.monitoring.tables import COUNTS, DEPTHS, monitoring_tables
 from queue_db.service.pages import words
-from queue_db.service.pages.charts import RANGES, Chart, charts
-from queue_db.service.pages.scales import top_of
+from queue_db.service.pages.charts import RANGES, Chart, charts, top_of
 from queue_db.store import Transaction
 
 MINUTE = 60_000_000

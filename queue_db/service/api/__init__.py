@@ -1,7 +1,6 @@
 """The REST API, a module for each subject."""
 
 from queue_db.service.api import (
-    batches,
     claims,
     cursors,
     dead,
@@ -14,7 +13,6 @@ from queue_db.service.api import (
     messages,
     monitoring,
     queues,
-    root,
     routes,
     schedules,
     settlements,
@@ -27,29 +25,13 @@ from queue_db.service.api import event_stream as events
 
 #: The routers, in the order of the documentation.
 API = (
-    queues.router,
-    jobs.router,
-    claims.router,
-    settlements.router,
-    settling.router,
-    dead.router,
-    schedules.router,
-    workers.router,
-    batches.router,
-    groups.router,
-    finished.router,
-    streams.router,
-    feeds.router,
-    messages.router,
-    message_claims.router,
-    cursors.router,
-    routes.router,
-    tokens.router,
-    monitoring.router,
-    events.router,
+    *(one.router for one in (queues, jobs, claims, settlements, settling, dead, schedules, workers)),
+    groups.batches,
+    *(one.router for one in (groups, finished, streams, feeds, messages, message_claims, cursors, routes)),
+    *(one.router for one in (tokens, monitoring, events)),
 )
 
 #: Those that stand beside the API, without a prefix.
-BESIDE = (root.router, health.router)
+BESIDE = (health.router,)
 
 __all__ = ["API", "BESIDE"]

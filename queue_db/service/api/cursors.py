@@ -13,7 +13,6 @@ from pydantic import BaseModel, Field
 
 from queue_db.feeds import Feed
 from queue_db.feeds.cursor import Cursor
-from queue_db.feeds.message import CursorInfo
 from queue_db.feeds.position import Position
 from queue_db.operations import cursors as operations
 from queue_db.service.api import shapes
@@ -33,7 +32,7 @@ Hold = Annotated[
 Start = Annotated[str, Query(min_length=1, max_length=60, description="Where a new cursor begins: `start`, `end` or a position.")]
 
 
-class CursorView(BaseModel):
+class CursorView(shapes.View):
     """A cursor."""
 
     feed: str
@@ -90,7 +89,7 @@ class CursorSeek(shapes.Request):
 @router.get("/cursors/{cursor}")
 def list_cursors_of_name(cursor: Name, db: Db, who: Reader) -> CursorList:
     """List the cursors of one name in all feeds, such as all groups of a member."""
-    return CursorList(cursors=[_view(one) for one in db.feeds.cursors(cursor) if who.allows("read", one.feed)])
+    return CursorList(cursors=[CursorView.of(one) for one in db.feeds.cursors(cursor) if who.allows("read", one.feed)])
 
 
 @router.post("/cursors/{cursor}/ack")
@@ -109,7 +108,7 @@ def acknowledge_cursors(cursor: Name, done: Acknowledgements, db: Db, who: Worke
 def list_cursors(feed: Name, db: Db, who: Reader) -> CursorList:
     """List the cursors of a feed."""
     who.check("read", feed)
-    return CursorList(cursors=[_view(one) for one in feed_of(db, feed).cursors()])
+    return CursorList(cursors=[CursorView.of(one) for one in feed_of(db, feed).cursors()])
 
 
 @router.put("/feeds/{feed}/cursors/{cursor}", responses={201: {"model": OpenCursor, "description": "It is new."}})
@@ -208,13 +207,9 @@ def _open(cursor: Cursor, response: Response) -> OpenCursor:
 def _find(feed: Feed, name: str) -> CursorView:
     for one in feed.cursors():
         if one.name == name:
-            return _view(one)
+            return CursorView.of(one)
     raise _missing(name)
 
 
 def _missing(name: str) -> RefusedError:
     return missing("cursor", f"no cursor {name!r}")
-
-
-def _view(info: CursorInfo) -> CursorView:
-    return CursorView(**{name: getattr(info, name) for name in CursorView.model_fields})

@@ -14,7 +14,7 @@ from queue_db.feeds import Feed, Message, MessageClaim
 from queue_db.feeds.claims import MOST_CLAIMED
 from queue_db.feeds.tables import CLIENT_LENGTH
 from queue_db.operations.actor import Actor
-from queue_db.service.api.shapes import LONGEST_LEASE, LONGEST_SECONDS, Request, Seconds, clean, shown
+from queue_db.service.api.shapes import LONGEST_LEASE, LONGEST_SECONDS, Request, Seconds, Shown, ShownObject, View
 from queue_db.service.http.refusals import missing
 from queue_db.service.http.times import Time
 from queue_db.store.schema import FEED_LENGTH, KEY_LENGTH, KIND_LENGTH
@@ -86,15 +86,15 @@ class NewMessages(Request):
     messages: Annotated[list[NewMessage], Field(min_length=1, max_length=MOST)]
 
 
-class MessageView(BaseModel):
+class MessageView(View):
     """A message. It never changes."""
 
     id: str = Field(description="Names the message, and is the position after it.")
     kind: str
-    payload: Any = Field(description="Values that are nested more than 100 deep are shown as `…`.")
+    payload: Shown = Field(description="Values that are nested more than 100 deep are shown as `…`.")
     key: str | None
     client: str | None
-    headers: dict[str, Any]
+    headers: ShownObject
     published_at: Time
 
 
@@ -136,32 +136,20 @@ def keyed(who: Actor, key: str | None) -> str | None:
 
 def message_view(message: Message) -> MessageView:
     """A message for a response."""
-    return MessageView(**_fields(message))
+    return MessageView.of(_fields(message))
 
 
 def claim_view(claim: MessageClaim) -> MessageClaimView:
     """A claim for a response."""
     pairs = zip(claim.messages, claim.attempts, strict=True)
-    messages = [ClaimedMessage(**_fields(message), attempts=attempts) for message, attempts in pairs]
+    messages = [ClaimedMessage.of({**_fields(message), "attempts": attempts}) for message, attempts in pairs]
     return MessageClaimView(id=claim.id, expires_at=claim.expires_at, messages=messages)
 
 
 def _fields(message: Message) -> dict[str, Any]:
     """Whatever is stored, every reader gets an answer: a message that was popped or claimed for it must not be lost."""
-    return {
-        "id": message.position,
-        "kind": clean(message.kind),
-        "payload": _payload(message),
-        "key": None if message.key is None else clean(message.key),
-        "client": None if message.client is None else clean(message.client),
-        "headers": shown(dict(message.headers)),
-        "published_at": message.published_at,
-    }
-
-
-def _payload(message: Message) -> Any:
-    """The payload, or its stored text if it cannot be decoded here."""
+    same = {name: getattr(message, name) for name in ("kind", "key", "client", "headers", "published_at")}
     try:
-        return shown(message.payload)
+        return {**same, "id": message.position, "payload": message.payload}
     except PayloadError:
-        return clean(message.payload_text)
+        return {**same, "id": message.position, "payload": message.payload_text}

@@ -28,7 +28,7 @@ router = APIRouter(tags=["feeds"])
 _Rows = Annotated[int, Field(ge=0, le=2**53)]
 
 
-class FeedView(BaseModel):
+class FeedView(shapes.View):
     """A feed."""
 
     name: str
@@ -97,14 +97,14 @@ class RestoredFeeds(BaseModel):
 @router.get("/feeds")
 def list_feeds(db: Db, who: Reader) -> FeedList:
     """List the feeds."""
-    return FeedList(feeds=[_view(one) for one in db.feeds.list() if who.allows("read", one.name)])
+    return FeedList(feeds=[FeedView.of(one) for one in db.feeds.list() if who.allows("read", one.name)])
 
 
 @router.get("/feeds/{feed}")
 def get_feed(feed: Name, db: Db, who: Reader) -> FeedView:
     """Get one feed."""
     who.check("read", feed)
-    return _view(_info(db, feed))
+    return FeedView.of(_info(db, feed))
 
 
 @router.put("/feeds/{feed}", responses={201: {"model": FeedView, "description": "It is new."}})
@@ -112,7 +112,7 @@ def set_feed(feed: NewName, settings: FeedSettings, db: Db, who: Manager, respon
     """Create a feed with these settings, or replace all of them."""
     if operations.set(db, who, feed, Settings(**settings.model_dump()), every=True):
         response.status_code = 201
-    return _view(_info(db, feed))
+    return FeedView.of(_info(db, feed))
 
 
 @router.patch("/feeds/{feed}", responses=problems(404, 409))
@@ -126,7 +126,7 @@ def change_feed(feed: Name, change: FeedChange, db: Db, who: Manager) -> FeedVie
     defaults: dict[str, Any] = {**DEFAULTS, **OF_CLAIMS}
     settings = {name: defaults[name] if value is None else value for name, value in given.items()}
     operations.set(db, who, feed, Settings(**settings))
-    return _view(_info(db, feed))
+    return FeedView.of(_info(db, feed))
 
 
 @router.delete("/feeds/{feed}", status_code=204)
@@ -176,7 +176,3 @@ def _info(db: QueueDB, name: str) -> FeedInfo:
     for one in db.feeds.list([name]):
         return one
     raise missing("feed", f"no feed {name!r}")
-
-
-def _view(info: FeedInfo) -> FeedView:
-    return FeedView(**{name: getattr(info, name) for name in FeedView.model_fields})

@@ -1,4 +1,4 @@
-"""Whether the process lives, whether the database answers, and metrics. The first two need no token: they tell nothing else."""
+"""What this service is, whether the process lives, whether the database answers, and metrics; only these need a token."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
+from queue_db import __version__
 from queue_db.errors import QueueDBError, SchemaOutOfDateError
 from queue_db.instrumentation.prometheus import collectors
 from queue_db.service.http.errors import AGAIN, MIGRATE, plain, problem
@@ -23,10 +24,36 @@ log = logging.getLogger("queue_db.service")
 router = APIRouter(tags=["service"])
 
 
+class About(BaseModel):
+    """What this service is."""
+
+    name: str
+    version: str = Field(examples=[__version__])
+    openapi: str = Field(description="Path of the OpenAPI document.", examples=["/api/v1/openapi.json"])
+    dashboard: str = Field(description="Path of the dashboard.", examples=["/"])
+    metrics: str = Field(description="Path of the metrics for Prometheus.", examples=["/metrics"])
+
+
 class Health(BaseModel):
     """Whether it works."""
 
     status: str
+
+
+@router.get("/api/v1")
+async def get_about(request: Request) -> About:
+    """What this service is, and where its description is; needs no token."""
+    root = request.scope.get("root_path", "")
+    return About(
+        name="queue_db",
+        version=__version__,
+        openapi=f"{root}/api/v1/openapi.json",
+        dashboard=f"{root}/",
+        metrics=f"{root}/metrics",
+    )
+
+
+router.add_api_route("/api/v1/", get_about, include_in_schema=False)
 
 
 @router.get("/healthz")

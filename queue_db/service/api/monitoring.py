@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
-from queue_db.monitoring.actions import Action
-from queue_db.monitoring.failures import SCANNED, FailureGroup
+from queue_db.monitoring.failures import SCANNED
 from queue_db.operations import database as operations
-from queue_db.service.api.metrics_of import QueueNumbers, numbers_of
 from queue_db.service.api.paging import number, opened, sealed
-from queue_db.service.api.shapes import After, Id, Limit, Moment, clean, shown
+from queue_db.service.api.shapes import After, Id, Limit, Moment, ShownObject, View
 from queue_db.service.http.paths import Name
 from queue_db.service.http.requests import Db, Manager, Reader, of
 from queue_db.service.http.times import Time, rfc3339
@@ -38,7 +36,29 @@ _Width = Annotated[
 ]
 
 
-class FailureGroupView(BaseModel):
+class QueueNumbers(View):
+    """Numbers of a queue: the latest, which are counted every 10 s, or those of an entry of the history."""
+
+    at: Time = Field(description="When the jobs were counted.")
+    available: int = Field(description="Due.")
+    scheduled: int
+    blocked: int
+    running: int
+    dead: int
+    held: int = Field(description="Claimed by Spark streams.")
+    oldest: float | None = Field(description="Seconds since the longest waiting due job became due.")
+    completed: int = Field(description="In `duration`, as the following ones.")
+    failed: int
+    died: int
+    lost: int = Field(description="Leases lost.")
+    missed: int = Field(description="Races lost at claims.")
+    duration: float = Field(description="Seconds in which these happened; of the latest numbers the last minute or little more.")
+    capped: tuple[str, ...] = Field(
+        description="The states of which there may be more jobs: of the latest numbers each stops at 10,000. The history has all."
+    )
+
+
+class FailureGroupView(View):
     """Failed attempts of one queue, kind and error class."""
 
     queue: str | None
@@ -60,7 +80,7 @@ class FailurePage(BaseModel):
     after: str | None = Field(description="For the next page; null: there are no more.")
 
 
-class ActionView(BaseModel):
+class ActionView(View):
     """What was changed by a person or a program."""
 
     id: Id
@@ -69,7 +89,7 @@ class ActionView(BaseModel):
     action: str = Field(examples=["purge"])
     target: str = Field(examples=["queue mail"])
     number: int | None = Field(description="Of how many jobs or other things; null: it has no number.")
-    detail: dict[str, Any] | None
+    detail: ShownObject | None
 
 
 class ActionPage(BaseModel):
@@ -120,7 +140,9 @@ def list_failures(
     groups = [one for one in found if everything or (one.queue is not None and who.allows("read", one.queue))]
     more = len(groups) > begin + limit
     page = groups[begin : begin + limit]
-    return FailurePage(failures=[_failures(one) for one in page], after=sealed(listing, str(begin + limit)) if more else None)
+    return FailurePage(
+        failures=[FailureGroupView.of(one) for one in page], after=sealed(listing, str(begin + limit)) if more else None
+    )
 
 
 @router.get("/actions")
@@ -131,7 +153,7 @@ def list_actions(db: Db, who: Reader, request: Request, after: After = None, lim
     found = db.actions.list(limit=limit + 1, after=None if position is None else number(position, 2**63 - 1))
     masked = of(request).settings.masked
     last = sealed(_ACTIONS, str(found[limit - 1].id)) if len(found) > limit else None
-    return ActionPage(actions=[_action(one, masked) for one in found[:limit]], after=last)
+    return ActionPage(actions=[ActionView.of(one, masked) for one in found[:limit]], after=last)
 
 
 @router.get("/queues/{queue}/metrics")
@@ -151,37 +173,10 @@ def list_metrics(
     # From the same beginning for each page: an entry without a count of its own has the one before it.
     found = [one for one in db.metrics.history(queue, since=begin, width=width) if after is None or one.at > after]
     page = found[:limit]
-    return MetricsPage(metrics=[numbers_of(one) for one in page], after=rfc3339(page[-1].at) if len(found) > limit else None)
+    return MetricsPage(metrics=[QueueNumbers.of(one) for one in page], after=rfc3339(page[-1].at) if len(found) > limit else None)
 
 
 @router.post("/prune")
 def prune_database(db: Db, who: Manager) -> PrunedRows:
     """Delete what has expired: results, unique keys, old failed attempts and actions. Workers do it once a minute."""
     return PrunedRows(count=operations.prune(db, who))
-
-
-def _failures(one: FailureGroup) -> FailureGroupView:
-    return FailureGroupView(
-        queue=None if one.queue is None else clean(one.queue),
-        kind=None if one.kind is None else clean(one.kind),
-        error_class=clean(one.error_class),
-        count=one.count,
-        dead=one.dead,
-        first_at=one.first_at,
-        last_at=one.last_at,
-        message=clean(one.message),
-        trace=None if one.trace is None else clean(one.trace),
-        job_id=str(one.job_id),
-    )
-
-
-def _action(one: Action, masked: tuple[str, ...]) -> ActionView:
-    return ActionView(
-        id=str(one.id),
-        at=one.at,
-        who=clean(one.who),
-        action=clean(one.action),
-        target=clean(one.target),
-        number=one.number,
-        detail=None if one.detail is None else shown(dict(one.detail), masked),
-    )

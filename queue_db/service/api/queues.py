@@ -9,13 +9,12 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from queue_db.model import Controls
+from queue_db.db import QueueDB
 from queue_db.operations import queues as operations
 from queue_db.operations.queues import NO_LIMITS, Limits
-from queue_db.queue import Queue
 from queue_db.service.api import shapes
-from queue_db.service.api.metrics_of import QueueNumbers, latest
-from queue_db.service.api.shapes import JobCount, Seconds, clean
+from queue_db.service.api.monitoring import QueueNumbers
+from queue_db.service.api.shapes import JobCount, Seconds, View, clean
 from queue_db.service.http.paths import Name
 from queue_db.service.http.requests import Db, Manager, Reader
 
@@ -37,7 +36,7 @@ class QueueList(BaseModel):
     queues: list[QueueSummary]
 
 
-class ControlsView(BaseModel):
+class ControlsView(View):
     """The pause and the limits of a queue."""
 
     paused: bool = Field(description="Nothing is claimed.")
@@ -79,7 +78,7 @@ class LimitsChange(NewLimits):
 @router.get("/queues")
 def list_queues(db: Db, who: Reader) -> QueueList:
     """List the queues that have live or dead jobs, with their latest numbers."""
-    numbers = latest(db)
+    numbers = _latest(db)
     names = sorted({name for name in [*db.queues(), *numbers] if who.allows("read", name)})
     return QueueList(queues=[QueueSummary(name=clean(name), metrics=numbers.get(name)) for name in names])
 
@@ -88,35 +87,35 @@ def list_queues(db: Db, who: Reader) -> QueueList:
 def get_queue(queue: Name, db: Db, who: Reader) -> QueueView:
     """A queue: its latest numbers and its controls. A queue need not be created; one without jobs has no numbers."""
     who.check("read", queue)
-    return _view(db.queue(queue), latest(db).get(queue))
+    return _view(db, queue)
 
 
 @router.patch("/queues/{queue}/limits")
 def change_limits(queue: Name, body: LimitsChange, db: Db, who: Manager) -> QueueView:
     """Change some limits of a queue; what is not given stays as it is. Workers obey within 1.5 s."""
     operations.limit(db, who, queue, Limits(**body.given()))
-    return _view(db.queue(queue), latest(db).get(queue))
+    return _view(db, queue)
 
 
 @router.put("/queues/{queue}/limits")
 def set_limits(queue: Name, body: NewLimits, db: Db, who: Manager) -> QueueView:
     """Set all limits of a queue; what is not given is removed. Workers obey within 1.5 s."""
     operations.limit(db, who, queue, replace(NO_LIMITS, **body.given()))
-    return _view(db.queue(queue), latest(db).get(queue))
+    return _view(db, queue)
 
 
 @router.post("/queues/{queue}/pause")
 def pause_queue(queue: Name, db: Db, who: Manager) -> QueueView:
     """Stop all claims from this queue until it is resumed, also across restarts. Running jobs go on."""
     operations.pause(db, who, queue)
-    return _view(db.queue(queue), latest(db).get(queue))
+    return _view(db, queue)
 
 
 @router.post("/queues/{queue}/resume")
 def resume_queue(queue: Name, db: Db, who: Manager) -> QueueView:
     """Let workers claim from this queue again."""
     operations.resume(db, who, queue)
-    return _view(db.queue(queue), latest(db).get(queue))
+    return _view(db, queue)
 
 
 @router.delete("/queues/{queue}/jobs")
@@ -125,16 +124,10 @@ def purge_queue(queue: Name, db: Db, who: Manager) -> JobCount:
     return JobCount(count=operations.purge(db, who, queue))
 
 
-def _view(queue: Queue, metrics: QueueNumbers | None) -> QueueView:
-    controls: Controls = queue.controls()
-    return QueueView(
-        name=clean(queue.name),
-        metrics=metrics,
-        controls=ControlsView(
-            paused=controls.paused,
-            concurrency=controls.concurrency,
-            rate=controls.rate,
-            per=controls.per,
-            per_group=controls.per_group,
-        ),
-    )
+def _latest(db: QueueDB) -> dict[str, QueueNumbers]:
+    """The latest sample of each queue."""
+    return {one.queue: QueueNumbers.of(one) for one in db.metrics.latest()}
+
+
+def _view(db: QueueDB, queue: str) -> QueueView:
+    return QueueView(name=clean(queue), metrics=_latest(db).get(queue), controls=ControlsView.of(db.queue(queue).controls()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -39,7 +40,7 @@ class Subscription(BaseModel):
     form: str
 
 
-class RouteView(BaseModel):
+class RouteView(shapes.View):
     """A route: a name for a definition, with its subscriptions."""
 
     name: str
@@ -104,7 +105,7 @@ class NewSubscription(shapes.Request):
     form: PatternForm = "glob"
 
 
-class TopicTestStep(BaseModel):
+class TopicTestStep(shapes.View):
     """A route on the way of a message."""
 
     hops: int
@@ -281,15 +282,7 @@ def test_topic(topic: Name, message: TopicTest, db: Db, who: Reader) -> TopicTes
     """Show what a publish to a topic would do now, by routes that the token may read; nothing is done."""
     who.check("read", topic)
     way = db.routes.test(topic, kind=message.kind, payload=message.payload, key=message.key, headers=message.headers)
-    steps = [
-        TopicTestStep(
-            **{name: getattr(one, name) for name in TopicTestStep.model_fields if name not in {"patterns", "version"}},
-            patterns=list(one.patterns),
-            version=str(one.version),
-        )
-        for one in way.steps
-        if who.allows("read", one.route)
-    ]
+    steps = [TopicTestStep.of(one) for one in way.steps if who.allows("read", one.route)]
     return TopicTestResult(topic=way.topic, steps=steps)
 
 
@@ -307,10 +300,5 @@ def _missing(name: str) -> RouteError:
 
 
 def _view(info: RouteInfo) -> RouteView:
-    plain = ("name", "definition", "action", "target", "kind", "group", "where", "matched", "by", "paused", "changed_at")
-    return RouteView(
-        **{name: getattr(info, name) for name in plain},
-        version=str(info.version),
-        messages=None if info.messages is None else str(info.messages),
-        subscriptions=[Subscription(form=form, pattern=pattern) for form, pattern in info.patterns],
-    )
+    subscriptions = [Subscription(form=form, pattern=pattern) for form, pattern in info.patterns]
+    return RouteView.of({**asdict(info), "subscriptions": subscriptions})

@@ -14,7 +14,7 @@ from queue_db.operations.actor import Actor
 from queue_db.operations.schedules import Definition
 from queue_db.schedules import CatchUp, Schedule
 from queue_db.service.api import shapes
-from queue_db.service.api.shapes import Id, KindName, Moment, QueueName, Seconds, clean, shown
+from queue_db.service.api.shapes import Id, KindName, Moment, QueueName, Seconds, Shown
 from queue_db.service.http.openapi import problems
 from queue_db.service.http.paths import Name, NewName, visible
 from queue_db.service.http.pressure import Admission
@@ -47,13 +47,13 @@ class NewSchedule(shapes.Request):
     headers: dict[str, Any] | None = None
 
 
-class ScheduleView(BaseModel):
+class ScheduleView(shapes.View):
     """A schedule at the time of the call."""
 
     name: str
     queue: str
     kind: str
-    payload: Any
+    payload: Shown
     rule: str = Field(description="The cron line, or `every` and seconds.")
     zone: str
     catch_up: str
@@ -80,13 +80,13 @@ class ScheduleRun(BaseModel):
 def list_schedules(db: Db, who: Reader, request: Request) -> ScheduleList:
     """List the schedules by name."""
     masked = of(request).settings.masked
-    return ScheduleList(schedules=[_view(one, masked) for one in db.schedules.list() if who.allows("read", one.queue)])
+    return ScheduleList(schedules=[ScheduleView.of(one, masked) for one in db.schedules.list() if who.allows("read", one.queue)])
 
 
 @router.get("/schedules/{name}", responses=problems(404))
 def get_schedule(name: Name, db: Db, who: Reader, request: Request) -> ScheduleView:
     """A schedule."""
-    return _view(_find(db, who, "read", name), of(request).settings.masked)
+    return ScheduleView.of(_find(db, who, "read", name), of(request).settings.masked)
 
 
 @router.put("/schedules/{name}", responses={201: {"model": ScheduleView, "description": "It is new."}, **problems(404)})
@@ -101,7 +101,7 @@ def set_schedule(name: NewName, body: NewSchedule, db: Db, who: Manager, request
         raise _missing(name)  # as for GET and DELETE: the name is somebody else's
     if new:
         response.status_code = 201
-    return _view(_find(db, who, "manage", name), of(request).settings.masked)
+    return ScheduleView.of(_find(db, who, "manage", name), of(request).settings.masked)
 
 
 @router.delete("/schedules/{name}", status_code=204, responses=problems(404))
@@ -148,20 +148,3 @@ def _require(there: bool, name: str) -> None:
 
 def _missing(name: str) -> RefusedError:
     return missing("schedule", f"no schedule {name!r}")
-
-
-def _view(one: Schedule, masked: tuple[str, ...]) -> ScheduleView:
-    return ScheduleView(
-        name=clean(one.name),
-        queue=clean(one.queue),
-        kind=clean(one.kind),
-        payload=shown(one.payload, masked),
-        rule=one.rule,
-        zone=one.zone,
-        catch_up=one.catch_up,
-        paused=one.paused,
-        next_at=one.next_at,
-        last_at=one.last_at,
-        priority=one.priority,
-        max_attempts=one.max_attempts,
-    )

@@ -6,15 +6,15 @@ import math
 import re
 from collections.abc import Collection, Mapping
 from datetime import datetime
+from enum import Enum
 from functools import lru_cache
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Self
 
 from fastapi import Path, Query
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, field_validator
 from pydantic_core import PydanticCustomError
 
 from queue_db.model import Job, PresentState
-from queue_db.monitoring.model import Finished
 from queue_db.service.http.times import Time
 from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH, WORKER_LENGTH
 
@@ -86,14 +86,45 @@ class Lease(Request):
     token: Annotated[str, Field(min_length=1, max_length=100, description="Secret of the claim.")]
 
 
-class JobView(BaseModel):
+class View(BaseModel):
+    """A body that the service sends: of an object with attributes of these names, see :meth:`of`."""
+
+    model_config = ConfigDict(from_attributes=True, coerce_numbers_to_str=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        """Texts that UTF-8 can encode; the name of a state."""
+        if isinstance(value, Enum):
+            return value.value
+        return clean(value) if isinstance(value, str) else value
+
+    @classmethod
+    def of(cls, one: object, masked: tuple[str, ...] = ()) -> Self:
+        """The object for a response.
+
+        :param masked: keys whose values are not shown in fields of the type :data:`Shown`.
+        """
+        return cls.model_validate(one, context=masked)
+
+
+def _shown_field(value: Any, info: ValidationInfo) -> Any:
+    return shown(value, info.context or ())
+
+
+#: A stored value in a response, see :func:`shown`.
+Shown = Annotated[Any, BeforeValidator(_shown_field)]
+ShownObject = Annotated[dict[str, Any], BeforeValidator(_shown_field)]
+
+
+class JobView(View):
     """A job as it is at the time of the call."""
 
     id: Id
     queue: str
     kind: str
-    payload: Any = Field(description="Values of masked keys are shown as `***`.")
-    headers: dict[str, Any]
+    payload: Shown = Field(description="Values of masked keys are shown as `***`.")
+    headers: ShownObject
     priority: int = Field(description="Lower number first.")
     state: PresentState
     available_at: Time = Field(
@@ -116,21 +147,6 @@ class JobPage(BaseModel):
 
     jobs: list[JobView]
     after: str | None = Field(description="For the next page; null: no more. A page may be short although more follow.")
-
-
-class FinishedView(BaseModel):
-    """A completed job with its retained result, until it expires."""
-
-    id: Id
-    queue: str
-    kind: str
-    payload: Any
-    result: Any
-    attempts: int
-    worker: str | None
-    created_at: Time
-    finished_at: Time
-    expires_at: Time
 
 
 class JobCount(BaseModel):
@@ -179,45 +195,6 @@ def clean(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _or_none(text: str | None) -> str | None:
-    return None if text is None else clean(text)
-
-
-def job_view(job: Job, masked: Collection[str] = ()) -> JobView:
+def job_view(job: Job, masked: tuple[str, ...] = ()) -> JobView:
     """A job for a response."""
-    return JobView(
-        id=str(job.id),
-        queue=clean(job.queue),
-        kind=clean(job.kind),
-        payload=shown(job.payload, masked),
-        headers=shown(dict(job.headers), masked),
-        priority=job.priority,
-        state=cast("PresentState", job.state.value),
-        available_at=job.available_at,
-        version=str(job.version),
-        attempts=job.attempts,
-        max_attempts=job.max_attempts,
-        unique_key=_or_none(job.unique_key),
-        worker=_or_none(job.worker),
-        created_at=job.created_at,
-        last_error=_or_none(job.last_error),
-        group=_or_none(job.group),
-        progress=job.progress,
-        progress_note=_or_none(job.progress_note),
-    )
-
-
-def finished_view(job: Finished, masked: Collection[str] = ()) -> FinishedView:
-    """A completed job for a response."""
-    return FinishedView(
-        id=str(job.id),
-        queue=clean(job.queue),
-        kind=clean(job.kind),
-        payload=shown(job.payload, masked),
-        result=shown(job.result, masked),
-        attempts=job.attempts,
-        worker=_or_none(job.worker),
-        created_at=job.created_at,
-        finished_at=job.finished_at,
-        expires_at=job.expires_at,
-    )
+    return JobView.of(job, masked)

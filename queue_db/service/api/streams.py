@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from queue_db.db import QueueDB
 from queue_db.operations import streams as operations
 from queue_db.operations.actor import Actor
-from queue_db.service.api.shapes import JobCount, clean
+from queue_db.service.api.shapes import JobCount, View, clean
 from queue_db.service.http.openapi import problems
 from queue_db.service.http.paths import Name
 from queue_db.service.http.refusals import missing
@@ -21,7 +21,7 @@ from queue_db.spark.streams.registry import Stream
 router = APIRouter(tags=["streams"])
 
 
-class StreamView(BaseModel):
+class StreamView(View):
     """A stream at the time of the call."""
 
     name: str
@@ -57,7 +57,7 @@ def list_streams(
     queue: Annotated[str | None, Query(max_length=100, description="Streams of this queue only.")] = None,
 ) -> StreamList:
     """List the Spark streams by name."""
-    return StreamList(streams=[_view(one) for one in db.streams.list(queue) if who.allows("read", one.queue)])
+    return StreamList(streams=[StreamView.of(one) for one in db.streams.list(queue) if who.allows("read", one.queue)])
 
 
 @router.post("/streams/{name}/complete", responses=problems(404))
@@ -85,20 +85,3 @@ def _find(db: QueueDB, who: Actor, scope: str, name: str) -> Stream:
     if found is None:
         raise missing("stream", f"no stream {name!r}")
     return found
-
-
-def _view(one: Stream) -> StreamView:
-    return StreamView(
-        name=clean(one.name),
-        queue=clean(one.queue),
-        holder=None if one.holder is None else clean(one.holder),
-        epoch=one.epoch,
-        completed=one.completed,
-        claimed=one.claimed,
-        held=one.held,
-        maybe_written=one.maybe_written,
-        deliveries=one.deliveries,
-        oldest_held_age=one.oldest_held_age,
-        seen_at=one.seen_at,
-        retention=one.retention,
-    )

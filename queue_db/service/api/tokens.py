@@ -17,14 +17,14 @@ from queue_db.service.http.requests import Db, Manager
 from queue_db.service.http.times import Time
 from queue_db.store.schema import TOPIC_LENGTH
 from queue_db.tokens.tables import TOKEN_NAME_LENGTH
-from queue_db.tokens.tokens import MOST_PATTERNS, SCOPES, Token
+from queue_db.tokens.tokens import MOST_PATTERNS, SCOPES
 
 router = APIRouter(tags=["tokens"])
 
 _Pattern = Annotated[str, Field(min_length=1, max_length=TOPIC_LENGTH)]
 
 
-class TokenView(BaseModel):
+class TokenView(shapes.View):
     """A token, without its secret."""
 
     name: str
@@ -71,7 +71,7 @@ class TokenSecret(BaseModel):
 def list_tokens(db: Db, who: Manager) -> TokenList:
     """List the tokens."""
     who.check_all("manage")
-    return TokenList(tokens=[_view(one) for one in db.tokens.list()])
+    return TokenList(tokens=[TokenView.of(one) for one in db.tokens.list()])
 
 
 @router.post("/tokens", status_code=201)
@@ -93,7 +93,3 @@ def revoke_token(name: Name, db: Db, who: Manager) -> Response:
     if not operations.revoke(db, who, name):
         raise missing("token", f"no token {name!r} that is not revoked")
     return Response(status_code=204)
-
-
-def _view(one: Token) -> TokenView:
-    return TokenView(**{name: getattr(one, name) for name in TokenView.model_fields})

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from queue_db.operations import workers as operations
-from queue_db.service.api.shapes import JobCount, clean
+from queue_db.service.api.shapes import JobCount, View, clean
 from queue_db.service.http.paths import Name
 from queue_db.service.http.requests import Db, Manager, Reader
 from queue_db.service.http.times import Time
@@ -15,7 +15,7 @@ from queue_db.service.live.in_hand import in_hand, others, running
 router = APIRouter(tags=["workers"])
 
 
-class WorkerView(BaseModel):
+class WorkerView(View):
     """A registered worker, as of its last heartbeat."""
 
     name: str
@@ -55,34 +55,19 @@ def list_workers(db: Db, who: Reader) -> WorkerList:
     """
     found = db.workers()
     jobs = others(in_hand(db, running(db, who, found)), found)
-    return WorkerList(
-        workers=[
-            WorkerView(
-                name=clean(one.name),
-                host=clean(one.host),
-                pid=one.pid,
-                queues={queue: most for queue, most in one.queues.items() if who.allows("read", queue)},
-                state=one.state,
-                in_hand=one.in_hand,
-                stuck=one.stuck,
-                counters=dict(one.counters),
-                started_at=one.started_at,
-                seen_at=one.seen_at,
-                silent=one.silent,
-            )
-            for one in found
-            if any(who.allows("read", queue) for queue in one.queues)
-        ],
-        claimers=[
-            ClaimerView(
-                name=clean(name),
-                in_hand=len(some),
-                queues=sorted({job.queue for job in some}),
-                lease_ends=min(job.available_at for job in some),
-            )
-            for name, some in jobs.items()
-        ],
-    )
+    workers = [WorkerView.of(one) for one in found if any(who.allows("read", queue) for queue in one.queues)]
+    for one in workers:
+        one.queues = {queue: most for queue, most in one.queues.items() if who.allows("read", queue)}
+    claimers = [
+        ClaimerView(
+            name=clean(name),
+            in_hand=len(some),
+            queues=sorted({job.queue for job in some}),
+            lease_ends=min(job.available_at for job in some),
+        )
+        for name, some in jobs.items()
+    ]
+    return WorkerList(workers=workers, claimers=claimers)
 
 
 @router.post("/workers/{name}/rescue")

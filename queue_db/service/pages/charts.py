@@ -1,16 +1,17 @@
-"""The history of a queue as charts."""
+"""The history of a queue as charts, their scales, and small charts as SVG elements."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+from markupsafe import Markup
 
 from queue_db.db import QueueDB
 from queue_db.monitoring.metrics import QueueMetrics
 from queue_db.service.pages import words
 from queue_db.service.pages.numbers import series, since, waiting
-from queue_db.service.pages.scales import top_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +102,75 @@ def charts(db: QueueDB, queue: str | None, over: Range, now: datetime) -> list[C
         chart("candidates lost to other workers", lambda row: per_second(row, row.missed), words.rate),
         chart("leases lost", lambda row: per_second(row, row.lost), words.rate, "bad"),
     ]
+
+
+# --- scales ---
+
+# Of a number with two digits.
+_TENTHS = (10, 15, 20, 25, 30, 40, 50, 60, 80)
+_SPANS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 28_800, 43_200, 86_400, 172_800)
+_PER_MINUTE = 1 / 60
+
+
+def top_of(largest: float, text: Callable[[float | None], str]) -> float:
+    """The upper end of a scale for values up to ``largest``, which ``text`` shows without rounding."""
+    if text is words.span:
+        return next((float(one) for one in _SPANS if one >= largest), _next(largest, 86_400))
+    if text is words.rate:
+        return _next(largest, _PER_MINUTE if largest <= 5 * _PER_MINUTE else 0.1)
+    return _next(largest, 1)
+
+
+def _next(largest: float, unit: float) -> float:
+    wanted, power = largest / unit, 1
+    while True:
+        for tenths in _TENTHS:
+            # Whole numbers of the unit: the text has no more digits.
+            if tenths * power % 10 == 0 and tenths * power / 10 >= wanted:
+                return tenths * power / 10 * unit
+        power *= 10
+
+
+# --- small charts ---
+
+_SVG = Markup(
+    '<svg class="spark {kind}" viewBox="0 0 {width} {height}" preserveAspectRatio="none" role="img" aria-label="{text}">'
+    "{shapes}</svg>"
+)
+_SHAPE = Markup('<path class="area" d="M{line}V{height}H{first}Z"/><path class="line" d="M{line}"/>')
+
+
+def _points(values: Sequence[float | None], width: int, height: int, top: float) -> list[list[tuple[float, float]]]:
+    """Coordinates, cut into pieces where a value is missing."""
+    step = width / max(1, len(values) - 1)
+    pieces: list[list[tuple[float, float]]] = [[]]
+    for place, value in enumerate(values):
+        if value is None:
+            if pieces[-1]:
+                pieces.append([])
+            continue
+        pieces[-1].append((place * step, height - 1 - value / top * (height - 3)))
+    return [piece for piece in pieces if piece]
+
+
+def sparkline(
+    values: Sequence[float | None], text: str, *, width: int = 120, height: int = 26, kind: str = "", top: float | None = None
+) -> Markup:
+    """A chart of values at equal distances; None: nothing is known. Colours come from the style sheet.
+
+    :param text: what it shows, for those who do not see it.
+    :param kind: a class of the element.
+    :param top: the value at the upper edge; default: the largest.
+    """
+    known = [value for value in values if value is not None]
+    top = max([top or 0.0, *known, 1e-9])
+    shapes = Markup("").join(_shape(piece, width, height) for piece in _points(values, width, height, top))
+    return _SVG.format(kind=kind, width=width, height=height, text=text, shapes=shapes)
+
+
+def _shape(piece: list[tuple[float, float]], width: int, height: int) -> Markup:
+    if len(piece) == 1:
+        ((x, y),) = piece
+        piece = [(max(0.0, x - 2), y), (x, y)]
+    line = "L".join(f"{x:.0f} {y:.3g}" for x, y in piece)
+    return _SHAPE.format(line=line, height=height, first=f"{piece[0][0]:.0f}")

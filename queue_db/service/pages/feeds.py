@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
-from fastapi import Query, Request
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi import Query, Request, Response
 from starlette.exceptions import HTTPException
 
 from queue_db.feeds import FeedInfo
@@ -28,10 +27,10 @@ router = page_router()
 MOST, MOST_CURSORS = 50, 100
 
 
-@router.get("/feeds", name="feeds", response_class=HTMLResponse)
+@router.get("/feeds", name="feeds")
 def show(
     request: Request, db: Db, who: Person, after: Annotated[str | None, Query(min_length=1, max_length=FEED_LENGTH)] = None
-) -> HTMLResponse:
+) -> Response:
     """The feeds by name, with their cursors. ``after``: the name of the last feed of the previous page."""
     who.check("read")
     readable = list(islice(_readable(db, who, after), MOST + 1))
@@ -39,9 +38,7 @@ def show(
     found = sorted(db.feeds.cursors(feeds=[one.name for one in feeds]), key=lambda one: -one.behind)
     return page(
         request,
-        "feeds.html.jinja",
-        who,
-        here="feeds",
+        "feeds",
         feeds=feeds,
         numbers=Counter(one.feed for one in found),
         cursors=found[:MOST_CURSORS],
@@ -61,37 +58,28 @@ def _readable(db: Db, who: Person, after: str | None) -> Iterator[FeedInfo]:
 
 
 @router.post("/feeds/make", name="make_feed")
-def make_feed(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+def make_feed(request: Request, db: Db, who: Person, fields: Fields) -> Response:
     """Create a feed, or change its settings."""
     feed = fields.get("feed", "").strip()
     settings = Settings(
         ordering=cast("FeedOrdering", fields.get("ordering") or None),
         claims=True if fields.get("claims") else None,
-        keep_for=number(fields, "keep_for"),
-        keep_rows=whole(fields, "keep_rows"),
+        **_numbers(fields),
     )
     operations.set(db, who, feed, settings)
     return back(request, "feed", "feed-set", name=feed)
 
 
 @router.post("/feeds/set", name="set_feed")
-def set_feed(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+def set_feed(request: Request, db: Db, who: Person, fields: Fields) -> Response:
     """Change its settings; what is empty stays."""
     feed = _chosen(db, who, fields)
-    settings = Settings(
-        keep_for=number(fields, "keep_for"),
-        keep_rows=whole(fields, "keep_rows"),
-        keep_unread=whole(fields, "keep_unread"),
-        max_attempts=whole(fields, "max_attempts"),
-        delay=number(fields, "delay"),
-        expires_in=number(fields, "expires_in"),
-    )
-    operations.set(db, who, feed, settings)
+    operations.set(db, who, feed, Settings(**_numbers(fields)))
     return back(request, "feed", "feed-set", name=feed)
 
 
 @router.post("/feeds/purge", name="purge_feed")
-def purge_feed(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+def purge_feed(request: Request, db: Db, who: Person, fields: Fields) -> Response:
     """Delete its messages: all of them, or those that its retention does not keep."""
     feed = _chosen(db, who, fields)
     gone = operations.purge(db, who, feed, retained=bool(fields.get("retained")))
@@ -99,20 +87,20 @@ def purge_feed(request: Request, db: Db, who: Person, fields: Fields) -> Redirec
 
 
 @router.post("/feeds/remove", name="remove_feed")
-def remove_feed(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+def remove_feed(request: Request, db: Db, who: Person, fields: Fields) -> Response:
     """Delete it with its messages and cursors."""
     operations.remove(db, who, _chosen(db, who, fields))
     return back(request, "feeds", "feed-removed")
 
 
 @router.post("/feeds/restored", name="restored_feeds")
-def restored(request: Request, db: Db, who: Person) -> RedirectResponse:
+def restored(request: Request, db: Db, who: Person) -> Response:
     """The database was restored from a backup."""
     return back(request, "feeds", "restored", {"number": operations.restored(db, who)})
 
 
 @router.post("/feeds/cursors/seek", name="seek_cursor")
-def seek_cursor(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+def seek_cursor(request: Request, db: Db, who: Person, fields: Fields) -> Response:
     """Move a cursor."""
     feed = _chosen(db, who, fields)
     cursors.seek(db, who, feed, fields.get("name", ""), fields.get("position", "").strip())
@@ -120,11 +108,17 @@ def seek_cursor(request: Request, db: Db, who: Person, fields: Fields) -> Redire
 
 
 @router.post("/feeds/cursors/remove", name="remove_cursor")
-def remove_cursor(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+def remove_cursor(request: Request, db: Db, who: Person, fields: Fields) -> Response:
     """Delete a cursor, so that the feed keeps no messages for it."""
     feed = _chosen(db, who, fields)
     cursors.remove(db, who, feed, fields.get("name", ""))
     return back(request, "feed", "cursor-removed", name=feed)
+
+
+def _numbers(fields: Fields) -> dict[str, Any]:
+    """The settings that are numbers; None where a field is empty."""
+    seconds = {name: number(fields, name) for name in ("keep_for", "delay", "expires_in")}
+    return {**seconds, **{name: whole(fields, name) for name in ("keep_rows", "keep_unread", "max_attempts")}}
 
 
 def _chosen(db: Db, who: Person, fields: Fields) -> str:

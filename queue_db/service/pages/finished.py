@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Query, Request
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi import Query, Request, Response
 
 from queue_db.monitoring.model import Finished
 from queue_db.operations import database as operations
@@ -23,13 +22,13 @@ router = page_router()
 LIMIT = 50
 
 
-@router.get("/finished", name="finished", response_class=HTMLResponse)
+@router.get("/finished", name="finished")
 def show(
     request: Request, db: Db, who: Person, queue: str = "", after: Annotated[int | None, Query(ge=0, lt=2**63)] = None
-) -> HTMLResponse:
+) -> Response:
     """Completed jobs by id. ``after``: the id of the last one of the previous page."""
     who.check("read", queue or None)
-    queues = [line.queue for line in board(request).numbers.lines() if who.allows("read", line.queue)]
+    queues = [line.queue for line in board(request).lines(who)]
     everywhere = who.allows_all("read")
     if not queue and queues and not everywhere:
         queue = queues[0]
@@ -42,9 +41,7 @@ def show(
     jobs, last = paged(read, lambda job: job, start, LIMIT, lambda job: words.length(job.payload, job.result))
     return page(
         request,
-        "finished.html.jinja",
-        who,
-        here="finished",
+        "finished",
         jobs=jobs,
         more=None if last is None else last.id,
         after=after,
@@ -55,6 +52,6 @@ def show(
 
 
 @router.post("/prune", name="prune")
-def prune(request: Request, db: Db, who: Person) -> RedirectResponse:
+def prune(request: Request, db: Db, who: Person) -> Response:
     """Delete what has expired."""
     return back(request, "finished", "pruned", {"number": operations.prune(db, who)})

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from fastapi import Request
-from fastapi.responses import HTMLResponse, RedirectResponse
+from collections.abc import Sequence
+from datetime import datetime
+
+from fastapi import Request, Response
 
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.model import Job, State
+from queue_db.monitoring.insights import OVERDUE, Finding, why_due
 from queue_db.monitoring.model import Finished
 from queue_db.operations import dead, rights
 from queue_db.operations import jobs as operations
@@ -16,12 +19,11 @@ from queue_db.operations.dead import Redrive
 from queue_db.operations.jobs import NewTime, OneJob
 from queue_db.service.http.pressure import Admission
 from queue_db.service.http.requests import Db, Fields, Person
-from queue_db.service.pages.board import board
+from queue_db.service.pages.board import Diagnosis, board
 from queue_db.service.pages.queue import number as number_of
 from queue_db.service.pages.queue import whole
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.routing import page_router
-from queue_db.service.pages.waits import waits
 
 router = page_router()
 
@@ -29,8 +31,8 @@ router = page_router()
 NEIGHBOURS = 12
 
 
-@router.get("/jobs/{number:int}", name="job", response_class=HTMLResponse)
-def show(request: Request, db: Db, who: Person, number: int) -> HTMLResponse:
+@router.get("/jobs/{number:int}", name="job")
+def show(request: Request, db: Db, who: Person, number: int) -> Response:
     """A job, live, dead, or finished and kept."""
     who.check("read")
     try:
@@ -38,18 +40,36 @@ def show(request: Request, db: Db, who: Person, number: int) -> HTMLResponse:
     except JobNotFoundError:
         return _gone(request, db, who, number)
     shared, neighbours = board(request), _neighbours(db, job)
+    head, findings = _waits(db, job, neighbours, shared.watch.look(), shared.clock.now())
     return page(
         request,
-        "job.html.jinja",
-        who,
+        "job",
         here="jobs",
         job=job,
         errors=db.errors(number),
         batch=None if job.batch is None else db.batch(job.batch),
         neighbours=neighbours,
-        waits=waits(db, job, neighbours, shared.watch.look(), shared.clock.now()),
+        head=head,
+        findings=findings,
         may=who.allows("manage", job.queue),
     )
+
+
+def _waits(db: QueueDB, job: Job, group: Sequence[Job], diagnosis: Diagnosis, now: datetime) -> tuple[Job | None, list[Finding]]:
+    """The job of its group that a job waits for, unless that has just left; and what keeps that one, or itself, from being claimed.
+
+    :param group: the first jobs of its group, by id.
+    """
+    blocked = job.state is State.BLOCKED
+    head = next((one for one in group if one.id < job.id and one.state is not State.BLOCKED), None) if blocked else None
+    due = head or job
+    found = []
+    if due.state is State.AVAILABLE:
+        why = why_due(db, due.queue, overdue=(now - due.available_at).total_seconds() > OVERDUE)
+        found += [] if why is None else [why]
+    if due.state in (State.AVAILABLE, State.SCHEDULED):
+        found += [one for one in diagnosis.found or () if one.queue == due.queue and one.kind == due.kind]
+    return head, found
 
 
 def _neighbours(db: QueueDB, job: Job) -> list[Job]:
@@ -63,7 +83,7 @@ def _neighbours(db: QueueDB, job: Job) -> list[Job]:
     return first if job.state is State.DEAD or any(one.id == job.id for one in first) else [*first[: NEIGHBOURS - 1], job]
 
 
-def _gone(request: Request, db: QueueDB, who: Actor, number: int) -> HTMLResponse:
+def _gone(request: Request, db: QueueDB, who: Actor, number: int) -> Response:
     """A job that left; its result and its failed attempts may be kept."""
     found: Finished | None = None
     try:
@@ -75,8 +95,7 @@ def _gone(request: Request, db: QueueDB, who: Actor, number: int) -> HTMLRespons
         raise JobNotFoundError(number, "the finished jobs")
     return page(
         request,
-        "finished_job.html.jinja",
-        who,
+        "finished_job",
         here="jobs",
         status=404 if found is None else 200,
         number=number,
@@ -86,7 +105,7 @@ def _gone(request: Request, db: QueueDB, who: Actor, number: int) -> HTMLRespons
 
 
 @router.post("/jobs/{number:int}/reschedule", name="reschedule_job")
-def reschedule(request: Request, db: Db, who: Person, number: int, fields: Fields) -> RedirectResponse:
+def reschedule(request: Request, db: Db, who: Person, number: int, fields: Fields) -> Response:
     """Make a job that waits due now or in some seconds, or give it another priority."""
     now, priority = "now" in fields, whole(fields, "priority")
     delay = 0.0 if now else number_of(fields, "delay")
@@ -99,7 +118,7 @@ def reschedule(request: Request, db: Db, who: Person, number: int, fields: Field
 
 
 @router.post("/jobs/{number:int}/cancel", name="cancel_job")
-def cancel(request: Request, db: Db, who: Person, number: int, fields: Fields) -> RedirectResponse:
+def cancel(request: Request, db: Db, who: Person, number: int, fields: Fields) -> Response:
     """Cancel a live job."""
     job = operations.cancel(db, who, OneJob(id=number, version=_version(fields)))
     if job is None:
@@ -108,7 +127,7 @@ def cancel(request: Request, db: Db, who: Person, number: int, fields: Fields) -
 
 
 @router.post("/jobs/{number:int}/redrive", name="redrive_job")
-def redrive(request: Request, db: Db, who: Person, number: int, fields: Fields) -> RedirectResponse:
+def redrive(request: Request, db: Db, who: Person, number: int, fields: Fields) -> Response:
     """Return a dead job to its queue."""
     job = rights.job(db, who, "manage", number)
     if job.version != _version(fields):

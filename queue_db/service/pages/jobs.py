@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, cast
 
-from fastapi import Query, Request
-from fastapi.responses import HTMLResponse
+from fastapi import Query, Request, Response
 
 from queue_db.model import Job, PresentState
 from queue_db.monitoring.model import JobPage
@@ -25,7 +24,7 @@ LIMIT = 50
 STATES = ("available", "scheduled", "blocked", "running", "dead")
 
 
-@router.get("/jobs", name="jobs", response_class=HTMLResponse)
+@router.get("/jobs", name="jobs")
 def show(
     request: Request,
     db: Db,
@@ -35,19 +34,17 @@ def show(
     kind: str = "",
     group: str = "",
     after: Annotated[str | None, Query(max_length=500)] = None,
-) -> HTMLResponse:
+) -> Response:
     """A page of jobs. Without a queue: the first one that there is."""
     who.check("read", queue)
-    lines = [line for line in board(request).numbers.lines() if who.allows("read", line.queue)]
+    lines = board(request).lines(who)
     if queue is None and lines:
         queue = max(lines, key=lambda line: line.available).queue
     state = state if state in STATES else "available"
     found = _found(db.queue(queue), cast("PresentState", state), kind or None, group or None, after) if queue else None
     return page(
         request,
-        "jobs.html.jinja",
-        who,
-        here="jobs",
+        "jobs",
         queue=queue,
         queues=[line.queue for line in lines],
         line=next((line for line in lines if line.queue == queue), None),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
@@ -91,7 +91,7 @@ class Numbers:
         """One queue."""
         found = next((one for one in self.lines() if one.queue == queue), Line(queue))
         # Its controls as they are now: somebody may just have changed them here.
-        return Line(**{**{name: getattr(found, name) for name in Line.__slots__}, "controls": self._db.queue(queue).controls()})
+        return replace(found, controls=self._db.queue(queue).controls())
 
     def races(self) -> list[Race]:
         """The last hour of each queue in which anything was claimed."""
@@ -128,18 +128,15 @@ def _by_queue(rows: Sequence[QueueMetrics]) -> dict[str, tuple[QueueMetrics, ...
     return {queue: tuple(some) for queue, some in groupby(rows, attrgetter("queue"))}
 
 
+# What a line has from the latest sample as it is.
+_SAMPLED = ("queue", "oldest", "available", "scheduled", "blocked", "running", "held", "dead", "at", "capped")
+
+
 def _line(now: QueueMetrics, controls: Controls, hour: Sequence[QueueMetrics], died: int, depth: tuple[float | None, ...]) -> Line:
     seconds = now.duration or None
     failures = now.failed + now.died
     return Line(
-        queue=now.queue,
-        oldest=now.oldest,
-        available=now.available,
-        scheduled=now.scheduled,
-        blocked=now.blocked,
-        running=now.running,
-        held=now.held,
-        dead=now.dead,
+        **{name: getattr(now, name) for name in _SAMPLED},
         controls=controls,
         came=came(now, hour),
         done=now.completed / seconds if seconds else None,
@@ -148,8 +145,6 @@ def _line(now: QueueMetrics, controls: Controls, hour: Sequence[QueueMetrics], d
         attempts=now.completed + failures,
         died=died,
         depth=depth,
-        at=now.at,
-        capped=now.capped,
     )
 
 

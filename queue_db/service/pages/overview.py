@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import Query, Request
-from fastapi.responses import HTMLResponse
+from fastapi import Query, Request, Response
 
 from queue_db.service.http.requests import Db, Person
-from queue_db.service.pages.board import board
-from queue_db.service.pages.diagnosis import failing, seen_by
+from queue_db.service.pages.board import board, failing, seen_by
 from queue_db.service.pages.numbers import Line, counted
 from queue_db.service.pages.render import page
 from queue_db.service.pages.routing import page_router
@@ -31,40 +28,26 @@ SORTS: dict[str, Callable[[Line], Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Sums over the queues."""
-
-    due: str
-    running: str
-    scheduled: str
-    dead: str
-    oldest: float | None
-    came: float | None
-    done: float | None
-    failed: float | None
-
-
-def totals(lines: list[Line]) -> Totals:
+def totals(lines: list[Line]) -> dict[str, str | float | None]:
     """Sum up; the oldest of all."""
 
     def rate(values: list[float | None]) -> float | None:
         known = [value for value in values if value is not None]
         return sum(known) if known else None
 
-    return Totals(
-        due=counted(lines, "available"),
-        running=counted(lines, "running", "held"),
-        scheduled=counted(lines, "scheduled", "blocked"),
-        dead=counted(lines, "dead"),
-        oldest=max((line.oldest for line in lines if line.oldest is not None), default=None),
-        came=rate([line.came for line in lines]),
-        done=rate([line.done for line in lines]),
-        failed=rate([line.failed for line in lines]),
-    )
+    return {
+        "due": counted(lines, "available"),
+        "running": counted(lines, "running", "held"),
+        "scheduled": counted(lines, "scheduled", "blocked"),
+        "dead": counted(lines, "dead"),
+        "oldest": max((line.oldest for line in lines if line.oldest is not None), default=None),
+        "came": rate([line.came for line in lines]),
+        "done": rate([line.done for line in lines]),
+        "failed": rate([line.failed for line in lines]),
+    }
 
 
-@router.get("/", name="overview", response_class=HTMLResponse)
+@router.get("/", name="overview")
 def overview(
     request: Request,
     db: Db,
@@ -72,19 +55,17 @@ def overview(
     q: Annotated[str, Query(max_length=100)] = "",
     sort: str = "name",
     start: Annotated[int, Query(alias="from", ge=0)] = 0,
-) -> HTMLResponse:
+) -> Response:
     """Every queue at a glance. ``q``: a part of the names."""
     who.check("read")
     shared = board(request)
-    seen = [line for line in shared.numbers.lines() if who.allows("read", line.queue)]
+    seen = shared.lines(who)
     lines = sorted((line for line in seen if q.casefold() in line.queue.casefold()), key=SORTS["name"])
     if sort in SORTS:
         lines.sort(key=SORTS[sort])
     return page(
         request,
-        "overview.html.jinja",
-        who,
-        here="overview",
+        "overview",
         lines=lines[start : start + MOST],
         number_of_lines=len(lines),
         number_of_queues=len(seen),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fastapi import Request
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi import Request, Response
 
 from queue_db.errors import ArgumentError
 from queue_db.monitoring.insights import SILENT
@@ -23,8 +22,8 @@ from queue_db.service.pages.routing import page_router
 router = page_router()
 
 
-@router.get("/queues/{name}", name="queue", response_class=HTMLResponse)
-def show(request: Request, db: Db, who: Person, name: Name, since: str = "hour") -> HTMLResponse:
+@router.get("/queues/{name}", name="queue")
+def show(request: Request, db: Db, who: Person, name: Name, since: str = "hour") -> Response:
     """A queue. ``since``: how much of its history the charts show."""
     who.check("read", name)
     since = since if since in RANGES else "hour"
@@ -34,8 +33,7 @@ def show(request: Request, db: Db, who: Person, name: Name, since: str = "hour")
     registered = {process(worker.name) for worker in workers}
     return page(
         request,
-        "queue.html.jinja",
-        who,
+        "queue",
         here="overview",
         line=shared.numbers.line(name),
         charts=charts(db, name, RANGES[since], shared.clock.now()),
@@ -52,21 +50,21 @@ def show(request: Request, db: Db, who: Person, name: Name, since: str = "hour")
 
 
 @router.post("/queues/{name}/pause", name="pause_queue")
-def pause(request: Request, db: Db, who: Person, name: Name) -> RedirectResponse:
+def pause(request: Request, db: Db, who: Person, name: Name) -> Response:
     """Let no worker claim from it."""
     operations.pause(db, who, name)
     return back(request, "queue", "paused", name=name)
 
 
 @router.post("/queues/{name}/resume", name="resume_queue")
-def resume(request: Request, db: Db, who: Person, name: Name) -> RedirectResponse:
+def resume(request: Request, db: Db, who: Person, name: Name) -> Response:
     """Let workers claim from it again."""
     operations.resume(db, who, name)
     return back(request, "queue", "resumed", name=name)
 
 
 @router.post("/queues/{name}/limit", name="limit_queue")
-def limit(request: Request, db: Db, who: Person, name: Name, fields: Fields) -> RedirectResponse:
+def limit(request: Request, db: Db, who: Person, name: Name, fields: Fields) -> Response:
     """Set all its limits; an empty field removes one."""
     concurrency, rate, per_group = (whole(fields, one) for one in ("concurrency", "rate", "per_group"))
     per = None if rate is None else number(fields, "per")
@@ -75,7 +73,7 @@ def limit(request: Request, db: Db, who: Person, name: Name, fields: Fields) -> 
 
 
 @router.post("/queues/{name}/purge", name="purge_queue")
-def purge(request: Request, db: Db, who: Person, name: Name) -> RedirectResponse:
+def purge(request: Request, db: Db, who: Person, name: Name) -> Response:
     """Delete all its jobs that wait."""
     return back(request, "queue", "purged", {"number": operations.purge(db, who, name)}, name=name)
 

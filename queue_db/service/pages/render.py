@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -21,9 +22,45 @@ from queue_db.service.http.requests import of
 from queue_db.service.pages import words
 from queue_db.service.pages.assets import VERSION
 from queue_db.service.pages.board import board
-from queue_db.service.pages.navigation import MENU, closed_to
-from queue_db.service.pages.sparkline import sparkline
-from queue_db.service.pages.whereabouts import whereabouts
+from queue_db.service.pages.charts import sparkline
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A page in the menu; it is shown once its route exists."""
+
+    title: str
+    route: str
+    #: ``g`` and then this key leads there.
+    key: str
+    #: It needs this scope for all queues.
+    scope: str | None = None
+
+
+#: The menu, by group.
+MENU = {
+    "Jobs": (
+        Place("Overview", "overview", "o"),
+        Place("Jobs", "jobs", "j"),
+        Place("Failures", "failures", "f"),
+        Place("Dead", "dead", "d"),
+        Place("Finished", "finished", "i"),
+        Place("Batches", "batches", "b"),
+        Place("Groups", "groups", "r"),
+    ),
+    "Running": (
+        Place("Workers", "workers", "w"),
+        Place("Schedules", "schedules", "s"),
+        Place("Streams", "streams", "p"),
+        Place("Feeds", "feeds", "e"),
+        Place("Routes", "routes", "u"),
+    ),
+    "Service": (
+        Place("Strategy", "strategy", "y"),
+        Place("Actions", "actions", "a", "read"),
+        Place("Tokens", "tokens", "t", "manage"),
+    ),
+}
 
 #: What an action did, by the word that the address has after it: no text of an address is ever shown. ``{jobs}``: the number in
 #: the address as one of jobs; ``{job}``: as the id of one.
@@ -74,17 +111,8 @@ _environment = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_environment.filters.update(
-    span=words.span,
-    number=words.number,
-    rate=words.rate,
-    share=words.share,
-    size=words.bytes_,
-    millis=words.millis,
-    exact=words.exact,
-    iso=words.iso,
-    minute=words.minute,
-)
+_FILTERS = (words.span, words.number, words.rate, words.share, words.size, words.millis, words.exact, words.iso, words.minute)
+_environment.filters.update({one.__name__: one for one in _FILTERS})
 _environment.globals.update(sparkline=sparkline, menu=MENU, product_version=__version__)
 
 
@@ -117,15 +145,15 @@ def _notice(done: str, number: int | None) -> str | None:
     return None if text is None else text.format(jobs=jobs, job=job, messages=messages, number=every)
 
 
-def page(request: Request, template: str, who: Actor, *, here: str = "", status: int = 200, **values: Any) -> HTMLResponse:
-    """A page. ``here``: the route in the menu that it belongs to."""
-    service = of(request)
+def page(request: Request, name: str, *, here: str = "", status: int = 200, **values: Any) -> HTMLResponse:
+    """A page by the name of its template. ``here``: the route in the menu that it belongs to, where this is not its name."""
+    service, found = of(request), request.state.session
+    who: Actor = found.who
+    refused = {place.route for places in MENU.values() for place in places if place.scope and not who.allows_all(place.scope)}
     # Read where a page shows a time: one that says that the database is away shows none.
     now = cache(board(request).clock.now)
     done, number = request.query_params.get("done", ""), _number(request)
-
-    def link(route: str, query: dict[str, Any] | None = None, **names: object) -> str:
-        return address(request, route, query, **names)
+    link = partial(address, request)
 
     def when(moment: datetime | None) -> Markup | str:
         """A time as a distance, with the exact one as its title."""
@@ -135,16 +163,16 @@ def page(request: Request, template: str, who: Actor, *, here: str = "", status:
             words.iso(moment), words.exact(moment), words.ago(moment, now())
         )
 
-    text = _environment.get_template(template).render(
+    text = _environment.get_template(f"{name}.html.jinja").render(
         link=link,
         when=when,
         static=lambda file: link("static", version=VERSION, file=file),
-        here=here,
+        here=here or name,
         status=status,
-        routes=request.app.state.addresses.keys() - closed_to(who),
+        routes=request.app.state.addresses.keys() - refused,
         who=who,
-        csrf=request.state.session.csrf,
-        named=request.state.session.named,
+        csrf=found.csrf,
+        named=found.named,
         read_only=service.read_only,
         changes=not service.read_only and "manage" in who.scopes,
         masked=service.settings.masked,
@@ -152,7 +180,7 @@ def page(request: Request, template: str, who: Actor, *, here: str = "", status:
         payload=lambda value: words.payload(value, service.settings.masked),
         database=service.db.url,
         server=service.db.database.server,
-        whereabouts=whereabouts(service.db.url),
+        whereabouts=words.whereabouts(service.db.url),
         instance=service.settings.name,
         theme=request.cookies.get("theme") if request.cookies.get("theme") in {"light", "dark"} else None,
         root=request.scope.get("app_root_path", "") or "/",
@@ -162,8 +190,8 @@ def page(request: Request, template: str, who: Actor, *, here: str = "", status:
         **values,
     )
     response = HTMLResponse(text, status, {"Cache-Control": "no-store"})
-    if not request.state.session.named:
-        session.remember_guest(request, response, request.state.session.csrf)
+    if not found.named:
+        session.remember_guest(request, response, found.csrf)
     return response
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from fastapi import Request
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi import Request, Response
 from starlette.exceptions import HTTPException
 
 from queue_db.operations import routes as operations
@@ -19,16 +18,14 @@ from queue_db.service.pages.routing import page_router
 router = page_router()
 
 
-@router.get("/routes", name="routes", response_class=HTMLResponse)
-def show(request: Request, db: Db, who: Person) -> HTMLResponse:
+@router.get("/routes", name="routes")
+def show(request: Request, db: Db, who: Person) -> Response:
     """The routes by name, with the topics that they are subscribed to."""
     who.check("read")
     routes = [one for one in db.routes.list() if who.allows("read", one.name)]
     return page(
         request,
-        "routes.html.jinja",
-        who,
-        here="routes",
+        "routes",
         routes_=routes,
         counters=sorted({one.target for one in routes if one.action == "count" and who.allows("manage", one.target)}),
         mine=[one.name for one in routes if who.allows("manage", one.name)],
@@ -39,7 +36,7 @@ def show(request: Request, db: Db, who: Person) -> HTMLResponse:
 
 
 @router.post("/routes/set", name="set_route")
-def set_route(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+def set_route(request: Request, db: Db, who: Person, fields: Fields) -> Response:
     """Create it, or let it do something else from now on."""
     text = {name: fields.get(name, "").strip() or None for name in ("target", "kind", "where", "by")}
     does = RouteAction(
@@ -56,14 +53,14 @@ def set_route(request: Request, db: Db, who: Person, fields: Fields) -> Redirect
 
 
 @router.post("/routes/assign", name="assign_route")
-def assign_route(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+def assign_route(request: Request, db: Db, who: Person, fields: Fields) -> Response:
     """Point it at a definition that is stored."""
     operations.assign(db, who, _chosen(db, who, fields), fields.get("definition", "").strip())
     return back(request, "routes", "route-set")
 
 
 @router.post("/routes/subscribe", name="subscribe_route")
-def subscribe_route(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+def subscribe_route(request: Request, db: Db, who: Person, fields: Fields) -> Response:
     """Lead the messages of matching topics to it."""
     form = cast("PatternForm", fields.get("form", "glob"))
     operations.subscribe(db, who, _chosen(db, who, fields), fields.get("pattern", "").strip(), form)
@@ -71,7 +68,7 @@ def subscribe_route(request: Request, db: Db, who: Person, fields: Fields) -> Re
 
 
 @router.post("/routes/unsubscribe", name="unsubscribe_route")
-def unsubscribe_route(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+def unsubscribe_route(request: Request, db: Db, who: Person, fields: Fields) -> Response:
     """Take a subscription back."""
     form = cast("PatternForm", fields.get("form", "glob"))
     operations.unsubscribe(db, who, _chosen(db, who, fields), fields.get("pattern", ""), form)
@@ -79,28 +76,28 @@ def unsubscribe_route(request: Request, db: Db, who: Person, fields: Fields) -> 
 
 
 @router.post("/routes/pause", name="pause_route")
-def pause_route(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+def pause_route(request: Request, db: Db, who: Person, fields: Fields) -> Response:
     """Let it do nothing."""
     operations.pause(db, who, _chosen(db, who, fields))
     return back(request, "routes", "route-paused")
 
 
 @router.post("/routes/resume", name="resume_route")
-def resume_route(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+def resume_route(request: Request, db: Db, who: Person, fields: Fields) -> Response:
     """Let it go on."""
     operations.resume(db, who, _chosen(db, who, fields))
     return back(request, "routes", "route-resumed")
 
 
 @router.post("/routes/remove", name="remove_route")
-def remove_route(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+def remove_route(request: Request, db: Db, who: Person, fields: Fields) -> Response:
     """Delete it with its subscriptions."""
     operations.remove(db, who, _chosen(db, who, fields))
     return back(request, "routes", "route-removed")
 
 
 @router.post("/counters/reset", name="reset_counter")
-def reset_counter(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+def reset_counter(request: Request, db: Db, who: Person, fields: Fields) -> Response:
     """Let a counter, or one of its keys, begin at 0 again."""
     operations.reset(db, who, fields.get("counter", ""), fields.get("key") or None)
     return back(request, "routes", "counter-reset")

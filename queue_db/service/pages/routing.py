@@ -60,8 +60,7 @@ def _problem(request: Request, error: Exception) -> Response:
 def _page(request: Request, status: int, title: str, detail: str | None) -> Response:
     return page(
         request,
-        "problem.html.jinja",
-        request.state.session.who,
+        "problem",
         status=status,
         title=title,
         detail=detail,

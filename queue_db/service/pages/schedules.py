@@ -6,8 +6,7 @@ import json
 from datetime import datetime
 from typing import Any
 
-from fastapi import Request
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi import Request, Response
 from starlette.exceptions import HTTPException
 
 from queue_db.errors import ArgumentError, QueueDBError
@@ -39,24 +38,22 @@ def upcoming(schedule: Schedule) -> list[datetime]:
         return [schedule.next_at]
 
 
-@router.get("/schedules", name="schedules", response_class=HTMLResponse)
-def show(request: Request, db: Db, who: Person) -> HTMLResponse:
+@router.get("/schedules", name="schedules")
+def show(request: Request, db: Db, who: Person) -> Response:
     """The schedules, the next one first."""
     who.check("read")
     seen = [one for one in db.schedules.list() if who.allows("read", one.queue)]
     seen.sort(key=lambda one: (one.paused, one.next_at, one.name))
     return page(
         request,
-        "schedules.html.jinja",
-        who,
-        here="schedules",
+        "schedules",
         schedules=[(one, upcoming(one)) for one in seen],
         may=who.allows("manage"),
     )
 
 
 @router.post("/schedules/set", name="set_schedule")
-def set_schedule(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+def set_schedule(request: Request, db: Db, who: Person, fields: Fields) -> Response:
     """Create it, or change it."""
     definition = Definition(
         queue=fields.get("queue", "").strip(),
@@ -77,7 +74,7 @@ def set_schedule(request: Request, db: Db, who: Person, fields: Fields) -> Redir
 
 
 @router.post("/schedules/run", name="run_schedule")
-def run(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+def run(request: Request, db: Db, who: Person, fields: Fields) -> Response:
     """Enqueue its job now."""
     schedule = rights.schedule(db, who, "manage", fields.get("name", ""))
     if schedule is None:
@@ -90,24 +87,24 @@ def run(request: Request, db: Db, who: Person, fields: Fields) -> RedirectRespon
 
 
 @router.post("/schedules/pause", name="pause_schedule")
-def pause(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+def pause(request: Request, db: Db, who: Person, fields: Fields) -> Response:
     """Enqueue nothing by it."""
     return _done(request, operations.pause(db, who, fields.get("name", "")), "paused")
 
 
 @router.post("/schedules/resume", name="resume_schedule")
-def resume(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+def resume(request: Request, db: Db, who: Person, fields: Fields) -> Response:
     """Enqueue by it again."""
     return _done(request, operations.resume(db, who, fields.get("name", "")), "resumed")
 
 
 @router.post("/schedules/remove", name="remove_schedule")
-def remove(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+def remove(request: Request, db: Db, who: Person, fields: Fields) -> Response:
     """Delete it; its jobs stay."""
     return _done(request, operations.remove(db, who, fields.get("name", "")), "removed")
 
 
-def _done(request: Request, there: bool, what: str) -> RedirectResponse:
+def _done(request: Request, there: bool, what: str) -> Response:
     if not there:
         raise _missing()
     return back(request, "schedules", f"schedule-{what}")

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastapi import Request
-from fastapi.responses import HTMLResponse
+from fastapi import Request, Response
 
 from queue_db.errors import QueueDBError
 from queue_db.service.http.requests import Db, Person, of
@@ -52,8 +51,8 @@ class Report:
     rows: list[ReportRow]
 
 
-@router.get("/strategy", name="strategy", response_class=HTMLResponse)
-def show(request: Request, db: Db, who: Person, since: str = "hour") -> HTMLResponse:
+@router.get("/strategy", name="strategy")
+def show(request: Request, db: Db, who: Person, since: str = "hour") -> Response:
     """Misses, lost leases and windows by queue, and the last comparison."""
     who.check("read")
     since = since if since in RANGES else "hour"
@@ -63,9 +62,7 @@ def show(request: Request, db: Db, who: Person, since: str = "hour") -> HTMLResp
     races = [race for race in shared.numbers.races() if who.allows("read", race.queue)]
     return page(
         request,
-        "strategy.html.jinja",
-        who,
-        here="strategy",
+        "strategy",
         strategy=db.strategy.name,
         removal=db.removal.name,
         counters=db.counters,

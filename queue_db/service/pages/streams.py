@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import Request
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi import Request, Response
 from starlette.exceptions import HTTPException
 
 from queue_db.operations import streams as operations
@@ -14,30 +13,30 @@ from queue_db.service.pages.routing import page_router
 router = page_router()
 
 
-@router.get("/streams", name="streams", response_class=HTMLResponse)
-def show(request: Request, db: Db, who: Person) -> HTMLResponse:
+@router.get("/streams", name="streams")
+def show(request: Request, db: Db, who: Person) -> Response:
     """The streams by name."""
     who.check("read")
     streams = [one for one in db.streams.list() if who.allows("read", one.queue)]
-    return page(request, "streams.html.jinja", who, here="streams", streams=streams, may_all=who.allows_all("manage"))
+    return page(request, "streams", streams=streams, may_all=who.allows_all("manage"))
 
 
 @router.post("/streams/complete", name="complete_stream")
-def complete(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+def complete(request: Request, db: Db, who: Person, fields: Fields) -> Response:
     """Complete the jobs that a stream holds: they were written."""
     completed = operations.complete(db, who, _chosen(db, who, fields))
     return back(request, "streams", "stream-completed", {"number": completed})
 
 
 @router.post("/streams/release", name="release_stream")
-def release(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+def release(request: Request, db: Db, who: Person, fields: Fields) -> Response:
     """Return the jobs that a stream holds."""
     released = operations.release(db, who, _chosen(db, who, fields))
     return back(request, "streams", "stream-released", {"number": released})
 
 
 @router.post("/streams/release-expired", name="release_expired_streams")
-def release_expired(request: Request, db: Db, who: Person) -> RedirectResponse:
+def release_expired(request: Request, db: Db, who: Person) -> Response:
     """Return the jobs of streams that nobody has read for longer than their retention."""
     return back(request, "streams", "streams-released", {"number": len(operations.release_expired(db, who))})
 

@@ -1,31 +1,35 @@
-"""Numbers, times and payloads as text for people."""
+"""Numbers, times, payloads and databases as text for people."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
 
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
+
 from queue_db.model import Controls
-from queue_db.service.api.shapes import DEEPEST, plain, plain_keys
+from queue_db.service.api.shapes import shown
 
 NOTHING = "–"
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _SIZES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k"))
 
-#: Shown instead of the value of a masked key.
-MASK = "•••"
+# Characters of a database in the head of a page. Longer texts lose their middle: hosts differ at their beginning, and databases at
+# their end.
+_WHERE = 60
 
 
 def span(seconds: float | None) -> str:
     """A duration: ``3.2 s``, ``5 min``, ``2 d``."""
     if seconds is None:
         return NOTHING
-    for size, unit in _UNITS:
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
+    for length_, unit in _UNITS:
+        if seconds >= 2 * length_:
+            return f"{seconds / length_:.0f} {unit}"
     return f"{seconds:.0f} s" if seconds >= 10 else f"{max(seconds, 0.0):.1f} s"
 
 
@@ -61,7 +65,7 @@ def millis(seconds: float | None) -> str:
     return NOTHING if seconds is None else f"{seconds * 1000:.1f} ms"
 
 
-def bytes_(count: int) -> str:
+def size(count: int) -> str:
     """A size."""
     return f"{count:,} bytes" if count < 2048 else f"{count / 1024:,.0f} KiB"
 
@@ -91,21 +95,6 @@ def iso(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds")
 
 
-def masked(value: Any, keys: Collection[str]) -> Any:
-    """A payload without the values of these keys, at any depth; case, ``-`` and ``_`` do not matter."""
-    return _masked(value, plain_keys(tuple(keys)), 0)
-
-
-def _masked(value: Any, wanted: frozenset[str], depth: int) -> Any:
-    if not isinstance(value, Mapping | list | tuple):
-        return value
-    if depth > DEEPEST:
-        return "…"
-    if isinstance(value, Mapping):
-        return {key: MASK if plain(str(key)) in wanted else _masked(inner, wanted, depth + 1) for key, inner in value.items()}
-    return [_masked(inner, wanted, depth + 1) for inner in value]
-
-
 def limits(controls: Controls) -> str:
     """The limits of a queue in words."""
     found = [] if controls.concurrency is None else [f"at most {controls.concurrency:,} at the same time"]
@@ -116,16 +105,34 @@ def limits(controls: Controls) -> str:
 
 def payload(value: Any, keys: Collection[str], most: int = 20_000) -> str:
     """A payload as indented JSON, masked, and cut after ``most`` characters."""
-    text = json.dumps(masked(value, keys), ensure_ascii=False, indent=2, default=str)
+    text = json.dumps(shown(value, keys), ensure_ascii=False, indent=2)
     return text if len(text) <= most else f"{text[:most]}\n… {len(text) - most:,} more characters"
 
 
 def brief(value: Any, keys: Collection[str], most: int = 80) -> str:
     """A payload in one line of a table."""
-    text = json.dumps(masked(value, keys), ensure_ascii=False, default=str)
+    text = json.dumps(shown(value, keys), ensure_ascii=False)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def length(*values: Any) -> int:
     """Characters of payloads as JSON."""
-    return len(json.dumps(masked(values, ()), default=str))
+    return len(json.dumps(shown(values)))
+
+
+def whereabouts(url: str) -> str:
+    """Which database a page is of: host, port and name, or its file; people have production open beside staging.
+
+    :param url: masked.
+    """
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        return url
+    named = parsed.query.get("host", ())
+    hosts = [parsed.host] if parsed.host else [named] if isinstance(named, str) else named
+    servers = ",".join(host for host in hosts if not host.startswith("/"))  # others are folders of sockets
+    port = "" if parsed.port is None else f":{parsed.port}"
+    text = "/".join(part for part in (f"{servers}{port}", parsed.database) if part) or url
+    half = (_WHERE - 1) // 2
+    return text if len(text) <= _WHERE else f"{text[:half]}…{text[-half:]}"

@@ -1,11 +1,10 @@
-"""API tokens: list, make, revoke. A secret is shown once, in the answer to the form that made it."""
+"""API tokens, and the action log. The secret of a token is shown once, in the answer to the form that made it."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import Depends, Request
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi import Depends, Query, Request, Response
 
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError
@@ -14,31 +13,31 @@ from queue_db.operations.actor import Actor
 from queue_db.operations.tokens import NewToken
 from queue_db.service.http.requests import Db, Fields, Person
 from queue_db.service.pages.render import back, page
-from queue_db.service.pages.rights import for_all
 from queue_db.service.pages.routing import page_router
 from queue_db.tokens.tokens import SCOPES
 
 router = page_router()
+
+#: Actions on one page.
+MOST = 100
 
 _DAY = 86_400.0
 
 
 def manager(who: Person) -> Actor:
     """Who may see and change tokens: they could make themselves one for every queue."""
-    for_all(who, "manage", required=True)
+    who.check_all("manage")
     return who
 
 
 Owner = Annotated[Actor, Depends(manager)]
 
 
-def _shown(request: Request, db: QueueDB, who: Actor, status: int = 200, **more: str | None) -> HTMLResponse:
+def _shown(request: Request, db: QueueDB, who: Actor, status: int = 200, **more: Any) -> Response:
     values = {"made": None, "secret": None, "wrong": None} | more
     return page(
         request,
-        "tokens.html.jinja",
-        who,
-        here="tokens",
+        "tokens",
         status=status,
         tokens=sorted(db.tokens.list(), key=lambda one: (not one.active, one.name)),
         scopes=[scope for scope in SCOPES if who.allows(scope)],
@@ -46,14 +45,14 @@ def _shown(request: Request, db: QueueDB, who: Actor, status: int = 200, **more:
     )
 
 
-@router.get("/tokens", name="tokens", response_class=HTMLResponse)
-def show(request: Request, db: Db, who: Owner) -> HTMLResponse:
+@router.get("/tokens", name="tokens")
+def show(request: Request, db: Db, who: Owner) -> Response:
     """The tokens, those that are in force first."""
     return _shown(request, db, who)
 
 
-@router.post("/tokens", name="make_token", response_class=HTMLResponse)
-def make(request: Request, db: Db, who: Owner, fields: Fields) -> HTMLResponse:
+@router.post("/tokens", name="make_token")
+def make(request: Request, db: Db, who: Owner, fields: Fields) -> Response:
     """Make a token, with none but the scopes of whoever makes it, and show its secret, this once."""
     name = fields.get("name", "").strip()
     wanted = [scope for scope in SCOPES if fields.get(f"scope-{scope}")]
@@ -70,7 +69,16 @@ def make(request: Request, db: Db, who: Owner, fields: Fields) -> HTMLResponse:
 
 
 @router.post("/tokens/revoke", name="revoke_token")
-def revoke(request: Request, db: Db, who: Owner, fields: Fields) -> RedirectResponse:
+def revoke(request: Request, db: Db, who: Owner, fields: Fields) -> Response:
     """Revoke a token."""
     operations.revoke(db, who, fields.get("name", ""))
     return back(request, "tokens", "revoked")
+
+
+@router.get("/actions", name="actions")
+def actions(request: Request, db: Db, who: Person, after: Annotated[int | None, Query(ge=0, lt=2**63)] = None) -> Response:
+    """The actions, newest first. ``after``: the id of the last one of the previous page."""
+    who.check_all("read")
+    found = db.actions.list(limit=MOST + 1, after=after)
+    older = found[MOST - 1].id if len(found) > MOST else None
+    return page(request, "actions", actions=found[:MOST], older=older, after=after)
