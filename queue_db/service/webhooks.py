@@ -24,7 +24,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -55,26 +55,11 @@ _PREFIX = "whsec_"
 # depends on its version. Beyond the registries: all of 192.0.0.0/24 and 2001::/23, where only protocols of networks are, the
 # tunnels 6to4 and Teredo, and the machine's own agent and metadata in Azure.
 _NOT_PUBLIC_V4 = tuple(
-    map(
-        IPv4Network,
-        [
-            "0.0.0.0/8",
-            "10.0.0.0/8",
-            "100.64.0.0/10",
-            "127.0.0.0/8",
-            "168.63.129.16/32",
-            "169.254.0.0/16",
-            "172.16.0.0/12",
-            "192.0.0.0/24",
-            "192.0.2.0/24",
-            "192.88.99.0/24",
-            "192.168.0.0/16",
-            "198.18.0.0/15",
-            "198.51.100.0/24",
-            "203.0.113.0/24",
-            "224.0.0.0/4",
-            "240.0.0.0/4",
-        ],
+    IPv4Network(one)
+    for one in (
+        *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "168.63.129.16/32", "169.254.0.0/16", "172.16.0.0/12"),
+        *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24"),
+        *("203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4"),
     )
 )
 _NOT_PUBLIC_V6 = tuple(map(IPv6Network, ["2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"]))
@@ -228,6 +213,7 @@ def deliver(job: LeasedJob) -> Dead | Retry | None:
     message_id = f"{quote(job.queue, safe='')}-{job.id}"
     sender = Sender.from_environment()
     body = json.dumps(_content(job, sent, message_id, sender.form)).encode()
+    host = _host(sent["url"])
     try:
         status = sender.send(sent["url"], message_id, body, _claimed_at(job))
     except RefusedAddressError as error:
@@ -235,8 +221,8 @@ def deliver(job: LeasedJob) -> Dead | Retry | None:
     except ArgumentError:
         return Dead("the address in the job's header webhook cannot be used")
     except (OSError, http.client.HTTPException) as error:
-        return Retry(f"{_host(sent['url'])} did not answer: {_reason(error)}")
-    return _outcome(_host(sent["url"]), status)
+        return Retry(f"{host} did not answer: {_reason(error)}")
+    return _outcome(host, status)
 
 
 def _content(job: LeasedJob, sent: Mapping[str, Any], message_id: str, form: str) -> dict[str, Any]:
@@ -313,10 +299,12 @@ def _resolved(host: str, port: int, until: float) -> list[Any]:
             found.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except (OSError, UnicodeError) as error:
             found.put(error)
+        finally:
+            _resolving.release()
 
     if not _resolving.acquire(timeout=max(0.0, until - time.monotonic())):
         raise TimeoutError("too many names wait for DNS")
-    threading.Thread(target=_released, args=(ask,), name="queue_db-dns", daemon=True).start()
+    threading.Thread(target=ask, name="queue_db-dns", daemon=True).start()
     try:
         answer = found.get(timeout=max(0.001, until - time.monotonic()))
     except Empty:
@@ -326,13 +314,6 @@ def _resolved(host: str, port: int, until: float) -> list[Any]:
     if isinstance(answer, OSError):
         raise answer
     return list(answer)
-
-
-def _released(ask: Callable[[], None]) -> None:
-    try:
-        ask()
-    finally:
-        _resolving.release()
 
 
 def _connected(reached: Sequence[tuple[int, Any]], until: float) -> socket.socket:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import parse_qsl
 
 from fastapi import Request, Response
@@ -132,16 +133,12 @@ def guest(request: Request) -> Session:
 def cookie(request: Request) -> str:
     """The name of the cookie. A browser sends cookies to all ports of a host, so it has the port."""
     # A browser takes no cookie with this prefix from another host of the domain.
-    prefix = "__Host-" if _is_secure(request) and _place(request) == "/" else ""
+    prefix = "__Host-" if request.url.scheme == "https" and _place(request) == "/" else ""
     return f"{prefix}queue_db_session_{request.url.port or request.url.scheme}"
 
 
 def _guest_cookie(request: Request) -> str:
     return f"queue_db_form_{request.url.port or request.url.scheme}"
-
-
-def _is_secure(request: Request) -> bool:
-    return request.url.scheme == "https"
 
 
 def key_of(request: Request) -> str | None:
@@ -153,10 +150,13 @@ def _place(request: Request) -> str:
     return request.scope.get("app_root_path") or "/"
 
 
+def _options(request: Request) -> dict[str, Any]:
+    return {"path": _place(request), "secure": request.url.scheme == "https", "httponly": True}
+
+
 def remember(request: Request, response: Response, key: str) -> None:
     """Set the cookie."""
-    secure = _is_secure(request)
-    response.set_cookie(cookie(request), key, path=_place(request), secure=secure, httponly=True, samesite="strict")
+    response.set_cookie(cookie(request), key, samesite="strict", **_options(request))
 
 
 def remember_guest(request: Request, response: Response, csrf: str) -> None:
@@ -164,14 +164,12 @@ def remember_guest(request: Request, response: Response, csrf: str) -> None:
     name = _guest_cookie(request)
     if request.cookies.get(name) != csrf:
         # Lax: with a link from another site it comes, too; otherwise that page would get another one.
-        secure = _is_secure(request)
-        response.set_cookie(name, csrf, path=_place(request), secure=secure, httponly=True, samesite="lax")
+        response.set_cookie(name, csrf, samesite="lax", **_options(request))
 
 
 def forget(request: Request, response: Response) -> None:
     """Delete the cookie."""
-    secure = _is_secure(request)
-    response.delete_cookie(cookie(request), path=_place(request), secure=secure, httponly=True, samesite="strict")
+    response.delete_cookie(cookie(request), samesite="strict", **_options(request))
 
 
 # --- forms ------------------------------------------------------------------------------------------------------------

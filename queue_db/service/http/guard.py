@@ -31,7 +31,7 @@ MOST_OF_FORM = 64 * 1024
 #: A header of requests and answers: one line of a log is found by it, also in those of a proxy.
 ID_HEADER = "X-Request-ID"
 
-# Others are not taken from a client: they would stand in log lines.
+# Others are not taken from a client or a proxy, since they would stand in log lines: a request with one gets a new one.
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
@@ -77,7 +77,8 @@ class Guard:
             return
         # Of several headers with one name the first.
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
-        scope = {**scope, REQUEST_ID: _id(headers.get(_ID_NAME, ""))}
+        given = headers.get(_ID_NAME, "")
+        scope = {**scope, REQUEST_ID: given if _ID.fullmatch(given) else secrets.token_hex(8)}
         if scope["method"] == "HEAD":
             # Whatever answers GET answers this.
             await self._answer({**scope, "method": "GET", HEAD: True}, headers, receive, _without_body(send))
@@ -86,7 +87,7 @@ class Guard:
 
     async def _answer(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         started = False
-        path = _path(scope)
+        path: str = scope["path"].removeprefix(scope.get("root_path", ""))
         largest = self._largest(path)
 
         async def sending(message: Message) -> None:
@@ -170,11 +171,6 @@ def _without_body(send: Send) -> Send:
     return sending
 
 
-def _id(given: str) -> str:
-    """The id of a request: the one that its client or a proxy gives, or a new one."""
-    return given if _ID.fullmatch(given) else secrets.token_hex(8)
-
-
 def _complete(message: Message, request_id: str) -> None:
     """Add what every response carries."""
     own = [one for one in message["headers"] if one[0] not in _OURS]
@@ -194,11 +190,6 @@ def _is_text(raw: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _path(scope: Scope) -> str:
-    path: str = scope["path"]
-    return path.removeprefix(scope.get("root_path", ""))
 
 
 @lru_cache(maxsize=64)
@@ -224,10 +215,9 @@ class _Body:
     def __init__(self, receive: Receive, guard: Guard, largest: int, scope: Scope) -> None:
         self.size = 0
         self._scope = scope
-        self._incidents = guard.service.incidents
+        self._service = guard.service
         self._receive = receive
         self._guard = guard
-        self._ending = guard.service.ending
         self._largest = largest
         self._ends = asyncio.get_running_loop().time() + guard.service.settings.arrival
         self._complete = False
@@ -239,12 +229,12 @@ class _Body:
         """
         if self._complete:
             # For what asks whether its client is still there, a server that ends is a client that has left.
-            return {"type": "http.disconnect"} if self._ending.is_set() else await self._receive()
+            return {"type": "http.disconnect"} if self._service.ending.is_set() else await self._receive()
         try:
             async with asyncio.timeout_at(self._ends):
                 message = await self._receive()
         except TimeoutError:
-            self._incidents.record(IncidentType.SLOW_REQUEST, described(self._scope))
+            self._service.incidents.record(IncidentType.SLOW_REQUEST, described(self._scope))
             raise HTTPException(408, "The request has not arrived in time") from None
         if message["type"] != "http.request":
             self._complete = True
@@ -254,6 +244,6 @@ class _Body:
         self._guard.hold(part, self._scope)
         self._complete = not message.get("more_body", False)
         if self.size > self._largest:
-            self._incidents.record(IncidentType.TOO_LARGE, described(self._scope))
+            self._service.incidents.record(IncidentType.TOO_LARGE, described(self._scope))
             raise HTTPException(413, f"The body is larger than {self._largest:,} bytes")
         return message

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from queue_db.service.http.errors import Problem
@@ -129,22 +128,14 @@ def operation_id(route: APIRoute) -> str:
 
 def install(app: FastAPI) -> None:
     """Let the application describe itself so."""
+    make = app.openapi
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
-            made = get_openapi(
-                title=app.title,
-                version=app.version,
-                summary=app.summary,
-                description=app.description,
-                routes=app.routes,
-                tags=[{"name": name, "description": text} for name, text in _TAGS.items()],
-                servers=app.servers,
-            )
-            _complete(made)
-            app.openapi_schema = made
-        return app.openapi_schema
+            _complete(make())  # which app.openapi_schema is now
+        return make()
 
+    app.openapi_tags = [{"name": name, "description": text} for name, text in _TAGS.items()]
     app.openapi = document  # type: ignore[method-assign]
 
 

@@ -7,7 +7,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -229,14 +229,11 @@ class Standing:
             _as_allowed(service, found).check(self._scope, self._name)
             return
         now, revocations = time.monotonic(), service.db.tokens.revocations
-        if self._is_session() and now - self._looked < identities.REMEMBERED_FOR and revocations == self._revocations:
+        if secret is None and now - self._looked < identities.REMEMBERED_FOR and revocations == self._revocations:
             return
         self._request.scope.pop(_WHO, None)
         (await identity(self._request)).check(self._scope, self._name)
         self._looked, self._revocations = now, revocations
-
-    def _is_session(self) -> bool:
-        return _secret(self._request) is None
 
 
 def _secret(request: Request) -> str | None:
@@ -283,7 +280,6 @@ def _named(who: Actor, request: Request) -> Actor:
     return replace(who, source=described(request.scope), request=request.scope.get(REQUEST_ID))
 
 
-Checked = Callable[..., Actor]
 Reader = Annotated[Actor, needs("read")]
 Scraper = Annotated[Actor, Depends(scraper)]
 Enqueuer = Annotated[Actor, needs("enqueue")]
