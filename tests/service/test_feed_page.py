@@ -15,7 +15,7 @@ from queue_db.feeds.position import Position
 from queue_db.feeds.tables import feed_tables
 from queue_db.service import Settings
 from queue_db.service.api import paging
-from queue_db.service.pages import feed as feed_page
+from queue_db.service.pages import feeds
 from queue_db.service.pages.feeds import MOST, MOST_CURSORS
 from tests.service.test_service_other_pages import logged_in
 from tests.service.test_service_pages import look
@@ -144,11 +144,11 @@ def test_a_page_that_reads_too_little_says_so(
 ) -> None:
     tasks = with_claims(db, name, 300)
     tasks.delete(tasks.read(position(tasks, 3), limit=1000).messages)
-    monkeypatch.setattr(feed_page, "_READS", 1)
+    monkeypatch.setattr(feeds, "_READS", 1)
     page = look(client, f"/feeds/{name}")
     assert "No messages" not in page
     assert "The last 25 numbers of this feed have no messages any more: they were deleted. 3 messages are before them" in page
-    monkeypatch.setattr(feed_page, "_READS", 3)
+    monkeypatch.setattr(feeds, "_READS", 3)
     assert numbers(client, f"/feeds/{name}") == [3, 2, 1]
 
 

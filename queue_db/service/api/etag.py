@@ -29,10 +29,7 @@ class Precondition:
         self._tags = {tag[1]: tag[2] for tag in found if tag is not None}
 
     def version(self, job_id: int) -> int | None:
-        """The version that the job must have; None: any.
-
-        :raises RefusedError: 412, the ETag is not one of this job.
-        """
+        """The version that the job must have; None: any. 412: the ETag is not one of this job."""
         if self._any:
             return None
         found = self._tags.get(str(job_id))
@@ -41,10 +38,7 @@ class Precondition:
         return int(found)
 
     def lease(self, job_id: int) -> int:
-        """The version of the lease.
-
-        :raises RefusedError: 412, the ETag is not one of this job; 428, it is ``*``.
-        """
+        """The version of the lease. 412: the ETag is not one of this job; 428: it is ``*``."""
         version = self.version(job_id)
         if version is None:
             raise unconditional('send If-Match: "id:version" of the claim')

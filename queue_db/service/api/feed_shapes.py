@@ -67,7 +67,7 @@ class NewMessage(Request):
 
     kind: Annotated[str, Field(min_length=1, max_length=KIND_LENGTH, description="What it says, such as `paid`.")] = "message"
     payload: Any = None
-    key: Annotated[str, Field(min_length=1, max_length=KEY_LENGTH, description="What it is about, such as `order-7`.")] | None = (
+    key: Annotated[str | None, Field(min_length=1, max_length=KEY_LENGTH, description="What it is about, such as `order-7`.")] = (
         None
     )
     headers: dict[str, Any] | None = None

@@ -14,20 +14,8 @@ from starlette.concurrency import run_in_threadpool
 
 from queue_db.feeds import Feed, Message
 from queue_db.feeds.claims import MOST_CLAIMED
-from queue_db.service.api.feed_shapes import (
-    ClientId,
-    IdempotencyKey,
-    Ids,
-    MessageLimit,
-    MessagesPage,
-    MessageView,
-    NewMessages,
-    PositionText,
-    Wait,
-    feed_of,
-    keyed,
-    message_view,
-)
+from queue_db.service.api import feed_shapes as shapes
+from queue_db.service.api.feed_shapes import MessagesPage, MessageView, feed_of, message_view
 from queue_db.service.http.paths import Name, NewName
 from queue_db.service.http.refusals import invalid, missing
 from queue_db.service.http.requests import Db, Enqueuer, Reader, Standing, WorkerClient
@@ -57,11 +45,11 @@ class DeletedMessages(BaseModel):
 @router.post("/feeds/{feed}/messages", status_code=201)
 def publish_messages(
     feed: NewName,
-    messages: NewMessages,
+    messages: shapes.NewMessages,
     db: Db,
     who: Enqueuer,
-    client_id: ClientId = None,
-    idempotency_key: IdempotencyKey = None,
+    client_id: shapes.ClientId = None,
+    idempotency_key: shapes.IdempotencyKey = None,
 ) -> PublishedMessages:
     """Publish messages, all or none, in their order.
 
@@ -69,7 +57,7 @@ def publish_messages(
     """
     who.check("enqueue", feed)
     listed = [(one.kind, one.payload, one.options()) for one in messages.messages]
-    key = keyed(who, idempotency_key)
+    key = shapes.keyed(who, idempotency_key)
     return PublishedMessages(ids=db.feed(feed).publish_many(listed, client=client_id, idempotency_key=key))
 
 
@@ -79,8 +67,8 @@ async def read_messages(
     feed: Name,
     db: Db,
     who: Reader,
-    after: PositionText | None = None,
-    limit: MessageLimit = 10,
+    after: shapes.PositionText | None = None,
+    limit: shapes.MessageLimit = 10,
     kinds: Annotated[list[str] | None, Query(max_length=100, description="Only messages of these kinds; repeat it.")] = None,
     *,
     echo: Annotated[bool, Query(description="False: without the messages that this `Client-ID` has published.")] = True,
@@ -88,9 +76,9 @@ async def read_messages(
     on_trimmed: Annotated[
         Literal["raise", "skip"], Query(description="What to do where messages were trimmed: 410, or skip.")
     ] = "raise",
-    wait: Wait = 0.0,
-    ids: Ids = None,
-    client_id: ClientId = None,
+    wait: shapes.Wait = 0.0,
+    ids: shapes.Ids = None,
+    client_id: shapes.ClientId = None,
 ) -> Response:
     """Read the messages after a position, or, with `ids`, those that are still there.
 
@@ -135,7 +123,7 @@ def delete_messages(
     feed: Name,
     db: Db,
     who: WorkerClient,
-    ids: Ids = None,
+    ids: shapes.Ids = None,
     claim: Claim = None,
     pop: Annotated[int | None, Query(ge=1, le=MOST_CLAIMED, description="Delete and return up to this many free messages.")] = None,
 ) -> DeletedMessages:

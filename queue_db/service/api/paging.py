@@ -34,10 +34,7 @@ def sealed(listing: Listing, position: str | None) -> str | None:
 
 
 def opened(listing: Listing, after: str | None) -> str | None:
-    """The position in ``after``.
-
-    :raises ArgumentError: it is not of a page of this list.
-    """
+    """The position in ``after``, which must be of a page of this list."""
     if after is None:
         return None
     mark, _, position = after.partition(".")
@@ -47,10 +44,7 @@ def opened(listing: Listing, after: str | None) -> str | None:
 
 
 def number(position: str, most: int) -> int:
-    """A position that is a number, at most ``most``.
-
-    :raises ArgumentError: it is none.
-    """
+    """A position that must be a number; at most ``most``."""
     if not (position.isascii() and position.isdecimal() and len(position) <= _DIGITS):
         raise not_of_this_list()
     return min(int(position), most)

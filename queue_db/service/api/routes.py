@@ -33,6 +33,11 @@ KeyToReset = Annotated[
 ]
 
 
+_Kind = Annotated[str, Field(min_length=1, max_length=KIND_LENGTH)]
+_Key = Annotated[str, Field(min_length=1, max_length=KEY_LENGTH)]
+_Expression = Annotated[str, Field(min_length=1, max_length=CONDITION_LENGTH)]
+
+
 class Subscription(BaseModel):
     """Topics whose messages a route gets."""
 
@@ -72,23 +77,12 @@ class RouteAction(shapes.Request):
     target: Annotated[
         str, Field(max_length=TOPIC_LENGTH, description="The feed, queue, topic, address or counter."), AfterValidator(visible)
     ] = ""
-    kind: Annotated[str, Field(min_length=1, max_length=KIND_LENGTH, description="Of the jobs (`enqueue`).")] | None = None
-    group: bool | Annotated[str, Field(min_length=1, max_length=KEY_LENGTH)] = False
-    where: (
-        Annotated[str, Field(min_length=1, max_length=CONDITION_LENGTH, description=f"Act only where this holds, as `{EXAMPLE}`.")]
-        | None
-    ) = None
-    by: (
-        Annotated[
-            str,
-            Field(
-                min_length=1,
-                max_length=CONDITION_LENGTH,
-                description="A count for each value of this JMESPath expression, such as `topic` (`count`).",
-            ),
-        ]
-        | None
-    ) = None
+    kind: Annotated[_Kind | None, Field(description="Of the jobs (`enqueue`).")] = None
+    group: bool | _Key = False
+    where: Annotated[_Expression | None, Field(description=f"Act only where this holds, as `{EXAMPLE}`.")] = None
+    by: Annotated[
+        _Expression | None, Field(description="A count for each value of this JMESPath expression, such as `topic` (`count`).")
+    ] = None
     matched: Annotated[bool, Field(description="Write the patterns that matched into the header `matched`.")] = False
 
 
@@ -131,9 +125,9 @@ class TopicTestResult(BaseModel):
 class TopicTest(shapes.Request):
     """A message, as conditions see it."""
 
-    kind: Annotated[str, Field(min_length=1, max_length=KIND_LENGTH)] = "message"
+    kind: _Kind = "message"
     payload: Any = None
-    key: Annotated[str, Field(min_length=1, max_length=KEY_LENGTH)] | None = None
+    key: _Key | None = None
     headers: dict[str, Any] | None = None
 
 

@@ -203,10 +203,7 @@ def _with_port(place: str, scheme: str) -> str:
 
 
 async def check(request: Request, session: Session) -> None:
-    """Refuse a change that does not come from a form of this session.
-
-    :raises CrossSiteError: it comes from another site, or without the session's token.
-    """
+    """Refuse a change that comes from another site, or without the token of this session's forms."""
     given = request.headers.get(HEADER) or (await fields(request)).get(FIELD, "")
     if not is_own(request.headers) or not secrets.compare_digest(given.encode(), session.csrf.encode()):
         raise CrossSiteError

@@ -31,7 +31,7 @@ class Declared:
         self._with_body = frozenset(route.endpoint for route in routes if route.body_field is not None)
 
     async def __call__(self, request: Request) -> None:
-        """Look at a request, before its values are looked at: :meth:`check`."""
+        """Look at a request, before its values are looked at."""
         await self.check(request, request.scope["endpoint"])
 
     async def check(self, request: Request, endpoint: Callable[..., Any]) -> None:

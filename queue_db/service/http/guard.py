@@ -6,6 +6,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
@@ -104,7 +105,8 @@ class Guard:
             closing = {"Connection": "close"} if status == UNSAFE else None
             await errors.plain(status, detail, headers=closing)(scope, receive, sending)
             return
-        body = _Body(receive, self, largest, scope)
+        ends = asyncio.get_running_loop().time() + self.service.settings.arrival
+        body = _Body(receive, self, largest, scope, ends)
         try:
             # "/metrics" counts itself: it also has answers for tokens while they cannot be looked for.
             if path == "/api" or path.startswith("/api/"):
@@ -122,10 +124,7 @@ class Guard:
             self._held -= body.size
 
     def hold(self, size: int, scope: Scope) -> None:
-        """Count bytes of a body until its request is answered.
-
-        :raises HTTPException: there are too many.
-        """
+        """Count bytes of a body until its request is answered; 503 if there are too many."""
         self._held += size
         if self._held > self.service.settings.max_bodies:
             self.service.incidents.record(IncidentType.TOO_MANY_BODIES, described(scope))
@@ -209,32 +208,28 @@ def _is_allowed(host: str, allowed: tuple[str, ...]) -> bool:
         return False
 
 
+@dataclass(slots=True)
 class _Body:
     """The body of a request, up to a size and a time."""
 
-    def __init__(self, receive: Receive, guard: Guard, largest: int, scope: Scope) -> None:
-        self.size = 0
-        self._scope = scope
-        self._service = guard.service
-        self._receive = receive
-        self._guard = guard
-        self._largest = largest
-        self._ends = asyncio.get_running_loop().time() + guard.service.settings.arrival
-        self._complete = False
+    _receive: Receive
+    _guard: Guard
+    _largest: int
+    _scope: Scope
+    _ends: float
+    size: int = 0
+    _complete: bool = False
 
     async def receive(self) -> Message:
-        """The next part.
-
-        :raises HTTPException: it is too large, has not arrived in time, or all bodies together are too large.
-        """
+        """The next part. 413: it is too large; 408: it has not arrived in time; 503: all bodies together are too large."""
         if self._complete:
             # For what asks whether its client is still there, a server that ends is a client that has left.
-            return {"type": "http.disconnect"} if self._service.ending.is_set() else await self._receive()
+            return {"type": "http.disconnect"} if self._guard.service.ending.is_set() else await self._receive()
         try:
             async with asyncio.timeout_at(self._ends):
                 message = await self._receive()
         except TimeoutError:
-            self._service.incidents.record(IncidentType.SLOW_REQUEST, described(self._scope))
+            self._guard.service.incidents.record(IncidentType.SLOW_REQUEST, described(self._scope))
             raise HTTPException(408, "The request has not arrived in time") from None
         if message["type"] != "http.request":
             self._complete = True
@@ -244,6 +239,6 @@ class _Body:
         self._guard.hold(part, self._scope)
         self._complete = not message.get("more_body", False)
         if self.size > self._largest:
-            self._service.incidents.record(IncidentType.TOO_LARGE, described(self._scope))
+            self._guard.service.incidents.record(IncidentType.TOO_LARGE, described(self._scope))
             raise HTTPException(413, f"The body is larger than {self._largest:,} bytes")
         return message

@@ -47,10 +47,7 @@ class Pressure:
         self._sampled: dict[str, datetime] = {}
 
     def request(self, who: str) -> None:
-        """Count a request.
-
-        :raises RefusedError: 429, the token sends too many.
-        """
+        """Count a request. 429: the token sends too many."""
         if self._rate is None:
             return
         burst = max(1.0, self._rate)
@@ -74,10 +71,7 @@ class Pressure:
             )
 
     def check(self, queue: str, jobs: int) -> None:
-        """Look whether as many jobs may be enqueued; :meth:`count` them after that.
-
-        :raises RefusedError: 429, too many jobs wait in this queue.
-        """
+        """Look whether as many jobs may be enqueued; :meth:`count` them after that. 429: too many jobs wait in this queue."""
         most = self._most(queue)
         if most is None:
             return
@@ -150,10 +144,7 @@ class Admission:
         return {one: number if limit is None else min(number, limit) for one, number in numbers.items()}
 
     def check(self, jobs: Mapping[str, int]) -> None:
-        """Look whether as many jobs may be put into each queue.
-
-        :raises RefusedError: 429, too many jobs wait in one of them.
-        """
+        """Look whether as many jobs may be put into each queue. 429: too many jobs wait in one of them."""
         for queue, number in jobs.items():
             self._pressure.check(queue, number)
         self._jobs = dict(jobs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.types import Scope
@@ -11,32 +13,20 @@ from queue_db.service.http.requests import Service, of
 from queue_db.service.live.incidents import IncidentType, described
 
 
+@dataclass(eq=False)
 class RefusedError(Exception):
-    """A request is refused.
+    """A request is refused."""
 
-    :param title: the same for all refusals of this ``code``.
-    :param code: names the sort of problem, for programs.
-    :param retry_after: seconds after which it may be sent again.
-    :param incident: recorded, with the request.
-    """
-
-    def __init__(
-        self,
-        status: int,
-        title: str,
-        detail: str,
-        *,
-        code: str,
-        retry_after: int | None = None,
-        incident: IncidentType | None = None,
-    ) -> None:
-        super().__init__(title)
-        self.status = status
-        self.title = title
-        self.detail = detail
-        self.code = code
-        self.retry_after = retry_after
-        self.incident = incident
+    status: int
+    #: The same for all refusals of this ``code``.
+    title: str
+    detail: str
+    #: Names the sort of problem, for programs.
+    code: str = field(kw_only=True)
+    #: Seconds after which it may be sent again.
+    retry_after: int | None = field(default=None, kw_only=True)
+    #: Recorded, with the request.
+    incident: IncidentType | None = field(default=None, kw_only=True)
 
 
 def invalid(detail: str) -> RefusedError:

@@ -166,8 +166,6 @@ async def scraper(request: Request) -> Actor:
     """Who asks for metrics, with the scope ``read``.
 
     While the database is away, a token that was found within an hour is known: what it gets is of this process.
-
-    :raises StorageError: the database is away, and the token is not known.
     """
     service = of(request)
     if not service.outage.away:
@@ -202,19 +200,17 @@ async def count(request: Request) -> None:
             await identity(request)
 
 
+@dataclass(slots=True)
 class Standing:
-    """Whether who asks still may: the token of a request that waits can be revoked or expire meanwhile, and a session can end.
+    """Whether who asks still may: the token of a request that waits can be revoked or expire meanwhile, and a session can end."""
 
-    :param scope: what the request needs, for the queue or feed ``name``, or for some if None.
-    """
-
-    def __init__(self, request: Request, scope: str, name: str | None = None) -> None:
-        self._request = request
-        self._scope = scope
-        self._name = name
-        # Of the last look at a session: when it was, and the revocations before it.
-        self._looked = -math.inf
-        self._revocations = -1
+    request: Request
+    #: What the request needs, for the queue or feed ``name``, or for some if None.
+    scope: str
+    name: str | None = None
+    # Of the last look at a session: when it was, and the revocations before it.
+    _looked: float = -math.inf
+    _revocations: int = -1
 
     async def check(self) -> None:
         """Look again, as for a new request; to be called before anything is handed over. A session is read once a second.
@@ -222,17 +218,17 @@ class Standing:
         :raises UnauthorizedError: the token was revoked or has expired, or the session has ended.
         :raises StorageError: the database does not answer.
         """
-        service = of(self._request)
-        secret = _secret(self._request)
+        service = of(self.request)
+        secret = _secret(self.request)
         found = service.tokens.recall(secret) if secret and service.settings.closed else None
         if found is not None:
-            _as_allowed(service, found).check(self._scope, self._name)
+            _as_allowed(service, found).check(self.scope, self.name)
             return
         now, revocations = time.monotonic(), service.db.tokens.revocations
         if secret is None and now - self._looked < identities.REMEMBERED_FOR and revocations == self._revocations:
             return
-        self._request.scope.pop(_WHO, None)
-        (await identity(self._request)).check(self._scope, self._name)
+        self.request.scope.pop(_WHO, None)
+        (await identity(self.request)).check(self.scope, self.name)
         self._looked, self._revocations = now, revocations
 
 
@@ -291,10 +287,7 @@ Manager = Annotated[Actor, needs("manage")]
 
 
 async def session_of(request: Request) -> Session:
-    """The session of a person. A page gets the token of its forms from ``request.state.session.csrf``.
-
-    :raises LoginNeededError: there is none.
-    """
+    """The session of a person, who is sent to the login without one. Its ``csrf`` is the token of a page's forms."""
     service = of(request)
     if service.settings.closed:
         key = session.key_of(request)

@@ -4,11 +4,8 @@ from queue_db.service.pages import (
     access,
     assets,
     dead,
-    feed,
     feeds,
-    finished,
     groups,
-    job,
     jobs,
     overview,
     queue,
@@ -20,8 +17,8 @@ from queue_db.service.pages import (
 )
 
 _SUBJECTS = (
-    *(assets, overview, queue, jobs, job, dead, finished, groups),
-    *(workers, schedules, streams, feeds, feed, routes, strategy, access),
+    *(assets, overview, queue, jobs, dead, groups),
+    *(workers, schedules, streams, feeds, routes, strategy, access),
 )
 
 #: The routers of the pages.

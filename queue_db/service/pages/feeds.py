@@ -1,4 +1,8 @@
-"""Feeds with their cursors, and what can be done with them."""
+"""Feeds with their cursors, one with its newest messages, and what can be done with them.
+
+A feed is read forwards, and its numbers have gaps where consumers delete messages. So where its last messages are has to be looked
+for: in ranges of numbers that grow while they are empty, and, in a range with more messages than one read, nearer to its end.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,16 @@ from typing import Annotated, Any, cast
 from fastapi import Query, Request, Response
 from starlette.exceptions import HTTPException
 
-from queue_db.feeds import FeedInfo
+from queue_db.db import QueueDB
+from queue_db.errors import PayloadError
+from queue_db.feeds import FeedInfo, Message
+from queue_db.feeds.position import Position
 from queue_db.feeds.settings import FeedOrdering
 from queue_db.operations import cursors
 from queue_db.operations import feeds as operations
 from queue_db.operations.feeds import Settings
+from queue_db.service.api import paging
+from queue_db.service.http.paths import Name
 from queue_db.service.http.requests import Db, Fields, Person
 from queue_db.service.pages.queue import number, whole
 from queue_db.service.pages.render import back, page
@@ -26,27 +35,33 @@ router = page_router()
 #: Feeds on one page, and cursors of these.
 MOST, MOST_CURSORS = 50, 100
 
+#: Messages on the page.
+LIMIT = 50
+
+# Messages of one read, and reads of one page. After an empty range the next one is wider by this factor.
+_AT_ONCE, _READS, _WIDER = 25, 40, 8
+
 
 @router.get("/feeds", name="feeds")
-def show(
+def feeds(
     request: Request, db: Db, who: Person, after: Annotated[str | None, Query(min_length=1, max_length=FEED_LENGTH)] = None
 ) -> Response:
     """The feeds by name, with their cursors. ``after``: the name of the last feed of the previous page."""
     who.check("read")
     readable = list(islice(_readable(db, who, after), MOST + 1))
-    feeds = readable[:MOST]
-    found = sorted(db.feeds.cursors(feeds=[one.name for one in feeds]), key=lambda one: -one.behind)
+    some = readable[:MOST]
+    found = sorted(db.feeds.cursors(feeds=[one.name for one in some]), key=lambda one: -one.behind)
     return page(
         request,
         "feeds",
-        feeds=feeds,
+        feeds=some,
         numbers=Counter(one.feed for one in found),
         cursors=found[:MOST_CURSORS],
         number_of_cursors=len(found),
         may=who.allows("manage"),
         may_all=who.allows_all("manage"),
         after=after,
-        next=feeds[-1].name if len(readable) > MOST else None,
+        next=some[-1].name if len(readable) > MOST else None,
     )
 
 
@@ -55,6 +70,79 @@ def _readable(db: Db, who: Person, after: str | None) -> Iterator[FeedInfo]:
     while found := db.feeds.list(after=after, limit=MOST + 1):
         yield from (one for one in found if who.allows("read", one.name))
         after = found[-1].name
+
+
+@router.get("/feeds/{name}", name="feed")
+def feed(request: Request, db: Db, who: Person, name: Name) -> Response:
+    """A feed. Its messages are for those who may read it over REST."""
+    who.check("read", name)
+    info = next(iter(db.feeds.list([name])), None)
+    if info is None:
+        raise HTTPException(404, "There is no such feed")
+    messages, numbers = newest(db, info, LIMIT)
+    return page(
+        request,
+        "feed",
+        here="feeds",
+        feed=info,
+        cursors=db.feeds.cursors(feeds=[name]),
+        most_cursors=MOST_CURSORS,
+        may=who.allows("manage", name),
+        messages=[(one, *_payload(one)) for one in messages],
+        numbers=numbers,
+    )
+
+
+def _payload(message: Message) -> tuple[bool, Any]:
+    """Whether the payload can be decoded here, and the payload."""
+    try:
+        return True, message.payload
+    except PayloadError:
+        return False, None
+
+
+def newest(db: QueueDB, info: FeedInfo, limit: int) -> tuple[list[Message], int]:
+    """The last messages of a feed, and how many numbers at its end were looked at.
+
+    Newest first and without gaps: up to ``limit`` messages, fewer where they are large or far apart.
+    """
+    low, end = Position.parse(info.start).seq, Position.parse(info.end)
+    found, messages, numbers = db.feed(info.name), list[Message](), 0
+    # All numbers above `high` were looked at. If `seen` is above `low`, there is a message with this number, not above `high`.
+    high, seen, width = end.seq, low, _AT_ONCE
+    for _ in range(_READS):
+        most = min(_AT_ONCE, limit - len(messages))
+        after = max(low, min(high - most, (seen + high) // 2 if seen > low else high - width))
+        read = found.read(str(end._replace(seq=after)), most, on_trimmed="skip").messages
+        if len(read) == most and read[-1].seq < high:
+            seen = read[-1].seq  # between it and `high` there may be more
+            continue
+        some = [one for one in read if one.seq <= high]
+        large = _add(messages, some)
+        numbers = end.seq - after
+        if large or after <= low or len(messages) == limit:
+            break
+        width = _next(width, len(some), most)
+        high, seen = after, seen if seen <= after else low
+    return messages, numbers
+
+
+def _add(messages: list[Message], some: list[Message]) -> bool:
+    """Add the messages before those; whether the page ends with them, because they are large."""
+    size = sum(len(one.payload_text) for one in messages)
+    for one in reversed(some):
+        messages.append(one)
+        size += len(one.payload_text)
+        if size >= paging.MOST_BYTES:
+            return True
+    return False
+
+
+def _next(width: int, found: int, most: int) -> int:
+    """How many numbers to look at next: as many as will have about as many messages as one read."""
+    if found == most:
+        return _AT_ONCE
+    return width * _WIDER if found * _WIDER <= most else width
 
 
 @router.post("/feeds/make", name="make_feed")

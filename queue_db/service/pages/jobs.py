@@ -1,19 +1,33 @@
-"""Jobs of a queue by state, kind and group: the filters are the address."""
+"""Jobs: lists by state, kind and group, completed ones whose results are retained, and one with what became of each attempt."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated, cast
 
 from fastapi import Query, Request, Response
 
-from queue_db.model import Job, PresentState
-from queue_db.monitoring.model import JobPage
+from queue_db.db import QueueDB
+from queue_db.errors import ArgumentError, JobNotFoundError
+from queue_db.model import Job, PresentState, State
+from queue_db.monitoring.insights import OVERDUE, Finding, why_due
+from queue_db.monitoring.model import Finished, JobPage
+from queue_db.operations import database, dead, rights
+from queue_db.operations import jobs as operations
+from queue_db.operations.actor import Actor
+from queue_db.operations.dead import Redrive
+from queue_db.operations.jobs import NewTime, OneJob
 from queue_db.queue import Queue
+from queue_db.service.api.finished import last_of_page
 from queue_db.service.api.paging import paged
-from queue_db.service.http.requests import Db, Person
+from queue_db.service.http.pressure import Admission
+from queue_db.service.http.requests import Db, Fields, Person
 from queue_db.service.pages import words
-from queue_db.service.pages.board import board
-from queue_db.service.pages.render import page
+from queue_db.service.pages.board import Diagnosis, board
+from queue_db.service.pages.queue import number as number_of
+from queue_db.service.pages.queue import whole
+from queue_db.service.pages.render import back, page
 from queue_db.service.pages.routing import page_router
 
 router = page_router()
@@ -23,9 +37,12 @@ LIMIT = 50
 
 STATES = ("available", "scheduled", "blocked", "running", "dead")
 
+#: Neighbours of a job in its group that are shown.
+NEIGHBOURS = 12
+
 
 @router.get("/jobs", name="jobs")
-def show(
+def jobs(
     request: Request,
     db: Db,
     who: Person,
@@ -63,3 +80,154 @@ def _found(queue: Queue, state: PresentState, kind: str | None, group: str | Non
         return some.jobs, some.after
 
     return JobPage(*paged(read, lambda job: job, after, LIMIT, lambda job: words.length(job.payload)))
+
+
+@router.get("/finished", name="finished")
+def finished(
+    request: Request, db: Db, who: Person, queue: str = "", after: Annotated[int | None, Query(ge=0, lt=2**63)] = None
+) -> Response:
+    """Completed jobs by id. ``after``: the id of the last one of the previous page."""
+    who.check("read", queue or None)
+    queues = [line.queue for line in board(request).lines(who)]
+    everywhere = who.allows_all("read")
+    if not queue and queues and not everywhere:
+        queue = queues[0]
+
+    def read(last: Finished | None, most: int) -> tuple[list[Finished], Finished | None]:
+        jobs = db.finished_jobs(queue or None, limit=most + 1, after=last) if queue or everywhere else []
+        return jobs[:most], jobs[most - 1] if len(jobs) > most else None
+
+    start = None if after is None else last_of_page(after)
+    jobs, last = paged(read, lambda job: job, start, LIMIT, lambda job: words.length(job.payload, job.result))
+    return page(
+        request,
+        "finished",
+        jobs=jobs,
+        more=None if last is None else last.id,
+        after=after,
+        queue=queue,
+        queues=queues,
+        may=who.allows_all("manage"),
+    )
+
+
+@router.post("/prune", name="prune")
+def prune(request: Request, db: Db, who: Person) -> Response:
+    """Delete what has expired."""
+    return back(request, "finished", "pruned", {"number": database.prune(db, who)})
+
+
+@router.get("/jobs/{number:int}", name="job")
+def job(request: Request, db: Db, who: Person, number: int) -> Response:
+    """A job, live, dead, or finished and kept."""
+    who.check("read")
+    try:
+        job = rights.job(db, who, "read", number)
+    except JobNotFoundError:
+        return _gone(request, db, who, number)
+    shared, neighbours = board(request), _neighbours(db, job)
+    head, findings = _waits(db, job, neighbours, shared.watch.look(), shared.clock.now())
+    return page(
+        request,
+        "job",
+        here="jobs",
+        job=job,
+        errors=db.errors(number),
+        batch=None if job.batch is None else db.batch(job.batch),
+        neighbours=neighbours,
+        head=head,
+        findings=findings,
+        may=who.allows("manage", job.queue),
+    )
+
+
+def _waits(db: QueueDB, job: Job, group: Sequence[Job], diagnosis: Diagnosis, now: datetime) -> tuple[Job | None, list[Finding]]:
+    """The job of its group that a job waits for, unless that has just left; and what keeps that one, or itself, from being claimed.
+
+    :param group: the first jobs of its group, by id.
+    """
+    blocked = job.state is State.BLOCKED
+    head = next((one for one in group if one.id < job.id and one.state is not State.BLOCKED), None) if blocked else None
+    due = head or job
+    found = []
+    if due.state is State.AVAILABLE:
+        why = why_due(db, due.queue, overdue=(now - due.available_at).total_seconds() > OVERDUE)
+        found += [] if why is None else [why]
+    if due.state in (State.AVAILABLE, State.SCHEDULED):
+        found += [one for one in diagnosis.found or () if one.queue == due.queue and one.kind == due.kind]
+    return head, found
+
+
+def _neighbours(db: QueueDB, job: Job) -> list[Job]:
+    """The first jobs of its group, and what they do; it is the last of them if it comes later."""
+    if job.group is None:
+        return []
+    queue = db.queue(job.queue)
+    states = (State.RUNNING, State.AVAILABLE, State.SCHEDULED, State.BLOCKED)
+    found = [one for state in states for one in queue.jobs(state, group=job.group, limit=NEIGHBOURS).jobs]
+    first = sorted(found, key=lambda one: one.id)[:NEIGHBOURS]
+    return first if job.state is State.DEAD or any(one.id == job.id for one in first) else [*first[: NEIGHBOURS - 1], job]
+
+
+def _gone(request: Request, db: QueueDB, who: Actor, number: int) -> Response:
+    """A job that left; its result and its failed attempts may be kept."""
+    found: Finished | None = None
+    try:
+        found = db.finished(number)
+    except JobNotFoundError:
+        if not who.allows_all("read"):  # no row says which queue it was in, and the error shows the state
+            raise JobNotFoundError(number, "the finished jobs") from None
+    if found is not None and not who.allows("read", found.queue):
+        raise JobNotFoundError(number, "the finished jobs")
+    return page(
+        request,
+        "finished_job",
+        here="jobs",
+        status=404 if found is None else 200,
+        number=number,
+        finished=found,
+        errors=db.errors(number),
+    )
+
+
+@router.post("/jobs/{number:int}/reschedule", name="reschedule_job")
+def reschedule(request: Request, db: Db, who: Person, number: int, fields: Fields) -> Response:
+    """Make a job that waits due now or in some seconds, or give it another priority."""
+    now, priority = "now" in fields, whole(fields, "priority")
+    delay = 0.0 if now else number_of(fields, "delay")
+    if delay is None and priority is None:
+        raise ArgumentError("priority: must be a whole number")
+    new = NewTime(delay=delay, priority=priority)
+    changed = operations.reschedule(db, who, OneJob(id=number, version=_version(fields)), new)
+    done = "lost" if changed is None else "due" if now else "moved" if delay is None else "later"
+    return back(request, "job", done, number=number)
+
+
+@router.post("/jobs/{number:int}/cancel", name="cancel_job")
+def cancel(request: Request, db: Db, who: Person, number: int, fields: Fields) -> Response:
+    """Cancel a live job."""
+    job = operations.cancel(db, who, OneJob(id=number, version=_version(fields)))
+    if job is None:
+        return back(request, "job", "lost", number=number)
+    return back(request, "jobs", "cancelled", {"queue": job.queue, "number": job.id})
+
+
+@router.post("/jobs/{number:int}/redrive", name="redrive_job")
+def redrive(request: Request, db: Db, who: Person, number: int, fields: Fields) -> Response:
+    """Return a dead job to its queue."""
+    job = rights.job(db, who, "manage", number)
+    if job.version != _version(fields):
+        return back(request, "job", "lost", number=number)
+    admission = Admission(request)
+    admission.check({job.queue: 1})
+    dead.redrive(db, who, Redrive(queue=job.queue, ids=(number,)))
+    admission.count()
+    return back(request, "job", "redriven", number=number)
+
+
+def _version(fields: Fields) -> int:
+    """The version of the job that the person saw: another one is not changed."""
+    text = fields.get("version", "")
+    if not text.isascii() or not text.isdecimal() or len(text) > 19:
+        raise ArgumentError("version: must be that of the job")
+    return int(text)

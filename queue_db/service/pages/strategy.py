@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,32 +22,6 @@ router = page_router()
 
 #: Rows of a comparison that are shown, fastest first.
 ROWS = 25
-
-
-@dataclass(frozen=True, slots=True)
-class ReportRow:
-    """A contestant of a comparison."""
-
-    name: str
-    family: str
-    batch: int
-    workers: int
-    rate: float | None  #: jobs a second, median of the runs
-    misses: float | None  #: share of the candidates
-    p50: float | None  #: of a claim, seconds
-    p99: float | None
-    repeats: int
-    errors: int
-    why: str | None  #: it was not measured to its end
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """A comparison on one database."""
-
-    title: str
-    server: str
-    rows: list[ReportRow]
 
 
 @router.get("/strategy", name="strategy")
@@ -80,7 +53,7 @@ def show(request: Request, db: Db, who: Person, since: str = "hour") -> Response
     )
 
 
-def _reports(path: Path) -> tuple[list[Report], str, str | None]:
+def _reports(path: Path) -> tuple[list[dict[str, Any]], str, str | None]:
     """The comparison in a file; why it cannot be shown."""
     try:
         from queue_db.compare.results import Comparison
@@ -92,28 +65,25 @@ def _reports(path: Path) -> tuple[list[Report], str, str | None]:
         log.warning("the report of a comparison is not shown: %s", error)
         return [], "", "The file cannot be read, or it is not a saved comparison; the service's log says more."
     reports = [
-        Report(bench.title, bench.server, sorted(map(_row, bench.rows), key=lambda row: -(row.rate or 0.0))[:ROWS])
+        {"server": bench.server, "rows": sorted(map(_row, bench.rows), key=lambda row: -(row["rate"] or 0.0))[:ROWS]}
         for bench in found.benches
     ]
     return reports, found.began, None
 
 
-def _row(row: Any) -> ReportRow:
+def _row(row: Any) -> dict[str, Any]:
+    """A contestant: jobs a second (median of the runs), share of candidates that were missed, seconds of a claim."""
     latencies = [run.latency for run in row.runs if run.latency]
-    return ReportRow(
-        name=row.name,
-        family=row.family,
-        batch=row.batch,
-        workers=row.workers,
-        rate=row.rate.median if row.rate else None,
-        misses=row.miss_ratio if row.total("candidates") else None,
-        p50=_middle([one.p50 for one in latencies]),
-        p99=_middle([one.p99 for one in latencies]),
-        repeats=row.repeats,
-        errors=sum(row.faults.values()),
+    return {
+        **{name: getattr(row, name) for name in ("name", "family", "batch", "workers", "repeats")},
+        "rate": row.rate.median if row.rate else None,
+        "misses": row.miss_ratio if row.total("candidates") else None,
+        "p50": _middle([one.p50 for one in latencies]),
+        "p99": _middle([one.p99 for one in latencies]),
+        "errors": sum(row.faults.values()),
         # The error itself may have what pages must not show.
-        why=row.refused or ("An error ended it; the report of the comparison has it." if row.failed else None),
-    )
+        "why": row.refused or ("An error ended it; the report of the comparison has it." if row.failed else None),
+    }
 
 
 def _middle(values: list[float]) -> float | None:
