@@ -122,12 +122,10 @@ def redrive_dead_jobs(body: RedriveDeadJobs, db: Db, who: Manager, request: Requ
     """
     which = Redrive(**_filter(body), ids=None if body.ids is None else tuple(int(one) for one in body.ids))
     which.check(who, which.ids)
-    admission = Admission(request)
-    if not body.dry_run:
-        admission.check(_by_limited_queue(db, body, admission))
-    back = operations.redrive(db, who, which, dry_run=body.dry_run)
-    if not body.dry_run:
-        admission.count()
+    with Admission(request) as admission:
+        if not body.dry_run:
+            admission.check(_by_limited_queue(db, body, admission))
+        back = operations.redrive(db, who, which, dry_run=body.dry_run)
     count, more = _counted(body, len(back))
     return RedrivenJobs(count=count, ids=[str(one) for one in back[:1000]], dry_run=body.dry_run, more=more)
 
@@ -164,7 +162,7 @@ def _by_limited_queue(db: QueueDB, body: RedriveDeadJobs, admission: Admission) 
     if body.ids is None:
         return admission.dead(db, limit=body.limit, **_like(body))
     found: Counter[str] = Counter()
-    limited = admission.limited()
+    limited = admission.pressure.limited()
     for job_id in set(body.ids) if limited else ():
         with suppress(JobNotFoundError):  # then none of them returns
             found[db.get(int(job_id)).queue] += 1

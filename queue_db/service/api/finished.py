@@ -11,10 +11,9 @@ from pydantic import BaseModel, Field
 from queue_db.errors import JobNotFoundError
 from queue_db.monitoring.model import Finished
 from queue_db.service.api.paging import json_bytes, number, opened, paged, sealed
-from queue_db.service.api.shapes import After, Id, Limit, PathId, Shown, View
+from queue_db.service.api.shapes import After, Id, Limit, PathId, Shown, Time, View
 from queue_db.service.http.openapi import problems
 from queue_db.service.http.requests import Db, Reader, of
-from queue_db.service.http.times import Time
 
 router = APIRouter(tags=["finished"])
 

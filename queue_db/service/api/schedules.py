@@ -14,13 +14,12 @@ from queue_db.operations.actor import Actor
 from queue_db.operations.schedules import Definition
 from queue_db.schedules import CatchUp, Schedule
 from queue_db.service.api import shapes
-from queue_db.service.api.shapes import Id, KindName, Moment, QueueName, Seconds, Shown
+from queue_db.service.api.shapes import Id, KindName, Moment, QueueName, Seconds, Shown, Time
 from queue_db.service.http.openapi import problems
 from queue_db.service.http.paths import Name, NewName, visible
 from queue_db.service.http.pressure import Admission
 from queue_db.service.http.refusals import RefusedError, missing
 from queue_db.service.http.requests import Db, Manager, Reader, of
-from queue_db.service.http.times import Time
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 
 router = APIRouter(tags=["schedules"])
@@ -125,12 +124,11 @@ def resume_schedule(name: Name, db: Db, who: Manager) -> None:
 @router.post("/schedules/{name}/run", status_code=201, responses=problems(404))
 def run_schedule(name: Name, db: Db, who: Manager, request: Request) -> ScheduleRun:
     """Enqueue the job of a schedule now, paused or not; the next occurrence stays when it is."""
-    admission = Admission(request)
-    admission.check({_find(db, who, "manage", name).queue: 1})
-    job_id = operations.run(db, who, name)
-    if job_id is None:
-        raise _missing(name)
-    admission.count()
+    with Admission(request) as admission:
+        admission.check({_find(db, who, "manage", name).queue: 1})
+        job_id = operations.run(db, who, name)
+        if job_id is None:
+            raise _missing(name)
     return ScheduleRun(id=str(job_id))
 
 

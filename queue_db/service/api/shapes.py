@@ -11,11 +11,11 @@ from functools import lru_cache
 from typing import Annotated, Any, Self
 
 from fastapi import Path, Query
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationInfo, WithJsonSchema, field_validator
 from pydantic_core import PydanticCustomError
 
 from queue_db.model import Job, PresentState
-from queue_db.service.http.times import Time
+from queue_db.service.http.times import rfc3339
 from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH, WORKER_LENGTH
 
 #: What stands in place of a value that is not shown.
@@ -41,6 +41,13 @@ Moment = Annotated[
     datetime,
     BeforeValidator(_moment),
     WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-11-23T08:00:00Z"]}),
+]
+
+#: A time in a response.
+Time = Annotated[
+    datetime,
+    PlainSerializer(rfc3339, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-11-23T08:00:00.000000Z"]}),
 ]
 
 #: An id in a body: digits, since not every language has integers of 64 bits.

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from datetime import datetime
 from fnmatch import fnmatchcase
+from typing import Self
 
 from fastapi import Request
 
@@ -122,15 +123,14 @@ class Pressure:
 
 
 class Admission:
-    """The jobs that a request puts into queues: looked at before, and counted when they are there."""
+    """The jobs that a request puts into queues: looked at before, and counted at the end, when they are there.
+
+    ``with Admission(request) as admission: admission.check(…)``.
+    """
 
     def __init__(self, request: Request) -> None:
-        self._pressure: Pressure = request.app.state.pressure
+        self.pressure: Pressure = request.app.state.pressure
         self._jobs: dict[str, int] = {}
-
-    def limited(self) -> list[str]:
-        """The queues with jobs, live or dead, that have a limit."""
-        return self._pressure.limited()
 
     def dead(
         self, db: QueueDB, queue: str | None, *, kind: str | None, error_class: str | None, limit: int | None = None
@@ -139,17 +139,19 @@ class Admission:
 
         :param queue: None: of all queues.
         """
-        found = [one for one in self.limited() if queue is None or one == queue]
+        found = [one for one in self.pressure.limited() if queue is None or one == queue]
         numbers = {one: db.dead.count(one, kind=kind, error_class=error_class) for one in found}
         return {one: number if limit is None else min(number, limit) for one, number in numbers.items()}
 
     def check(self, jobs: Mapping[str, int]) -> None:
         """Look whether as many jobs may be put into each queue. 429: too many jobs wait in one of them."""
         for queue, number in jobs.items():
-            self._pressure.check(queue, number)
+            self.pressure.check(queue, number)
         self._jobs = dict(jobs)
 
-    def count(self) -> None:
-        """The jobs that were looked at are in their queues."""
-        for queue, number in self._jobs.items():
-            self._pressure.count(queue, number)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        for queue, number in {} if failed else self._jobs.items():
+            self.pressure.count(queue, number)

@@ -163,10 +163,9 @@ def change(request: Request, db: Db, who: Person, fields: Fields) -> Response:
     if action == "redrive":
         which = Redrive(**like)
         which.check(who)
-        admission = Admission(request)
-        admission.check(admission.dead(db, queue, kind=kind, error_class=error_class))
-        number = len(operations.redrive(db, who, which))
-        admission.count()
+        with Admission(request) as admission:
+            admission.check(admission.dead(db, queue, kind=kind, error_class=error_class))
+            number = len(operations.redrive(db, who, which))
     else:
         number = operations.purge(db, who, Purge(**like))
     return back(request, "dead", f"{action}_all", {"queue": queue, "number": number})

@@ -218,10 +218,9 @@ def redrive(request: Request, db: Db, who: Person, number: int, fields: Fields) 
     job = rights.job(db, who, "manage", number)
     if job.version != _version(fields):
         return back(request, "job", "lost", number=number)
-    admission = Admission(request)
-    admission.check({job.queue: 1})
-    dead.redrive(db, who, Redrive(queue=job.queue, ids=(number,)))
-    admission.count()
+    with Admission(request) as admission:
+        admission.check({job.queue: 1})
+        dead.redrive(db, who, Redrive(queue=job.queue, ids=(number,)))
     return back(request, "job", "redriven", number=number)
 
 

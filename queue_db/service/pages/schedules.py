@@ -79,10 +79,9 @@ def run(request: Request, db: Db, who: Person, fields: Fields) -> Response:
     schedule = rights.schedule(db, who, "manage", fields.get("name", ""))
     if schedule is None:
         raise _missing()
-    admission = Admission(request)
-    admission.check({schedule.queue: 1})
-    job = operations.run(db, who, schedule.name)
-    admission.count()
+    with Admission(request) as admission:
+        admission.check({schedule.queue: 1})
+        job = operations.run(db, who, schedule.name)
     return back(request, "schedules", "ran", {"number": job})
 
 
