@@ -22,44 +22,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import insert, update
+from sqlalchemy import update
 
-from benchmarks import feed_controls
-from benchmarks.feed_controls import BareInsert
+from benchmarks.feed_controls import CONTROLS, BareInsert
 from benchmarks.feed_drains import Drained, drain
 from queue_db import QueueDB, TransientStorageError
 from queue_db.feeds import Feed
-from queue_db.feeds.store.messages import First, NewMessage
 from queue_db.feeds.store.orderings import ORDERINGS
-from queue_db.feeds.store.rows import FeedRow
 from queue_db.feeds.tables import feed_tables
-from queue_db.store import Transaction
-
-# --- orderings to compare with ----------------------------------------------------------------------------------------
-
-
-class Naive:
-    """The negative control: ids from a sequence as numbers, which become visible in another order."""
-
-    name = "naive"
-    ranks = False
-    coalesces = False
-
-    def append(self, tx: Transaction, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
-        tables, first = feed_tables(tx.tables), None
-        for message in new:
-            row = {"feed": feed.id, **message._asdict()}
-            (seq,) = tx.connection.execute(insert(tables.inbox).values(row)).inserted_primary_key or (0,)
-            tx.connection.execute(insert(tables.messages).values(seq=seq, **row))
-            tx.connection.execute(tables.inbox.delete().where(tables.inbox.c.id == seq))
-            first = first or seq
-        return None if first is None else First(first, 1)
-
-    def rank(self, tx: Transaction, feed: int) -> int:
-        return 0
-
-
-CONTROLS = {**feed_controls.CONTROLS, Naive.name: Naive()}
 
 
 @contextmanager

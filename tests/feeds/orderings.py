@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import BigInteger, Text, cast, func, insert, literal_column, select, update
 
+from benchmarks import feed_controls
 from queue_db.feeds.store import ranking
 from queue_db.feeds.store.messages import First, NewMessage
 from queue_db.feeds.store.rows import FeedRow, locked
@@ -13,22 +14,8 @@ from queue_db.feeds.tables import feed_tables
 from queue_db.store import Transaction
 
 
-class Naive:
+class Naive(feed_controls.Naive):
     """Messages are numbered when they are inserted, by an id that the database counts up, and become visible at the commit."""
-
-    name = "naive"
-    ranks = False
-    coalesces = False
-
-    def append(self, tx: Transaction, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
-        tables, first = feed_tables(tx.tables), None
-        for message in new:
-            row = {"feed": feed.id, **message._asdict()}
-            seq = tx.connection.execute(insert(tables.inbox).values(row)).inserted_primary_key[0]
-            tx.connection.execute(insert(tables.messages).values(seq=seq, **row))
-            tx.connection.execute(tables.inbox.delete().where(tables.inbox.c.id == seq))
-            first = first or seq
-        return None if first is None else First(first, 1)
 
     def rank(self, tx: Transaction, feed: int) -> int:
         # So that no position is taken for one ahead of the feed. In a transaction of its own: publishers do not wait for it.
@@ -37,12 +24,10 @@ class Naive:
         return 0
 
 
-class ByTransaction:
+class ByTransaction(feed_controls.Control):
     """Messages are numbered by the transaction that publishes them (PostgreSQL), which may have begun before what it has read."""
 
     name = "xid"
-    ranks = False
-    coalesces = False
 
     def append(self, tx: Transaction, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
         tables = feed_tables(tx.tables)
@@ -50,9 +35,6 @@ class ByTransaction:
         for seq, message in enumerate(new, first):
             tx.connection.execute(insert(tables.messages).values(feed=feed.id, seq=seq, **message._asdict()))
         return First(first, 1)
-
-    def rank(self, tx: Transaction, feed: int) -> int:
-        return 0
 
 
 class BelowXmin:

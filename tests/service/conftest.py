@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
@@ -16,6 +17,9 @@ from queue_db import QueueDB
 from queue_db.service import Settings, service
 from queue_db.service.http.server import server
 from tests.patience import PATIENCE
+
+if TYPE_CHECKING:
+    from tests.service.grouping import Group
 
 
 @contextmanager
@@ -78,3 +82,12 @@ def waiting_client(db: QueueDB) -> Iterator[httpx2.Client]:
     with serving_app(app) as url, httpx2.Client(base_url=url, timeout=PATIENCE, limits=limits, verify=False) as made:
         made.app = app  # type: ignore[attr-defined]
         yield made
+
+
+@pytest.fixture
+def group(db: QueueDB, name: str, waiting_client: httpx2.Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[Group]:
+    """Clients that share a statement while a first one is held."""
+    from tests.service.grouping import Group  # which needs a module of tests
+
+    with ThreadPoolExecutor(20) as threads:
+        yield Group(db.queue(name), waiting_client, threads, monkeypatch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -11,19 +10,47 @@ import httpx2
 import pytest
 
 from queue_db import Queue
+from queue_db.service.live import together
 from queue_db.service.live.together import Together
 from tests.patience import PATIENCE
 from tests.service.test_api_claims import until
 
-Send = Callable[..., "Future[httpx2.Response]"]
 
+class Group:
+    """Clients of a service whose first statement is held: what they send meanwhile shares the next one."""
 
-class Held:
-    """The first call of a method of queues waits until :meth:`release`; ``calls`` has the first argument of each."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    def __init__(self, queue: Queue, client: httpx2.Client, threads: ThreadPoolExecutor, patch: pytest.MonkeyPatch) -> None:
+        self.client, self.threads = client, threads
+        self._queue, self._patch = queue, patch
+        self._url = f"/api/v1/queues/{queue.name}"
+        #: The first argument of each call of the method that is held.
         self.calls: list[Any] = []
         self.entered, self.released = threading.Event(), threading.Event()
+        # No run is late: what comes meanwhile shares the next one.
+        patch.setattr(together, "_LATE", 10 * PATIENCE)
+
+    def hold_claims(self) -> Future[httpx2.Response]:
+        """Let a first claim be in its statement, until ``released``."""
+        return self._hold("claim", "claims", {})
+
+    def settle_first(self, lease: dict[str, str]) -> Future[httpx2.Response]:
+        """Let a first settlement be in its statement, until ``released``."""
+        return self._hold("complete_many", "settlements", {"settlements": [done(lease)]})
+
+    def claim(self, **body: Any) -> Future[httpx2.Response]:
+        """Send a claim that waits for the next statement."""
+        return self._wait("claims", body)
+
+    def settle(self, *settlements: dict[str, Any]) -> Future[httpx2.Response]:
+        """Send settlements that wait for the next statement."""
+        return self._wait("settlements", {"settlements": settlements})
+
+    def leases(self, number: int) -> list[dict[str, Any]]:
+        """The leases of as many new jobs."""
+        self._queue.enqueue_many(("mail", n) for n in range(number))
+        return [job["lease"] for job in self.client.post(f"{self._url}/claims", json={"limit": number}).json()["jobs"]]
+
+    def _hold(self, method: str, operation: str, body: dict[str, Any]) -> Future[httpx2.Response]:
         plain = getattr(Queue, method)
 
         def held(queue: Queue, *args: Any, **options: Any) -> Any:
@@ -33,38 +60,22 @@ class Held:
                 assert self.released.wait(PATIENCE)
             return plain(queue, *args, **options)
 
-        monkeypatch.setattr(Queue, method, held)
-
-
-def pending(together: Together[Any, Any, Any]) -> int:
-    return sum(len(one.calls) for one in together._pending.values())
-
-
-def claiming(waiting_client: httpx2.Client, name: str, threads: ThreadPoolExecutor) -> Send:
-    """Send a claim that waits for the next statement."""
-    together = waiting_client.app.state.claims._together  # type: ignore[attr-defined]
-
-    def send(**body: Any) -> Future[httpx2.Response]:
-        before = pending(together)
-        sent = threads.submit(waiting_client.post, f"/api/v1/queues/{name}/claims", json=body)
-        until(lambda: pending(together) == before + 1)
+        self._patch.setattr(Queue, method, held)
+        sent = self.threads.submit(self.client.post, f"{self._url}/{operation}", json=body)
+        assert self.entered.wait(PATIENCE)
         return sent
 
-    return send
-
-
-def settling(waiting_client: httpx2.Client, name: str, threads: ThreadPoolExecutor) -> Send:
-    """Send settlements that wait for the next statement."""
-    together = waiting_client.app.state.settling._together  # type: ignore[attr-defined]
-
-    def send(*settlements: dict[str, Any]) -> Future[httpx2.Response]:
-        before = pending(together)
-        body = {"settlements": settlements}
-        sent = threads.submit(waiting_client.post, f"/api/v1/queues/{name}/settlements", json=body)
-        until(lambda: pending(together) == before + 1)
+    def _wait(self, operation: str, body: dict[str, Any]) -> Future[httpx2.Response]:
+        state = self.client.app.state  # type: ignore[attr-defined]
+        shared = (state.claims if operation == "claims" else state.settling)._together
+        before = pending(shared)
+        sent = self.threads.submit(self.client.post, f"{self._url}/{operation}", json=body)
+        until(lambda: pending(shared) == before + 1)
         return sent
 
-    return send
+
+def pending(shared: Together[Any, Any, Any]) -> int:
+    return sum(len(one.calls) for one in shared._pending.values())
 
 
 def jobs_of(answer: Future[httpx2.Response]) -> list[dict[str, Any]]:
@@ -76,26 +87,5 @@ def verdicts_of(answer: Future[httpx2.Response]) -> list[str]:
     return [one["verdict"] for one in answer.result(PATIENCE).json()["verdicts"]]
 
 
-def hold(waiting_client: httpx2.Client, name: str, threads: ThreadPoolExecutor, held: Held, operation: str) -> Future[Any]:
-    """Let a first request be in its statement."""
-    lease = {"id": "1", "version": "1", "token": "none"}
-    body: dict[str, Any] = {} if operation == "claims" else {"settlements": [{"lease": lease, "verb": "complete"}]}
-    first = threads.submit(waiting_client.post, f"/api/v1/queues/{name}/{operation}", json=body)
-    assert held.entered.wait(PATIENCE)
-    return first
-
-
 def done(lease: dict[str, str]) -> dict[str, Any]:
     return {"lease": lease, "verb": "complete"}
-
-
-def settle_first(client: httpx2.Client, name: str, threads: ThreadPoolExecutor, held: Held, lease: dict[str, str]) -> Future[Any]:
-    """Let a first settlement be in its statement."""
-    sent = threads.submit(client.post, f"/api/v1/queues/{name}/settlements", json={"settlements": [done(lease)]})
-    assert held.entered.wait(PATIENCE)
-    return sent
-
-
-def claimed(client: httpx2.Client, name: str, number: int) -> list[dict[str, Any]]:
-    found = client.post(f"/api/v1/queues/{name}/claims", json={"limit": number}).json()["jobs"]
-    return [job["lease"] for job in found]

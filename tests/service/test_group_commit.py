@@ -3,91 +3,58 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from typing import Any
 
-import httpx2
 import pytest
 from sqlalchemy import text
 
 from queue_db import Queue, QueueDB, State
 from queue_db.errors import StorageError
 from queue_db.leased_job import LeasedJob
-from queue_db.service.live import together
 from tests.patience import PATIENCE
-from tests.service.grouping import Held, Send, claimed, claiming, done, hold, jobs_of, pending, settle_first, settling, verdicts_of
+from tests.service.grouping import Group, done, jobs_of, pending, verdicts_of
 from tests.service.test_api_claims import open_requests, server_noticed, until
 
 pytestmark = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 
 
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no run be late: what comes meanwhile shares the next one."""
-    monkeypatch.setattr(together, "_LATE", 10 * PATIENCE)
-
-
-@pytest.fixture
-def threads() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(20) as pool:
-        yield pool
-
-
-@pytest.fixture
-def claim(waiting_client: httpx2.Client, name: str, threads: ThreadPoolExecutor) -> Send:
-    """Send a claim that waits for the next statement."""
-    return claiming(waiting_client, name, threads)
-
-
-@pytest.fixture
-def settle(waiting_client: httpx2.Client, name: str, threads: ThreadPoolExecutor) -> Send:
-    """Send settlements that wait for the next statement."""
-    return settling(waiting_client, name, threads)
-
-
-def test_clients_get_their_own_jobs_in_the_order_in_which_they_came(
-    db: QueueDB, name: str, waiting_client: httpx2.Client, claim: Send, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = Held(monkeypatch, "claim")
-    first = hold(waiting_client, name, threads, held, "claims")
-    answers = [claim(limit=2), claim(limit=1, worker="a"), claim(limit=3, worker="b"), claim(limit=1)]
+def test_clients_get_their_own_jobs_in_the_order_in_which_they_came(db: QueueDB, name: str, group: Group) -> None:
+    first = group.hold_claims()
+    answers = [group.claim(limit=2), group.claim(limit=1, worker="a"), group.claim(limit=3, worker="b"), group.claim(limit=1)]
     # A longer lease is another statement, which waits for none.
-    other = waiting_client.post(f"/api/v1/queues/{name}/claims", json={"lease": 7200})
+    other = group.client.post(f"/api/v1/queues/{name}/claims", json={"lease": 7200})
     assert other.json() == {"jobs": []}
     ids = [str(one) for one in db.queue(name).enqueue_many(("mail", n) for n in range(7))]
-    held.released.set()
+    group.released.set()
     got = [[job["id"] for job in jobs_of(answer)] for answer in (first, *answers)]
     assert got == [ids[:1], ids[1:3], ids[3:4], ids[4:7], []]
-    assert held.calls == [1, 1, 7]
+    assert group.calls == [1, 1, 7]
     shown = [db.get(int(one)).worker for one in ids]
     assert shown == [db.worker] * 3 + ["a"] + ["b"] * 3
 
 
-def test_a_client_cannot_settle_what_another_got_of_the_same_statement(
-    db: QueueDB, name: str, waiting_client: httpx2.Client, claim: Send, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = Held(monkeypatch, "claim")
-    first = hold(waiting_client, name, threads, held, "claims")
-    one, two = claim(), claim()
+def test_a_client_cannot_settle_what_another_got_of_the_same_statement(db: QueueDB, name: str, group: Group) -> None:
+    first = group.hold_claims()
+    one, two = group.claim(), group.claim()
     db.queue(name).enqueue_many(("mail", n) for n in range(3))
-    held.released.set()
+    group.released.set()
     jobs_of(first)
     (mine,), (theirs,) = jobs_of(one), jobs_of(two)
     assert mine["lease"]["token"] != theirs["lease"]["token"]
     lease = {**theirs["lease"], "token": mine["lease"]["token"]}
     for again in range(2):  # as remembered, and as read
-        answer = waiting_client.post(
+        answer = group.client.post(
             f"/api/v1/queues/{name}/settlements", json={"settlements": [{"lease": lease, "verb": "complete"}]}
         )
         assert answer.json()["verdicts"][0]["verdict"] == "lost", again
-        waiting_client.app.state.service.leases._handed.clear()  # type: ignore[attr-defined]
+        group.client.app.state.service.leases._handed.clear()  # type: ignore[attr-defined]
     own = {"settlements": [{"lease": theirs["lease"], "verb": "complete"}]}
-    assert waiting_client.post(f"/api/v1/queues/{name}/settlements", json=own).json()["verdicts"][0]["verdict"] == "applied"
+    assert group.client.post(f"/api/v1/queues/{name}/settlements", json=own).json()["verdicts"][0]["verdict"] == "applied"
 
 
 def test_the_share_of_a_client_that_goes_is_for_others(
-    db: QueueDB, name: str, waiting_client: httpx2.Client, claim: Send, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    db: QueueDB, name: str, group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is left of it returns to the queue, and does not count as an attempt."""
     claimed, gone, plain = threading.Event(), threading.Event(), Queue.claim
@@ -100,40 +67,36 @@ def test_the_share_of_a_client_that_goes_is_for_others(
         return jobs
 
     monkeypatch.setattr(Queue, "claim", slowly)
-    held = Held(monkeypatch, "claim")
-    first = hold(waiting_client, name, threads, held, "claims")
-    group = waiting_client.app.state.claims._together  # type: ignore[attr-defined]
+    first = group.hold_claims()
+    shared = group.client.app.state.claims._together  # type: ignore[attr-defined]
     ids = db.queue(name).enqueue_many(("mail", n) for n in range(4))
-    with open_requests(waiting_client, f"/api/v1/queues/{name}/claims", {"limit": 2}, 1):
-        until(lambda: pending(group) == 1)
-        stays = claim(limit=1)
-        held.released.set()
+    with open_requests(group.client, f"/api/v1/queues/{name}/claims", {"limit": 2}, 1):
+        until(lambda: pending(shared) == 1)
+        stays = group.claim(limit=1)
+        group.released.set()
         assert claimed.wait(PATIENCE)
-    server_noticed(waiting_client)
+    server_noticed(group.client)
     gone.set()
     assert [job["id"] for job in (*jobs_of(first), *jobs_of(stays))] == [str(one) for one in ids[:2]]
     until(lambda: db.queue(name).stats().available == 2)
     assert [one.attempts for one in db.queue(name).claim(2)] == [1, 1]
 
 
-def test_nothing_is_claimed_for_a_client_that_has_gone(
-    db: QueueDB, name: str, waiting_client: httpx2.Client, claim: Send, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = Held(monkeypatch, "claim")
-    first = hold(waiting_client, name, threads, held, "claims")
-    group = waiting_client.app.state.claims._together  # type: ignore[attr-defined]
-    with open_requests(waiting_client, f"/api/v1/queues/{name}/claims", {"limit": 2}, 1):
-        until(lambda: pending(group) == 1)
-    server_noticed(waiting_client)
-    stays = claim(limit=1)
+def test_nothing_is_claimed_for_a_client_that_has_gone(db: QueueDB, name: str, group: Group) -> None:
+    first = group.hold_claims()
+    shared = group.client.app.state.claims._together  # type: ignore[attr-defined]
+    with open_requests(group.client, f"/api/v1/queues/{name}/claims", {"limit": 2}, 1):
+        until(lambda: pending(shared) == 1)
+    server_noticed(group.client)
+    stays = group.claim(limit=1)
     db.queue(name).enqueue_many(("mail", n) for n in range(4))
-    held.released.set()
+    group.released.set()
     assert len(jobs_of(first)) == len(jobs_of(stays)) == 1
-    assert held.calls == [1, 1]
+    assert group.calls == [1, 1]
 
 
 def test_an_answer_that_cannot_be_written_is_the_error_of_its_client_alone(
-    db: QueueDB, name: str, waiting_client: httpx2.Client, claim: Send, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    db: QueueDB, name: str, group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from queue_db.service.api import answers
 
@@ -145,22 +108,18 @@ def test_an_answer_that_cannot_be_written_is_the_error_of_its_client_alone(
         return plain(jobs, codec)
 
     monkeypatch.setattr(answers, "claimed", fails)
-    held = Held(monkeypatch, "claim")
-    first = hold(waiting_client, name, threads, held, "claims")
-    one, two, three = claim(limit=1), claim(limit=2), claim(limit=1)
+    first = group.hold_claims()
+    one, two, three = group.claim(limit=1), group.claim(limit=2), group.claim(limit=1)
     db.queue(name).enqueue_many(("mail", n) for n in range(5))
-    held.released.set()
+    group.released.set()
     assert [len(jobs_of(answer)) for answer in (first, one, three)] == [1, 1, 1]
     assert two.result(PATIENCE).status_code == 500
     until(lambda: db.queue(name).stats().available == 2)
 
 
-def test_all_learn_that_their_statement_failed(
-    db: QueueDB, name: str, waiting_client: httpx2.Client, claim: Send, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = Held(monkeypatch, "claim")
-    first = hold(waiting_client, name, threads, held, "claims")
-    answers = [claim(limit=1) for _ in range(3)]
+def test_all_learn_that_their_statement_failed(db: QueueDB, name: str, group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = group.hold_claims()
+    answers = [group.claim(limit=1) for _ in range(3)]
     plain = Queue.claim
     db.queue(name).enqueue("mail")
     failed = threading.Event()
@@ -172,30 +131,20 @@ def test_all_learn_that_their_statement_failed(
         return plain(queue, limit, *args, **options)
 
     monkeypatch.setattr(Queue, "claim", fails)
-    held.released.set()
+    group.released.set()
     assert len(jobs_of(first)) == 1
     assert [answer.result(PATIENCE).status_code for answer in answers] == [503] * 3
-    assert waiting_client.post(f"/api/v1/queues/{name}/claims", json={}).json() == {"jobs": []}
+    assert group.client.post(f"/api/v1/queues/{name}/claims", json={}).json() == {"jobs": []}
 
 
-def test_a_wrong_lease_is_lost_for_its_client_alone(
-    db: QueueDB,
-    name: str,
-    waiting_client: httpx2.Client,
-    settle: Send,
-    threads: ThreadPoolExecutor,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_wrong_lease_is_lost_for_its_client_alone(db: QueueDB, group: Group) -> None:
     """Also where two settle the same job: the first one does, the second one has lost it."""
-    queue = db.queue(name)
-    queue.enqueue_many(("mail", n) for n in range(5))
-    leases = claimed(waiting_client, name, 5)
-    held = Held(monkeypatch, "complete_many")
-    busy = settle_first(waiting_client, name, threads, held, leases[0])
-    right = settle(done(leases[1]), done(leases[2]))
-    wrong = settle(done({**leases[3], "token": "guessed"}))
-    twice = settle(done(leases[1]), {"lease": leases[4], "verb": "snooze", "seconds": 60})
-    held.released.set()
+    leases = group.leases(5)
+    busy = group.settle_first(leases[0])
+    right = group.settle(done(leases[1]), done(leases[2]))
+    wrong = group.settle(done({**leases[3], "token": "guessed"}))
+    twice = group.settle(done(leases[1]), {"lease": leases[4], "verb": "snooze", "seconds": 60})
+    group.released.set()
     assert verdicts_of(busy) == ["applied"]
     assert verdicts_of(right) == ["applied", "applied"]
     assert verdicts_of(wrong) == ["lost"]
@@ -203,44 +152,32 @@ def test_a_wrong_lease_is_lost_for_its_client_alone(
     assert db.get(int(leases[3]["id"])).state is State.RUNNING
     assert db.get(int(leases[4]["id"])).state is State.SCHEDULED
     # The first, those that shared one, and the second one that wanted the job that was settled before.
-    assert [len(jobs) for jobs in held.calls] in ([1, 2], [1, 2, 1])
+    assert [len(jobs) for jobs in group.calls] in ([1, 2], [1, 2, 1])
 
 
-def test_what_the_database_refuses_is_the_error_of_its_client_alone(
-    db: QueueDB,
-    name: str,
-    waiting_client: httpx2.Client,
-    settle: Send,
-    threads: ThreadPoolExecutor,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    queue = db.queue(name)
-    queue.enqueue_many(("mail", n) for n in range(4))
-    leases = claimed(waiting_client, name, 4)
-    held = Held(monkeypatch, "complete_many")
-    busy = settle_first(waiting_client, name, threads, held, leases[0])
+def test_what_the_database_refuses_is_the_error_of_its_client_alone(db: QueueDB, group: Group) -> None:
+    leases = group.leases(4)
+    busy = group.settle_first(leases[0])
     error = {"error": {"message": "no"}}
     dead, refused = db.store.tables.dead.name, leases[1]["id"]
     with db.database.begin("test") as connection:
         trigger = f"CREATE TRIGGER one BEFORE INSERT ON {dead} WHEN NEW.id = {refused} BEGIN SELECT RAISE(ABORT, 'no'); END"
         connection.execute(text(trigger))
     try:
-        one = settle({"lease": leases[1], "verb": "bury", **error})
-        two = settle({"lease": leases[2], "verb": "bury", **error}, done(leases[3]))
-        held.released.set()
+        one = group.settle({"lease": leases[1], "verb": "bury", **error})
+        two = group.settle({"lease": leases[2], "verb": "bury", **error}, done(leases[3]))
+        group.released.set()
         assert verdicts_of(busy) == ["applied"]
         assert one.result(PATIENCE).status_code == 503
         assert verdicts_of(two) == ["applied", "applied"]
     finally:
-        held.released.set()
+        group.released.set()
         with db.database.begin("test") as connection:
             connection.execute(text("DROP TRIGGER one"))
     assert db.get(int(refused)).state is State.RUNNING
 
 
-def test_many_clients_never_get_the_same_job(
-    db: QueueDB, name: str, waiting_client: httpx2.Client, threads: ThreadPoolExecutor
-) -> None:
+def test_many_clients_never_get_the_same_job(db: QueueDB, name: str, group: Group) -> None:
     """Each claims and completes as fast as it can, all at the same time."""
     ids = db.queue(name).enqueue_many(("mail", n) for n in range(600))
     start = threading.Barrier(12)
@@ -250,13 +187,13 @@ def test_many_clients_never_get_the_same_job(
         start.wait(PATIENCE)
         while True:
             body = {"limit": 1 + number % 3, "wait": 0.01 * (number % 2)}
-            leases = [job["lease"] for job in waiting_client.post(f"/api/v1/queues/{name}/claims", json=body).json()["jobs"]]
+            leases = [job["lease"] for job in group.client.post(f"/api/v1/queues/{name}/claims", json=body).json()["jobs"]]
             if not leases:
                 return got
             body = {"settlements": [done(lease) for lease in leases]}
-            verdicts = waiting_client.post(f"/api/v1/queues/{name}/settlements", json=body).json()["verdicts"]
+            verdicts = group.client.post(f"/api/v1/queues/{name}/settlements", json=body).json()["verdicts"]
             assert {one["verdict"] for one in verdicts} == {"applied"}
             got += [int(lease["id"]) for lease in leases]
 
-    found = [one for some in threads.map(work, range(12)) for one in some]
+    found = [one for some in group.threads.map(work, range(12)) for one in some]
     assert sorted(found) == ids

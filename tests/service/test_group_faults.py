@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from typing import Any
 
-import httpx2
 import pytest
 
 from queue_db import Queue, QueueDB
@@ -17,91 +15,56 @@ from queue_db.service.live import together
 from queue_db.service.live.claims import Claims
 from queue_db.store import settle as store_settle
 from tests.patience import PATIENCE
-from tests.service.grouping import Held, Send, claimed, claiming, done, hold, jobs_of, settle_first, settling, verdicts_of
+from tests.service.grouping import Group, done, jobs_of, verdicts_of
 from tests.service.test_api_claims import open_requests, server_noticed, until
 
 pytestmark = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 
 
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no run be late: what comes meanwhile shares the next one."""
-    monkeypatch.setattr(together, "_LATE", 10 * PATIENCE)
-
-
-@pytest.fixture
-def threads() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(20) as pool:
-        yield pool
-
-
-@pytest.fixture
-def claim(waiting_client: httpx2.Client, name: str, threads: ThreadPoolExecutor) -> Send:
-    """Send a claim that waits for the next statement."""
-    return claiming(waiting_client, name, threads)
-
-
-@pytest.fixture
-def settle(waiting_client: httpx2.Client, name: str, threads: ThreadPoolExecutor) -> Send:
-    """Send settlements that wait for the next statement."""
-    return settling(waiting_client, name, threads)
-
-
 @pytest.mark.parametrize("worker", ["a\x00b", " a ", "a\x7f"])
-def test_the_name_of_a_worker_is_checked_before_it_shares_a_claim(
-    db: QueueDB,
-    name: str,
-    waiting_client: httpx2.Client,
-    claim: Send,
-    threads: ThreadPoolExecutor,
-    monkeypatch: pytest.MonkeyPatch,
-    worker: str,
-) -> None:
-    held = Held(monkeypatch, "claim")
-    first = hold(waiting_client, name, threads, held, "claims")
-    good = claim(worker="good")
-    wrong = threads.submit(waiting_client.post, f"/api/v1/queues/{name}/claims", json={"worker": worker})
+def test_the_name_of_a_worker_is_checked_before_it_shares_a_claim(name: str, worker: str, group: Group) -> None:
+    first = group.hold_claims()
+    good = group.claim(worker="good")
+    wrong = group.threads.submit(group.client.post, f"/api/v1/queues/{name}/claims", json={"worker": worker})
     try:
         assert wrong.result(PATIENCE).status_code == 422
     finally:
-        held.released.set()
+        group.released.set()
     assert jobs_of(first) == jobs_of(good) == []
 
 
 def test_names_that_cannot_be_shown_cost_nobody_a_job(
-    db: QueueDB, name: str, waiting_client: httpx2.Client, claim: Send, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    db: QueueDB, name: str, group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: Any) -> None:
         raise ValueError("a text that the driver refuses")
 
     monkeypatch.setattr(store_settle, "set_workers", fails)
-    held = Held(monkeypatch, "claim")
-    first = hold(waiting_client, name, threads, held, "claims")
-    answers = [claim(worker="a"), claim(worker="b")]
+    first = group.hold_claims()
+    answers = [group.claim(worker="a"), group.claim(worker="b")]
     db.queue(name).enqueue_many(("mail", n) for n in range(3))
-    held.released.set()
+    group.released.set()
     assert [len(jobs_of(answer)) for answer in (first, *answers)] == [1, 1, 1]
 
 
 def test_jobs_of_a_claim_that_fails_at_its_end_return_to_the_queue(
-    db: QueueDB, name: str, waiting_client: httpx2.Client, claim: Send, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    db: QueueDB, name: str, group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: Any) -> None:
         raise ValueError("after each client has its share")
 
     monkeypatch.setattr(Claims, "_name", fails)
-    held = Held(monkeypatch, "claim")
-    first = hold(waiting_client, name, threads, held, "claims")
-    answers = [claim(worker="a"), claim(worker="b")]
+    first = group.hold_claims()
+    answers = [group.claim(worker="a"), group.claim(worker="b")]
     db.queue(name).enqueue_many(("mail", n) for n in range(3))
-    held.released.set()
+    group.released.set()
     assert len(jobs_of(first)) == 1
     assert [answer.result(PATIENCE).status_code for answer in answers] == [500, 500]
     until(lambda: db.queue(name).stats().available == 2)
 
 
 def test_nothing_is_claimed_for_who_goes_while_the_controls_are_read(
-    db: QueueDB, name: str, waiting_client: httpx2.Client, monkeypatch: pytest.MonkeyPatch
+    name: str, group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entered, go_on, claims, plain = threading.Event(), threading.Event(), [], Queue.claim
 
@@ -117,83 +80,55 @@ def test_nothing_is_claimed_for_who_goes_while_the_controls_are_read(
     monkeypatch.setattr(Claims, "_paused", paused)
     monkeypatch.setattr(Queue, "claim", counted)
     try:
-        with open_requests(waiting_client, f"/api/v1/queues/{name}/claims", {}, 1):
+        with open_requests(group.client, f"/api/v1/queues/{name}/claims", {}, 1):
             assert entered.wait(PATIENCE)
-        server_noticed(waiting_client)
+        server_noticed(group.client)
     finally:
         go_on.set()
-    group = waiting_client.app.state.claims._together  # type: ignore[attr-defined]
-    until(lambda: not group._pending)
+    shared = group.client.app.state.claims._together  # type: ignore[attr-defined]
+    until(lambda: not shared._pending)
     assert claims == []
 
 
 def test_a_statement_that_waits_for_a_lock_delays_no_other_settlement(
-    db: QueueDB, name: str, waiting_client: httpx2.Client, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    name: str, group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(together, "_LATE", 0.01)
-    db.queue(name).enqueue_many(("mail", n) for n in range(3))
-    leases = claimed(waiting_client, name, 3)
-    held = Held(monkeypatch, "complete_many")
-    stuck = settle_first(waiting_client, name, threads, held, leases[0])
+    leases = group.leases(3)
+    stuck = group.settle_first(leases[0])
     url = f"/api/v1/queues/{name}/settlements"
-    others = [threads.submit(waiting_client.post, url, json={"settlements": [done(lease)]}) for lease in leases[1:]]
+    others = [group.threads.submit(group.client.post, url, json={"settlements": [done(lease)]}) for lease in leases[1:]]
     try:
         assert [verdicts_of(other) for other in others] == [["applied"], ["applied"]]
         assert not stuck.done()
     finally:
-        held.released.set()
+        group.released.set()
     assert verdicts_of(stuck) == ["applied"]
 
 
-def test_what_was_tried_in_vain_is_not_tried_again_for_each_client(
-    db: QueueDB,
-    name: str,
-    waiting_client: httpx2.Client,
-    settle: Send,
-    threads: ThreadPoolExecutor,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    db.queue(name).enqueue_many(("mail", n) for n in range(4))
-    leases = claimed(waiting_client, name, 4)
+def test_what_was_tried_in_vain_is_not_tried_again_for_each_client(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    leases = group.leases(4)
 
     def locked(*_: Any, **__: Any) -> None:
         raise TransientStorageError("the database is locked")
 
     monkeypatch.setattr(Queue, "complete_many", locked)
-    held = Held(monkeypatch, "complete_many")
-    answers = [settle_first(waiting_client, name, threads, held, leases[0]), *(settle(done(lease)) for lease in leases[1:])]
-    held.released.set()
+    answers = [group.settle_first(leases[0]), *(group.settle(done(lease)) for lease in leases[1:])]
+    group.released.set()
     assert [answer.result(PATIENCE).status_code for answer in answers] == [503] * 4
-    assert [len(jobs) for jobs in held.calls] == [1, 3]
+    assert [len(jobs) for jobs in group.calls] == [1, 3]
 
 
-def test_a_lease_that_no_job_can_have_is_lost_for_its_client_alone(
-    db: QueueDB,
-    name: str,
-    waiting_client: httpx2.Client,
-    settle: Send,
-    threads: ThreadPoolExecutor,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    db.queue(name).enqueue_many(("mail", n) for n in range(2))
-    leases = claimed(waiting_client, name, 2)
-    held = Held(monkeypatch, "complete_many")
-    busy = settle_first(waiting_client, name, threads, held, leases[0])
-    right, wrong = settle(done(leases[1])), settle(done({**leases[1], "id": "9" * 19}))
-    held.released.set()
+def test_a_lease_that_no_job_can_have_is_lost_for_its_client_alone(group: Group) -> None:
+    leases = group.leases(2)
+    busy = group.settle_first(leases[0])
+    right, wrong = group.settle(done(leases[1])), group.settle(done({**leases[1], "id": "9" * 19}))
+    group.released.set()
     assert [verdicts_of(answer) for answer in (busy, right, wrong)] == [["applied"], ["applied"], ["lost"]]
 
 
-def test_a_lease_that_cannot_be_looked_up_is_the_error_of_its_client_alone(
-    db: QueueDB,
-    name: str,
-    waiting_client: httpx2.Client,
-    settle: Send,
-    threads: ThreadPoolExecutor,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    db.queue(name).enqueue_many(("mail", n) for n in range(3))
-    leases = claimed(waiting_client, name, 3)
+def test_a_lease_that_cannot_be_looked_up_is_the_error_of_its_client_alone(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    leases = group.leases(3)
     plain = Queue.leases_from_tokens
 
     def fails(queue: Queue, given: Sequence[tuple[int, int, str]]) -> list[LeasedJob | None]:
@@ -202,28 +137,18 @@ def test_a_lease_that_cannot_be_looked_up_is_the_error_of_its_client_alone(
         return plain(queue, given)
 
     monkeypatch.setattr(Queue, "leases_from_tokens", fails)
-    held = Held(monkeypatch, "complete_many")
-    busy = settle_first(waiting_client, name, threads, held, leases[0])
-    right, wrong = settle(done(leases[1])), settle(done({**leases[2], "token": "refused"}))
-    held.released.set()
+    busy = group.settle_first(leases[0])
+    right, wrong = group.settle(done(leases[1])), group.settle(done({**leases[2], "token": "refused"}))
+    group.released.set()
     assert [verdicts_of(answer) for answer in (busy, right)] == [["applied"], ["applied"]]
     assert wrong.result(PATIENCE).status_code == 500
 
 
-def test_two_spellings_of_an_id_are_one_job(
-    db: QueueDB,
-    name: str,
-    waiting_client: httpx2.Client,
-    settle: Send,
-    threads: ThreadPoolExecutor,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    db.queue(name).enqueue_many(("mail", n) for n in range(2))
-    leases = claimed(waiting_client, name, 2)
-    held = Held(monkeypatch, "complete_many")
-    busy = settle_first(waiting_client, name, threads, held, leases[0])
+def test_two_spellings_of_an_id_are_one_job(group: Group) -> None:
+    leases = group.leases(2)
+    busy = group.settle_first(leases[0])
     spelled = {**leases[1], "id": f"0{leases[1]['id']}"}
-    answers = [settle(done(leases[1])), settle(done(spelled))]
-    held.released.set()
+    answers = [group.settle(done(leases[1])), group.settle(done(spelled))]
+    group.released.set()
     assert verdicts_of(busy) == ["applied"]
     assert [verdicts_of(answer) for answer in answers] == [["applied"], ["lost"]]
