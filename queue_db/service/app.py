@@ -42,7 +42,7 @@ def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
         openapi_url="/api/v1/openapi.json",
         summary="A job queue in a SQL database",
         description=openapi.DESCRIPTION,
-        generate_unique_id_function=openapi.operation_id,
+        generate_unique_id_function=lambda route: route.name,  # unique over all modules
         lifespan=lifespan(made, samples),
     )
     app.state.service = made

@@ -96,10 +96,7 @@ class Sender:
 
     @classmethod
     def from_environment(cls) -> Sender:
-        """The sender that the environment describes.
-
-        :raises ConfigurationError: one of the variables cannot be read.
-        """
+        """The sender that the environment describes; :class:`ConfigurationError` if a variable cannot be read."""
         try:
             allowed = tuple(ip_network(one) for one in os.environ.get("QUEUE_DB_WEBHOOK_ALLOW", "").replace(",", " ").split())
         except ValueError as error:
@@ -192,10 +189,7 @@ class _WholeResponse(http.client.HTTPResponse):
 
 class _Lines(io.BufferedReader):
     def readline(self, size: int | None = -1) -> bytes:
-        """A line; ``http.client`` takes the end of what was read for the end of one.
-
-        :raises http.client.IncompleteRead: it has no end.
-        """
+        """A line with its end: ``http.client`` takes the end of what was read for one."""
         line = super().readline(size)
         if not line.endswith(b"\n") and len(line) != size:
             raise http.client.IncompleteRead(line)
@@ -261,10 +255,7 @@ def _claimed_at(job: LeasedJob) -> datetime:
 
 
 def key_of(secret: str) -> bytes:
-    """The key that a secret stands for: ``whsec_`` and base64, or any text.
-
-    :raises ConfigurationError: what follows ``whsec_`` is not base64.
-    """
+    """The key that a secret stands for: ``whsec_`` and base64, or any text."""
     if not secret.startswith(_PREFIX):
         return secret.encode()
     try:
@@ -284,11 +275,7 @@ def is_public(one: _Address) -> bool:
 
 
 def _resolved(host: str, port: int, until: float) -> list[Any]:
-    """The addresses of a host, from the resolver of the system, which has no time limit: it runs in a thread of its own.
-
-    :raises RefusedAddressError: this cannot be a name.
-    :raises OSError: DNS does not know the name, or has not answered in time.
-    """
+    """The addresses of a host, from the resolver of the system, which has no time limit: it runs in a thread of its own."""
     found: SimpleQueue[Any] = SimpleQueue()
 
     def ask() -> None:

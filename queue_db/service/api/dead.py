@@ -138,11 +138,6 @@ def purge_dead_jobs(body: PurgeDeadJobs, db: Db, who: Manager) -> PurgedJobs:
     return PurgedJobs(count=count, dry_run=body.dry_run, more=more)
 
 
-def _limit(body: DeadFilter) -> int | None:
-    """Most jobs to change; or to count, one more than a dry run says."""
-    return min(body.limit or MOST_COUNTED + 1, MOST_COUNTED + 1) if body.dry_run else body.limit
-
-
 def _counted(body: DeadFilter, found: int) -> tuple[int, bool]:
     """How many jobs the response says, and whether there are more."""
     more = body.dry_run and found > MOST_COUNTED
@@ -150,7 +145,9 @@ def _counted(body: DeadFilter, found: int) -> tuple[int, bool]:
 
 
 def _filter(body: DeadFilter) -> dict[str, Any]:
-    return {**_like(body), "everything": body.all, "limit": _limit(body)}
+    # A dry run counts one more than it says.
+    most = min(body.limit or MOST_COUNTED + 1, MOST_COUNTED + 1) if body.dry_run else body.limit
+    return {**_like(body), "everything": body.all, "limit": most}
 
 
 def _like(body: DeadFilter) -> dict[str, Any]:
@@ -170,10 +167,7 @@ def _by_limited_queue(db: QueueDB, body: RedriveDeadJobs, admission: Admission) 
 
 
 def _after(text: str) -> Job:
-    """A job that stands for the last one of the page before.
-
-    :raises ArgumentError: the text is not of a page.
-    """
+    """A job that stands for the last one of the page before; the text must be of a page."""
     died, _, job_id = text.partition(".")
     if not (text.isascii() and died.lstrip("-").isdecimal() and job_id.isdecimal() and len(text) <= 40):
         raise not_of_this_list()

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
 
 from queue_db.service.http.errors import Problem
 
@@ -119,11 +118,6 @@ LINKS: dict[str, dict[str, dict[str, str]]] = {
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """``responses=`` of a router or an operation, beside those that all operations have."""
     return {status: {"description": PROBLEMS[status]} for status in statuses}
-
-
-def operation_id(route: APIRoute) -> str:
-    """The name of the endpoint's function; unique over all modules."""
-    return route.name
 
 
 def install(app: FastAPI) -> None:

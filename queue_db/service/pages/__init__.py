@@ -7,8 +7,7 @@ from queue_db.service.pages import (
     feeds,
     groups,
     jobs,
-    overview,
-    queue,
+    queues,
     routes,
     schedules,
     strategy,
@@ -17,7 +16,7 @@ from queue_db.service.pages import (
 )
 
 _SUBJECTS = (
-    *(assets, overview, queue, jobs, dead, groups),
+    *(assets, queues, jobs, dead, groups),
     *(workers, schedules, streams, feeds, routes, strategy, access),
 )
 

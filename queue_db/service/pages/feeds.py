@@ -25,7 +25,7 @@ from queue_db.operations.feeds import Settings
 from queue_db.service.api import paging
 from queue_db.service.http.paths import Name
 from queue_db.service.http.requests import Db, Fields, Person
-from queue_db.service.pages.queue import number, whole
+from queue_db.service.pages.queues import number, whole
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.routing import page_router
 from queue_db.store.schema import FEED_LENGTH

@@ -25,8 +25,8 @@ from queue_db.service.http.pressure import Admission
 from queue_db.service.http.requests import Db, Fields, Person
 from queue_db.service.pages import words
 from queue_db.service.pages.board import Diagnosis, board
-from queue_db.service.pages.queue import number as number_of
-from queue_db.service.pages.queue import whole
+from queue_db.service.pages.queues import number as number_of
+from queue_db.service.pages.queues import whole
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.routing import page_router
 

@@ -137,12 +137,12 @@ def _number(request: Request) -> int | None:
 
 def _notice(done: str, number: int | None) -> str | None:
     """What an action did."""
-    jobs = "the jobs" if number is None else f"{number:,} job{'' if number == 1 else 's'}"
-    text = DONE.get(done)
-    job = "the job" if number is None else f"job {number}"
-    messages = "the messages" if number is None else f"{number:,} message{'' if number == 1 else 's'}"
-    every = "all" if number is None else f"{number:,}"
-    return None if text is None else text.format(jobs=jobs, job=job, messages=messages, number=every)
+    if done not in DONE:
+        return None
+    if number is None:
+        return DONE[done].format(jobs="the jobs", job="the job", messages="the messages", number="all")
+    jobs, messages = (f"{number:,} {one}{'' if number == 1 else 's'}" for one in ("job", "message"))
+    return DONE[done].format(jobs=jobs, job=f"job {number}", messages=messages, number=f"{number:,}")
 
 
 def page(request: Request, name: str, *, here: str = "", status: int = 200, **values: Any) -> HTMLResponse:
