@@ -72,8 +72,12 @@ def claimed(jobs: Sequence[tuple[LeasedJob, ClaimedRow]], codec: object) -> byte
             return encode(_Claimed([_job(job, row, _decode(job.payload_text), _headers(row)) for job, row in jobs]))
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
             pass
-    slowly = ",".join(_slowly(_job(job, row, _payload(job), decode_headers(row.headers))) for job, row in jobs)
-    return f'{{"jobs":[{slowly}]}}'.encode()
+    return slowly([(_job(job, row, _payload(job), decode_headers(row.headers))) for job, row in jobs])
+
+
+def slowly(jobs: Sequence[_Job]) -> bytes:
+    """The answer to a claim of jobs with any payloads."""
+    return f'{{"jobs":[{",".join(map(_slowly, jobs))}]}}'.encode()
 
 
 def _slowly(job: _Job) -> str:

@@ -12,10 +12,11 @@ from pydantic import BaseModel, Field
 from queue_db import arguments
 from queue_db.leased_job import LeasedJob
 from queue_db.service.api import answers, shapes
-from queue_db.service.api.shapes import LONGEST_WAIT, Id, Lease, LeaseSeconds, Time, WorkerName
+from queue_db.service.api.shapes import LONGEST_WAIT, Id, Lease, LeaseSeconds, WorkerName
 from queue_db.service.http.handover import Handover, watch
 from queue_db.service.http.paths import Name
 from queue_db.service.http.requests import Db, Standing, WorkerClient, of
+from queue_db.service.http.times import Time
 from queue_db.service.live.claims import Claims, Terms, Wanted
 from queue_db.service.live.leases import Leases
 from queue_db.store.schema import WORKER_LENGTH

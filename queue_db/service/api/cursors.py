@@ -16,10 +16,10 @@ from queue_db.feeds.position import Position
 from queue_db.operations import cursors as operations
 from queue_db.service.api import shapes
 from queue_db.service.api.feed_shapes import Lease, PositionText, feed_of
-from queue_db.service.api.shapes import Time
 from queue_db.service.http.paths import Name, NewName
 from queue_db.service.http.refusals import RefusedError, missing, named, unconditional
 from queue_db.service.http.requests import Db, Manager, Reader, WorkerClient
+from queue_db.service.http.times import Time
 
 router = APIRouter(tags=["feeds"])
 

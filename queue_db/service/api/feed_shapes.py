@@ -14,8 +14,9 @@ from queue_db.feeds import Feed, Message, MessageClaim
 from queue_db.feeds.claims import MOST_CLAIMED
 from queue_db.feeds.tables import CLIENT_LENGTH
 from queue_db.operations.actor import Actor
-from queue_db.service.api.shapes import LONGEST_LEASE, LONGEST_SECONDS, Request, Seconds, Shown, ShownObject, Time, View
+from queue_db.service.api.shapes import LONGEST_LEASE, LONGEST_SECONDS, Request, Seconds, Shown, ShownObject, View
 from queue_db.service.http.refusals import missing
+from queue_db.service.http.times import Time
 from queue_db.store.schema import FEED_LENGTH, KEY_LENGTH, KIND_LENGTH
 
 #: Most messages of one request.

@@ -16,11 +16,12 @@ from queue_db.operations import feeds as operations
 from queue_db.operations.feeds import DEFAULTS, OF_CLAIMS, Settings
 from queue_db.service.api import shapes
 from queue_db.service.api.feed_shapes import MessageView, feed_of, message_view
-from queue_db.service.api.shapes import Seconds, Time
+from queue_db.service.api.shapes import Seconds
 from queue_db.service.http.openapi import problems
 from queue_db.service.http.paths import Name, NewName
 from queue_db.service.http.refusals import invalid, missing, named
 from queue_db.service.http.requests import Db, Manager, Reader
+from queue_db.service.http.times import Time
 
 router = APIRouter(tags=["feeds"])
 

@@ -11,28 +11,13 @@ from pydantic import BaseModel, Field
 from queue_db.errors import JobNotFoundError
 from queue_db.monitoring.model import Finished
 from queue_db.service.api.paging import json_bytes, number, opened, paged, sealed
-from queue_db.service.api.shapes import After, Id, Limit, PathId, Shown, Time, View
+from queue_db.service.api.shapes import After, FinishedView, Limit, PathId, finished_view
 from queue_db.service.http.openapi import problems
 from queue_db.service.http.requests import Db, Reader, of
 
 router = APIRouter(tags=["finished"])
 
 _SOME_TIME = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class FinishedView(View):
-    """A completed job with its retained result, until it expires."""
-
-    id: Id
-    queue: str
-    kind: str
-    payload: Shown
-    result: Shown
-    attempts: int
-    worker: str | None
-    created_at: Time
-    finished_at: Time
-    expires_at: Time
 
 
 class FinishedPage(BaseModel):
@@ -64,7 +49,7 @@ def list_finished_jobs(
 
     position = opened(listing, after)
     start = None if position is None else last_of_page(number(position, 2**63 - 1))
-    views, last = paged(read, lambda job: FinishedView.of(job, masked), start, limit, json_bytes)
+    views, last = paged(read, lambda job: finished_view(job, masked), start, limit, json_bytes)
     shown = [one for one in views if who.allows("read", one.queue)]
     return FinishedPage(jobs=shown, after=None if last is None else sealed(listing, str(last.id)))
 
@@ -79,7 +64,7 @@ def get_finished_job(job_id: PathId, db: Db, who: Reader, request: Request) -> F
         raise JobNotFoundError(int(job_id), "the finished jobs") from None
     if not who.allows("read", found.queue):
         raise JobNotFoundError(found.id, "the finished jobs")
-    return FinishedView.of(found, of(request).settings.masked)
+    return finished_view(found, of(request).settings.masked)
 
 
 def last_of_page(job_id: int) -> Finished:

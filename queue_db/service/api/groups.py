@@ -11,11 +11,12 @@ from queue_db.groups import Batch
 from queue_db.operations import groups as operations
 from queue_db.service.api.jobs import page_of_jobs
 from queue_db.service.api.paging import number, opened, sealed
-from queue_db.service.api.shapes import After, Id, JobPage, Limit, PathId, Time, View
+from queue_db.service.api.shapes import After, Id, JobPage, Limit, PathId, View
 from queue_db.service.http.openapi import problems
 from queue_db.service.http.paths import Name
 from queue_db.service.http.refusals import missing
 from queue_db.service.http.requests import Db, Manager, Reader, of
+from queue_db.service.http.times import Time
 
 router = APIRouter(tags=["groups"])
 batches = APIRouter(tags=["batches"])

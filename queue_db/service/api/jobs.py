@@ -18,12 +18,13 @@ from queue_db.queue import Queue
 from queue_db.service.api import shapes
 from queue_db.service.api.etag import IfMatch, etag
 from queue_db.service.api.paging import json_bytes, opened, paged, sealed
-from queue_db.service.api.shapes import After, Id, JobPage, JobView, KindName, Limit, Moment, PathId, Seconds, Time, clean, job_view
+from queue_db.service.api.shapes import After, Id, JobPage, JobView, KindName, Limit, Moment, PathId, Seconds, clean, job_view
 from queue_db.service.http.openapi import problems
 from queue_db.service.http.paths import Name, NewName
 from queue_db.service.http.pressure import Pressure
 from queue_db.service.http.refusals import RefusedError, stale
 from queue_db.service.http.requests import Db, Enqueuer, Manager, Reader, of
+from queue_db.service.http.times import Time
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH
 
 router = APIRouter(tags=["jobs"])

@@ -13,10 +13,10 @@ from starlette.concurrency import run_in_threadpool
 from queue_db.errors import QueueDBError
 from queue_db.feeds import Feed, MessageClaim
 from queue_db.service.api.feed_shapes import ClaimLimit, Grace, Lease, MessageClaimView, Wait, claim_view, feed_of
-from queue_db.service.api.shapes import Time
 from queue_db.service.http.handover import Handover, watch
 from queue_db.service.http.paths import Name
 from queue_db.service.http.requests import Db, Manager, Standing, WorkerClient, of
+from queue_db.service.http.times import Time
 from queue_db.service.live.arrivals import arrivals_of
 from queue_db.service.live.incidents import Incidents, IncidentType
 

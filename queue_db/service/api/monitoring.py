@@ -11,10 +11,10 @@ from pydantic import BaseModel, Field
 from queue_db.monitoring.failures import SCANNED
 from queue_db.operations import database as operations
 from queue_db.service.api.paging import number, opened, sealed
-from queue_db.service.api.shapes import After, Id, Limit, Moment, ShownObject, Time, View
+from queue_db.service.api.shapes import After, Id, Limit, Moment, ShownObject, View
 from queue_db.service.http.paths import Name
 from queue_db.service.http.requests import Db, Manager, Reader, of
-from queue_db.service.http.times import rfc3339
+from queue_db.service.http.times import Time, rfc3339
 from queue_db.store.schema import CLASS_LENGTH
 
 router = APIRouter(tags=["monitoring"])

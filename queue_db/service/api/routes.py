@@ -17,11 +17,11 @@ from queue_db.routes.patterns import PatternForm
 from queue_db.routes.tables import COUNTED_KEY_LENGTH, PATTERN_LENGTH
 from queue_db.service.api import shapes
 from queue_db.service.api.feed_shapes import ClientId, IdempotencyKey, NewMessages, keyed
-from queue_db.service.api.shapes import Time
 from queue_db.service.http.paths import Name, NewName, visible
 from queue_db.service.http.pressure import Admission
 from queue_db.service.http.refusals import invalid, missing
 from queue_db.service.http.requests import Db, Enqueuer, Manager, Reader
+from queue_db.service.http.times import Time
 from queue_db.store.schema import KEY_LENGTH, KIND_LENGTH, TOPIC_LENGTH
 
 router = APIRouter(tags=["routes"])

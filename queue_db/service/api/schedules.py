@@ -14,12 +14,13 @@ from queue_db.operations.actor import Actor
 from queue_db.operations.schedules import Definition
 from queue_db.schedules import CatchUp, Schedule
 from queue_db.service.api import shapes
-from queue_db.service.api.shapes import Id, KindName, Moment, QueueName, Seconds, Shown, Time
+from queue_db.service.api.shapes import Id, KindName, Moment, QueueName, Seconds, Shown
 from queue_db.service.http.openapi import problems
 from queue_db.service.http.paths import Name, NewName, visible
 from queue_db.service.http.pressure import Admission
 from queue_db.service.http.refusals import RefusedError, missing
 from queue_db.service.http.requests import Db, Manager, Reader, of
+from queue_db.service.http.times import Time
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 
 router = APIRouter(tags=["schedules"])

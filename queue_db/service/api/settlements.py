@@ -17,9 +17,10 @@ from queue_db.queue import Queue
 from queue_db.service.api import shapes
 from queue_db.service.api.answers import WrittenLease
 from queue_db.service.api.quick import QuickFailure, QuickSettlement
-from queue_db.service.api.shapes import LONGEST_LEASE, Id, Lease, LeaseSeconds, Seconds, Time
+from queue_db.service.api.shapes import LONGEST_LEASE, Id, Lease, LeaseSeconds, Seconds
 from queue_db.service.http.paths import Name
 from queue_db.service.http.requests import Db, WorkerClient
+from queue_db.service.http.times import Time
 from queue_db.verbs.claim import MAX_CLAIM
 
 if TYPE_CHECKING:

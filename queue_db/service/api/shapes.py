@@ -11,11 +11,12 @@ from functools import lru_cache
 from typing import Annotated, Any, Self
 
 from fastapi import Path, Query
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationInfo, WithJsonSchema, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, field_validator
 from pydantic_core import PydanticCustomError
 
 from queue_db.model import Job, PresentState
-from queue_db.service.http.times import rfc3339
+from queue_db.monitoring.model import Finished
+from queue_db.service.http.times import Time
 from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH, WORKER_LENGTH
 
 #: What stands in place of a value that is not shown.
@@ -41,13 +42,6 @@ Moment = Annotated[
     datetime,
     BeforeValidator(_moment),
     WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-11-23T08:00:00Z"]}),
-]
-
-#: A time in a response.
-Time = Annotated[
-    datetime,
-    PlainSerializer(rfc3339, return_type=str, when_used="json"),
-    WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-11-23T08:00:00.000000Z"]}),
 ]
 
 #: An id in a body: digits, since not every language has integers of 64 bits.
@@ -156,6 +150,21 @@ class JobPage(BaseModel):
     after: str | None = Field(description="For the next page; null: no more. A page may be short although more follow.")
 
 
+class FinishedView(View):
+    """A completed job with its retained result, until it expires."""
+
+    id: Id
+    queue: str
+    kind: str
+    payload: Shown
+    result: Shown
+    attempts: int
+    worker: str | None
+    created_at: Time
+    finished_at: Time
+    expires_at: Time
+
+
 class JobCount(BaseModel):
     """How many jobs a change has affected."""
 
@@ -205,3 +214,8 @@ def clean(text: str) -> str:
 def job_view(job: Job, masked: tuple[str, ...] = ()) -> JobView:
     """A job for a response."""
     return JobView.of(job, masked)
+
+
+def finished_view(job: Finished, masked: tuple[str, ...] = ()) -> FinishedView:
+    """A completed job for a response."""
+    return FinishedView.of(job, masked)

@@ -10,11 +10,12 @@ from pydantic import BaseModel, Field
 from queue_db.db import QueueDB
 from queue_db.operations import streams as operations
 from queue_db.operations.actor import Actor
-from queue_db.service.api.shapes import JobCount, Time, View, clean
+from queue_db.service.api.shapes import JobCount, View, clean
 from queue_db.service.http.openapi import problems
 from queue_db.service.http.paths import Name
 from queue_db.service.http.refusals import named
 from queue_db.service.http.requests import Db, Manager, Reader
+from queue_db.service.http.times import Time
 
 router = APIRouter(tags=["streams"])
 

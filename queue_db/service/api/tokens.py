@@ -10,10 +10,11 @@ from pydantic import AfterValidator, BaseModel, Field
 from queue_db.operations import tokens as operations
 from queue_db.operations.tokens import NewToken
 from queue_db.service.api import shapes
-from queue_db.service.api.shapes import Seconds, Time
+from queue_db.service.api.shapes import Seconds
 from queue_db.service.http.paths import Name, visible
 from queue_db.service.http.refusals import missing
 from queue_db.service.http.requests import Db, Manager
+from queue_db.service.http.times import Time
 from queue_db.store.schema import TOPIC_LENGTH
 from queue_db.tokens.tables import TOKEN_NAME_LENGTH
 from queue_db.tokens.tokens import MOST_PATTERNS, SCOPES

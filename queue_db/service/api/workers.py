@@ -6,9 +6,10 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from queue_db.operations import workers as operations
-from queue_db.service.api.shapes import JobCount, Time, View, clean
+from queue_db.service.api.shapes import JobCount, View, clean
 from queue_db.service.http.paths import Name
 from queue_db.service.http.requests import Db, Manager, Reader
+from queue_db.service.http.times import Time
 from queue_db.service.live.in_hand import in_hand, others, running
 
 router = APIRouter(tags=["workers"])
