@@ -6,12 +6,11 @@ import math
 import re
 from collections.abc import Collection, Mapping
 from datetime import datetime
-from enum import Enum
 from functools import lru_cache
 from typing import Annotated, Any, Self
 
 from fastapi import Path, Query
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from queue_db.model import Job, PresentState
@@ -88,25 +87,19 @@ class Lease(Request):
 
 
 class View(BaseModel):
-    """A body that the service sends: of an object with attributes of these names, see :meth:`of`."""
+    """A body that the service sends: of an object with attributes of these names."""
 
-    model_config = ConfigDict(from_attributes=True, coerce_numbers_to_str=True)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _as_text(cls, value: Any) -> Any:
-        """Texts that UTF-8 can encode; the name of a state."""
-        if isinstance(value, Enum):
-            return value.value
-        return clean(value) if isinstance(value, str) else value
+    model_config = ConfigDict(coerce_numbers_to_str=True)
 
     @classmethod
     def of(cls, one: object, masked: tuple[str, ...] = ()) -> Self:
-        """The object for a response.
+        """The object, or the mapping, for a response.
 
         :param masked: keys whose values are not shown in fields of the type :data:`Shown`.
         """
-        return cls.model_validate(one, context=masked)
+        given = one if isinstance(one, Mapping) else {name: getattr(one, name) for name in cls.model_fields if hasattr(one, name)}
+        texts = {name: clean(value) if isinstance(value, str) else value for name, value in given.items()}
+        return cls.model_validate(texts, context=masked)
 
 
 def _shown_field(value: Any, info: ValidationInfo) -> Any:
