@@ -53,10 +53,7 @@ class FoundTokens:
         return len(self._found)
 
     def recall(self, secret: str, within: float | None = None) -> Actor | None:
-        """The owner, if the token was just found; None: :meth:`find` reads the database.
-
-        :param within: for how many seconds it counts; None: :data:`REMEMBERED_FOR`.
-        """
+        """The owner, if the token was found ``within`` so many seconds (None: a moment); None: :meth:`find` reads the database."""
         found = self._found.get(_key(secret))
         if (
             found is None

@@ -62,10 +62,7 @@ class Declared:
 
 
 def parsed(body: bytes) -> Any:
-    """What JSON says, whose readers differ in which of two values of a key they take.
-
-    :raises RequestValidationError: an object has a key twice.
-    """
+    """What JSON says; 422 if an object has a key twice, since readers differ in which of the values they take."""
     return json.loads(body, object_pairs_hook=_object)
 
 

@@ -54,10 +54,7 @@ def decoded(raw: bytes) -> str:
 
 
 class Paths:
-    """Let the application see paths with ``%2F`` and ``%25`` still escaped, and make URLs of its own routes wherever it is mounted.
-
-    :param router: the application's.
-    """
+    """Let the application see paths with ``%2F`` and ``%25`` still escaped, and make URLs of its own routes, wherever mounted."""
 
     def __init__(self, app: ASGIApp, router: Any) -> None:
         self.app = app

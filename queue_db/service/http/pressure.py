@@ -135,10 +135,7 @@ class Admission:
     def dead(
         self, db: QueueDB, queue: str | None, *, kind: str | None, error_class: str | None, limit: int | None = None
     ) -> dict[str, int]:
-        """How many dead jobs a redrive would return to each queue that has a limit, ``limit`` at most.
-
-        :param queue: None: of all queues.
-        """
+        """How many dead jobs a redrive would return to each queue that has a limit, at most ``limit``. None: of all queues."""
         found = [one for one in self.pressure.limited() if queue is None or one == queue]
         numbers = {one: db.dead.count(one, kind=kind, error_class=error_class) for one in found}
         return {one: number if limit is None else min(number, limit) for one, number in numbers.items()}

@@ -22,10 +22,7 @@ _OWN = frozenset(str(getattr(route, "path", "/")).split("/")[1] for one in (*BES
 
 
 class Prefix:
-    """Let the application see each path with its prefix, whether the proxy has cut it off or passes paths as they are.
-
-    :param root: the prefix, as of :func:`prefix`.
-    """
+    """Let the application see each path with its prefix ``root``, whether the proxy has cut it off or passes paths as they are."""
 
     def __init__(self, app: ASGIApp, root: str) -> None:
         self.app = app
@@ -64,10 +61,7 @@ def prefix(given: str) -> str:
 
 
 def trusted(given: list[str] | None) -> list[str]:
-    """Check addresses and networks of proxies; default: this machine.
-
-    :raises ConfigurationError: one is neither.
-    """
+    """Addresses and networks of proxies, checked; default: this machine."""
     if given is None:
         return list(TRUSTED)
     found = [one.strip() for text in given for one in text.split(",") if one.strip()]

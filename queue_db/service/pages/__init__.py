@@ -11,13 +11,12 @@ from queue_db.service.pages import (
     routes,
     schedules,
     strategy,
-    streams,
     workers,
 )
 
 _SUBJECTS = (
     *(assets, queues, jobs, dead, groups),
-    *(workers, schedules, streams, feeds, routes, strategy, access),
+    *(workers, schedules, feeds, routes, strategy, access),
 )
 
 #: The routers of the pages.

@@ -142,10 +142,7 @@ def job(request: Request, db: Db, who: Person, number: int) -> Response:
 
 
 def _waits(db: QueueDB, job: Job, group: Sequence[Job], diagnosis: Diagnosis, now: datetime) -> tuple[Job | None, list[Finding]]:
-    """The job of its group that a job waits for, unless that has just left; and what keeps that one, or itself, from being claimed.
-
-    :param group: the first jobs of its group, by id.
-    """
+    """Of the first jobs of its group the one that a job waits for, unless it has just left; and what keeps that one, or this one."""
     blocked = job.state is State.BLOCKED
     head = next((one for one in group if one.id < job.id and one.state is not State.BLOCKED), None) if blocked else None
     due = head or job
