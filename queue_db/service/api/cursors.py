@@ -150,11 +150,10 @@ def acknowledge_cursor(
 
 
 @router.post("/feeds/{feed}/cursors/{cursor}/close", status_code=204)
-def close_cursor(feed: Name, cursor: Name, db: Db, who: WorkerClient, if_match: Hold = None) -> Response:
+def close_cursor(feed: Name, cursor: Name, db: Db, who: WorkerClient, if_match: Hold = None) -> None:
     """End the hold; the position stays."""
     who.check("work", feed)
     feed_of(db, feed).resume(cursor, _hold(if_match)).close()
-    return Response(status_code=204)
 
 
 @router.post("/feeds/{feed}/cursors/{cursor}/seek")
@@ -175,13 +174,12 @@ def get_cursor(feed: Name, cursor: Name, db: Db, who: Reader) -> CursorView:
 
 
 @router.delete("/feeds/{feed}/cursors/{cursor}", status_code=204)
-def delete_cursor(feed: Name, cursor: Name, db: Db, who: Manager) -> Response:
+def delete_cursor(feed: Name, cursor: Name, db: Db, who: Manager) -> None:
     """Delete a cursor, so that retention does not wait for it."""
     who.check("manage", feed)
     feed_of(db, feed)
     if not operations.remove(db, who, feed, cursor):
         raise missing("cursor", f"no cursor {cursor!r}")
-    return Response(status_code=204)
 
 
 def _hold(if_match: str | None) -> int:

@@ -130,11 +130,10 @@ def change_feed(feed: Name, change: FeedChange, db: Db, who: Manager) -> FeedVie
 
 
 @router.delete("/feeds/{feed}", status_code=204)
-def delete_feed(feed: Name, db: Db, who: Manager) -> Response:
+def delete_feed(feed: Name, db: Db, who: Manager) -> None:
     """Delete a feed with its messages and cursors."""
     if not operations.remove(db, who, feed):
         raise missing("feed", f"no feed {feed!r}")
-    return Response(status_code=204)
 
 
 @router.get("/feeds/{feed}/stats")

@@ -154,11 +154,10 @@ def get_message(feed: Name, message: Name, db: Db, who: Reader) -> MessageView:
 
 
 @router.delete("/feeds/{feed}/messages/{message}", status_code=204)
-def delete_message(feed: Name, message: Name, db: Db, who: WorkerClient, claim: Claim = None) -> Response:
+def delete_message(feed: Name, message: Name, db: Db, who: WorkerClient, claim: Claim = None) -> None:
     """Delete one message; a claimed one needs its `claim`. Without a claim one that is gone counts as deleted."""
     who.check("work", feed)
     feed_of(db, feed).delete(message, claim=claim)
-    return Response(status_code=204)
 
 
 def _answer(page: MessagesPage) -> Response:

@@ -197,11 +197,10 @@ def resume_route(route: Name, db: Db, who: Manager) -> RouteView:
 
 
 @router.delete("/routes/{route}", status_code=204)
-def delete_route(route: Name, db: Db, who: Manager) -> Response:
+def delete_route(route: Name, db: Db, who: Manager) -> None:
     """Delete a route with its subscriptions."""
     if not operations.remove(db, who, route):
         raise _missing(route)
-    return Response(status_code=204)
 
 
 @router.get("/routes/{route}/subscriptions")
@@ -225,11 +224,10 @@ def subscribe_route(route: Name, to: NewSubscription, db: Db, who: Manager, resp
 
 
 @router.delete("/routes/{route}/subscriptions", status_code=204)
-def unsubscribe_route(route: Name, pattern: Pattern, db: Db, who: Manager, form: PatternForm = "glob") -> Response:
+def unsubscribe_route(route: Name, pattern: Pattern, db: Db, who: Manager, form: PatternForm = "glob") -> None:
     """Take a subscription back."""
     if not operations.unsubscribe(db, who, route, pattern, form):
         raise missing("subscription", f"route {route!r} has none with this pattern and form")
-    return Response(status_code=204)
 
 
 @router.get("/counters/{counter}/keys")
@@ -240,11 +238,10 @@ def list_counted_keys(counter: Name, db: Db, who: Reader, limit: Annotated[int, 
 
 
 @router.delete("/counters/{counter}", status_code=204)
-def reset_counter(counter: Name, db: Db, who: Manager, key: KeyToReset = None) -> Response:
+def reset_counter(counter: Name, db: Db, who: Manager, key: KeyToReset = None) -> None:
     """Delete a counter, or the count of one of its keys; it begins at 0 again."""
     if not operations.reset(db, who, counter, key):
         raise missing("counter", f"counter {counter!r} has counted nothing")
-    return Response(status_code=204)
 
 
 @router.post("/topics/{topic}/messages", status_code=201)

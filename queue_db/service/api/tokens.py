@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter
 from pydantic import AfterValidator, BaseModel, Field
 
 from queue_db.operations import tokens as operations
@@ -85,11 +85,10 @@ def create_token(token: TokenRequest, db: Db, who: Manager) -> TokenSecret:
 
 
 @router.delete("/tokens/{name}", status_code=204)
-def revoke_token(name: Name, db: Db, who: Manager) -> Response:
+def revoke_token(name: Name, db: Db, who: Manager) -> None:
     """Revoke a token: it is refused from now on, and the sessions of people who logged in with it end.
 
     A token that manages all queues can revoke each other one, also one with more scopes.
     """
     if not operations.revoke(db, who, name):
         raise missing("token", f"no token {name!r} that is not revoked")
-    return Response(status_code=204)

@@ -142,7 +142,7 @@ def job(request: Request, db: Db, who: Person, number: int) -> Response:
 
 
 def _waits(db: QueueDB, job: Job, group: Sequence[Job], diagnosis: Diagnosis, now: datetime) -> tuple[Job | None, list[Finding]]:
-    """Of the first jobs of its group the one that a job waits for, unless it has just left; and what keeps that one, or this one."""
+    """The first job of its group that a job waits for, unless it has just left; and what keeps that job, or this one, waiting."""
     blocked = job.state is State.BLOCKED
     head = next((one for one in group if one.id < job.id and one.state is not State.BLOCKED), None) if blocked else None
     due = head or job
