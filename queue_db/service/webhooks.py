@@ -199,6 +199,9 @@ class _Lines(io.BufferedReader):
 def deliver(job: LeasedJob) -> Dead | Retry | None:
     """The handler of jobs of the kind ``webhook``: any status of 200 to 299 is success, 410 ends it, others are tried again."""
     sent = job.headers.get("webhook")
+    if job.group is not None and job.group.startswith(("https://", "http://")):
+        # A process of a version without webhooks has made the job of the route.
+        sent = {"url": job.group}
     if not isinstance(sent, dict) or not isinstance(sent.get("url"), str):
         return Dead("the job has no header webhook with an address: a route with the action webhook makes such jobs")
     message_id = f"{quote(job.queue, safe='')}-{job.id}"
