@@ -207,7 +207,6 @@ def deliver(job: LeasedJob) -> Dead | Retry | None:
     message_id = f"{quote(job.queue, safe='')}-{job.id}"
     sender = Sender.from_environment()
     body = json.dumps(_content(job, sent, message_id, sender.form)).encode()
-    host = _host(sent["url"])
     try:
         status = sender.send(sent["url"], message_id, body, _claimed_at(job))
     except RefusedAddressError as error:
@@ -215,8 +214,8 @@ def deliver(job: LeasedJob) -> Dead | Retry | None:
     except ArgumentError:
         return Dead("the address in the job's header webhook cannot be used")
     except (OSError, http.client.HTTPException) as error:
-        return Retry(f"{host} did not answer: {_reason(error)}")
-    return _outcome(host, status)
+        return Retry(f"{_host(sent['url'])} did not answer: {_reason(error)}")
+    return _outcome(_host(sent["url"]), status)
 
 
 def _content(job: LeasedJob, sent: Mapping[str, Any], message_id: str, form: str) -> dict[str, Any]:
