@@ -32,7 +32,7 @@ MOST_OF_FORM = 64 * 1024
 #: A header of requests and answers: one line of a log is found by it, also in those of a proxy.
 ID_HEADER = "X-Request-ID"
 
-# Others are not taken from a client or a proxy, since they would stand in log lines: a request with one gets a new one.
+# Others are not taken from a client: they would stand in log lines.
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
@@ -78,8 +78,7 @@ class Guard:
             return
         # Of several headers with one name the first.
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
-        given = headers.get(_ID_NAME, "")
-        scope = {**scope, REQUEST_ID: given if _ID.fullmatch(given) else secrets.token_hex(8)}
+        scope = {**scope, REQUEST_ID: _id(headers.get(_ID_NAME, ""))}
         if scope["method"] == "HEAD":
             # Whatever answers GET answers this.
             await self._answer({**scope, "method": "GET", HEAD: True}, headers, receive, _without_body(send))
@@ -168,6 +167,11 @@ def _without_body(send: Send) -> Send:
         await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
 
     return sending
+
+
+def _id(given: str) -> str:
+    """The id of a request: the one that its client or a proxy gives, or a new one."""
+    return given if _ID.fullmatch(given) else secrets.token_hex(8)
 
 
 def _complete(message: Message, request_id: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 from fastapi import Request, Response
 from starlette.exceptions import HTTPException
@@ -15,6 +15,7 @@ from queue_db.operations import rights
 from queue_db.operations import schedules as operations
 from queue_db.operations.schedules import Definition
 from queue_db.schedules import CatchUp, Schedule
+from queue_db.schedules.registry import CATCH_UP
 from queue_db.service.http.pressure import Admission
 from queue_db.service.http.requests import Db, Fields, Person
 from queue_db.service.pages.queues import number
@@ -61,7 +62,7 @@ def set_schedule(request: Request, db: Db, who: Person, fields: Fields) -> Respo
         cron=fields.get("cron", "").strip() or None,
         every=number(fields, "every"),
         zone=fields.get("zone", "").strip() or "UTC",
-        catch_up=cast("CatchUp", fields.get("catch_up", "one")),
+        catch_up=_catch_up(fields),
         # The form does not have them.
         priority=UNCHANGED,
         max_attempts=UNCHANGED,
@@ -118,3 +119,11 @@ def _payload(fields: Fields) -> Any:
         return json.loads(text) if text else None
     except (ValueError, RecursionError):
         raise ArgumentError("payload: must be JSON") from None
+
+
+def _catch_up(fields: Fields) -> CatchUp:
+    given = fields.get("catch_up", "one")
+    found = next((one for one in CATCH_UP if one == given), None)
+    if found is None:
+        raise ArgumentError(f"catch_up: must be one of {', '.join(CATCH_UP)}")
+    return found
