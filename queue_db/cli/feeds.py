@@ -101,26 +101,14 @@ def list_feeds(*, common: CommonOptions) -> None:
     """
     with common.open() as db:
         found = db.feeds.list()
-    if common.as_json:
-        for one in found:
-            output.record(asdict(one) | {"created_at": one.created_at.isoformat()})
-        return
-    output.table(
+    common.print_all(
+        found,
         ("feed", "ordering", "messages", "waiting", "keep for", "keep rows", "unread", "claims", "end"),
-        [
-            (
-                one.name,
-                one.ordering,
-                one.messages,
-                one.waiting,
-                output.span(one.keep_for),
-                "" if one.keep_rows is None else one.keep_rows,
-                one.keep_unread,
-                _claims(one),
-                one.end,
-            )
-            for one in found
-        ],
+        lambda one: (
+            *(one.name, one.ordering, one.messages, one.waiting, output.span(one.keep_for)),
+            "" if one.keep_rows is None else one.keep_rows,
+            *(one.keep_unread, _claims(one), one.end),
+        ),
     )
 
 
@@ -278,7 +266,7 @@ def set_feed(
     settings = operations.Settings(ordering=cast("FeedOrdering | None", ordering), **retention, **asdict(times))
     with common.open() as db, usage():
         operations.set(db, user(), feed, settings)
-    common.print({"feed": feed, "state": "set"}, f"{feed}: set")
+    common.print_state({"feed": feed}, "set")
 
 
 @command(app, "purge", "queue-db feeds purge orders --yes", "queue-db feeds purge orders --retained")
@@ -311,9 +299,7 @@ def remove(feed: FeedArgument, *, yes: YesOption = False, common: CommonOptions)
         existing(db, feed)
         profiles.confirm_loss(f"Feed {feed} in {db.url} will be deleted with its messages and cursors.", yes=yes)
         removed = operations.remove(db, user(), feed)
-    state = "removed" if removed else "not found"
-    common.print({"feed": feed, "state": state}, f"{feed}: {state}")
-    output.found(removed)
+    common.print_state({"feed": feed}, "removed", there=removed)
 
 
 @command(app, "restored", "queue-db feeds restored --yes")
@@ -353,7 +339,7 @@ def message_record(message: Message) -> dict[str, Any]:
         "payload": message.payload,
         "headers": dict(message.headers),
         "client": message.client,
-        "published_at": message.published_at.isoformat(),
+        "published_at": message.published_at,
     }
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Any
+from types import MappingProxyType
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -20,6 +21,8 @@ from queue_db.database.urls import URL_VARIABLE, missing_file, parse_url
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, ConfigurationError, SchemaOutOfDateError
 from queue_db.store.schema.tables import HEAD
+
+_Item = TypeVar("_Item")
 
 #: The heading of the database options in ``--help``.
 DATABASE_PANEL = "Database"
@@ -114,6 +117,39 @@ class CommonOptions:
             output.record(record)
         else:
             output.line(text)
+
+    def print_all(
+        self,
+        found: Iterable[_Item],
+        columns: Sequence[str],
+        line: Callable[[_Item], Sequence[object]],
+        record: Callable[[Any], Mapping[str, Any]] = asdict,
+    ) -> None:
+        """Print a list: a ``record`` of each with ``--json``, a table with a ``line`` of each without."""
+        if self.as_json:
+            for one in found:
+                output.record(record(one))
+        else:
+            output.table(columns, [line(one) for one in found])
+
+    def print_sheet(self, record: Mapping[str, Any], texts: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Print one thing with a line for each of its values.
+
+        :param texts: of values that are no text.
+        """
+        if self.as_json:
+            output.record(record)
+        else:
+            output.sheet({**record, **texts})
+
+    def print_state(self, what: Mapping[str, Any], state: str, *, there: object = True, missing: str = "not found") -> None:
+        """Print what became of something, by its names.
+
+        :param there: whether there was such a thing; otherwise the exit status is that of what does not exist.
+        """
+        now = state if there else missing
+        self.print({**what, "state": now}, f"{' '.join(str(one) for one in what.values() if one is not None)}: {now}")
+        output.found(there)
 
 
 def decoded(what: str, text: str | None) -> Any:

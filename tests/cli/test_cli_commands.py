@@ -557,14 +557,14 @@ def test_batches_and_groups(ask, queue):
     batch, _ = queue.enqueue_batch([("n", None), ("n", None)], ("end",))
     (job,) = queue.claim()
     assert job.complete()
-    found = ask("batches", "show", batch, "--json").record
+    found = ask("jobs", "show", batch, "--batch", "--json").record
     assert (found["id"], found["queue"], found["jobs"], found["pending"]) == (batch, queue.name, 2, 1)
-    assert "pending" in ask("batches", "show", batch).out
-    assert f"no batch {2**62}" in ask("batches", "show", 2**62, status=1).err
+    assert "pending" in ask("jobs", "show", batch, "--batch").out
+    assert f"no batch {2**62}" in ask("jobs", "show", 2**62, "--batch", status=1).err
     first, *_ = (queue.enqueue("g", group="customer") for _ in range(3))
-    group = ask("groups", "list", queue.name, "--json").record
+    group = ask("queues", "show", queue.name, "--groups", "--json").record
     assert (group["group"], group["blocked"], group["job"]["id"]) == ("customer", 2, first)
-    assert f"g {first}" in ask("groups", "list", queue.name).out
+    assert f"g {first}" in ask("queues", "show", queue.name, "--groups").out
 
 
 JOB_KEYS = [
@@ -797,5 +797,5 @@ def test_repair_groups_unblocks_what_sql_has_blocked(ask, queue, db):
     with queue.transaction() as connection:
         connection.execute(delete(jobs).where(jobs.c.id == first))
     assert queue.get(second).state is State.BLOCKED
-    assert ask("groups", "repair", queue.name).out == f"repaired 1 groups of queue {queue.name!r}\n"
+    assert ask("queues", "repair", queue.name).out == f"repaired 1 groups of queue {queue.name!r}\n"
     assert [job.id for job in queue.claim(5)] == [second]

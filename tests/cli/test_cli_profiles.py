@@ -99,7 +99,7 @@ def test_a_protected_profile_asks_before_a_change(ask_at: Ask, databases: tuple[
         "feeds purge orders",
         "feeds remove orders",
         "feeds restored",
-        "routes counters seen --reset",
+        "routes reset seen",
         "migrate --revision base",
     ],
 )
