@@ -35,10 +35,8 @@ app = typer.Typer(
 )
 def list_cursors(
     *,
-    feed: Annotated[str | None, typer.Option("--feed", metavar="FEED", help="Only those of this feed.", show_default=False)] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", metavar="CURSOR", help="Only those with this name.", show_default=False)
-    ] = None,
+    feed: Annotated[str | None, typer.Option("--feed", metavar="FEED", help="Only those of this feed.")] = None,
+    name: Annotated[str | None, typer.Option("--name", metavar="CURSOR", help="Only those with this name.")] = None,
     spans: Annotated[
         bool,
         typer.Option("--spans", help="The open spans of shared cursors instead: who has claimed which messages, and until when."),

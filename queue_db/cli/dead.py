@@ -93,7 +93,7 @@ def _print_failures(found: Iterable[FailureGroup], common: CommonOptions) -> Non
     "queue-db dead redrive --all --json",
 )
 def redrive(
-    ids: Annotated[list[int] | None, typer.Argument(metavar="[ID]...", help="Only these jobs.", min=0, show_default=False)] = None,
+    ids: Annotated[list[int] | None, typer.Argument(metavar="[ID]...", help="Only these jobs.", min=0)] = None,
     *,
     queue: QueueOption = None,
     kind: KindOption = None,

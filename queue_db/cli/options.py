@@ -13,7 +13,6 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from queue_db import arguments
 from queue_db.cli import output, profiles
 from queue_db.cli.lasting import started
 from queue_db.database.schema_version import repair
@@ -74,8 +73,7 @@ class CommonOptions:
         str, typer.Option("--table", metavar="NAME", rich_help_panel=DATABASE_PANEL, help="Name of the jobs table.")
     ] = "jobs"
     schema: Annotated[
-        str | None,
-        typer.Option("--schema", metavar="NAME", rich_help_panel=DATABASE_PANEL, help="Database schema of the tables."),
+        str | None, typer.Option("--schema", metavar="NAME", rich_help_panel=DATABASE_PANEL, help="Database schema of the tables.")
     ] = None
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line instead of text.")] = False
 
@@ -166,14 +164,15 @@ def decoded(what: str, text: str | None) -> Any:
         raise ArgumentError(f"{what} nested too deeply") from None
 
 
-def moment(option: str, text: str) -> datetime:
-    """The time that an option has.
+def moment(option: str, text: object) -> datetime:
+    """The time that an option or a key of a JSON line has.
 
     :raises ArgumentError: it is none, or has no time zone.
     """
     try:
-        given = datetime.fromisoformat(text)
+        when = datetime.fromisoformat(str(text))
     except ValueError:
-        raise ArgumentError(f"{option} {text!r}: must be a time such as 2026-01-31T08:00:00+01:00") from None
-    arguments.moment(option, given)
-    return given
+        raise ArgumentError(f"{option}={text!r}: must be a time like 2026-01-31T08:00:00+01:00") from None
+    if when.utcoffset() is None:
+        raise ArgumentError(f"{option}={text!r} has no time zone: append Z for UTC, or an offset like +01:00")
+    return when

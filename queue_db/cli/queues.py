@@ -47,7 +47,7 @@ _COUNTS = ("completed", "failed", "died", "lost", "missed")
     "queue-db queues list mail --last 3600 --width 60",
 )
 def list_queues(
-    queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Only this queue.", show_default=False)] = None,
+    queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Only this queue.")] = None,
     *,
     last: Annotated[
         float | None,

@@ -39,31 +39,19 @@ app = typer.Typer(
 class ActionOptions:
     """What a route does: one of them."""
 
-    feed: Annotated[str | None, typer.Option("--feed", help="Publish the message to this feed.", show_default=False)] = None
-    enqueue: Annotated[str | None, typer.Option("--enqueue", help="Enqueue a job in this queue.", show_default=False)] = None
-    kind: Annotated[
-        str | None, typer.Option("--kind", help="With --enqueue: kind of the job, if not the message's.", show_default=False)
-    ] = None
+    feed: Annotated[str | None, typer.Option("--feed", help="Publish the message to this feed.")] = None
+    enqueue: Annotated[str | None, typer.Option("--enqueue", help="Enqueue a job in this queue.")] = None
+    kind: Annotated[str | None, typer.Option("--kind", help="With --enqueue: kind of the job, if not the message's.")] = None
     group: Annotated[bool, typer.Option("--group", help="With --enqueue: the message's key is the job's group.")] = False
-    forward: Annotated[
-        str | None, typer.Option("--forward", help="Route the message as one of this topic.", show_default=False)
-    ] = None
-    webhook: Annotated[
-        str | None, typer.Option("--webhook", metavar="URL", help="Send the message to this address.", show_default=False)
-    ] = None
-    count: Annotated[str | None, typer.Option("--count", help="Add 1 to this counter.", show_default=False)] = None
+    forward: Annotated[str | None, typer.Option("--forward", help="Route the message as one of this topic.")] = None
+    webhook: Annotated[str | None, typer.Option("--webhook", metavar="URL", help="Send the message to this address.")] = None
+    count: Annotated[str | None, typer.Option("--count", help="Add 1 to this counter.")] = None
     by: Annotated[
-        str | None,
-        typer.Option(
-            "--by", metavar="JMESPATH", help="With --count: a count for each value of this, such as topic.", show_default=False
-        ),
+        str | None, typer.Option("--by", metavar="JMESPATH", help="With --count: a count for each value of this, such as topic.")
     ] = None
     drop: Annotated[bool, typer.Option("--drop", help="Do nothing.")] = False
     where: Annotated[
-        str | None,
-        typer.Option(
-            "--where", metavar="JMESPATH", help=f"Only for messages for which this holds, such as {EXAMPLE}", show_default=False
-        ),
+        str | None, typer.Option("--where", metavar="JMESPATH", help=f"Only for messages for which this holds, such as {EXAMPLE}")
     ] = None
     matched: Annotated[
         bool, typer.Option("--matched", help="Write the patterns that matched into the header 'matched' of what the route makes.")
@@ -102,8 +90,7 @@ def list_routes(
         bool, typer.Option("--definitions", help="All definitions instead that routes can be pointed at, oldest first.")
     ] = False,
     counter: Annotated[
-        str | None,
-        typer.Option("--counter", metavar="COUNTER", help="The keys that this counter has counted most.", show_default=False),
+        str | None, typer.Option("--counter", metavar="COUNTER", help="The keys that this counter has counted most.")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="With --counter: at most N keys.")] = 10,
     common: CommonOptions,
@@ -167,7 +154,6 @@ def set_route(
             "--definition",
             metavar="SHA",
             help="Instead of an action: point an existing route at this stored definition, its SHA-256 or the first digits.",
-            show_default=False,
         ),
     ] = None,
     action: ActionOptions,
@@ -238,7 +224,7 @@ def remove(name: NameArgument, *, common: CommonOptions) -> None:
 def reset(
     counter: Annotated[str, typer.Argument(metavar="COUNTER", help="Name of the counter.")],
     *,
-    key: Annotated[str | None, typer.Option("--key", help="Delete the count of this key alone.", show_default=False)] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Delete the count of this key alone.")] = None,
     yes: YesOption = False,
     common: CommonOptions,
 ) -> None:
@@ -255,7 +241,7 @@ def dry_run(
     topic: TopicArgument,
     *,
     kind: Annotated[str, typer.Option("--kind", help="Kind of the message.")] = "message",
-    payload: Annotated[str | None, typer.Option("--payload", help="Its payload, JSON.", show_default=False)] = None,
+    payload: Annotated[str | None, typer.Option("--payload", help="Its payload, JSON.")] = None,
     message: MessageOptions,
     common: CommonOptions,
 ) -> None:

@@ -89,7 +89,7 @@ def set_schedule(
     name: NameArgument,
     queue: QueueArgument,
     kind: Annotated[str, typer.Argument(metavar="KIND", help="Name that selects the handler.")],
-    payload: Annotated[str | None, typer.Argument(metavar="[PAYLOAD]", help="JSON value of each job.", show_default=False)] = None,
+    payload: Annotated[str | None, typer.Argument(metavar="[PAYLOAD]", help="JSON value of each job.")] = None,
     *,
     rule: RuleOptions,
     priority: Annotated[

@@ -16,7 +16,7 @@ from queue_db.errors import ArgumentError
 from queue_db.operations import streams as operations
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the stream.")]
-OptionalNameArgument = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name of the stream.", show_default=False)]
+OptionalNameArgument = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name of the stream.")]
 
 app = typer.Typer(
     name="streams",

@@ -56,15 +56,12 @@ def create(
         typer.Option(
             "--queue",
             metavar="PATTERN",
-            show_default=False,
             help="For the queues, feeds and topics that this glob pattern matches; may be repeated. Default: all.",
         ),
     ] = None,
     expires_in: Annotated[
         float | None,
-        typer.Option(
-            "--expires-in", metavar="SECONDS", parser=_seconds, help="It ends after this time. Default: never.", show_default=False
-        ),
+        typer.Option("--expires-in", metavar="SECONDS", parser=_seconds, help="It ends after this time. Default: never."),
     ] = None,
     common: CommonOptions,
 ) -> None:
