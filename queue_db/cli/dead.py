@@ -23,7 +23,8 @@ AllOption = Annotated[bool, typer.Option("--all", help="All dead jobs of all que
 
 app = typer.Typer(
     name="dead",
-    help="Dead jobs: their last attempt failed, or a handler gave them up. List, redrive (move back into a queue) or delete them.",
+    help="Dead jobs: their last attempt failed, or a handler gave them up. List them and their failures, redrive "
+    "(move them back into a queue) or delete them.",
     no_args_is_help=True,
     rich_help_panel=panels.JOBS,
 )

@@ -34,7 +34,7 @@ _ONE_WAIT = 3600.0
 
 app = typer.Typer(
     name="jobs",
-    help="Jobs: look at them without claiming them, wait for one, cancel or reschedule one.",
+    help="Jobs: look at them without claiming them, wait for one, cancel or reschedule one; the progress of batches.",
     no_args_is_help=True,
     rich_help_panel=panels.JOBS,
 )

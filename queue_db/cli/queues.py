@@ -30,7 +30,7 @@ from queue_db.queue import Queue
 
 app = typer.Typer(
     name="queues",
-    help="Queues: their numbers, and their controls, which hold for all workers together. A queue begins with its first job.",
+    help="Queues: their numbers and groups, and their controls, which hold for all workers. A queue begins with its first job.",
     no_args_is_help=True,
     rich_help_panel=panels.QUEUES,
 )

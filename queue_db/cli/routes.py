@@ -29,7 +29,7 @@ _SHOWN = 12
 
 app = typer.Typer(
     name="routes",
-    help="Where messages go by the topic that they are published to.",
+    help="Where messages go by the topic that they are published to, and counters of messages.",
     no_args_is_help=True,
     rich_help_panel=panels.QUEUES,
 )

@@ -1,6 +1,7 @@
 """Each command that changes something writes one action; the others change nothing, or have a reason."""
 
 import getpass
+import re
 import shutil
 import socket
 import sqlite3
@@ -247,6 +248,13 @@ def test_a_command_that_looks_changes_nothing(ask_at, own, prepared):
     for command, given in sorted(LOOKS):
         called(ask_at, own, command, given, prepared[1], status=1 if command == "workers alive" else 0)
         assert content(own) == before, command
+
+
+def test_times_in_json_have_one_form(ask_at, own, prepared):
+    for command, given in LOOKS:
+        out = called(ask_at, own, command, f"{given} --json", prepared[1], status=1 if command == "workers alive" else 0).out
+        times = re.findall(r'"(\d{4}-\d\d-\d\d[^"]*)"', out)
+        assert [one for one in times if not re.fullmatch(r"[\d-]{10}T[\d:]{8}\.\d{6}\+00:00", one)] == [], command
 
 
 @pytest.mark.parametrize("call", CHANGES, ids=" ".join)
