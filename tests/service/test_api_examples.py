@@ -91,7 +91,7 @@ def test_an_example_works(db: QueueDB, client: httpx2.Client, number: int) -> No
         assert verdict["verdict"] == "applied"
 
 
-def test_the_first_examples_lead_to_a_completed_job_with_the_answers_that_the_page_shows(db: QueueDB, client: httpx2.Client) -> None:
+def test_the_first_examples_complete_a_job_with_the_answers_that_the_page_shows(db: QueueDB, client: httpx2.Client) -> None:
     db.queue("mail").purge()
     lease = None
     for command, shown in ANSWERED:
