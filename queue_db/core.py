@@ -25,6 +25,7 @@ from queue_db.database.database import Database
 from queue_db.database.transaction import OwnTransaction, Run
 from queue_db.errors import ConfigurationError, PermanentStorageError, StorageError
 from queue_db.notifications.deaths import Death, Deaths
+from queue_db.notifications.ends import Ends
 from queue_db.notifications.loop import LoopListening
 from queue_db.removal import Removal
 from queue_db.slices import load
@@ -110,6 +111,8 @@ class Core:
         self.loop_listening = LoopListening(database.listen_on_loop)
         #: Counts of what the verbs did in this process, by queue, until they are written to the metrics.
         self.queue_counters = QueueCounters()
+        #: Tells who waits in this process for the end of a job.
+        self.ends = Ends()
         self.deaths = Deaths(database, self.queue_counters, lambda: self.worker)
         #: The name that claimed jobs show. In a fork, the default name changes with the name of the process.
         self.worker = worker or _name
