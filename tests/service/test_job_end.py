@@ -13,6 +13,7 @@ from queue_db import LeasedJob, Queue, QueueDB
 from queue_db.model import StoredResult
 from queue_db.monitoring.inspection import Inspection
 from queue_db.service.live import waits
+from queue_db.service.live.arrivals import Waiter
 from queue_db.service.live.ends import Ends
 from tests.patience import PATIENCE
 from tests.service.test_api_claims import until
@@ -62,8 +63,10 @@ def wait_for(waiting_client: httpx2.Client, threads: ThreadPoolExecutor, looks: 
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that is not told waits for long: there is no second look."""
+    """A client that is not told waits for long: there is no second look, and its time is not over either."""
+    wait = Waiter.wait
     monkeypatch.setattr(waits, "_LEFT", 1000.0)
+    monkeypatch.setattr(Waiter, "wait", lambda waiter, _: wait(waiter, 1000.0))
 
 
 def enqueued(queue: Queue, **options: Any) -> int:
