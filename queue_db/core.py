@@ -25,13 +25,12 @@ from queue_db.database.database import Database
 from queue_db.database.transaction import OwnTransaction, Run
 from queue_db.errors import ConfigurationError, PermanentStorageError, StorageError
 from queue_db.notifications.deaths import Death, Deaths
-from queue_db.notifications.ends import Ends
 from queue_db.notifications.loop import LoopListening
 from queue_db.removal import Removal
 from queue_db.slices import load
 from queue_db.store import LowWaterMarks, Store, Transaction
 from queue_db.store.schema.tables import HEAD, Tables
-from queue_db.store.wakeups import Notifications
+from queue_db.store.wakeups import Ends, Notifications
 from queue_db.strategies import Strategy
 
 if TYPE_CHECKING:
