@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from functools import lru_cache
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from fastapi import Path, Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
@@ -149,6 +149,7 @@ class FinishedView(View):
     id: Id
     queue: str
     kind: str
+    state: Literal["completed"] = "completed"
     payload: Shown
     result: Shown
     attempts: int
