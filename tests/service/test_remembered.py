@@ -314,7 +314,7 @@ def test_few_leases_are_remembered_and_nothing_large(db: QueueDB, name: str) -> 
     leases = Leases(3)
     jobs = [job for _ in range(5) for job in queue.claim()]
     for job in jobs:
-        leases.remember([(job, job.snapshot_row())])
+        leases.remember([(job, job.snapshot_row(), own_token(job.token, job.id))])
         assert len(leases) <= 3
     given = [(job.id, job.version, own_token(job.token, job.id)) for job in jobs]
     found = leases.take(queue, given)
@@ -331,7 +331,7 @@ def test_an_extended_lease_is_remembered_with_its_new_end(db: QueueDB, name: str
     before = job.lease_ends
     assert job.extend(600)
     leases = Leases()
-    leases.remember([(job, job.snapshot_row())])
+    leases.remember([(job, job.snapshot_row(), own_token(job.token, job.id))])
     given = [(job.id, job.version, own_token(job.token, job.id))]
     (remembered,), (read,) = leases.take(queue, given), queue.leases_from_tokens(given)
     assert remembered is not None

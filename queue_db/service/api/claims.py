@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from queue_db import arguments
-from queue_db.leased_job import LeasedJob
+from queue_db.leased_job import LeasedJob, own_token, row_of
 from queue_db.service.api import answers, shapes
 from queue_db.service.api.shapes import LONGEST_WAIT, Id, Lease, LeaseSeconds, WorkerName
 from queue_db.service.http.handover import Handover, watch
@@ -91,7 +91,7 @@ async def claim_jobs(queue: Name, body: ClaimRequest, db: Db, who: WorkerClient,
 
 def _handed_out(leases: Leases, codec: object, jobs: Sequence[LeasedJob]) -> bytes:
     """The jobs as JSON, and their leases remembered."""
-    rows = [(job, job.snapshot_row()) for job in jobs]
-    content = answers.claimed(rows, codec)
-    leases.remember(rows)
+    handed = [(job, row_of(job), own_token(job.token, job.id)) for job in jobs]
+    content = answers.claimed(handed, codec)
+    leases.remember(handed)
     return content
