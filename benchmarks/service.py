@@ -68,13 +68,13 @@ class Drained:
 # --- the service ------------------------------------------------------------------------------------------------------
 
 
-def _serve(url: str, table: str, listening: socket.socket, ready: Connection) -> None:
+def _serve(url: str, table: str, listening: socket.socket, shared_by: int, ready: Connection) -> None:
     from queue_db.service import Settings, service
-    from queue_db.service.http.server import collect_less, server
+    from queue_db.service.http.server import BACKLOG, collect_less, server
     from queue_db.service.processes import AT_ONCE, SharedSocket
 
     with QueueDB(url, table=table, pool_size=20) as db, SharedSocket(fileno=listening.detach()) as shared:
-        running = server(service(db, Settings()), at_once=AT_ONCE)
+        running = server(service(db, Settings()), at_once=AT_ONCE if shared_by > 1 else BACKLOG)
         running.on_start = lambda: ready.send(True)
         collect_less()
         running.run(sockets=[shared])
@@ -87,7 +87,7 @@ def _service(url: str, table: str, number: int) -> Iterator[tuple[int, list[psut
     with socket.create_server(("127.0.0.1", 0), backlog=2048) as listening:
         for _ in range(number):
             ready, theirs = multiprocessing.Pipe(duplex=False)
-            process = spawn.Process(target=_serve, args=(url, table, listening, theirs))
+            process = spawn.Process(target=_serve, args=(url, table, listening, number, theirs))
             process.start()
             made.append((process, ready))
         try:

@@ -20,7 +20,7 @@ from queue_db.service.api.answers import WrittenLease, encode
 from queue_db.service.api.settlements import Given, SettledAs, WrittenVerdict, WrittenVerdicts, error_of, retained
 from queue_db.service.http.requests import Service
 from queue_db.service.http.times import rfc3339
-from queue_db.service.live.leases import Leases
+from queue_db.service.live.leases import Leases, handed
 from queue_db.service.live.together import Together
 
 log = logging.getLogger("queue_db.service")
@@ -109,8 +109,8 @@ class _Turn:
         ready = [client for client in ready if client.error is None]
         by_verb: dict[tuple[str, float], list[_Share]] = {}
         for client in ready:
-            for verb, share in _shares(client).items():
-                by_verb.setdefault(verb, []).append(share)
+            for key, share in _shares(client).items():
+                by_verb.setdefault(key, []).append(share)
         for (verb, seconds), shares in by_verb.items():
             self._apply(verb, seconds, [share for share in shares if share.client.error is None])
         for client in ready:
@@ -185,7 +185,7 @@ class _Turn:
 
     def _remember_extended(self, client: _Client) -> None:
         self._handed.remember(
-            (lease, lease.snapshot_row()._replace(available_at=lease.lease_ends), own_token(lease.token, lease.id))
+            handed(lease)
             for one, lease, verdict in zip(client.given, client.leases, client.verdicts, strict=True)
             if lease is not None and one.verb == "extend" and verdict == "applied"
         )
@@ -197,10 +197,10 @@ def _shares(client: _Client) -> dict[tuple[str, float], _Share]:
     for at, lease in enumerate(client.leases):
         if lease is not None:
             one = client.given[at]
-            verb = one.verb, (one.seconds if one.verb in {"snooze", "extend"} else None) or 0.0
-            share = shares.get(verb)
+            key = one.verb, (one.seconds if one.verb in {"snooze", "extend"} else None) or 0.0
+            share = shares.get(key)
             if share is None:
-                share = shares[verb] = _Share(client)
+                share = shares[key] = _Share(client)
             share.places.append(at)
             share.leases.append(lease)
     return shares

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 from secrets import compare_digest
 
-from queue_db.leased_job import LeasedJob
+from queue_db.leased_job import LeasedJob, own_token, row_of
 from queue_db.model import ClaimedRow
 from queue_db.queue import Queue
 
@@ -30,6 +30,14 @@ Handed = tuple[LeasedJob, ClaimedRow, str]
 _Remembered = tuple[str, ClaimedRow, str, str, str | None]
 
 
+def handed(job: LeasedJob) -> Handed:
+    """The lease of a job that was just claimed, or extended."""
+    row = row_of(job)
+    if row.version != job.version:
+        row = row._replace(version=job.version, available_at=job.lease_ends)
+    return job, row, own_token(job.token, job.id)
+
+
 class Leases:
     """The latest leases, by id and version, without long payloads. Safe to share between threads.
 
@@ -45,10 +53,10 @@ class Leases:
         return len(self._handed)
 
     def remember(self, leases: Iterable[Handed]) -> None:
-        """Remember leases that are handed out now. A row is that of its lease, also after an extension."""
-        handed = {(row.id, row.version): (job.queue, _small(row), job.token, own, job.worker) for job, row, own in leases}
+        """Remember leases that are handed out now."""
+        new = {(row.id, row.version): (job.queue, _small(row), job.token, own, job.worker) for job, row, own in leases}
         with self._lock:
-            self._handed.update(handed)
+            self._handed.update(new)
             for _ in range(len(self._handed) - self._most):
                 self._handed.popitem(last=False)
 
@@ -61,10 +69,10 @@ class Leases:
             return [*map(self._take, repeat(queue), leases, tokens)]
 
     def _take(self, queue: Queue, lease: tuple[int, int], token: str) -> LeasedJob | None:
-        handed = self._handed.get(lease)
-        if handed is None:
+        remembered = self._handed.get(lease)
+        if remembered is None:
             return None
-        of_queue, row, secret, own, worker = handed
+        of_queue, row, secret, own, worker = remembered
         if of_queue != queue.name or not token.isascii() or not compare_digest(own, token):
             return None
         del self._handed[lease]
