@@ -121,6 +121,8 @@ def server(
             timeout_keep_alive=30,
             timeout_graceful_shutdown=10,
             backlog=at_once,
+            # uvloop, if it is installed, is no faster here, and makes of at_once the length of the kernel's queue.
+            loop="asyncio",
         ),
         signals,
     )
