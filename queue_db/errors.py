@@ -182,7 +182,8 @@ class DuplicateJobError(EnqueueError):
         else:
             new = "the new one in its place"
             super().__init__(
-                f'{taken}; pass on_duplicate="skip" to keep it' + ("" if unique_for else f', or on_duplicate="replace" to put {new}'),
+                f'{taken}; pass on_duplicate="skip" to keep it'
+                + ("" if unique_for else f', or on_duplicate="replace" to put {new}'),
                 wire=f'{taken}; send "on_duplicate": "skip" to keep it' + ("" if unique_for else f', or "replace" to put {new}'),
                 cli=f"{taken}; --on-duplicate skip keeps it" + ("" if unique_for else f", --on-duplicate replace puts {new}"),
             )
