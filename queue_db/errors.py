@@ -154,6 +154,7 @@ class DuplicateJobError(EnqueueError):
     :param other: the job of the same call that has the key: its position in the list, from 0, or a description of its place. None:
         no job of the call has the key, or the call was too long to find it.
     :param dead: the id of the refused job, if it is a dead one that was to be redriven.
+    :param unique_for: whether the refused job has ``unique_for``: such a job replaces no other.
     """
 
     code = "duplicate_job"
@@ -166,6 +167,7 @@ class DuplicateJobError(EnqueueError):
         position: int | None = None,
         other: int | str | None = None,
         dead: int | None = None,
+        unique_for: bool = False,
     ) -> None:
         if existing_id is not None:
             holder = f"a job in the queue, or one whose unique_for is not over (id {existing_id})"
@@ -178,15 +180,18 @@ class DuplicateJobError(EnqueueError):
         if dead is not None:
             super().__init__(f"job {dead} stays dead: its {taken}")
         else:
+            new = "the new one in its place"
             super().__init__(
-                f'{taken}; pass on_duplicate="skip" to keep it, or on_duplicate="replace" to put the new one in its place',
-                wire=f'{taken}; send "on_duplicate": "skip" to keep it, or "replace" to put the new one in its place',
-                cli=f"{taken}; --on-duplicate skip keeps it, --on-duplicate replace puts the new one in its place",
+                f'{taken}; pass on_duplicate="skip" to keep it'
+                + ("" if unique_for else f', or on_duplicate="replace" to put {new}'),
+                wire=f'{taken}; send "on_duplicate": "skip" to keep it' + ("" if unique_for else f', or "replace" to put {new}'),
+                cli=f"{taken}; --on-duplicate skip keeps it" + ("" if unique_for else f", --on-duplicate replace puts {new}"),
             )
         self.unique_key = unique_key
         self.existing_id = existing_id
         self.position = position
         self.other = other
+        self.unique_for = unique_for
 
 
 class PayloadError(EnqueueError, ValueError):

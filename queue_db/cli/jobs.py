@@ -18,6 +18,7 @@ from queue_db.cli.queues import with_jobs
 from queue_db.cli.recording import user
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, LeaseLostError
+from queue_db.groups import Batch
 from queue_db.model import Job
 from queue_db.model import State as JobState
 from queue_db.monitoring.model import Finished
@@ -105,33 +106,33 @@ def _of_queue(db: QueueDB, queue: str, state: State, kind: str | None, group: st
             return
 
 
-@command(app, "show", "queue-db jobs show 42", "queue-db jobs show 42 --json | jq .state", "queue-db jobs show 7 --batch")
-def show(
-    job_id: Annotated[int, typer.Argument(min=0, metavar="ID", help="Id of the job; with --batch: of the batch.")],
-    *,
-    batch: Annotated[bool, typer.Option("--batch", help="The progress of a batch instead.")] = False,
-    queue: QueueOption = None,
-    common: CommonOptions,
-) -> None:
-    """Show one live or dead job, or the progress of a batch. Completed jobs leave the table: see "queue-db jobs wait".
+@command(app, "show", "queue-db jobs show 42", "queue-db jobs show 42 --json | jq .state")
+def show(job_id: IdArgument, *, queue: QueueOption = None, common: CommonOptions) -> None:
+    """Show one live or dead job. Completed jobs leave the table: see "queue-db jobs wait".
 
-    Status 1 if there is none. A batch ends when all its jobs have left and its last job is enqueued.
-
-    With --batch: queue: that of its last job. pending: jobs still in the queue. dead: of these, those that are dead.
+    Status 1 if there is none. batch: the id of its batch, for "queue-db jobs batch".
     """
-    if batch:
-        if queue is not None:
-            raise ArgumentError("--queue is for a job: a batch has its ID alone")
-        _show_batch(job_id, common)
-        return
     with common.open() as db:
         job = db.get(job_id) if queue is None else db.queue(queue).get(job_id)
     texts = {"payload": output.payload_text(job.payload), "headers": output.payload_text(dict(job.headers))}
     common.print_sheet(output.job_record(job), texts)
 
 
-def _show_batch(batch_id: int, common: CommonOptions) -> None:
+@command(app, "batch", "queue-db jobs batch", "queue-db jobs batch 7", "queue-db jobs batch 7 --json | jq .pending")
+def batch(
+    batch_id: Annotated[int | None, typer.Argument(min=0, metavar="[ID]", help="Id of the batch; without it: list them.")] = None,
+    *,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="At most N batches.")] = 100,
+    common: CommonOptions,
+) -> None:
+    """List the batches with jobs still in a queue, newest first; with an ID: the progress of that one, status 1 if it has ended.
+
+    queue: that of its callback job. pending: jobs still in the queue. dead, cancelled: how many of its jobs have ended so.
+    """
     with common.open() as db:
+        if batch_id is None:
+            _print_batches(db.batches(limit=limit), common)
+            return
         found = db.batch(batch_id)
     if found is None:
         output.note(f"no batch {batch_id}: all its jobs have left, or it never existed")
@@ -247,6 +248,14 @@ def print_jobs(jobs: Iterable[Job], time_column: str, common: CommonOptions) -> 
             output.brief(job.last_error or ""),
         ),
         output.job_record,
+    )
+
+
+def _print_batches(batches: Iterable[Batch], common: CommonOptions) -> None:
+    common.print_all(
+        batches,
+        ("batch", "queue", "jobs", "pending", "dead", "cancelled", "created"),
+        lambda one: (one.id, one.queue, one.jobs, one.pending, one.dead, one.cancelled, one.created_at),
     )
 
 

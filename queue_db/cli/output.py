@@ -172,6 +172,7 @@ def job_record(job: Job) -> dict[str, Any]:
         "max_attempts": job.max_attempts,
         "unique_key": job.unique_key,
         "group": job.group,
+        "batch": job.batch,
         "worker": job.worker,
         "version": job.version,
         "fence": job.fence,

@@ -192,7 +192,8 @@ def _insert_windowed(
     taken = unique_key_ttl.take(tx, asked)
     if taken and on_duplicate is OnDuplicate.RAISE:
         key, there = next(iter(taken.items()))
-        raise DuplicateJobError(unique_key=key[1], existing_id=there, position=[job.key for job in jobs].index(key))
+        place = [job.key for job in jobs].index(key)
+        raise DuplicateJobError(unique_key=key[1], existing_id=there, position=place, unique_for=True)
     free = [position for position in places if not (jobs[position].unique_for and jobs[position].key in taken)]
     ids = _insert_grouped(tx, jobs, free, on_duplicate, more=more)
     added: dict[str, dict[str, int]] = {}
@@ -254,7 +255,8 @@ def _insert(
             # The live job may be newer than the transaction's snapshot.
             existing = live.get(keys[0]) or live_keys(tx, table, keys[:1], current=True).get(keys[0])
             refused = duplicates[0][0]
-            raise DuplicateJobError(unique_key=keys[0][1], existing_id=existing[0] if existing else None, position=refused)
+            there, lasting = existing[0] if existing else None, jobs[refused].unique_for > 0
+            raise DuplicateJobError(unique_key=keys[0][1], existing_id=there, position=refused, unique_for=lasting)
         missed = []
         for position, row in duplicates:
             holder = live.get(row.key)
@@ -274,7 +276,7 @@ def _one_of_each_key(jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Seque
     for position, job in enumerate(jobs):
         if (key := job.key) is not None:
             if key in chosen and on_duplicate is OnDuplicate.RAISE:
-                raise DuplicateJobError(unique_key=key[1], existing_id=None, position=position)
+                raise DuplicateJobError(unique_key=key[1], existing_id=None, position=position, unique_for=job.unique_for > 0)
             if key not in chosen or on_duplicate.last_wins:
                 chosen[key] = position
     if not chosen:

@@ -265,7 +265,7 @@ def _refused(error: DuplicateJobError, there: int | None, *, listed: bool, read:
     if there is None and position is not None and read is not None:
         before = islice(chain.from_iterable(read()), position)
         other = next((place for place, job in enumerate(before) if job.unique_key == key), None)
-    return DuplicateJobError(unique_key=key, existing_id=there, position=position, other=other)
+    return DuplicateJobError(unique_key=key, existing_id=there, position=position, other=other, unique_for=error.unique_for)
 
 
 def _size(job: NewJob) -> tuple[int, int]:

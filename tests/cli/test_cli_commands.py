@@ -557,13 +557,18 @@ def test_reschedule(ask, queue):
 
 
 def test_batches_and_groups(ask, queue):
-    batch, _ = queue.enqueue_batch([("n", None), ("n", None)], ("end",))
+    batch, (_, other) = queue.enqueue_batch([("n", None), ("n", None)], ("end",))
     (job,) = queue.claim()
     assert job.complete()
-    found = ask("jobs", "show", batch, "--batch", "--json").record
+    found = ask("jobs", "batch", batch, "--json").record
     assert (found["id"], found["queue"], found["jobs"], found["pending"]) == (batch, queue.name, 2, 1)
-    assert "pending" in ask("jobs", "show", batch, "--batch").out
-    assert f"no batch {2**62}" in ask("jobs", "show", 2**62, "--batch", status=1).err
+    assert "pending" in ask("jobs", "batch", batch).out
+    newer, _ = queue.enqueue_batch([("n", None)], ("end",))
+    assert [one["id"] for one in ask("jobs", "batch", "--json").records] == [newer, batch]
+    assert [one["id"] for one in ask("jobs", "batch", "--limit", 1, "--json").records] == [newer]
+    assert "pending" in ask("jobs", "batch").out
+    assert ask("jobs", "show", other, "--json").record["batch"] == batch
+    assert f"no batch {2**62}" in ask("jobs", "batch", 2**62, status=1).err
     first, *_ = (queue.enqueue("g", group="customer") for _ in range(3))
     group = ask("queues", "show", queue.name, "--groups", "--json").record
     assert (group["group"], group["blocked"], group["job"]["id"]) == ("customer", 2, first)
@@ -584,6 +589,7 @@ JOB_KEYS = [
     "max_attempts",
     "unique_key",
     "group",
+    "batch",
     "worker",
     "version",
     "fence",
@@ -808,7 +814,6 @@ def test_repair_groups_unblocks_what_sql_has_blocked(ask, queue, db):
     "command",
     [
         "dead list --count --failures",
-        "jobs show 1 --batch --queue mail",
         "queues show mail --exact --groups",
         "routes list --definitions --counter seen",
     ],

@@ -179,6 +179,7 @@ class TestUniqueFor:
         with pytest.raises(DuplicateJobError) as caught:
             queue.enqueue("mail", 2, unique_key="k", unique_for=60)
         assert (caught.value.unique_key, caught.value.existing_id) == ("k", first)
+        assert str(caught.value).endswith('; pass on_duplicate="skip" to keep it')  # a job with unique_for replaces none
         assert queue.enqueue("mail", 2, unique_key="k", unique_for=60, on_duplicate="skip") is None
         clock.advance(2)
         again = queue.enqueue("mail", 3, unique_key="k", unique_for=60, on_duplicate="skip")
@@ -299,6 +300,7 @@ class TestRefusedLists:
         assert str(error).startswith(
             f"job 1500: unique_key '1500' is taken by a job in the queue, or one whose unique_for is not over (id {there})"
         )
+        assert ("replace" in str(error)) is (window is None)
 
     @pytest.mark.parametrize("within", [False, True])
     def test_a_key_twice_that_a_live_job_has_is_of_this_job(self, queue: Queue, within: bool) -> None:
