@@ -17,14 +17,17 @@ the same when a class is renamed or a message is reworded. The REST API and ``qu
     ├─ LeaseLostError
     ├─ HandlerProcessError
     ├─ HandlerResultError
-    ├─ FeedError ─┬─ PositionError ─── TrimmedError
+    ├─ FeedError ─┬─ NoSuchFeedError
+    │             ├─ NoSuchCursorError
+    │             ├─ PositionError ─── TrimmedError
     │             ├─ IdempotencyKeyError
     │             ├─ CursorHeldError
     │             └─ ClaimError ─┬─ UnknownClaimError
     │                            ├─ ClaimExpiredError
     │                            ├─ MessageNotClaimedError
     │                            └─ MessageClaimedError
-    ├─ StreamError ─┬─ StreamFencedError
+    ├─ StreamError ─┬─ NoSuchStreamError
+    │               ├─ StreamFencedError
     │               └─ CheckpointMismatchError
     ├─ RouteError
     └─ StorageError ─┬─ TransientStorageError
@@ -304,6 +307,12 @@ class StreamError(QueueDBError):
     code = "stream"
 
 
+class NoSuchStreamError(StreamError):
+    """There is no such stream."""
+
+    code = "no_such_stream"
+
+
 class StreamFencedError(StreamError):
     """Another reader has taken the stream over."""
 
@@ -320,6 +329,18 @@ class FeedError(QueueDBError):
     """A feed cannot do this."""
 
     code = "feed"
+
+
+class NoSuchFeedError(FeedError):
+    """There is no such feed."""
+
+    code = "no_such_feed"
+
+
+class NoSuchCursorError(FeedError):
+    """The feed has no such cursor."""
+
+    code = "no_such_cursor"
 
 
 class IdempotencyKeyError(FeedError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -10,8 +10,8 @@ import httpx2
 import pytest
 
 from queue_db import QueueDB
-from queue_db.errors import FeedError, StreamError
-from queue_db.operations import feeds, streams
+from queue_db.errors import FeedError, NoSuchFeedError, StreamError
+from queue_db.operations import cursors, feeds, streams
 from queue_db.operations.actor import ANYBODY, Actor, ForbiddenError
 from queue_db.service import Settings
 from tests.operations.sides_feeds import prepare
@@ -115,3 +115,39 @@ def test_a_missing_route_has_one_code(own: QueueDB) -> None:
             asks.post("/api/v1/routes/nothing/assign", json={"definition": "0" * 12}),
         ]
     assert [(one.status_code, one.json()["code"]) for one in answers] == [(404, "route")] * 4
+
+
+def test_a_feed_that_is_asked_for_all_the_time_is_read_again(own: QueueDB, own_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("queue_db.feeds.feed.time.monotonic", lambda: now)
+    own.feeds.set("orders")
+    feed = own.feed("orders")
+    assert feed.existing() is not None
+    with QueueDB(own_url) as other:
+        other.feeds.delete("orders")
+    now = 0.6
+    assert feed.existing() is not None
+    now = 1.2
+    assert feed.existing() is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda db: cursors.seek(db, ANYBODY, "orders", "billing", "end"),
+        lambda db: cursors.remove(db, ANYBODY, "orders", "billing"),
+        lambda db: feeds.purge(db, ANYBODY, "orders", retained=True),
+        lambda db: db.feed("orders").seek("billing", "start"),
+        lambda db: db.feed("orders").remove_cursor("billing"),
+        lambda db: db.feed("orders").trim(),
+    ],
+)
+def test_a_change_of_a_feed_that_is_gone_makes_none(own: QueueDB, own_url: str, change: Callable[[QueueDB], object]) -> None:
+    """This process has just used it."""
+    own.feeds.set("orders", claims=True)
+    own.feed("orders").row()
+    with QueueDB(own_url) as other:
+        other.feeds.delete("orders")
+    with pytest.raises(NoSuchFeedError, match="there is no feed 'orders'"):
+        change(own)
+    assert own.feeds.list() == []

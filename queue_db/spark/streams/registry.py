@@ -14,7 +14,7 @@ from typing import Any
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.database.transaction import Run
-from queue_db.errors import StreamError
+from queue_db.errors import NoSuchStreamError, StreamError
 from queue_db.model import from_micros
 from queue_db.spark.streams import store as streams
 from queue_db.spark.tables import STREAM_LENGTH
@@ -102,7 +102,7 @@ class Streams:
         A query that still reads the stream stops, and its checkpoint is refused: start with a new one. Jobs that the query has
         already written (``Stream.maybe_written``) are done again, with a warning in the log; :meth:`complete` is for them.
 
-        :raises StreamError: there is no such stream.
+        :raises NoSuchStreamError: there is no such stream.
         """
         arguments.name("name", name, STREAM_LENGTH)
         released, written = self._core.run(Run("release"), _release, name)
@@ -124,9 +124,9 @@ class Streams:
                 gone.append(name)
         return gone
 
-    def _unknown(self, name: str) -> StreamError:
+    def _unknown(self, name: str) -> NoSuchStreamError:
         known = ", ".join(stream.name for stream in self.list()) or "none"
-        return StreamError(f"there is no stream {name!r}; known: {known}")
+        return NoSuchStreamError(f"there is no stream {name!r}; known: {known}")
 
 
 def committed(checkpoint: Path) -> list[streams.Offset]:
