@@ -37,7 +37,8 @@ def release(db: QueueDB, actor: Actor, stream: str) -> int:
 def release_expired(db: QueueDB, actor: Actor) -> list[str]:
     """Release the streams without a reader for longer than their retention; return their names."""
     actor.check_all("manage")
-    with entry(db, actor, "release", "expired streams", of="release_expired", number=_one):
+    names = ("streams", lambda answer: [answer[0]])
+    with entry(db, actor, "release", "expired streams", of="release_expired", number=_one, items=names):
         return db.streams.expire()
 
 
@@ -53,9 +54,9 @@ def _check(db: QueueDB, actor: Actor, stream: str) -> None:
         raise NoSuchStreamError(f"there is no stream {stream!r}; known: {', '.join(mine) or 'none'}")
 
 
-def _one(answer: tuple[int, int]) -> int:
-    """The entry counts streams; each is released in a transaction of its own."""
-    return 1 if answer[0] else 0
+def _one(answer: tuple[str, int | None, int]) -> int:
+    """The entry counts streams; each is released in a transaction of its own. One may hold no job any more: its checkpoint ends."""
+    return 0 if answer[1] is None else 1
 
 
 def _jobs(answer: int | None) -> int:

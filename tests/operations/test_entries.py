@@ -12,9 +12,10 @@ import pytest
 from queue_db import QueueDB
 from queue_db.codecs import JSONCodec
 from queue_db.errors import ArgumentError
+from queue_db.limits import store as limits
 from queue_db.model import UNCHANGED
 from queue_db.monitoring.actions import MAX_DETAIL
-from queue_db.operations import entry, queues, routes, schedules, tokens
+from queue_db.operations import dead, entry, queues, routes, schedules, tokens, workers
 from queue_db.operations.actor import ANYBODY
 from queue_db.schedules import Schedules
 from queue_db.service import Settings
@@ -123,3 +124,21 @@ def test_changes_by_code_inside_an_operation_are_not_its_own(own_url: str, tmp_p
             queues.pause(second, ANYBODY, "mail")
             second.schedules.pause("other")
         assert (entries(db)[1:], entries(second)) == ([], [("pause", "queue mail", None)])
+
+
+def test_a_rescue_that_frees_only_shares_is_an_entry(own: QueueDB) -> None:
+    own.queue("mail").limit(concurrency=2)
+    own.core.write("test", limits.take_share, "mail", "gone", 2, 600_000_000)
+    assert [workers.rescue(own, ANYBODY, "gone") for _ in range(2)] == [0, 0]
+    assert entries(own) == [("rescue", "worker gone", None)]
+
+
+def test_a_redrive_shows_the_ids_that_returned(own: QueueDB) -> None:
+    queue = own.queue("mail")
+    ids = [queue.enqueue("k", unique_key=key) for key in ("taken", None, None)]
+    for job in queue.claim(3):
+        job.bury("broken")
+    queue.enqueue("k", unique_key="taken")
+    returned = dead.redrive(own, ANYBODY, dead.Redrive(ids=tuple(ids)))
+    assert returned == ids[1:]
+    assert own.actions.list()[0].detail == {"ids": returned}

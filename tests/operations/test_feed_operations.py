@@ -8,13 +8,15 @@ from typing import Any
 
 import httpx2
 import pytest
+from sqlalchemy import update
 
 from queue_db import QueueDB
 from queue_db.errors import FeedError, NoSuchFeedError, StreamError
 from queue_db.operations import cursors, feeds, streams
 from queue_db.operations.actor import ANYBODY, Actor, ForbiddenError
 from queue_db.service import Settings
-from tests.operations.sides_feeds import prepare
+from queue_db.spark.tables import spark_tables
+from tests.operations.sides_feeds import hold, prepare
 from tests.patience import PATIENCE
 from tests.service.conftest import serving
 
@@ -151,3 +153,18 @@ def test_a_change_of_a_feed_that_is_gone_makes_none(own: QueueDB, own_url: str, 
     with pytest.raises(NoSuchFeedError, match="there is no feed 'orders'"):
         change(own)
     assert own.feeds.list() == []
+
+
+def test_an_expired_stream_without_jobs_is_an_entry_with_its_name(own: QueueDB) -> None:
+    """Its checkpoint ends: a query that still has it is refused."""
+    for name in ("etl", "other"):
+        job = own.queue(name).enqueue("k", unique_key="once")
+        own.core.write("test", hold, name)
+        assert own.queue(name).cancel(job)
+    with own.database.begin() as connection:
+        connection.execute(update(spark_tables(own.store.tables).streams).values(retention=0))
+    before = {one.name: one.epoch for one in own.streams.list()}
+    assert streams.release_expired(own, ANYBODY) == ["etl", "other"]
+    assert {one.name: one.epoch - before[one.name] for one in own.streams.list()} == {"etl": 1, "other": 1}
+    (one,) = own.actions.list()
+    assert (one.target, one.number, one.detail) == ("expired streams", 2, {"streams": ["etl", "other"]})

@@ -118,8 +118,8 @@ class Streams:
         """
         gone = []
         for name in self._core.read("streams.expired", streams.expired):
-            released, written = self._core.run(Run("release_expired"), _release_expired, name)
-            if released:
+            _, released, written = self._core.run(Run("release_expired"), _release_expired, name)
+            if released is not None:
                 _warn(name, released, written)
                 gone.append(name)
         return gone
@@ -170,9 +170,9 @@ def _release(tx: Transaction, name: str) -> tuple[int | None, int]:
     return streams.release(tx, name), written
 
 
-def _release_expired(tx: Transaction, name: str) -> tuple[int, int]:
+def _release_expired(tx: Transaction, name: str) -> tuple[str, int | None, int]:
     written = streams.maybe_written(tx, name)
-    return streams.release_expired(tx, name), written
+    return name, streams.release_expired(tx, name), written
 
 
 def _warn(name: str, released: int, written: int) -> None:
