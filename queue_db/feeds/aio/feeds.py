@@ -16,7 +16,6 @@ from queue_db.feeds.feed import Feed
 from queue_db.feeds.message import ClaimInfo, CursorInfo, FeedInfo, FeedStats, Message, Page, SpanInfo
 from queue_db.feeds.registry import Feeds, Infos, Verdicts
 from queue_db.feeds.settings import FeedOrdering, OnTrimmed
-from queue_db.feeds.store.rows import FeedRow
 
 
 class AsyncFeed(Twin[Feed]):
@@ -320,13 +319,6 @@ class AsyncFeed(Twin[Feed]):
         :raises NoSuchFeedError: there is no such feed.
         """
         return await run(self._sync.remove_cursor, name)
-
-    async def present(self) -> FeedRow:
-        """The feed's row, as it is now.
-
-        :raises NoSuchFeedError: there is no such feed.
-        """
-        return await run(self._sync.present)
 
 
 class AsyncFeeds(Twin[Feeds]):

@@ -62,6 +62,7 @@ class ScheduleView(BaseModel):
     last_at: Time | None
     priority: int
     max_attempts: int
+    headers: dict[str, Any]
 
 
 class ScheduleList(BaseModel):
@@ -164,4 +165,5 @@ def _view(one: Schedule, masked: tuple[str, ...]) -> ScheduleView:
         last_at=one.last_at,
         priority=one.priority,
         max_attempts=one.max_attempts,
+        headers=shown(dict(one.headers), masked),
     )
