@@ -38,6 +38,8 @@ MEANINGS = {
 
 def status_of(error: QueueDBError) -> int:
     """Return the exit status for an error of the library."""
+    if type(error) is FeedError:
+        return USAGE  # settings that a feed cannot have; what is missing, held or taken has a class of its own
     if isinstance(
         error, DuplicateJobError | JobNotFoundError | JobStateError | LeaseLostError | StreamError | FeedError | RouteError
     ):

@@ -33,7 +33,10 @@ def change(tx: Transaction, queue: str, values: Mapping[str, int | None]) -> boo
         per = values.get("per", None if before is None else before.per)
         if rate is None and values.get("per") is not None:
             return False
-        values = {**values, "rate": rate, "per": None if rate is None else per or _SECOND, "spent_until": 0}
+        per = None if rate is None else per or _SECOND
+        values = {**values, "rate": rate, "per": per}
+        if before is None or before != (rate, per):
+            values["spent_until"] = 0  # the same rate again is not refilled
     controls.change(tx, queue, values)
     return True
 
