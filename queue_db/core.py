@@ -30,7 +30,7 @@ from queue_db.removal import Removal
 from queue_db.slices import load
 from queue_db.store import LowWaterMarks, Store, Transaction
 from queue_db.store.schema.tables import HEAD, Tables
-from queue_db.store.wakeups import Notifications
+from queue_db.store.wakeups import Ends, Notifications
 from queue_db.strategies import Strategy
 
 if TYPE_CHECKING:
@@ -110,6 +110,8 @@ class Core:
         self.loop_listening = LoopListening(database.listen_on_loop)
         #: Counts of what the verbs did in this process, by queue, until they are written to the metrics.
         self.queue_counters = QueueCounters()
+        #: Tells who waits in this process for the end of a job.
+        self.ends = Ends()
         self.deaths = Deaths(database, self.queue_counters, lambda: self.worker)
         #: The name that claimed jobs show. In a fork, the default name changes with the name of the process.
         self.worker = worker or _name

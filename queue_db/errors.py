@@ -115,6 +115,11 @@ class ArgumentError(ConfigurationError, ValueError):
         """The message with another spelling of the argument."""
         return f"{self.place}{spelled}{self.problem}"
 
+    def labelled(self, label: str) -> str:
+        """The message for a person who has filled in a form: without the spelling of a call."""
+        text, name = self._wire or self.text, self.argument or ""
+        return f"{self.place}{label}{text[len(name) :]}" if text.startswith((f"{name} ", f"{name}:")) else self.wire
+
 
 class UnsupportedError(ConfigurationError):
     """The database lacks a required capability."""

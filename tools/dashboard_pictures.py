@@ -42,7 +42,7 @@ PICTURES: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )
 
 #: Queue, jobs due, jobs in a second, and dead jobs, on average.
-LAST_HOUR = (("mail", 60, 12.0, 6), ("thumbnails", 18, 3.5, 0), ("reports", 8, 0.2, 0), ("clicks", 80, 40.0, 0))
+LAST_HOUR = (("mail", 30, 12.0, 6), ("thumbnails", 18, 3.5, 0), ("reports", 8, 0.2, 0), ("clicks", 80, 40.0, 0))
 
 _STEP = 10_000_000
 
@@ -66,7 +66,7 @@ def history(db: QueueDB) -> None:
                     "running": 6,
                     "scheduled": 12,
                     "dead": dead,
-                    "oldest": round(4_000_000 * wave),
+                    "oldest": round(400_000 * wave),
                     "completed": done,
                     "failed": done // 60,
                 }

@@ -60,14 +60,17 @@ def _workers(db: QueueDB) -> None:
     """A worker with jobs in hand, and one that has not been seen for a while."""
     page, *_ = (*db.queue("reports").claim(2, lease=3600), *db.queue("thumbnails").claim(3, lease=3600))
     page.progress(0.4, "page 4 of 10")
-    _register(db, f"{db.worker}#1", 5, {"mail": 8, "reports": 4, "thumbnails": 2})
-    _register(db, "web-2-4711#1", 2, {"mail": 8})
+    db.queue("mail").claim(2, lease=3600, worker="web-2-4711")
+    _register(db, f"{db.worker}#1", 5, {"mail": 8, "reports": 4, "thumbnails": 2}, {"completed": 18_204, "failed": 7, "lost": 1})
+    _register(db, "web-2-4711#1", 2, {"mail": 8}, {"completed": 12_650, "failed": 4, "lost": 0})
     table = db.store.tables.workers
+    since = update(table).values(started_at=table.c.started_at - 21_600_000_000)
     away = update(table).where(table.c.name == "web-2-4711#1").values(seen_at=table.c.seen_at - 240_000_000)
-    db.core.write("execute", _execute, away)
+    for statement in (since, away):
+        db.core.write("execute", _execute, statement)
 
 
-def _register(db: QueueDB, name: str, in_hand: int, queues: dict[str, int]) -> None:
+def _register(db: QueueDB, name: str, in_hand: int, queues: dict[str, int], counters: dict[str, int]) -> None:
     values = {
         "host": "web",
         "pid": 4711,
@@ -75,7 +78,7 @@ def _register(db: QueueDB, name: str, in_hand: int, queues: dict[str, int]) -> N
         "state": "working",
         "in_hand": in_hand,
         "stuck": 0,
-        "counters": json.dumps({"completed": 18_204, "failed": 7, "lost": 1}),
+        "counters": json.dumps(counters),
     }
     db.core.write("worker_registry.heartbeat", worker_registry.heartbeat, name, values)
 

@@ -10,7 +10,6 @@ import typer
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions
-from queue_db.monitoring.actions import Action
 
 app = typer.Typer(rich_help_panel=panels.SETUP)
 
@@ -28,34 +27,11 @@ def actions(
     """
     with common.open() as db:
         found = db.actions.list(limit=limit, after=after)
-    if common.as_json:
-        for one in found:
-            output.record(_record(one))
-        return
-    output.table(
+    common.print_all(
+        found,
         ("id", "at", "who", "action", "target", "number", "detail"),
-        [
-            (
-                one.id,
-                one.at.isoformat(" ", "seconds"),
-                one.who,
-                one.action,
-                one.target,
-                one.number,
-                None if one.detail is None else output.brief(json.dumps(one.detail)),
-            )
-            for one in found
-        ],
+        lambda one: (
+            *(one.id, one.at, one.who, one.action, one.target, one.number),
+            None if one.detail is None else output.brief(json.dumps(one.detail)),
+        ),
     )
-
-
-def _record(one: Action) -> dict[str, object]:
-    return {
-        "id": one.id,
-        "at": output.moment(one.at),
-        "who": one.who,
-        "action": one.action,
-        "target": one.target,
-        "number": one.number,
-        "detail": one.detail,
-    }

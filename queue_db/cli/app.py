@@ -48,7 +48,7 @@ def queue_db(
 #: The commands in the order of the help, by module. Those of a slice stand in its package.
 _COMMANDS = (
     *("cli.migrate", "cli.doctor", "cli.prune", "cli.actions", "compare.cli", "service.cli", "cli.tokens"),
-    *("cli.enqueue", "cli.jobs", "cli.dead", "cli.batches", "cli.groups"),
+    *("cli.enqueue", "cli.jobs", "cli.dead"),
     *("cli.queues", "cli.schedules", "cli.feeds", "cli.cursors", "cli.routes", "cli.streams"),
     *("cli.work", "cli.workers", "cli.top"),
 )

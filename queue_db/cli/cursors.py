@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from queue_db.cli import output, panels
+from queue_db.cli import panels
 from queue_db.cli.commands import command
 from queue_db.cli.feeds import FeedArgument, existing
 from queue_db.cli.options import CommonOptions
@@ -36,10 +35,8 @@ app = typer.Typer(
 )
 def list_cursors(
     *,
-    feed: Annotated[str | None, typer.Option("--feed", metavar="FEED", help="Only those of this feed.", show_default=False)] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", metavar="CURSOR", help="Only those with this name.", show_default=False)
-    ] = None,
+    feed: Annotated[str | None, typer.Option("--feed", metavar="FEED", help="Only those of this feed.")] = None,
+    name: Annotated[str | None, typer.Option("--name", metavar="CURSOR", help="Only those with this name.")] = None,
     spans: Annotated[
         bool,
         typer.Option("--spans", help="The open spans of shared cursors instead: who has claimed which messages, and until when."),
@@ -55,28 +52,27 @@ def list_cursors(
         if feed is not None:
             existing(db, feed)
         if spans:
-            _print_spans(_spans(db, feed, name), common)
+            common.print_all(
+                _spans(db, feed, name),
+                ("feed", "cursor", "span", "from", "to", "claims", "worker", "until"),
+                lambda one: (
+                    *(one.feed, one.cursor, one.id, one.low, one.high, one.attempts),
+                    one.worker or "",
+                    one.expires_at or "",
+                ),
+            )
             return
         found = db.feeds.cursors(name, feeds=None if feed is None else [feed])
-    if common.as_json:
-        for one in found:
-            output.record(asdict(one) | {"seen_at": one.seen_at.isoformat(), "created_at": one.created_at.isoformat()})
-        return
-    output.table(
+    common.print_all(
+        found,
         ("feed", "cursor", "behind", "trimmed", "holder", "spans", "seen", "position"),
-        [
-            (
-                one.feed,
-                one.name,
-                one.behind,
-                one.trimmed,
-                "shared" if one.shared else one.holder or "",
-                one.spans if one.shared else "",
-                output.moment(one.seen_at),
-                one.position,
-            )
-            for one in found
-        ],
+        lambda one: (
+            *(one.feed, one.name, one.behind, one.trimmed),
+            "shared" if one.shared else one.holder or "",
+            one.spans if one.shared else "",
+            one.seen_at,
+            one.position,
+        ),
     )
 
 
@@ -86,29 +82,6 @@ def _spans(db: QueueDB, feed: str | None, name: str | None) -> list[SpanInfo]:
         return db.feed(feed).spans(name)
     found = db.feeds.cursors(name, feeds=None if feed is None else [feed])
     return [span for one in found if one.shared for span in db.feed(one.feed).spans(one.name)]
-
-
-def _print_spans(found: list[SpanInfo], common: CommonOptions) -> None:
-    if common.as_json:
-        for one in found:
-            output.record(asdict(one) | {"expires_at": None if one.expires_at is None else one.expires_at.isoformat()})
-        return
-    output.table(
-        ("feed", "cursor", "span", "from", "to", "claims", "worker", "until"),
-        [
-            (
-                one.feed,
-                one.cursor,
-                one.id,
-                one.low,
-                one.high,
-                one.attempts,
-                one.worker or "",
-                "" if one.expires_at is None else output.moment(one.expires_at),
-            )
-            for one in found
-        ],
-    )
 
 
 @command(app, "seek", "queue-db cursors seek orders billing start", "queue-db cursors seek orders billing 1f0c9a2e.1.184")
@@ -130,6 +103,4 @@ def remove(feed: FeedArgument, cursor: CursorArgument, *, common: CommonOptions)
     """Delete a cursor, so that retention does not wait for it."""
     with common.open() as db:
         removed = operations.remove(db, user(), feed, cursor)
-    state = "removed" if removed else "not found"
-    common.print({"feed": feed, "cursor": cursor, "state": state}, f"{feed} {cursor}: {state}")
-    output.found(removed)
+    common.print_state({"feed": feed, "cursor": cursor}, "removed", there=removed)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -11,11 +10,11 @@ import typer
 from queue_db.cli import output, panels, profiles
 from queue_db.cli.commands import command
 from queue_db.cli.jobs import print_jobs
-from queue_db.cli.options import CommonOptions, ErrorClassOption, KindOption, LimitOption, QueueOption, YesOption
+from queue_db.cli.options import CommonOptions, ErrorClassOption, KindOption, QueueOption, YesOption
 from queue_db.cli.recording import user
 from queue_db.dead import MOST_COUNTED
 from queue_db.errors import ArgumentError
-from queue_db.monitoring.failures import SCANNED
+from queue_db.monitoring.failures import SCANNED, FailureGroup
 from queue_db.operations import dead as operations
 from queue_db.operations.dead import Purge, Redrive
 
@@ -24,7 +23,8 @@ AllOption = Annotated[bool, typer.Option("--all", help="All dead jobs of all que
 
 app = typer.Typer(
     name="dead",
-    help="Dead jobs: their last attempt failed, or a handler gave them up. List, redrive (move back into a queue) or delete them.",
+    help="Dead jobs: their last attempt failed, or a handler gave them up. List them and their failures, redrive "
+    "(move them back into a queue) or delete them.",
     no_args_is_help=True,
     rich_help_panel=panels.JOBS,
 )
@@ -36,21 +36,33 @@ app = typer.Typer(
     "queue-db dead list",
     "queue-db dead list --queue mail --json | jq -r .last_error",
     "queue-db dead list --count --queue mail --error-class TimeoutError",
+    "queue-db dead list --failures --queue mail",
+    "queue-db dead list --failures --json | jq -r .trace",
 )
 def list_dead(
     *,
     count: Annotated[bool, typer.Option("--count", help="Print only how many there are, up to 10,000.")] = False,
+    failures: Annotated[
+        bool, typer.Option("--failures", help="The newest failed attempts instead, grouped by queue, kind and error class.")
+    ] = False,
     queue: QueueOption = None,
     kind: KindOption = None,
     error_class: ErrorClassOption = None,
-    limit: LimitOption = 100,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="At most N jobs, or groups of failures.")] = 100,
     common: CommonOptions,
 ) -> None:
-    """List dead jobs with their last error, longest dead first.
+    """List dead jobs with their last error, longest dead first; or how often attempts failed, by error.
 
-    "redrive" and "purge" with --dry-run count what they would change.
+    With --failures: counts the newest 10,000 failed attempts, also of jobs that live, and how many of their jobs are dead.
+
+    "redrive" and "purge" take --queue, --kind and --error-class of a group; with --dry-run they count what they would change.
     """
+    if count and failures:
+        raise ArgumentError("--count and --failures exclude each other: give one of them")
     with common.open() as db:
+        if failures:
+            _print_failures(db.failures(queue, kind=kind, error_class=error_class, limit=limit), common)
+            return
         if count:
             found = db.dead.count(queue, kind=kind, error_class=error_class, most=MOST_COUNTED + 1)
         else:
@@ -60,43 +72,17 @@ def list_dead(
     common.print({"dead": dead, "more": more}, f"more than {dead:,}" if more else f"{dead:,}")
 
 
-@command(app, "failures", "queue-db dead failures --queue mail", "queue-db dead failures --json | jq -r .trace")
-def failures(
-    *,
-    queue: QueueOption = None,
-    kind: KindOption = None,
-    error_class: ErrorClassOption = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="At most N groups.")] = 50,
-    common: CommonOptions,
-) -> None:
-    """List the newest 10,000 failed attempts by queue, kind and error class, with how many of the jobs are dead by them.
-
-    "redrive" and "purge" take --queue, --kind and --error-class of a group.
-    """
-    with common.open() as db:
-        found = db.failures(queue, kind=kind, error_class=error_class, limit=limit)
-    if common.as_json:
-        for one in found:
-            output.record(asdict(one) | {"first_at": output.moment(one.first_at), "last_at": output.moment(one.last_at)})
-        return
-    output.table(
+def _print_failures(found: Iterable[FailureGroup], common: CommonOptions) -> None:
+    common.print_all(
+        found,
         ("queue", "kind", "error class", "attempts", "dead", "first", "last", "last job", "last error"),
-        [
-            (
-                one.queue,
-                one.kind,
-                one.error_class or "(a reason)",
-                one.count,
-                one.dead,
-                one.first_at.isoformat(" ", "seconds"),
-                one.last_at.isoformat(" ", "seconds"),
-                one.job_id,
-                output.brief(one.message),
-            )
-            for one in found
-        ],
+        lambda one: (
+            *(one.queue, one.kind, one.error_class or "(a reason)"),
+            *(one.count, one.dead, one.first_at, one.last_at, one.job_id, output.brief(one.message)),
+        ),
     )
-    output.note(f"of the newest {SCANNED:,} failed attempts of all queues; older ones are not counted")
+    if not common.as_json:
+        output.note(f"of the newest {SCANNED:,} failed attempts of all queues; older ones are not counted")
 
 
 @command(
@@ -108,7 +94,7 @@ def failures(
     "queue-db dead redrive --all --json",
 )
 def redrive(
-    ids: Annotated[list[int] | None, typer.Argument(metavar="[ID]...", help="Only these jobs.", min=0, show_default=False)] = None,
+    ids: Annotated[list[int] | None, typer.Argument(metavar="[ID]...", help="Only these jobs.", min=0)] = None,
     *,
     queue: QueueOption = None,
     kind: KindOption = None,

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -16,7 +15,7 @@ from rich.progress import Progress
 
 from queue_db.cli import output, panels, profiles
 from queue_db.cli.commands import command
-from queue_db.cli.options import CommonOptions, QueueArgument, decoded
+from queue_db.cli.options import CommonOptions, QueueArgument, decoded, moment
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, DuplicateJobError, EnqueueError
 from queue_db.model import OnDuplicate as Policy
@@ -64,7 +63,7 @@ class JobOptions:
         """Return the given options as arguments of :meth:`queue_db.Queue.enqueue`."""
         values = asdict(self)
         values["headers"] = _headers(values.pop("header"))
-        values["run_at"] = None if self.run_at is None else _time(self.run_at)
+        values["run_at"] = None if self.run_at is None else moment("--run-at", self.run_at)
         return {name: value for name, value in values.items() if value is not None}
 
 
@@ -174,7 +173,7 @@ def _job(text: bytes, *, first: bool) -> tuple[str, Any, dict[str, Any]]:
         raise ArgumentError("the key kind is missing")
     options = {name: value for name, value in job.items() if name not in ("kind", "payload") and value is not None}
     if "run_at" in options:
-        options["run_at"] = _time(options["run_at"])
+        options["run_at"] = moment("run_at", options["run_at"])
     return job["kind"], job.get("payload"), options
 
 
@@ -189,16 +188,6 @@ def _open(name: str) -> Iterator[BinaryIO]:
         raise ArgumentError(f"{name}: {error.strerror}") from None
     with file:
         yield file
-
-
-def _time(text: object) -> datetime:
-    try:
-        when = datetime.fromisoformat(str(text))
-    except ValueError:
-        raise ArgumentError(argument="run_at", problem=f"={text!r}: must be a time like 2026-01-31T08:00:00+01:00") from None
-    if when.tzinfo is None:
-        raise ArgumentError(argument="run_at", problem=f"={text!r} has no time zone: append Z for UTC, or an offset like +01:00")
-    return when
 
 
 def _headers(texts: list[str] | None) -> dict[str, str] | None:

@@ -29,7 +29,6 @@ IdempotencyOption = Annotated[
     typer.Option(
         "--idempotency-key",
         help="Names this publish: a second one with the same key within a day does nothing.",
-        show_default=False,
     ),
 ]
 
@@ -41,45 +40,33 @@ _LIMIT = 100
 class MessageOptions:
     """What a message has beside its kind and payload."""
 
-    key: Annotated[str | None, typer.Option("--key", help="What it is about, such as order-7.", show_default=False)] = None
-    headers: Annotated[
-        str | None, typer.Option("--headers", metavar="JSON", help="Headers of the message, a JSON object.", show_default=False)
-    ] = None
-    client: Annotated[str | None, typer.Option("--client", help="Who publishes it.", show_default=False)] = None
+    key: Annotated[str | None, typer.Option("--key", help="What it is about, such as order-7.")] = None
+    headers: Annotated[str | None, typer.Option("--headers", metavar="JSON", help="Headers of the message, a JSON object.")] = None
+    client: Annotated[str | None, typer.Option("--client", help="Who publishes it.")] = None
 
 
 @dataclass(frozen=True)
 class MessageTimes:
     """When a message can be claimed."""
 
-    delay: Annotated[
-        float | None, typer.Option("--delay", help="Seconds before which it cannot be claimed; 0: none.", show_default=False)
-    ] = None
-    expires_in: Annotated[
-        float | None, typer.Option("--expires-in", help="Seconds after which it expires; 0: never.", show_default=False)
-    ] = None
+    delay: Annotated[float | None, typer.Option("--delay", help="Seconds before which it cannot be claimed; 0: none.")] = None
+    expires_in: Annotated[float | None, typer.Option("--expires-in", help="Seconds after which it expires; 0: never.")] = None
 
 
 @dataclass(frozen=True)
 class ClaimOptions:
     """The settings of a feed whose messages can be claimed."""
 
-    claims: Annotated[
-        bool | None, typer.Option("--claims", help="Of a new feed: consumers can claim its messages.", show_default=False)
-    ] = None
+    claims: Annotated[bool | None, typer.Option("--claims", help="Of a new feed: consumers can claim its messages.")] = None
     max_attempts: Annotated[
-        int | None,
-        typer.Option("--max-attempts", help="With claims: a message claimed this often becomes a dead job.", show_default=False),
+        int | None, typer.Option("--max-attempts", help="With claims: a message claimed this often becomes a dead job.")
     ] = None
     delay: Annotated[
-        float | None,
-        typer.Option("--delay", help="With claims: delay of messages that have none of their own; 0: none.", show_default=False),
+        float | None, typer.Option("--delay", help="With claims: delay of messages that have none of their own; 0: none.")
     ] = None
     expires_in: Annotated[
         float | None,
-        typer.Option(
-            "--expires-in", help="With claims: lifetime of messages that have none of their own; 0: no limit.", show_default=False
-        ),
+        typer.Option("--expires-in", help="With claims: lifetime of messages that have none of their own; 0: no limit."),
     ] = None
 
 
@@ -101,26 +88,14 @@ def list_feeds(*, common: CommonOptions) -> None:
     """
     with common.open() as db:
         found = db.feeds.list()
-    if common.as_json:
-        for one in found:
-            output.record(asdict(one) | {"created_at": one.created_at.isoformat()})
-        return
-    output.table(
+    common.print_all(
+        found,
         ("feed", "ordering", "messages", "waiting", "keep for", "keep rows", "unread", "claims", "end"),
-        [
-            (
-                one.name,
-                one.ordering,
-                one.messages,
-                one.waiting,
-                output.span(one.keep_for),
-                "" if one.keep_rows is None else one.keep_rows,
-                one.keep_unread,
-                _claims(one),
-                one.end,
-            )
-            for one in found
-        ],
+        lambda one: (
+            *(one.name, one.ordering, one.messages, one.waiting, output.span(one.keep_for)),
+            "" if one.keep_rows is None else one.keep_rows,
+            *(one.keep_unread, _claims(one), one.end),
+        ),
     )
 
 
@@ -189,14 +164,10 @@ def read(
             "--after",
             metavar="POSITION",
             help="Begin after this position, at the start, or at the end. Default: start; with --follow: end.",
-            show_default=False,
         ),
     ] = None,
     limit: Annotated[
-        int | None,
-        typer.Option(
-            "--limit", "-n", min=1, help="Most messages to print. Default: 100; with --follow: any number.", show_default=False
-        ),
+        int | None, typer.Option("--limit", "-n", min=1, help="Most messages to print. Default: 100; with --follow: any number.")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for new messages, until Ctrl-C.")] = False,
     on_trimmed: Annotated[
@@ -256,18 +227,11 @@ def _follow(feed: Feed, position: str, limit: int | None, on_trimmed: OnTrimmed,
 def set_feed(
     feed: FeedArgument,
     *,
-    ordering: Annotated[
-        str | None, typer.Option("--ordering", help="Of a new feed: ranked or counter.", show_default=False)
-    ] = None,
-    keep_for: Annotated[
-        float | None, typer.Option("--keep-for", help="Seconds for which messages are kept; 0: no limit.", show_default=False)
-    ] = None,
-    keep_rows: Annotated[
-        int | None, typer.Option("--keep-rows", help="Number of messages that are kept; 0: no limit.", show_default=False)
-    ] = None,
+    ordering: Annotated[str | None, typer.Option("--ordering", help="Of a new feed: ranked or counter.")] = None,
+    keep_for: Annotated[float | None, typer.Option("--keep-for", help="Seconds for which messages are kept; 0: no limit.")] = None,
+    keep_rows: Annotated[int | None, typer.Option("--keep-rows", help="Number of messages that are kept; 0: no limit.")] = None,
     keep_unread: Annotated[
-        int | None,
-        typer.Option("--keep-unread", help="Most messages kept longer for cursors that are behind.", show_default=False),
+        int | None, typer.Option("--keep-unread", help="Most messages kept longer for cursors that are behind.")
     ] = None,
     times: ClaimOptions,
     common: CommonOptions,
@@ -277,7 +241,7 @@ def set_feed(
     settings = operations.Settings(ordering=cast("FeedOrdering | None", ordering), **retention, **asdict(times))
     with common.open() as db:
         operations.set(db, user(), feed, settings)
-    common.print({"feed": feed, "state": "set"}, f"{feed}: set")
+    common.print_state({"feed": feed}, "set")
 
 
 @command(app, "purge", "queue-db feeds purge orders --yes", "queue-db feeds purge orders --retained")
@@ -310,9 +274,7 @@ def remove(feed: FeedArgument, *, yes: YesOption = False, common: CommonOptions)
         existing(db, feed)
         profiles.confirm_loss(f"Feed {feed} in {db.url} will be deleted with its messages and cursors.", yes=yes)
         removed = operations.remove(db, user(), feed)
-    state = "removed" if removed else "not found"
-    common.print({"feed": feed, "state": state}, f"{feed}: {state}")
-    output.found(removed)
+    common.print_state({"feed": feed}, "removed", there=removed)
 
 
 @command(app, "restored", "queue-db feeds restored --yes")
@@ -350,7 +312,7 @@ def message_record(message: Message) -> dict[str, Any]:
         "payload": message.payload,
         "headers": dict(message.headers),
         "client": message.client,
-        "published_at": message.published_at.isoformat(),
+        "published_at": message.published_at,
     }
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from enum import StrEnum
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -33,7 +34,7 @@ _ONE_WAIT = 3600.0
 
 app = typer.Typer(
     name="jobs",
-    help="Jobs: look at them without claiming them, wait for one, cancel or reschedule one.",
+    help="Jobs: look at them without claiming them, wait for one, cancel or reschedule one; the progress of batches.",
     no_args_is_help=True,
     rich_help_panel=panels.JOBS,
 )
@@ -86,7 +87,7 @@ def list_jobs(
         if group is not None:
             raise ArgumentError("--group: finished jobs have no group")
         with common.open() as db:
-            print_finished(db.finished_jobs(queue, kind=kind, limit=limit), common)
+            _print_finished(db.finished_jobs(queue, kind=kind, limit=limit), common)
         return
     with common.open() as db:
         jobs = (job for one in with_jobs(db, queue) for job in _of_queue(db, one.name, state, kind, group))
@@ -104,17 +105,39 @@ def _of_queue(db: QueueDB, queue: str, state: State, kind: str | None, group: st
             return
 
 
-@command(app, "show", "queue-db jobs show 42", "queue-db jobs show 42 --json | jq .state")
-def show(job_id: IdArgument, *, queue: QueueOption = None, common: CommonOptions) -> None:
-    """Show one live or dead job. Status 1 if there is none: completed jobs leave the table; see "queue-db jobs wait"."""
+@command(app, "show", "queue-db jobs show 42", "queue-db jobs show 42 --json | jq .state", "queue-db jobs show 7 --batch")
+def show(
+    job_id: Annotated[int, typer.Argument(min=0, metavar="ID", help="Id of the job; with --batch: of the batch.")],
+    *,
+    batch: Annotated[bool, typer.Option("--batch", help="The progress of a batch instead.")] = False,
+    queue: QueueOption = None,
+    common: CommonOptions,
+) -> None:
+    """Show one live or dead job, or the progress of a batch. Completed jobs leave the table: see "queue-db jobs wait".
+
+    Status 1 if there is none. A batch ends when all its jobs have left and its last job is enqueued.
+
+    With --batch: queue: that of its last job. pending: jobs still in the queue. dead: of these, those that are dead.
+    """
+    if batch:
+        if queue is not None:
+            raise ArgumentError("--queue is for a job: a batch has its ID alone")
+        _show_batch(job_id, common)
+        return
     with common.open() as db:
         job = db.get(job_id) if queue is None else db.queue(queue).get(job_id)
-    record = output.job_record(job)
-    if common.as_json:
-        output.record(record)
-        return
     texts = {"payload": output.payload_text(job.payload), "headers": output.payload_text(dict(job.headers))}
-    output.sheet(record | texts)
+    common.print_sheet(output.job_record(job), texts)
+
+
+def _show_batch(batch_id: int, common: CommonOptions) -> None:
+    with common.open() as db:
+        found = db.batch(batch_id)
+    if found is None:
+        output.note(f"no batch {batch_id}: all its jobs have left, or it never existed")
+        output.found(found)
+        return
+    common.print_sheet(asdict(found))
 
 
 @command(app, "wait", "queue-db jobs wait 42", "queue-db jobs wait 42 --timeout 60 --json | jq .result")
@@ -134,10 +157,7 @@ def wait(
         arguments.seconds("--timeout", timeout)
     with common.open() as db, output.busy("waiting"):
         found = _wait(db, job_id, timeout)
-    if common.as_json:
-        output.record(finished_record(found))
-    else:
-        output.line(output.payload_text(found.result))
+    common.print(asdict(found), output.payload_text(found.result))
 
 
 def _wait(db: QueueDB, job_id: int, timeout: float | None) -> Finished:
@@ -218,62 +238,24 @@ def print_jobs(jobs: Iterable[Job], time_column: str, common: CommonOptions) -> 
 
     :param time_column: heading of the column with ``available_at``.
     """
-    if common.as_json:
-        for job in jobs:
-            output.record(output.job_record(job))
-        return
-    output.table(
+    common.print_all(
+        jobs,
         ("id", "queue", "kind", "priority", "attempts", time_column, "payload", "last error"),
-        [
-            (
-                job.id,
-                job.queue,
-                job.kind,
-                job.priority,
-                f"{job.attempts}/{job.max_attempts}",
-                job.available_at.isoformat(" ", "seconds"),
-                output.brief(output.payload_text(job.payload)),
-                output.brief(job.last_error or ""),
-            )
-            for job in jobs
-        ],
+        lambda job: (
+            *(job.id, job.queue, job.kind, job.priority, f"{job.attempts}/{job.max_attempts}", job.available_at),
+            output.brief(output.payload_text(job.payload)),
+            output.brief(job.last_error or ""),
+        ),
+        output.job_record,
     )
 
 
-def print_finished(jobs: Iterable[Finished], common: CommonOptions) -> None:
-    """Print a list of finished jobs."""
-    if common.as_json:
-        for job in jobs:
-            output.record(finished_record(job))
-        return
-    output.table(
+def _print_finished(jobs: Iterable[Finished], common: CommonOptions) -> None:
+    common.print_all(
+        jobs,
         ("id", "queue", "kind", "attempts", "finished", "expires", "result"),
-        [
-            (
-                job.id,
-                job.queue,
-                job.kind,
-                job.attempts,
-                job.finished_at.isoformat(" ", "seconds"),
-                job.expires_at.isoformat(" ", "seconds"),
-                output.brief(output.payload_text(job.result)),
-            )
-            for job in jobs
-        ],
+        lambda job: (
+            *(job.id, job.queue, job.kind, job.attempts, job.finished_at, job.expires_at),
+            output.brief(output.payload_text(job.result)),
+        ),
     )
-
-
-def finished_record(job: Finished) -> dict[str, Any]:
-    """Return a finished job for JSON."""
-    return {
-        "id": job.id,
-        "queue": job.queue,
-        "kind": job.kind,
-        "payload": job.payload,
-        "result": job.result,
-        "attempts": job.attempts,
-        "worker": job.worker,
-        "created_at": output.moment(job.created_at),
-        "finished_at": output.moment(job.finished_at),
-        "expires_at": output.moment(job.expires_at),
-    }

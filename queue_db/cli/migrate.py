@@ -30,16 +30,14 @@ app = typer.Typer(rich_help_panel=panels.SETUP)
 def migrate(
     *,
     revision: Annotated[
-        str,
-        typer.Option("--revision", metavar="head|base|NAME", help="Target: head is the newest, base removes the tables."),
+        str, typer.Option("--revision", metavar="head|base|NAME", help="Target: head is the newest, base removes the tables.")
     ] = "head",
     check: Annotated[bool, typer.Option("--check", help="Only check whether the tables are up to date: status 0 or 1.")] = False,
     sql: Annotated[
         bool, typer.Option("--sql", help="Print the statements from the current revision to the target; execute nothing.")
     ] = False,
     start: Annotated[
-        str | None,
-        typer.Option("--from", metavar="base|NAME", help="With --sql: start from this revision, without connecting."),
+        str | None, typer.Option("--from", metavar="base|NAME", help="With --sql: start from this revision, without connecting.")
     ] = None,
     yes: YesOption = False,
     common: CommonOptions,

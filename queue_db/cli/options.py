@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Any
+from types import MappingProxyType
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from queue_db import arguments
 from queue_db.cli import output, profiles
 from queue_db.cli.lasting import started
 from queue_db.database.schema_version import repair
@@ -20,6 +20,8 @@ from queue_db.database.urls import URL_VARIABLE, missing_file, parse_url
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, ConfigurationError, SchemaOutOfDateError
 from queue_db.store.schema.tables import HEAD
+
+_Item = TypeVar("_Item")
 
 #: The heading of the database options in ``--help``.
 DATABASE_PANEL = "Database"
@@ -71,8 +73,7 @@ class CommonOptions:
         str, typer.Option("--table", metavar="NAME", rich_help_panel=DATABASE_PANEL, help="Name of the jobs table.")
     ] = "jobs"
     schema: Annotated[
-        str | None,
-        typer.Option("--schema", metavar="NAME", rich_help_panel=DATABASE_PANEL, help="Database schema of the tables."),
+        str | None, typer.Option("--schema", metavar="NAME", rich_help_panel=DATABASE_PANEL, help="Database schema of the tables.")
     ] = None
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line instead of text.")] = False
 
@@ -115,6 +116,39 @@ class CommonOptions:
         else:
             output.line(text)
 
+    def print_all(
+        self,
+        found: Iterable[_Item],
+        columns: Sequence[str],
+        line: Callable[[_Item], Sequence[object]],
+        record: Callable[[Any], Mapping[str, Any]] = asdict,
+    ) -> None:
+        """Print a list: a ``record`` of each with ``--json``, a table with a ``line`` of each without."""
+        if self.as_json:
+            for one in found:
+                output.record(record(one))
+        else:
+            output.table(columns, [line(one) for one in found])
+
+    def print_sheet(self, record: Mapping[str, Any], texts: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Print one thing with a line for each of its values.
+
+        :param texts: of values that are no text.
+        """
+        if self.as_json:
+            output.record(record)
+        else:
+            output.sheet({**record, **texts})
+
+    def print_state(self, what: Mapping[str, Any], state: str, *, there: object = True, missing: str = "not found") -> None:
+        """Print what became of something, by its names.
+
+        :param there: whether there was such a thing; otherwise the exit status is that of what does not exist.
+        """
+        now = state if there else missing
+        self.print({**what, "state": now}, f"{' '.join(str(one) for one in what.values() if one is not None)}: {now}")
+        output.found(there)
+
 
 def decoded(what: str, text: str | None) -> Any:
     """The value of a JSON text; None where there is none.
@@ -130,14 +164,15 @@ def decoded(what: str, text: str | None) -> Any:
         raise ArgumentError(f"{what} nested too deeply") from None
 
 
-def moment(option: str, text: str) -> datetime:
-    """The time that an option has.
+def moment(option: str, text: object) -> datetime:
+    """The time that an option or a key of a JSON line has.
 
     :raises ArgumentError: it is none, or has no time zone.
     """
     try:
-        given = datetime.fromisoformat(text)
+        when = datetime.fromisoformat(str(text))
     except ValueError:
-        raise ArgumentError(f"{option} {text!r}: must be a time such as 2026-01-31T08:00:00+01:00") from None
-    arguments.moment(option, given)
-    return given
+        raise ArgumentError(f"{option}={text!r}: must be a time like 2026-01-31T08:00:00+01:00") from None
+    if when.utcoffset() is None:
+        raise ArgumentError(f"{option}={text!r} has no time zone: append Z for UTC, or an offset like +01:00")
+    return when

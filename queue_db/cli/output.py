@@ -19,13 +19,13 @@ from queue_db.cli import statuses
 from queue_db.errors import ConfigurationError
 from queue_db.model import Job
 
-# Longest text in a table cell, characters.
-_CELL = 60
+# Most characters of a text in a table cell.
+_LONGEST = 60
 
 
 def record(data: Mapping[str, Any]) -> None:
-    """Print one line of JSON."""
-    line = json.dumps(data, ensure_ascii=False, default=str)
+    """Print one line of JSON; times are ISO 8601 with microseconds."""
+    line = json.dumps(data, ensure_ascii=False, default=_plain)
     # JSON allows a lone surrogate and UTF-8 does not: it is printed as its JSON escape.
     typer.echo(line.encode("utf-8", "backslashreplace"))
 
@@ -52,17 +52,17 @@ def shown(value: object, *, newlines: bool = False) -> str:
 def brief(value: object) -> str:
     """Return ``value`` as text that fits into a table cell."""
     text = shown(value)
-    return text if len(text) <= _CELL else text[: _CELL - 1] + "…"
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table, columns of numbers aligned to the right."""
+    """Print a table, columns of numbers aligned to the right, times to the second."""
     grid = Table(box=None, pad_edge=False, header_style="bold")
     for index, title in enumerate(columns):
         numbers = all(isinstance(row[index], int | float) for row in rows)
         grid.add_column(title, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        grid.add_row(*(Text("–" if cell is None else shown(cell)) for cell in row))
+        grid.add_row(*(Text(_cell(one)) for one in row))
     _console().print(grid)
 
 
@@ -74,6 +74,16 @@ def sheet(rows: Mapping[str, object]) -> None:
     for title, value in rows.items():
         grid.add_row(Text(title), Text("–" if value is None else shown(value, newlines=True)))
     _console().print(grid)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat(" ", "seconds")
+    return "–" if value is None else shown(value)
+
+
+def _plain(value: object) -> str:
+    return moment(value) if isinstance(value, datetime) else str(value)
 
 
 def _console() -> Console:
@@ -147,7 +157,7 @@ def span(seconds: float | None) -> str | None:
 
 
 def job_record(job: Job) -> dict[str, Any]:
-    """Return a job for JSON: the attributes of :class:`queue_db.Job` and its fence, times as ISO 8601."""
+    """Return a job for JSON: the attributes of :class:`queue_db.Job` and its fence."""
     return {
         "id": job.id,
         "queue": job.queue,
@@ -156,8 +166,8 @@ def job_record(job: Job) -> dict[str, Any]:
         "payload": job.payload,
         "headers": dict(job.headers),
         "priority": job.priority,
-        "available_at": moment(job.available_at),
-        "created_at": moment(job.created_at),
+        "available_at": job.available_at,
+        "created_at": job.created_at,
         "attempts": job.attempts,
         "max_attempts": job.max_attempts,
         "unique_key": job.unique_key,
@@ -173,7 +183,7 @@ def job_record(job: Job) -> dict[str, Any]:
 
 def payload_text(payload: object) -> str:
     """Return a payload as JSON text."""
-    return json.dumps(payload, ensure_ascii=False, default=str)
+    return json.dumps(payload, ensure_ascii=False, default=_plain)
 
 
 def found(exists: object) -> None:

@@ -17,18 +17,20 @@ from queue_db.cli.recording import user
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, QueueDBError
 from queue_db.model import UNCHANGED, Controls, from_micros
+from queue_db.monitoring import waiting_groups
 from queue_db.monitoring.insights import controlled
 from queue_db.monitoring.metrics import QueueMetrics
 from queue_db.monitoring.model import QueueStats
 from queue_db.monitoring.sampling import MOST
 from queue_db.monitoring.store import counts
+from queue_db.operations import groups as groups_operations
 from queue_db.operations import queues as operations
 from queue_db.operations.queues import NO_LIMITS, Limits
 from queue_db.queue import Queue
 
 app = typer.Typer(
     name="queues",
-    help="Queues: their numbers, and their controls, which hold for all workers together. A queue begins with its first job.",
+    help="Queues: their numbers and groups, and their controls, which hold for all workers. A queue begins with its first job.",
     no_args_is_help=True,
     rich_help_panel=panels.QUEUES,
 )
@@ -45,7 +47,7 @@ _COUNTS = ("completed", "failed", "died", "lost", "missed")
     "queue-db queues list mail --last 3600 --width 60",
 )
 def list_queues(
-    queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Only this queue.", show_default=False)] = None,
+    queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Only this queue.")] = None,
     *,
     last: Annotated[
         float | None,
@@ -76,7 +78,7 @@ def list_queues(
     if common.as_json:
         for one in found:
             more = {} if last is not None else {"controls": asdict(named.get(one.queue, Controls()))}
-            output.record(asdict(one) | {"at": output.moment(one.at)} | more)
+            output.record(asdict(one) | more)
         for name in idle:
             output.record({"queue": name, "controls": asdict(named[name])})
         return
@@ -92,7 +94,7 @@ def list_queues(
 def _line(one: QueueMetrics, controls: Controls) -> tuple[object, ...]:
     return (
         one.queue,
-        one.at.isoformat(" ", "seconds"),
+        one.at,
         *(output.at_least(getattr(one, name), name in one.capped) for name in _STATES),
         output.span(one.oldest),
         *(getattr(one, name) for name in _COUNTS),
@@ -108,19 +110,38 @@ def _short(controls: Controls) -> str:
     return "" if controls == Controls() else described(controls)
 
 
-@command(app, "show", "queue-db queues show mail", "queue-db queues show mail --exact --json | jq .available")
+@command(
+    app,
+    "show",
+    "queue-db queues show mail",
+    "queue-db queues show mail --exact --json | jq .available",
+    "queue-db queues show mail --groups",
+)
 def show(
     queue: QueueArgument,
     *,
     exact: Annotated[bool, typer.Option("--exact", help="Count all jobs. This reads the whole queue.")] = False,
+    groups: Annotated[
+        bool, typer.Option("--groups", help="The groups with jobs that wait instead, and the job that each waits for.")
+    ] = False,
     common: CommonOptions,
 ) -> None:
-    """Count the jobs of a queue by state and kind, and show its pause and limits. Counts stop at 10,000, unless --exact is given.
+    """Count the jobs of a queue by state and kind, and show its pause and limits; or the groups whose jobs wait.
+
+    Counts stop at 10,000, unless --exact is given.
 
     available: due now. scheduled: due later, retries included. blocked: waiting for earlier jobs of their groups. running: leased
     by a worker. held: claimed by a stream. dead: out of attempts or given up. waiting: how long ago the oldest available job
     became due. progress: mean of the running jobs that report one.
+
+    With --groups: looks at the first 200 blocked jobs of the queue; groups with most of them come first. blocked: how many of these
+    wait in the group.
     """
+    if groups:
+        if exact:
+            raise ArgumentError("--exact and --groups exclude each other: give one of them")
+        _show_groups(queue, common)
+        return
     with common.open() as db:
         found, controls = db.queue(queue).stats(most=None if exact else MOST), db.queue(queue).controls()
     if common.as_json:
@@ -128,6 +149,32 @@ def show(
         return
     output.table(("queue", "kind", *_STATES, "waiting", "progress"), list(_rows(found)))
     output.line(described(controls))
+
+
+def _show_groups(queue: str, common: CommonOptions) -> None:
+    with common.open() as db:
+        db.queue(queue)  # checks the name
+        found, more = waiting_groups.heads(db, [queue])
+
+    def record(one: waiting_groups.Head) -> dict[str, Any]:
+        return {
+            "queue": one.queue,
+            "group": one.group,
+            "blocked": one.blocked,
+            "job": None if one.job is None else output.job_record(one.job),
+        }
+
+    def line(one: waiting_groups.Head) -> tuple[object, ...]:
+        if (job := one.job) is None:
+            return (one.group, one.blocked, *[None] * 5)
+        attempts, error = f"{job.attempts}/{job.max_attempts}", output.brief(job.last_error or "")
+        return (one.group, one.blocked, f"{job.kind} {job.id}", job.state.value, attempts, job.available_at, error)
+
+    common.print_all(found, ("group", "blocked", "waits for", "state", "attempts", "due", "last error"), line, record)
+    if more and not common.as_json:
+        output.note(
+            f"of the first {waiting_groups.MOST_JOBS} blocked jobs, and at most {waiting_groups.MOST} groups; there are more"
+        )
 
 
 def _rows(one: QueueStats) -> Iterator[tuple[object, ...]]:
@@ -220,6 +267,17 @@ def purge(queue: QueueArgument, *, yes: YesOption = False, common: CommonOptions
         with output.busy("purging"):
             deleted = operations.purge(db, user(), queue)
     common.print({"queue": queue, "deleted": deleted}, f"deleted {deleted:,} jobs of queue {queue!r}")
+
+
+@command(app, "repair", "queue-db queues repair mail")
+def repair(queue: QueueArgument, *, common: CommonOptions) -> None:
+    """Unblock the groups of a queue after its jobs were deleted with SQL. Workers do this once a minute.
+
+    Deleting a grouped job with SQL leaves the next job of its group blocked.
+    """
+    with common.open() as db:
+        repaired = groups_operations.repair(db, user(), queue)
+    common.print({"queue": queue, "repaired": repaired}, f"repaired {repaired:,} groups of queue {queue!r}")
 
 
 def _warn_if_unused(db: QueueDB, queue: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
 import typer
@@ -13,10 +13,9 @@ from queue_db.cli.commands import command
 from queue_db.cli.feeds import MessageOptions
 from queue_db.cli.options import CommonOptions, YesOption, decoded
 from queue_db.cli.recording import user
-from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError
 from queue_db.operations import routes as operations
-from queue_db.routes import Step
+from queue_db.routes import RouteInfo, Step
 from queue_db.routes.conditions import EXAMPLE
 from queue_db.routes.definition import ACTIONS, Definition
 from queue_db.routes.patterns import PatternForm
@@ -30,7 +29,7 @@ _SHOWN = 12
 
 app = typer.Typer(
     name="routes",
-    help="Where messages go by the topic that they are published to.",
+    help="Where messages go by the topic that they are published to, and counters of messages.",
     no_args_is_help=True,
     rich_help_panel=panels.QUEUES,
 )
@@ -40,31 +39,19 @@ app = typer.Typer(
 class ActionOptions:
     """What a route does: one of them."""
 
-    feed: Annotated[str | None, typer.Option("--feed", help="Publish the message to this feed.", show_default=False)] = None
-    enqueue: Annotated[str | None, typer.Option("--enqueue", help="Enqueue a job in this queue.", show_default=False)] = None
-    kind: Annotated[
-        str | None, typer.Option("--kind", help="With --enqueue: kind of the job, if not the message's.", show_default=False)
-    ] = None
+    feed: Annotated[str | None, typer.Option("--feed", help="Publish the message to this feed.")] = None
+    enqueue: Annotated[str | None, typer.Option("--enqueue", help="Enqueue a job in this queue.")] = None
+    kind: Annotated[str | None, typer.Option("--kind", help="With --enqueue: kind of the job, if not the message's.")] = None
     group: Annotated[bool, typer.Option("--group", help="With --enqueue: the message's key is the job's group.")] = False
-    forward: Annotated[
-        str | None, typer.Option("--forward", help="Route the message as one of this topic.", show_default=False)
-    ] = None
-    webhook: Annotated[
-        str | None, typer.Option("--webhook", metavar="URL", help="Send the message to this address.", show_default=False)
-    ] = None
-    count: Annotated[str | None, typer.Option("--count", help="Add 1 to this counter.", show_default=False)] = None
+    forward: Annotated[str | None, typer.Option("--forward", help="Route the message as one of this topic.")] = None
+    webhook: Annotated[str | None, typer.Option("--webhook", metavar="URL", help="Send the message to this address.")] = None
+    count: Annotated[str | None, typer.Option("--count", help="Add 1 to this counter.")] = None
     by: Annotated[
-        str | None,
-        typer.Option(
-            "--by", metavar="JMESPATH", help="With --count: a count for each value of this, such as topic.", show_default=False
-        ),
+        str | None, typer.Option("--by", metavar="JMESPATH", help="With --count: a count for each value of this, such as topic.")
     ] = None
     drop: Annotated[bool, typer.Option("--drop", help="Do nothing.")] = False
     where: Annotated[
-        str | None,
-        typer.Option(
-            "--where", metavar="JMESPATH", help=f"Only for messages for which this holds, such as {EXAMPLE}", show_default=False
-        ),
+        str | None, typer.Option("--where", metavar="JMESPATH", help=f"Only for messages for which this holds, such as {EXAMPLE}")
     ] = None
     matched: Annotated[
         bool, typer.Option("--matched", help="Write the patterns that matched into the header 'matched' of what the route makes.")
@@ -95,82 +82,56 @@ class ActionOptions:
     "queue-db routes list",
     "queue-db routes list --json | jq .patterns",
     "queue-db routes list --definitions",
+    "queue-db routes list --counter orders --limit 100",
 )
 def list_routes(
     *,
     definitions: Annotated[
         bool, typer.Option("--definitions", help="All definitions instead that routes can be pointed at, oldest first.")
     ] = False,
+    counter: Annotated[
+        str | None, typer.Option("--counter", metavar="COUNTER", help="The keys that this counter has counted most.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="With --counter: at most N keys.")] = 10,
     common: CommonOptions,
 ) -> None:
-    """List the routes with what they do and their patterns.
+    """List the routes with what they do, their patterns and what they have counted.
 
     messages: how many a route with the action count has counted. definition: what "routes set --definition" points a route at.
     """
+    if definitions and counter is not None:
+        raise ArgumentError("--definitions and --counter exclude each other: give one of them")
     with common.open() as db:
         if definitions:
-            _print_definitions(db.routes.definitions(), common)
+            stored = db.routes.definitions()
+            common.print_all(stored, ("definition", *_DOES, "created"), lambda one: (one.sha[:_SHOWN], *_does(one), one.created_at))
+            return
+        if counter is not None:
+            counted, columns = db.routes.top(counter, limit=limit), ("key", "messages")
+            common.print_all(counted, columns, lambda one: one, lambda one: dict(zip(columns, one, strict=True)))
             return
         found = db.routes.list()
-    if common.as_json:
-        for one in found:
-            output.record(asdict(one) | {"changed_at": one.changed_at.isoformat()})
-        return
-    output.table(
-        (
-            "route",
-            "action",
-            "target",
-            "kind",
-            "group",
-            "where",
-            "matched",
-            "patterns",
-            "state",
-            "version",
-            "messages",
-            "definition",
+    common.print_all(
+        found,
+        ("route", *_DOES, "group", "patterns", "state", "version", "messages", "definition"),
+        lambda one: (
+            *(one.name, *_does(one)),
+            one.group if isinstance(one.group, str) else "by key" if one.group else "",
+            " ".join(text if form == "glob" else f"{form}:{text}" for form, text in one.patterns),
+            "paused" if one.paused else "",
+            one.version,
+            "" if one.messages is None else one.messages,
+            one.definition[:_SHOWN],
         ),
-        [
-            (
-                one.name,
-                one.action,
-                one.target if one.by is None else f"{one.target} by {one.by}",
-                one.kind or "",
-                one.group if isinstance(one.group, str) else "by key" if one.group else "",
-                one.where or "",
-                "yes" if one.matched else "",
-                " ".join(text if form == "glob" else f"{form}:{text}" for form, text in one.patterns),
-                "paused" if one.paused else "",
-                one.version,
-                "" if one.messages is None else one.messages,
-                one.definition[:_SHOWN],
-            )
-            for one in found
-        ],
     )
 
 
-def _print_definitions(found: list[Definition], common: CommonOptions) -> None:
-    if common.as_json:
-        for one in found:
-            output.record(asdict(one) | {"created_at": one.created_at.isoformat()})
-        return
-    output.table(
-        ("definition", "action", "target", "kind", "where", "matched", "created"),
-        [
-            (
-                one.sha[:_SHOWN],
-                one.action,
-                one.target if one.by is None else f"{one.target} by {one.by}",
-                one.kind or "",
-                one.where or "",
-                "yes" if one.matched else "",
-                output.moment(one.created_at),
-            )
-            for one in found
-        ],
-    )
+_DOES = ("action", "target", "kind", "where", "matched")
+
+
+def _does(one: RouteInfo | Definition) -> tuple[str, ...]:
+    target = one.target if one.by is None else f"{one.target} by {one.by}"
+    return one.action, target, one.kind or "", one.where or "", "yes" if one.matched else ""
 
 
 @command(
@@ -193,7 +154,6 @@ def set_route(
             "--definition",
             metavar="SHA",
             help="Instead of an action: point an existing route at this stored definition, its SHA-256 or the first digits.",
-            show_default=False,
         ),
     ] = None,
     action: ActionOptions,
@@ -225,7 +185,7 @@ def subscribe(pattern: PatternArgument, name: NameArgument, *, form: FormOption 
     for note in _doubts(pattern, form):
         output.note(f"note: {note}")
     state = "subscribed" if added else "already subscribed"
-    common.print({"route": name, "pattern": pattern, "form": form, "state": state}, f"{name} {pattern}: {state}")
+    common.print_state({"route": name, "pattern": pattern, "form": form}, state)
 
 
 @command(app, "unsubscribe", "queue-db routes unsubscribe 'sensor.*' archive")
@@ -233,9 +193,7 @@ def unsubscribe(pattern: PatternArgument, name: NameArgument, *, form: FormOptio
     """Take a subscription back."""
     with common.open() as db:
         removed = operations.unsubscribe(db, user(), name, pattern, cast("PatternForm", form))
-    state = "unsubscribed" if removed else "not found"
-    common.print({"route": name, "pattern": pattern, "form": form, "state": state}, f"{name} {pattern}: {state}")
-    output.found(removed)
+    common.print_state({"route": name, "pattern": pattern, "form": form}, "unsubscribed", there=removed)
 
 
 @command(app, "pause", "queue-db routes pause archive")
@@ -243,7 +201,7 @@ def pause(name: NameArgument, *, common: CommonOptions) -> None:
     """Let a route do nothing until it is resumed. Messages that are published meanwhile are not kept for it."""
     with common.open() as db:
         operations.pause(db, user(), name)
-    common.print({"route": name, "state": "paused"}, f"{name}: paused")
+    common.print_state({"route": name}, "paused")
 
 
 @command(app, "resume", "queue-db routes resume archive")
@@ -251,7 +209,7 @@ def resume(name: NameArgument, *, common: CommonOptions) -> None:
     """End a pause."""
     with common.open() as db:
         operations.resume(db, user(), name)
-    common.print({"route": name, "state": "resumed"}, f"{name}: resumed")
+    common.print_state({"route": name}, "resumed")
 
 
 @command(app, "remove", "queue-db routes remove archive")
@@ -259,59 +217,23 @@ def remove(name: NameArgument, *, common: CommonOptions) -> None:
     """Delete a route with its subscriptions."""
     with common.open() as db:
         removed = operations.remove(db, user(), name)
-    state = "removed" if removed else "not found"
-    common.print({"route": name, "state": state}, f"{name}: {state}")
-    output.found(removed)
+    common.print_state({"route": name}, "removed", there=removed)
 
 
-@command(
-    app,
-    "counters",
-    "queue-db routes counters",
-    "queue-db routes counters orders --limit 100 --json",
-    "queue-db routes counters orders --reset --yes",
-    "queue-db routes counters orders --reset --key eu --yes",
-)
-def counters(
-    counter: Annotated[str | None, typer.Argument(metavar="[COUNTER]", help="Name of the counter.", show_default=False)] = None,
+@command(app, "reset", "queue-db routes reset orders", "queue-db routes reset orders --key eu --yes")
+def reset(
+    counter: Annotated[str, typer.Argument(metavar="COUNTER", help="Name of the counter.")],
     *,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most keys.")] = 10,
-    reset: Annotated[bool, typer.Option("--reset", help="Delete the counter; it begins at 0 again.")] = False,
-    key: Annotated[
-        str | None, typer.Option("--key", help="With --reset: delete the count of this key alone.", show_default=False)
-    ] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Delete the count of this key alone.")] = None,
     yes: YesOption = False,
     common: CommonOptions,
 ) -> None:
-    """List the counters of routes; of one counter: the keys that it has counted most, the largest first."""
-    if counter is None and (reset or key is not None):
-        raise ArgumentError("no counter chosen: give its name")
-    if key is not None and not reset:
-        raise ArgumentError("--key is for --reset")
-    with common.open() as db:
-        if reset and counter is not None:
-            _reset(db, counter, key, common, yes=yes)
-            return
-        columns: tuple[str, ...] = ("key", "messages")
-        if counter is not None:
-            found: list[tuple[Any, ...]] = [*db.routes.top(counter, limit=limit)]
-        else:
-            columns = ("counter", "by", "messages", "route")
-            found = [(one.target, one.by, one.messages, one.name) for one in db.routes.list() if one.action == "count"]
-    if common.as_json:
-        for row in found:
-            output.record(dict(zip(columns, row, strict=True)))
-        return
-    output.table(columns, found)
-
-
-def _reset(db: QueueDB, counter: str, key: str | None, common: CommonOptions, *, yes: bool) -> None:
+    """Delete what a counter has counted: it begins at 0 again."""
     what = f"Counter {counter}" if key is None else f"The count of {key} by counter {counter}"
-    profiles.confirm_loss(f"{what} in {db.url} will be deleted.", yes=yes)
-    done = operations.reset(db, user(), counter, key)
-    state = "reset" if done else "not found"
-    common.print({"counter": counter, "key": key, "state": state}, f"{counter}: {state}")
-    output.found(done)
+    with common.open() as db:
+        profiles.confirm_loss(f"{what} in {db.url} will be deleted.", yes=yes)
+        done = operations.reset(db, user(), counter, key)
+    common.print_state({"counter": counter, "key": key}, "reset", there=done)
 
 
 @command(app, "test", "queue-db routes test sensor.7", "queue-db routes test sensor.7 --payload '{\"celsius\": 71}'")
@@ -319,7 +241,7 @@ def dry_run(
     topic: TopicArgument,
     *,
     kind: Annotated[str, typer.Option("--kind", help="Kind of the message.")] = "message",
-    payload: Annotated[str | None, typer.Option("--payload", help="Its payload, JSON.", show_default=False)] = None,
+    payload: Annotated[str | None, typer.Option("--payload", help="Its payload, JSON.")] = None,
     message: MessageOptions,
     common: CommonOptions,
 ) -> None:
@@ -332,17 +254,10 @@ def dry_run(
     content, headers = decoded("the payload is", payload), decoded("the headers are", message.headers)
     with common.open() as db:
         found = db.routes.test(topic, kind=kind, payload=content, key=message.key, client=message.client, headers=headers)
-    if common.as_json:
-        for step in found.steps:
-            output.record(asdict(step))
-        return
     if not found.steps:
         output.note(f"{topic}: no route")
-        return
-    output.table(
-        ("hops", "topic", "route", "patterns", "action", "target", "cut", "definition"),
-        [_line(step) for step in found.steps],
-    )
+    else:
+        common.print_all(found.steps, ("hops", "topic", "route", "patterns", "action", "target", "cut", "definition"), _line)
 
 
 def _doubts(pattern: str, form: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from queue_db.cli import output, panels
+from queue_db.cli import panels
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions, QueueArgument, decoded, moment
 from queue_db.cli.recording import user
@@ -72,26 +72,14 @@ def list_schedules(*, common: CommonOptions) -> None:
     """List the schedules with their rules and their last and next times."""
     with common.open() as db:
         found = db.schedules.list()
-    if common.as_json:
-        for one in found:
-            times = {"next_at": one.next_at.isoformat(), "last_at": one.last_at and one.last_at.isoformat()}
-            output.record(asdict(one) | times)
-        return
-    output.table(
+    common.print_all(
+        found,
         ("schedule", "queue", "kind", "rule", "zone", "catch up", "last", "next"),
-        [
-            (
-                one.name,
-                one.queue,
-                one.kind,
-                one.rule,
-                one.zone,
-                one.catch_up,
-                "never" if one.last_at is None else output.moment(one.last_at),
-                "paused" if one.paused else output.moment(one.next_at),
-            )
-            for one in found
-        ],
+        lambda one: (
+            *(one.name, one.queue, one.kind, one.rule, one.zone, one.catch_up),
+            one.last_at or "never",
+            "paused" if one.paused else one.next_at,
+        ),
     )
 
 
@@ -105,7 +93,7 @@ def set_schedule(
     name: NameArgument,
     queue: QueueArgument,
     kind: Annotated[str, typer.Argument(metavar="KIND", help="Name that selects the handler.")],
-    payload: Annotated[str | None, typer.Argument(metavar="[PAYLOAD]", help="JSON value of each job.", show_default=False)] = None,
+    payload: Annotated[str | None, typer.Argument(metavar="[PAYLOAD]", help="JSON value of each job.")] = None,
     *,
     rule: RuleOptions,
     priority: Annotated[
@@ -140,8 +128,7 @@ def set_schedule(
     )
     with common.open() as db:
         new = operations.set(db, user(), name, definition)
-    state = "created" if new else "changed"
-    common.print({"schedule": name, "state": state}, f"{name}: {state}")
+    common.print_state({"schedule": name}, "created" if new else "changed")
 
 
 @command(app, "run", "queue-db schedules run nightly")
@@ -150,10 +137,8 @@ def run(name: NameArgument, *, common: CommonOptions) -> None:
     with common.open() as db:
         job_id = operations.run(db, user(), name)
     if job_id is None:
-        _print(name, "not found", common)
-    else:
-        common.print({"schedule": name, "id": job_id}, job_id)
-    output.found(job_id is not None)
+        common.print_state({"schedule": name}, "", there=False)
+    common.print({"schedule": name, "id": job_id}, job_id)
 
 
 @command(app, "pause", "queue-db schedules pause nightly")
@@ -177,9 +162,4 @@ def remove(name: NameArgument, *, common: CommonOptions) -> None:
 def _change(operation: Callable[[QueueDB, Actor, str], bool], name: str, state: str, common: CommonOptions) -> None:
     with common.open() as db:
         there = operation(db, user(), name)
-    _print(name, state if there else "not found", common)
-    output.found(there)
-
-
-def _print(name: str, state: str, common: CommonOptions) -> None:
-    common.print({"schedule": name, "state": state}, f"{name}: {state}")
+    common.print_state({"schedule": name}, state, there=there)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +16,7 @@ from queue_db.errors import ArgumentError
 from queue_db.operations import streams as operations
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the stream.")]
-OptionalNameArgument = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name of the stream.", show_default=False)]
+OptionalNameArgument = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name of the stream.")]
 
 app = typer.Typer(
     name="streams",
@@ -37,26 +36,15 @@ def list_streams(*, queue: QueueOption = None, common: CommonOptions) -> None:
     """
     with common.open() as db:
         found = db.streams.list(queue)
-    if common.as_json:
-        for stream in found:
-            output.record(asdict(stream))
-        return
-    output.table(
+    common.print_all(
+        found,
         ("stream", "queue", "holder", "batches", "held", "maybe written", "oldest", "seen", "retention"),
-        [
-            (
-                stream.name,
-                stream.queue,
-                stream.holder,
-                f"{stream.completed}/{stream.claimed}",
-                stream.held,
-                stream.maybe_written,
-                output.span(stream.oldest_held_age),
-                stream.seen_at.isoformat(" ", "seconds"),
-                output.span(stream.retention),
-            )
-            for stream in found
-        ],
+        lambda one: (
+            *(one.name, one.queue, one.holder, f"{one.completed}/{one.claimed}", one.held, one.maybe_written),
+            output.span(one.oldest_held_age),
+            one.seen_at,
+            output.span(one.retention),
+        ),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -13,7 +12,7 @@ from queue_db.cli.options import CommonOptions
 from queue_db.cli.recording import user
 from queue_db.operations import tokens as operations
 from queue_db.operations.tokens import NewToken
-from queue_db.tokens.tokens import SCOPES, Token
+from queue_db.tokens.tokens import SCOPES
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token: its user or program, for the action log.")]
 
@@ -57,15 +56,12 @@ def create(
         typer.Option(
             "--queue",
             metavar="PATTERN",
-            show_default=False,
             help="For the queues, feeds and topics that this glob pattern matches; may be repeated. Default: all.",
         ),
     ] = None,
     expires_in: Annotated[
         float | None,
-        typer.Option(
-            "--expires-in", metavar="SECONDS", parser=_seconds, help="It ends after this time. Default: never.", show_default=False
-        ),
+        typer.Option("--expires-in", metavar="SECONDS", parser=_seconds, help="It ends after this time. Default: never."),
     ] = None,
     common: CommonOptions,
 ) -> None:
@@ -85,23 +81,17 @@ def list_tokens(*, common: CommonOptions) -> None:
     """List the tokens, without their secrets."""
     with common.open() as db:
         found = db.tokens.list()
-    if common.as_json:
-        for one in found:
-            output.record(_record(one))
-        return
-    output.table(
+    common.print_all(
+        found,
         ("token", "scopes", "queues", "state", "last used", "expires"),
-        [
-            (
-                one.name,
-                " ".join(one.scopes),
-                " ".join(one.queues),
-                "active" if one.active else "expired" if one.revoked_at is None else "revoked",
-                "never" if one.used_at is None else output.moment(one.used_at),
-                "never" if one.expires_at is None else output.moment(one.expires_at),
-            )
-            for one in found
-        ],
+        lambda one: (
+            one.name,
+            " ".join(one.scopes),
+            " ".join(one.queues),
+            "active" if one.active else "expired" if one.revoked_at is None else "revoked",
+            one.used_at or "never",
+            one.expires_at or "never",
+        ),
     )
 
 
@@ -110,12 +100,4 @@ def revoke(name: NameArgument, *, common: CommonOptions) -> None:
     """Revoke a token: services refuse it within a second. People who logged in with it are logged out."""
     with common.open() as db:
         revoked = operations.revoke(db, user(), name)
-    state = "revoked" if revoked else "not found, or revoked before"
-    common.print({"token": name, "state": state}, f"{name}: {state}")
-    output.found(revoked)
-
-
-def _record(token: Token) -> dict[str, object]:
-    times = ("created_at", "expires_at", "used_at", "revoked_at")
-    shown = asdict(token)
-    return shown | {name: shown[name] and shown[name].isoformat() for name in times}
+    common.print_state({"token": name}, "revoked", there=revoked, missing="not found, or revoked before")

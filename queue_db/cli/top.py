@@ -19,7 +19,6 @@ from queue_db.cli import output, panels
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions
 from queue_db.cli.queues import with_jobs
-from queue_db.cli.workers import worker_record
 from queue_db.db import QueueDB
 from queue_db.model import Controls
 from queue_db.monitoring.insights import SILENT, controlled
@@ -127,7 +126,7 @@ def _read(db: QueueDB, rates: Rates) -> _Snapshot:
 def _record(snapshot: _Snapshot) -> dict[str, Any]:
     return {
         "queues": [asdict(one) | {"controls": asdict(snapshot.controls.get(one.queue, Controls()))} for one in snapshot.stats],
-        "workers": [worker_record(one) | {"completed_per_second": snapshot.rates.get(one.name)} for one in snapshot.workers],
+        "workers": [asdict(one) | {"completed_per_second": snapshot.rates.get(one.name)} for one in snapshot.workers],
     }
 
 

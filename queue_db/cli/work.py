@@ -43,7 +43,6 @@ def work(
         list[str] | None,
         typer.Argument(
             metavar="[WORKER|QUEUE...]",
-            show_default=False,
             help="MODULE:NAME of a Worker object; or, with --exec or --handler, the queues to claim from, in order of priority; "
             "by default those where messages of --feed become jobs.",
         ),

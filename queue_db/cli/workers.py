@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -15,7 +13,6 @@ from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions
 from queue_db.cli.recording import user
 from queue_db.db import QueueDB
-from queue_db.monitoring.model import WorkerInfo
 from queue_db.operations import workers as operations
 from queue_db.store import worker_registry
 from queue_db.worker.registration import host_identity, is_alive
@@ -37,33 +34,18 @@ def list_workers(*, common: CommonOptions) -> None:
     """
     with common.open() as db:
         found = db.workers()
-    if common.as_json:
-        for one in found:
-            output.record(worker_record(one))
-        return
     counted = ("completed", "failed", "dead", "lost")
-    output.table(
+    common.print_all(
+        found,
         ("worker", "state", "in hand", "stuck", *counted, "queues", "started", "heartbeat"),
-        [
-            (
-                one.name,
-                one.state,
-                one.in_hand,
-                one.stuck,
-                *(one.counters.get(name, 0) for name in counted),
-                ", ".join(f"{name} {slots}" for name, slots in one.queues.items()),
-                one.started_at.isoformat(" ", "seconds"),
-                output.span(one.silent),
-            )
-            for one in found
-        ],
+        lambda one: (
+            *(one.name, one.state, one.in_hand, one.stuck),
+            *(one.counters.get(name, 0) for name in counted),
+            ", ".join(f"{name} {slots}" for name, slots in one.queues.items()),
+            one.started_at,
+            output.span(one.silent),
+        ),
     )
-
-
-def worker_record(one: WorkerInfo) -> dict[str, Any]:
-    """Return a worker for JSON."""
-    shown: Mapping[str, Any] = asdict(one)
-    return {**shown, "started_at": output.moment(one.started_at), "seen_at": output.moment(one.seen_at)}
 
 
 @command(app, "rescue", "queue-db workers rescue host7:4711-1a2b3c4d")
@@ -100,10 +82,8 @@ def alive(
     with common.open() as db:
         db.ready()
         ages = _silent(db, within)
-    if common.as_json:
-        output.record({"workers": len(ages), "silent": round(min(ages), 3) if ages else None})
-    else:
-        output.line(f"{len(ages)} workers" + (f", last heartbeat {min(ages):.1f} s ago" if ages else ""))
+    last = f", last heartbeat {min(ages):.1f} s ago" if ages else ""
+    common.print({"workers": len(ages), "silent": round(min(ages), 3) if ages else None}, f"{len(ages)} workers{last}")
     if len(ages) < workers:
         raise typer.Exit(statuses.NEGATIVE)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from queue_db import arguments
@@ -72,6 +73,9 @@ class Inspection:
 
     def state(self, job_id: int) -> State:
         return self._core.read("monitoring.state", jobs.state, _checked(job_id))
+
+    def live(self, ids: Sequence[int]) -> set[int]:
+        return self._core.read("monitoring.live", jobs.live, ids)
 
     def errors(self, job_id: int) -> list[JobError]:
         return [

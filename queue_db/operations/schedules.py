@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
@@ -62,28 +62,24 @@ def run(db: QueueDB, actor: Actor, name: str) -> int | None:
 
 def pause(db: QueueDB, actor: Actor, name: str) -> bool:
     """Enqueue no jobs of the schedule until it is resumed; False: the actor has no such schedule."""
-    if rights.schedule(db, actor, "manage", name) is None:
-        return False
-    with entry(db, actor, "pause", f"schedule {name}", of="schedules.change"):
-        db.schedules.pause(name)
-    return True
+    return _change(db, actor, "pause", name, db.schedules.pause, of="schedules.change")
 
 
 def resume(db: QueueDB, actor: Actor, name: str) -> bool:
     """Enqueue jobs of the schedule again; False: the actor has no such schedule."""
-    if rights.schedule(db, actor, "manage", name) is None:
-        return False
-    with entry(db, actor, "resume", f"schedule {name}", of="schedules.change"):
-        db.schedules.resume(name)
-    return True
+    return _change(db, actor, "resume", name, db.schedules.resume, of="schedules.change")
 
 
 def remove(db: QueueDB, actor: Actor, name: str) -> bool:
     """Delete the schedule; its jobs stay. False: the actor has no such schedule."""
+    return _change(db, actor, "remove", name, db.schedules.remove, of="schedules.remove")
+
+
+def _change(db: QueueDB, actor: Actor, word: str, name: str, verb: Callable[[str], bool | None], *, of: str) -> bool:
     if rights.schedule(db, actor, "manage", name) is None:
         return False
-    with entry(db, actor, "remove", f"schedule {name}", of="schedules.remove"):
-        return db.schedules.remove(name)
+    with entry(db, actor, word, f"schedule {name}", of=of):
+        return verb(name) is not False
 
 
 def _put(new: bool | None) -> int | None:

@@ -75,7 +75,7 @@ def check(where: object, what: str = "where", example: str = EXAMPLE) -> str:
     except (ValueError, RecursionError) as error:
         wrong = f"is no JMESPath expression for a route ({' '.join(str(error).split())})"
     if wrong:
-        raise ArgumentError(argument=what, problem=f"={arguments.shown(text)}: {wrong}; one is: {example}")
+        raise arguments.wrong(what, text, f": {wrong}; one is: {example}")
     return text
 
 

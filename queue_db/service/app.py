@@ -17,6 +17,7 @@ from queue_db.service.http.pressure import Pressure
 from queue_db.service.http.requests import Service, identity
 from queue_db.service.live.arrivals import Arrivals
 from queue_db.service.live.claims import Claims
+from queue_db.service.live.ends import Ends
 from queue_db.service.live.samples import Samples, lifespan
 from queue_db.service.live.waits import Waits
 from queue_db.service.pages import PAGES, routing
@@ -51,6 +52,7 @@ def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
     app.state.claims = Claims(db, waits, made.incidents, made.working)
     app.state.settling = Settling(made)
     app.state.arrivals = Arrivals(waits)
+    app.state.ends = Ends(waits)
     app.state.pressure = Pressure(db, made.settings.max_rate, made.settings.max_depths)
     errors.install(app, routing.problem)
     refusals.install(app)

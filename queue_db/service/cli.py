@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -67,7 +67,6 @@ class AddressOptions:
         typer.Option(
             "--allow-host",
             metavar="NAME",
-            show_default=False,
             help="A host name, without port, by which clients call the service; may be repeated. Loopback names are always "
             "allowed; requests for other names are refused.",
         ),
@@ -104,7 +103,6 @@ class ProxyOptions:
         typer.Option(
             "--root-path",
             metavar="PATH",
-            show_default=False,
             help="Path under which a proxy shows the service, as in https://example.com/queue/; the proxy may cut it off or not.",
         ),
     ] = ""
@@ -113,7 +111,6 @@ class ProxyOptions:
         typer.Option(
             "--forwarded-allow-ips",
             metavar="ADDRESS",
-            show_default=False,
             help="Address or network of a proxy whose X-Forwarded-Proto and X-Forwarded-For count; may be repeated. Default: "
             "127.0.0.1 and ::1.",
         ),
@@ -129,7 +126,6 @@ class LimitOptions:
         typer.Option(
             "--max-rate",
             metavar="NUMBER",
-            show_default=False,
             help="Most requests of one token in a second to the API; more are answered with 429. Default: any number.",
         ),
     ] = None
@@ -138,7 +134,6 @@ class LimitOptions:
         typer.Option(
             "--max-depth",
             metavar="PATTERN=N",
-            show_default=False,
             help="Most waiting jobs of the queues whose names match the glob pattern; beyond it enqueuing through the API is "
             "answered with 429. May be repeated; the first pattern that matches counts.",
         ),
@@ -184,7 +179,6 @@ class ProcessOptions:
             min=1,
             max=65535,
             metavar="PORT",
-            show_default=False,
             help="A port for the first process alone; the second one has the next port, and so on. Prometheus scrapes /metrics of "
             "each.",
         ),
@@ -208,7 +202,6 @@ def serve(
         typer.Option(
             "--name",
             metavar="NAME",
-            show_default=False,
             help="What people call this service, as in production: the dashboard shows it, in the titles of browser tabs, too.",
         ),
     ] = "",
@@ -218,7 +211,6 @@ def serve(
         typer.Option(
             "--mask",
             metavar="KEY",
-            show_default=False,
             help="Show no values of this key of payloads; may be repeated. Values of password, secret, token and a few more are "
             "never shown.",
         ),
@@ -289,7 +281,7 @@ def serve(
             return
         with _open(common) as db:
             _prepare(db, new=new)
-            with _listening(address) as listening:
+            with _listening(address.host, address.port) as listening:
                 if several.processes == 1:
                     interrupted = answers.answer(db, listening).interrupted
                 else:
@@ -341,7 +333,7 @@ class _Answers:
             sockets = [listening]
             if self.several.metrics_port is not None:
                 own = processes.own_port(self.several.metrics_port)
-                sockets.append(stack.enter_context(self._listening_for_metrics(own)))
+                sockets.append(stack.enter_context(_listening(self.address.host, own, "--metrics-port")))
             stack.enter_context(_told(db, self.settings, _url(listening, self.root), running))
             running.run(sockets=sockets)
         return running
@@ -355,10 +347,7 @@ class _Answers:
             return
         with ExitStack() as stack:
             for port in range(first, first + self.several.processes):
-                stack.enter_context(self._listening_for_metrics(port))
-
-    def _listening_for_metrics(self, port: int) -> socket.socket:
-        return _listening(replace(self.address, port=port), "--metrics-port")
+                stack.enter_context(_listening(self.address.host, port, "--metrics-port"))
 
     def answer_supervised(self, supervisor: SupervisorLink) -> None:
         """Answer as one of several processes."""
@@ -385,15 +374,9 @@ def _is_new(given: str, *, read_only: bool) -> bool:
 @contextmanager
 def _told(db: QueueDB, settings: Settings, place: str, running: Server) -> Iterator[None]:
     """Log the start and the end of the service."""
-    fields = {
-        "version": __version__,
-        "database": db.url,
-        "url": place,
-        "strategy": db.strategy.name,
-        "read_only": settings.read_only,
-        "open": not settings.closed,
-    }
-    how = "".join(f"{text}, " for text, holds in (("read-only", settings.read_only), ("open", not settings.closed)) if holds)
+    kind = {"read_only": settings.read_only, "open": not settings.closed}
+    fields = {"version": __version__, "database": db.url, "url": place, "strategy": db.strategy.name, **kind}
+    how = "".join(f"{text}, " for text, holds in zip(("read-only", "open"), kind.values(), strict=True) if holds)
     message = "serving %s at %s: %sstrategy %s, queue_db %s, pid %d"
     log.info(message, db.url, place, how, db.strategy.name, __version__, os.getpid(), extra=fields)
     began, why = time.monotonic(), "an error"
@@ -442,19 +425,17 @@ def _note_access(service: Service, host: str) -> None:
         output.note(f"log in with this token, which allows everything and is not shown again: {secret}")
 
 
-def _listening(address: AddressOptions, option: str = "--port") -> socket.socket:
+def _listening(host: str, port: int, option: str = "--port") -> socket.socket:
     """A socket on the address.
 
     :raises ConfigurationError: another program has the port, or this machine does not have the address.
     """
     try:
-        family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((address.host, address.port), family=family, backlog=2048)
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigurationError(
-            f"cannot listen on {address.host} port {address.port}: {reason}; choose another {option}"
-        ) from None
+        raise ConfigurationError(f"cannot listen on {host} port {port}: {reason}; choose another {option}") from None
 
 
 def _url(listening: socket.socket, root: str) -> str:

@@ -9,7 +9,7 @@ PostgreSQL commits notifying transactions one after the other: a notification fo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from sqlalchemy import Connection
 
@@ -102,3 +102,31 @@ class Notifications:
     def remove(self, listener: Listener) -> None:
         """Stop calling ``listener``."""
         self._listeners = tuple(one for one in self._listeners if one != listener)
+
+
+EndListener = Callable[[Collection[int]], None]
+"""Called with the ids of jobs that have ended, in the thread that ended them. It returns at once, and raises nothing."""
+
+
+class Ends:
+    """Tells listeners in this process which jobs have ended: were completed or cancelled by their worker, or have died.
+
+    A listener may miss an end, such as that of a purged job: so it also looks.
+    """
+
+    def __init__(self) -> None:
+        #: Those who listen. Without any of them nothing needs to be told.
+        self.listeners: tuple[EndListener, ...] = ()
+
+    def add(self, listener: EndListener) -> None:
+        """Call ``listener`` from now on."""
+        self.listeners = (*self.listeners, listener)
+
+    def remove(self, listener: EndListener) -> None:
+        """Stop calling ``listener``."""
+        self.listeners = tuple(one for one in self.listeners if one != listener)
+
+    def tell(self, ids: Collection[int]) -> None:
+        """After the commit: these jobs have ended."""
+        for listener in self.listeners:
+            listener(ids)

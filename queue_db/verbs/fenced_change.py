@@ -376,6 +376,8 @@ class FencedChange(Verbs):
             core.queue_counters.add(self.source.name, lost=lost)
         if verb.counted is not None:
             core.queue_counters.add(self.source.name, **{verb.counted: applied - len(self.deaths)})
+        if core.ends.listeners and not joined:
+            core.ends.tell([death.job.id for death in self.deaths] if verb.departure is None else done)
         return verdicts
 
     def _lost(self, verdicts: Sequence[Verdict]) -> int:

@@ -1,6 +1,7 @@
 """Each command that changes something writes one action; the others change nothing, or have a reason."""
 
 import getpass
+import re
 import shutil
 import socket
 import sqlite3
@@ -24,7 +25,7 @@ CHANGES = {
     ("tokens create", "shop --scope read"): ("create", "token shop", None),
     ("tokens revoke", "known"): ("revoke", "token known", None),
     ("prune", ""): ("prune", "expired rows", 1),
-    ("groups repair", "grouped"): ("repair", "groups of queue grouped", 1),
+    ("queues repair", "grouped"): ("repair", "groups of queue grouped", 1),
     ("jobs cancel", "{live}"): ("cancel", "job {live}", None),
     ("jobs reschedule", "{live} --delay 9 --priority 2"): ("reschedule", "job {live}", None),
     ("queues purge", "mail --yes"): ("purge", "queue mail", 2),
@@ -56,7 +57,7 @@ CHANGES = {
     ("routes pause", "archive"): ("pause", "route archive", None),
     ("routes resume", "archive"): ("resume", "route archive", None),
     ("routes remove", "archive"): ("remove", "route archive", None),
-    ("routes counters", "seen --reset --yes"): ("reset", "counter seen", None),
+    ("routes reset", "seen --yes"): ("reset", "counter seen", None),
     ("streams complete", "etl --yes"): ("complete", "stream etl", 1),
     ("streams release", "etl --yes"): ("release", "stream etl", 1),
     ("streams release", "--expired --yes"): ("release", "expired streams", 1),
@@ -72,12 +73,12 @@ FINDS_NOTHING = {
     ("routes subscribe", "sensor.* archive"): 0,
     ("routes unsubscribe", "nothing archive"): 1,
     ("routes remove", "nobody"): 1,
-    ("routes counters", "seen --reset --key unknown --yes"): 1,
+    ("routes reset", "seen --key unknown --yes"): 1,
     ("jobs cancel", "999999"): 1,
     ("jobs reschedule", "999999 --now"): 1,
     ("queues limit", "mail"): 2,
     ("workers rescue", "nobody"): 0,
-    ("groups repair", "mail"): 0,
+    ("queues repair", "mail"): 0,
     ("queues purge", "nothing --yes"): 0,
     ("dead redrive", "--queue nothing"): 0,
     ("dead purge", "--error-class None --yes"): 0,
@@ -86,38 +87,40 @@ FINDS_NOTHING = {
 
 #: These change nothing, and are called with this.
 LOOKS = {
-    "doctor": "",
-    "actions": "",
-    "tokens list": "",
-    "jobs list": "",
-    "jobs show": "{live}",
-    "jobs wait": "{finished}",
-    "dead list": "",
-    "dead failures": "",
-    "batches show": "{batch}",
-    "groups list": "grouped",
-    "queues list": "mail",
-    "queues show": "mail",
-    "schedules list": "",
-    "feeds list": "",
-    "feeds read": "orders",
-    "cursors list": "",
-    "routes list": "",
-    "routes test": "sensor.7",
-    "streams list": "",
-    "top": "--once",
-    "workers list": "",
-    "workers alive": "",
+    ("doctor", ""),
+    ("actions", ""),
+    ("tokens list", ""),
+    ("jobs list", ""),
+    ("jobs show", "{live}"),
+    ("jobs show", "{batch} --batch"),
+    ("jobs wait", "{finished}"),
+    ("dead list", ""),
+    ("dead list", "--failures"),
+    ("queues list", "mail"),
+    ("queues show", "mail"),
+    ("queues show", "grouped --groups"),
+    ("schedules list", ""),
+    ("feeds list", ""),
+    ("feeds read", "orders"),
+    ("cursors list", ""),
+    ("routes list", ""),
+    ("routes list", "--counter seen"),
+    ("routes test", "sensor.7"),
+    ("streams list", ""),
+    ("top", "--once"),
+    ("workers list", ""),
+    ("workers alive", ""),
 }
 
-#: No action, and why.
+#: These change something and write no action, and are called with this.
 EXEMPT = {
-    "migrate": "creates and removes the table of the actions; the tables have their revision",
-    "compare": "works in tables of its own, which it removes",
-    "serve": "the service writes what its clients change; its first token has an action",
-    "work": "what workers do are events of jobs",
-    "enqueue": "the work of programs: one action for each job would double the jobs",
-    "feeds publish": "the work of programs, like enqueue",
+    ("migrate", ""),  # creates and removes the table of the actions; the tables have their revision
+    ("compare", ""),  # works in tables of its own, which it removes
+    ("serve", ""),  # the service writes what its clients change; its first token has an action
+    ("work", "mail --exec true --until-empty"),  # what workers do are events of jobs
+    ("enqueue", "mail k"),  # the work of programs: one action for each job would double the jobs
+    ("feeds publish", "orders paid"),  # the work of programs, like enqueue
+    ("feeds publish", "sensor.7 reading --topic"),
 }
 
 
@@ -211,9 +214,8 @@ def content(url):
 
 
 def test_each_command_is_in_one_of_these_lists():
-    changing = {command for command, _ in CHANGES}
-    lists = [changing, LOOKS.keys(), EXEMPT.keys()]
-    every = [command for one in lists for command in one]
+    changing, looking, exempt = ({command for command, _ in calls} for calls in (CHANGES, LOOKS, EXEMPT))
+    every = [*changing, *looking, *exempt]
     assert sorted(every) == sorted(" ".join(path) for path in COMMANDS)
     assert {command for command, _ in FINDS_NOTHING} <= changing
 
@@ -233,7 +235,7 @@ def test_what_is_not_there_is_not_changed(ask_at, own, prepared, call):
 
 
 @pytest.mark.parametrize(
-    "command", ["prune", "groups repair grouped", "feeds purge long --retained", "streams release --expired --yes"]
+    "command", ["prune", "queues repair grouped", "feeds purge long --retained", "streams release --expired --yes"]
 )
 def test_what_is_done_already_is_not_written_again(ask_at, own, command):
     for _ in range(2):
@@ -243,9 +245,16 @@ def test_what_is_done_already_is_not_written_again(ask_at, own, command):
 
 def test_a_command_that_looks_changes_nothing(ask_at, own, prepared):
     before = content(own)
-    for command, given in LOOKS.items():
+    for command, given in sorted(LOOKS):
         called(ask_at, own, command, given, prepared[1], status=1 if command == "workers alive" else 0)
         assert content(own) == before, command
+
+
+def test_times_in_json_have_one_form(ask_at, own, prepared):
+    for command, given in LOOKS:
+        out = called(ask_at, own, command, f"{given} --json", prepared[1], status=1 if command == "workers alive" else 0).out
+        times = re.findall(r'"(\d{4}-\d\d-\d\d[^"]*)"', out)
+        assert [one for one in times if not re.fullmatch(r"[\d-]{10}T[\d:]{8}\.\d{6}\+00:00", one)] == [], command
 
 
 @pytest.mark.parametrize("call", CHANGES, ids=" ".join)

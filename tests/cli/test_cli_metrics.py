@@ -41,12 +41,12 @@ def test_failures_are_grouped_and_their_dead_jobs_redriven(ask, queue):
     for job, error in zip(queue.claim(limit=3), (ValueError("a"), ValueError("b"), KeyError("c")), strict=True):
         assert job.fail(error)
     of_queue = ("--queue", queue.name)
-    found = ask("dead", "failures", *of_queue, "--json").records
+    found = ask("dead", "list", "--failures", *of_queue, "--json").records
     assert [(one["kind"], one["error_class"], one["count"], one["dead"]) for one in found] == [
         ("mail", "ValueError", 2, 2),
         ("mail", "KeyError", 1, 1),
     ]
-    assert re.search(rf"{queue.name} +mail +ValueError +2 +2 ", ask("dead", "failures", *of_queue).out)
+    assert re.search(rf"{queue.name} +mail +ValueError +2 +2 ", ask("dead", "list", "--failures", *of_queue).out)
     like = (*of_queue, "--error-class", "ValueError")
     assert ask("dead", "list", "--count", *like, "--json").record == {"dead": 2, "more": False}
     assert len(ask("dead", "list", *like, "--json").records) == 2

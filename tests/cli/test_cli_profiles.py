@@ -6,11 +6,15 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
 from queue_db import QueueDB
 from tests.cli.harness import Ask
+from tests.cli.test_cli_actions import EXEMPT, LOOKS
+from tests.cli.test_cli_reference import COMMANDS
+from tests.operations.test_three_sides import SIDES, Names, content, entries, filled, prepared_in
 
 SECRET = "not-for-everyone"
 
@@ -70,21 +74,36 @@ def test_which_of_several_names_of_a_database_wins(
     ask_at(None, "enqueue", "mail", "a", status=2)
 
 
-def test_a_protected_profile_asks_before_a_change(ask_at: Ask, databases: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    changes = [("enqueue", "mail", "a"), ("migrate",)]
-    changes += [("feeds", "publish", "orders", "paid"), ("feeds", "publish", "orders", "paid", "--topic"), ("prune",)]
-    changes += [("dead", "redrive", "--all"), ("queues", "pause", "mail"), ("work", "mail", "--exec", "true", "--until-empty")]
-    monkeypatch.setenv("QUEUE_DB_PROFILE", "production")
-    for change in changes:
-        refused = ask_at(None, *change, status=2).err
-        assert f"in {databases[0]} (profile production is protected)? Confirm with --yes" in refused
-    with QueueDB(databases[0], table="shop") as db:
-        assert (db.queue("mail").peek(limit=1), db.queue("mail").controls().paused, db.actions.list()) == ([], False, [])
-    ask_at(None, "queues", "list")  # changes nothing
+def changing(names: Names) -> set[str]:
+    """Calls of the commands that change something: each operation as its sides have it, and what is no operation."""
+    calls = {filled(sides.command, names) for sides in SIDES} | {f"{command} {given}" for command, given in EXEMPT}
+    commands = {" ".join(path): command for path, command in COMMANDS.items()}
+    looking = {name for name in commands if not any(call.startswith(f"{name} ") or call == name for call in calls)}
+    assert looking == {command for command, _ in LOOKS}, "the others change nothing, which is tested with them"
+    without = {name for name, command in commands.items() if all(one.name != "profile" for one in command.params)}
+    # A service changes what clients with tokens ask for; its own changes are in the tests below.
+    return {call for call in calls if call.split()[0] not in without | {"serve"}}
 
+
+def test_a_protected_profile_asks_before_each_change(
+    ask_at: Ask, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/production.db"
+    file.write_text(f'[profiles.production]\nurl = "{url}"\nprotected = true\n')
+    names = prepared_in(url)
+    monkeypatch.setenv("QUEUE_DB_PROFILE", "production")
+    before = content(url)
+    asked = re.compile("profile production is protected.*Confirm with --yes")
+    answers = {call: ask_at(None, *call.removesuffix(" --yes").split(), status=ANY).err for call in changing(names)}
+    assert {call: answer for call, answer in answers.items() if not asked.search(answer)} == {}
+    assert (content(url), entries(url)) == (before, [])
+
+
+def test_the_answer_to_a_protected_profile(ask_at: Ask, databases: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUEUE_DB_PROFILE", "production")
     monkeypatch.setattr("queue_db.cli.output.is_interactive", lambda: True)
     assert "nothing was changed" in ask_at(None, "queues", "pause", "mail", input="n\n", status=1).err
-    assert "pause queue mail in sqlite" in ask_at(None, "queues", "pause", "mail", input="y\n").err
+    assert f"pause queue mail in {databases[0]} (profile" in ask_at(None, "queues", "pause", "mail", input="y\n").err
     assert "(profile" not in ask_at(None, "queues", "resume", "mail", "-y").err
     with QueueDB(databases[0], table="shop") as db:
         assert [one.action for one in db.actions.list()] == ["resume", "pause"]
@@ -99,7 +118,7 @@ def test_a_protected_profile_asks_before_a_change(ask_at: Ask, databases: tuple[
         "feeds purge orders",
         "feeds remove orders",
         "feeds restored",
-        "routes counters seen --reset",
+        "routes reset seen",
         "migrate --revision base",
     ],
 )

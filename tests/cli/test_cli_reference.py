@@ -5,6 +5,7 @@ import pkgutil
 import re
 import shlex
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -98,6 +99,19 @@ def test_every_example_can_be_typed(path):
             words = words[: words.index(stop)] if stop in words else words
         assert tuple(words[: len(path)]) == path
         COMMANDS[path].make_context("queue-db", words[len(path) :])
+
+
+def test_messages_and_pages_name_commands_that_are_there():
+    package = Path(cli.__file__).parents[1]
+    texts = [path.read_text(encoding="utf-8") for suffix in ("py", "jinja") for path in package.rglob(f"*.{suffix}")]
+    texts.append((package.parent / "docker-compose.yml").read_text(encoding="utf-8"))
+    found = [
+        words for text in texts for words in re.findall(r"(?:[`\"'>(]|run |CMD-SHELL\", \")queue-db ([a-z]+)(?: ([a-z]+))?", text)
+    ]
+    groups = {path[0] for path in COMMANDS if len(path) > 1}
+    named = {(first, second) if first in groups and second else (first,) for first, second in found}
+    assert len(named) > len(groups)
+    assert named - COMMANDS.keys() - {(one,) for one in groups} == set()
 
 
 def test_the_main_help_lists_commands_and_statuses(ask_at):

@@ -171,7 +171,7 @@ SIDES = [
     Sides(
         "routes.reset",
         ("reset", "counter seen", None),
-        "routes counters seen --reset --yes",
+        "routes reset seen --yes",
         ("DELETE", "/counters/seen"),
         "/routes",
         ("/counters/reset", {"counter": "seen"}),

@@ -185,7 +185,7 @@ SIDES = [
     Sides(
         "groups.repair",
         ("repair", "groups of queue grouped", 1),
-        "groups repair grouped",
+        "queues repair grouped",
         ("POST", "/queues/grouped/groups/repair"),
         "/groups?queue=grouped",
         ("/groups/repair", {"queue": "grouped"}),

@@ -33,18 +33,18 @@ def test_a_counter_counts_by_key(ask, db, route):
     ask("routes", "subscribe", route, route, "--form", "exact")
     for key in "aab":
         ask("feeds", "publish", "--topic", route, "n", "--key", key)
-    assert ask("routes", "counters", route, "--json").records == [{"key": "a", "messages": 2}, {"key": "b", "messages": 1}]
-    assert "a" in ask("routes", "counters", route, "--limit", "1").out
-    assert {"counter": route, "by": "key", "messages": 3, "route": route} in ask("routes", "counters", "--json").records
+    assert ask("routes", "list", "--counter", route, "--json").records == [{"key": "a", "messages": 2}, {"key": "b", "messages": 1}]
+    assert ask("routes", "list", "--counter", route, "--limit", "1").out.split() == ["key", "messages", "a", "2"]
+    assert (route, "key", 3) in [(one["target"], one["by"], one["messages"]) for one in ask("routes", "list", "--json").records]
     assert any(f"{route} by key" in line for line in ask("routes", "list").out.splitlines())
     assert any(f"{route} by key" in line for line in ask("routes", "list", "--definitions").out.splitlines())
     (step,) = ask("routes", "test", route, "--key", "b", "--json").records
     assert (step["counted"], step["cut"]) == ("b", "")
     assert f"{route} b" in ask("routes", "test", route, "--key", "b").out
-    assert "reset" in ask("routes", "counters", route, "--reset", "--key", "a", "--yes").out
+    assert "reset" in ask("routes", "reset", route, "--key", "a", "--yes").out
     assert db.routes.top(route) == [("b", 1)]
-    assert ask("routes", "counters", route, "--reset", "--yes", "--json").record["state"] == "reset"
-    assert "not found" in ask("routes", "counters", route, "--reset", "--yes", status=1).out
+    assert ask("routes", "reset", route, "--yes", "--json").record["state"] == "reset"
+    assert "not found" in ask("routes", "reset", route, "--yes", status=1).out
     assert "--by" in ask("routes", "set", route, "--feed", route, "--by", "topic", status=2).err
 
 
@@ -124,8 +124,6 @@ def test_what_is_not_there_is_named(ask, route):
     assert "there is no route" in ask("routes", "subscribe", "a", route, status=1).err
     assert "there is no route" in ask("routes", "set", route, "--definition", "0" * 64, status=1).err
     assert "give it alone" in ask("routes", "set", route, "--definition", "0" * 64, "--drop", status=2).err
-    assert "no counter chosen" in ask("routes", "counters", "--reset", status=2).err
-    assert "--key is for --reset" in ask("routes", "counters", route, "--key", "a", status=2).err
     assert "give one action" in ask("routes", "set", route, status=2).err
     assert "--enqueue" in ask("routes", "set", route, "--kind", "k", "--drop", status=2).err
     assert "is not JSON" in ask("feeds", "publish", "--topic", route, "n", "{", status=2).err

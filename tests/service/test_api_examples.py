@@ -21,7 +21,11 @@ def commands(text: str) -> list[str]:
     return [command for block in blocks for command in re.findall(r"^curl (.*?)(?=^curl |\Z)", block, re.MULTILINE | re.DOTALL)]
 
 
-SERVICE, FEEDS = map(commands, (DOCS / "rest.md").read_text(encoding="utf-8").split("\n## Feeds\n"))
+PAGE = (DOCS / "rest.md").read_text(encoding="utf-8")
+SERVICE, FEEDS = map(commands, PAGE.split("\n## Feeds\n"))
+
+#: Commands with the answers that the page shows below them.
+ANSWERED = re.findall(r"^```bash\ncurl (.*?)^```\n\n```json\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +89,27 @@ def test_an_example_works(db: QueueDB, client: httpx2.Client, number: int) -> No
     assert answer.status_code in {200, 201, 204}, answer.text
     for verdict in answer.json().get("verdicts", ()) if answer.content else ():
         assert verdict["verdict"] == "applied"
+
+
+def test_the_first_examples_complete_a_job_with_the_answers_that_the_page_shows(db: QueueDB, client: httpx2.Client) -> None:
+    db.queue("mail").purge()
+    lease = None
+    for command, shown in ANSWERED:
+        answer = send(client, command, lease)
+        assert likewise(answer.json()) == likewise(json.loads(shown))
+        lease = answer.json().get("jobs", [{}])[0].get("lease", lease)
+    assert len(ANSWERED) == 3
+    assert lease is not None
+    assert str(db.state(int(lease["id"]))) == "unknown"
+
+
+def likewise(answer: object, name: str = "") -> object:
+    """The answer without what differs each time: ids, tokens, versions and times."""
+    if isinstance(answer, dict):
+        return {key: likewise(value, key) for key, value in answer.items()}
+    if isinstance(answer, list):
+        return [likewise(one) for one in answer]
+    return type(answer) if name in {"id", "token", "created_at", "due_at", "lease_expires"} else answer
 
 
 def test_the_examples_of_feeds_lead_from_one_to_the_next(db: QueueDB, client: httpx2.Client) -> None:

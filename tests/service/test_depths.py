@@ -157,7 +157,7 @@ def test_a_page_is_refused_as_a_program_is(db: QueueDB, name: str, serve: Callab
         if not allowed:
             assert (answer.status_code, answer.headers["retry-after"]) == (429, "10")
             assert "<h1>Too many jobs are waiting</h1>" in answer.text
-            assert f"queue &#39;{queue}&#39; may have 2 waiting jobs; it has about " in answer.text
+            assert f"Queue &#39;{queue}&#39; may have 2 waiting jobs; it has about " in answer.text
             assert "Nothing was changed." in answer.text
 
 

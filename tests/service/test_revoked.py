@@ -12,11 +12,13 @@ import httpx2
 import pytest
 
 from queue_db import QueueDB, State
+from queue_db.model import StoredResult
 from queue_db.service import Settings, service
 from queue_db.service.api import event_stream as streams
 from queue_db.service.auth import identity
 from queue_db.service.live import events
 from queue_db.service.live.arrivals import Arrivals
+from queue_db.service.live.ends import Ends
 from tests.patience import PATIENCE
 from tests.service.conftest import serving_app
 from tests.service.test_api_claims import until, waits
@@ -63,6 +65,21 @@ def reads(client: httpx2.Client, feed: str) -> int:
 
 def as_token(client: httpx2.Client, db: QueueDB, name: str, scope: str) -> None:
     client.headers["Authorization"] = f"Bearer {db.tokens.create(name, [scope])}"
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_end_of_a_job_is_not_told(
+    db: QueueDB, name: str, client: httpx2.Client, threads: ThreadPoolExecutor, revoke: Ending, *, kept: bool
+) -> None:
+    as_token(client, db, name, "read")
+    queue = db.queue(name)
+    job_id = queue.enqueue("mail") or 0
+    ends: Ends = client.app.state.ends  # type: ignore[attr-defined]
+    answer = threads.submit(client.get, f"/api/v1/jobs/{job_id}", params={"wait": 50})
+    until(lambda: ends.waiting(job_id) == 1)
+    revoke(name)
+    queue.complete_many(queue.claim(), results=[StoredResult("1", 10**9) if kept else None])
+    assert answer.result(PATIENCE).status_code == 401
 
 
 def test_a_claim_that_waits_is_refused_and_its_job_released(

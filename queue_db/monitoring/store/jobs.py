@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Row, select
@@ -9,6 +10,7 @@ from sqlalchemy import Row, select
 from queue_db.administration.job_rows import Place, first_place, places, selected
 from queue_db.model import State
 from queue_db.store.base import Transaction
+from queue_db.store.portions import portions
 
 # The columns from which a job's state is computed.
 _STATED = ("available_at", "claim_token")
@@ -20,6 +22,16 @@ def state(tx: Transaction, job_id: int) -> State:
     retained = selected(Place.FINISHED, tx.store, {}, _STATED).where(table.c.id == job_id, table.c.expires_at > tx.now)
     found = first_place(tx, [*places(tx.store, None, job_id, _STATED), retained])
     return State.UNKNOWN if found is None else found[1]
+
+
+def live(tx: Transaction, ids: Sequence[int]) -> set[int]:
+    """Those of these jobs that are in a queue."""
+    jobs = tx.tables.jobs
+    found: set[int] = set()
+    for some in portions(ids):
+        query = select(jobs.c.id).where(jobs.c.id.in_(some), jobs.c.delete_mark == 0)
+        found.update(tx.connection.execute(tx.dialect.by_id(query, jobs)).scalars())
+    return found
 
 
 def due_jobs(tx: Transaction, queue: str, limit: int) -> list[Row[Any]]:

@@ -8,8 +8,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
+from queue_db.db import QueueDB
 from queue_db.errors import JobNotFoundError
 from queue_db.monitoring.model import Finished
+from queue_db.operations.actor import Actor
 from queue_db.service.api.paging import json_bytes, number, opened, paged, sealed
 from queue_db.service.api.shapes import After, FinishedView, Limit, PathId, finished_view
 from queue_db.service.http.openapi import problems
@@ -57,14 +59,22 @@ def list_finished_jobs(
 @router.get("/finished/{job_id}", responses=problems(404))
 def get_finished_job(job_id: PathId, db: Db, who: Reader, request: Request) -> FinishedView:
     """A completed job and its result, until it expires. 404: it is not completed, or its result was not retained."""
-    try:
-        found = db.finished(int(job_id))
-    except JobNotFoundError:
-        # The error of the verb shows the state of a job that may be of a queue that this token may not see.
-        raise JobNotFoundError(int(job_id), "the finished jobs") from None
-    if not who.allows("read", found.queue):
-        raise JobNotFoundError(found.id, "the finished jobs")
+    found = finished_of(db, who, int(job_id))
+    if found is None:
+        raise JobNotFoundError(int(job_id), "the finished jobs")
     return finished_view(found, of(request).settings.masked)
+
+
+def finished_of(db: QueueDB, who: Actor, job_id: int) -> Finished | None:
+    """A completed job whose result is retained; None: there is none, or not for this actor.
+
+    The error of the verb shows the state of a job that may be of a queue that this token may not see.
+    """
+    try:
+        found = db.finished(job_id)
+    except JobNotFoundError:
+        return None
+    return found if who.allows("read", found.queue) else None
 
 
 def last_of_page(job_id: int) -> Finished:

@@ -2,29 +2,51 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
+from starlette.concurrency import run_in_threadpool
 
-from queue_db.errors import ArgumentError, DuplicateJobError
-from queue_db.model import Job, OnDuplicate, PresentState
+from queue_db.db import QueueDB
+from queue_db.errors import ArgumentError, DuplicateJobError, JobNotFoundError
+from queue_db.model import Job, OnDuplicate, PresentState, State
+from queue_db.monitoring.model import Finished
 from queue_db.operations import jobs as operations
 from queue_db.operations import rights
+from queue_db.operations.actor import Actor
 from queue_db.operations.jobs import NewTime, OneJob
 from queue_db.queue import Queue
 from queue_db.service.api import shapes
 from queue_db.service.api.etag import IfMatch, etag
+from queue_db.service.api.finished import finished_of
 from queue_db.service.api.paging import json_bytes, opened, paged, sealed
-from queue_db.service.api.shapes import After, Id, JobPage, JobView, KindName, Limit, Moment, PathId, Seconds, clean, job_view
+from queue_db.service.api.shapes import (
+    LONGEST_WAIT,
+    After,
+    FinishedView,
+    Id,
+    JobPage,
+    JobView,
+    KindName,
+    Limit,
+    Moment,
+    PathId,
+    Seconds,
+    clean,
+    finished_view,
+    job_view,
+)
 from queue_db.service.http.openapi import problems
 from queue_db.service.http.paths import Name, NewName
 from queue_db.service.http.pressure import Pressure
 from queue_db.service.http.refusals import RefusedError, stale
-from queue_db.service.http.requests import Db, Enqueuer, Manager, Reader, of
+from queue_db.service.http.requests import Db, Enqueuer, Manager, Reader, Standing, of
 from queue_db.service.http.times import Time
+from queue_db.service.live.ends import ends_of
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH
 
 router = APIRouter(tags=["jobs"])
@@ -45,6 +67,8 @@ _KEY = Header(
     "It is the unique key of the job, with `unique_for` of a day or the one given; `on_duplicate` has no effect then.",
 )
 IdempotencyKey = Annotated[str | None, _KEY]
+
+Wait = Annotated[float, Query(ge=0, le=LONGEST_WAIT, allow_inf_nan=False, description="Seconds to wait for the end of the job.")]
 
 
 class NewJob(shapes.Request):
@@ -336,11 +360,57 @@ def page_of_jobs(
 
 
 @router.get("/jobs/{job_id}", responses=problems(404))
-def get_job(job_id: PathId, db: Db, who: Reader, request: Request, response: Response) -> JobView:
-    """A job, live or dead. Its ETag is for `If-Match` of a change. A completed job is gone, see `/finished`."""
-    job = rights.job(db, who, "read", int(job_id))
+async def get_job(
+    job_id: PathId, db: Db, who: Reader, request: Request, response: Response, wait: Wait = 0.0
+) -> Annotated[JobView | FinishedView, Field(discriminator="state")]:
+    """A job: live, dead, or completed with a retained result. The ETag of a live or dead one is for `If-Match` of a change.
+
+    With `wait` the request is answered as soon as the job is completed, dead or cancelled, and with the job as it is when the time
+    is over. 404: nothing is left of the job. It was completed without a retained result, cancelled or purged, or never existed.
+    """
+    job = await run_in_threadpool(_job, db, who, int(job_id))
+    if wait and _may_end(job):
+        job = await _end_of(job, db, who, request, time.monotonic() + wait)
+    masked = of(request).settings.masked
+    if isinstance(job, Finished):
+        return await run_in_threadpool(finished_view, job, masked)
     response.headers["ETag"] = etag(job)
-    return job_view(job, of(request).settings.masked)
+    return await run_in_threadpool(job_view, job, masked)
+
+
+async def _end_of(job: Job | Finished, db: QueueDB, who: Actor, request: Request, until: float) -> Job | Finished:
+    """The job when it has ended, or as it is ``until`` this time.
+
+    :raises JobNotFoundError: nothing is left of it.
+    """
+    goes_on, standing = True, Standing(request, "read", job.queue)
+    try:
+        with ends_of(request).waiter(job.id) as waiter:
+            while goes_on and _may_end(job):
+                goes_on = await waiter.wait(until - time.monotonic()) and not await request.is_disconnected()
+                job = await run_in_threadpool(_job, db, who, job.id)
+    finally:
+        await standing.check()  # also that nothing is left is not for everybody
+    return job
+
+
+def _job(db: QueueDB, who: Actor, job_id: int) -> Job | Finished:
+    """A live or dead job, or a completed one whose result is retained.
+
+    :raises JobNotFoundError: nothing is left of it, or not for this actor.
+    """
+    try:
+        return rights.job(db, who, "read", job_id)
+    except JobNotFoundError:
+        # A job that was completed after the first read is found by the second one.
+        if (found := finished_of(db, who, job_id)) is None:
+            raise
+        return found
+
+
+def _may_end(job: Job | Finished) -> bool:
+    """Whether the end of a job is still to come."""
+    return isinstance(job, Job) and job.state is not State.DEAD
 
 
 @router.get("/jobs/{job_id}/errors", responses=problems(404))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from functools import lru_cache
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 from fastapi import Path, Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
@@ -124,6 +124,7 @@ class FinishedView(BaseModel):
     id: Id
     queue: str
     kind: str
+    state: Literal["completed"] = "completed"
     payload: Any
     result: Any
     attempts: int

@@ -51,9 +51,11 @@ def _page(request: Request, wanted: str, problem: str = "", status: int = 200) -
     return HTMLResponse(text, status)
 
 
-def problem_page(request: Request, status: int, title: str, detail: str | None, headers: Mapping[str, str] | None) -> HTMLResponse:
+def problem_page(
+    request: Request, status: int, title: str, detail: str | None, advice: str, headers: Mapping[str, str] | None
+) -> HTMLResponse:
     """An error, for a person."""
-    text = _templates.get_template("problem.html.jinja").render(root=root(request), title=title, detail=detail)
+    text = _templates.get_template("problem.html.jinja").render(root=root(request), title=title, detail=detail, advice=advice)
     return HTMLResponse(text, status, headers)
 
 

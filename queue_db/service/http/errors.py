@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from types import EllipsisType
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -203,23 +204,100 @@ def _secrets(service: Service) -> list[str]:
     return secrets_in(service.db.database.engine.url)
 
 
-#: Makes a page of a problem: status, title and detail; None: this person gets the plain one.
-Page = Callable[[Request, int, str, str | None], Awaitable[Response | None]]
+#: Makes a page of a problem; None: this person gets the plain one.
+Page = Callable[[Request, "Told"], Awaitable[Response | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A problem in the words of a page. ``advice``: what a person can do."""
+
+    status: int
+    title: str
+    detail: str | None
+    advice: str
+
+
+# Titles and details of pages, where those of the API are about requests.
+# ``...``: the detail is the same.
+_IN_PAGES: dict[str | int, tuple[str, str | EllipsisType | None]] = {
+    403: ("This is not allowed", ...),
+    404: ("There is no such page", None),
+    413: ("The form is too large", ...),
+    421: ("The service has another name", ...),
+    405: ("There is no such page", "A form is sent to this address, and nothing is shown at it."),
+    "cross_site": ("This form is too old", "The page was loaded before you logged in, or the form is of another site."),
+    "invalid_request": ("The address is not valid", "A part of it is missing or outside its range."),
+}
+
+_BY_CODE = {
+    "read_only": "Who runs the service knows why.",
+    "cross_site": "Load the page again, and send the form from there.",
+    "schema_out_of_date": "Who runs the service does this.",
+    "permanent_storage": "Who runs the service can look there.",
+    "storage": "Who runs the service can look there.",
+    "configuration": "Who runs the service can look there.",
+    "bug": "Who runs the service can look there.",
+}
+
+_BY_STATUS = {
+    403: "Log out, and log in with a token that allows it.",
+    404: "The address may be mistyped, or what it showed may have left.",
+    429: "Try again later.",
+    503: "Load the page again in a moment.",
+}
+
+
+def told(request: Request, content: Mapping[str, Any]) -> Told:
+    """The problem of a response in the words of a page."""
+    status, code = content["status"], content.get("code", "")
+    title, detail = content["title"], content.get("detail")
+    own = _IN_PAGES.get(code) or (_IN_PAGES.get(status) if title == HTTPStatus(status).phrase else None)
+    if own is not None:
+        title, detail = own[0], detail if own[1] is ... else own[1]
+    advice = _BY_CODE.get(code) or (_BY_STATUS.get(status, "") if status != 403 or code else "")
+    if request.method == "POST":
+        if status == 422:
+            advice = "Go back, correct it, and send the form again."
+        unknown = content.get("outcome_unknown") or code == "bug"
+        changed = (
+            "It is not known whether anything was changed: look before you send the form again."
+            if unknown
+            else "Nothing was changed."
+        )
+        advice = f"{changed} {'' if status == 404 else advice}".rstrip()
+    return Told(status, title, None if detail is None else _sentence(detail), advice)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}"
 
 
 async def _for(request: Request, response: Response, page: Page) -> Response:
     """The problem as a page, where a browser wants to show one."""
-    wanted = request.headers.get("accept", "")
-    if "text/html" not in wanted or "/api/" in request.url.path or not isinstance(response, JSONResponse):
+    if not _is_for_person(request) or not isinstance(response, JSONResponse):
         return response
-    content = json.loads(bytes(response.body))
-    headers = {name: value for name, value in response.headers.items() if name in _KEPT}
-    known = response.status_code, content["title"], content.get("detail")
-    made = await page(request, *known)
+    made = await page(request, told(request, json.loads(bytes(response.body))))
     if made is None:
-        return problem_page(request, *known, headers)
-    made.headers.update(headers)
+        return for_anybody(request, response)
+    made.headers.update(_kept(response))
     return made
+
+
+def for_anybody(request: Request, response: JSONResponse) -> Response:
+    """The problem as a page that shows nothing of the database, where a browser wants to show one."""
+    if not _is_for_person(request):
+        return response
+    one = told(request, json.loads(bytes(response.body)))
+    return problem_page(request, one.status, one.title, one.detail, one.advice, _kept(response))
+
+
+def _is_for_person(request: Request) -> bool:
+    return "text/html" in request.headers.get("accept", "") and "/api/" not in request.scope["path"]
+
+
+def _kept(response: Response) -> dict[str, str]:
+    return {name: value for name, value in response.headers.items() if name in _KEPT}
 
 
 def install(app: FastAPI, page: Page) -> None:

@@ -100,8 +100,10 @@ class Guard:
         if refusal is not None:
             incident, status, detail = refusal
             self.service.incidents.record(incident, described(scope))
-            closing = {"Connection": "close"} if status == UNSAFE else None
-            await errors.plain(status, detail, headers=closing)(scope, receive, sending)
+            if status == UNSAFE:
+                await errors.plain(status, detail, headers={"Connection": "close"})(scope, receive, sending)
+            else:
+                await errors.for_anybody(Request(scope), errors.plain(status, detail))(scope, receive, sending)
             return
         body = _Body(receive, self, largest, scope)
         try:

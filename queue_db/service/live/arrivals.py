@@ -21,7 +21,6 @@ class Waiter:
     :ivar ending: the service ends.
     """
 
-    feed: str
     position: str | None = None
     ending: bool = False
     woken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -53,7 +52,7 @@ class Arrivals:
     @contextmanager
     def waiter(self, feed: str) -> Iterator[Waiter]:
         """Within the block new messages of the feed wake the client."""
-        one = Waiter(feed, ending=self._waits.ending)
+        one = Waiter(ending=self._waits.ending)
         line = self._lines.get(feed)
         if line is None:
             line = self._lines[feed] = _Line()

@@ -1,7 +1,8 @@
 """The engine of all long polls of an application: any number of idle clients, without a thread or a statement for each.
 
 One thread receives the notifications of this process and of the database, and one task asks the database, in one statement for
-all queues and one look at each feed, as long as somebody waits. Both tell the line of the clients that wait for the same thing.
+all queues, one for all jobs, and one look at each feed, as long as somebody waits. Both tell the line of the clients that wait for
+the same thing.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
 from queue_db.feeds.notifications import notifications_of
 from queue_db.notifications.wakeup import Wakeup
+from queue_db.store.wakeups import cancelled_in
 
 log = logging.getLogger("queue_db.service")
 
@@ -27,6 +29,9 @@ _DUE = (0.02, 0.5)
 
 # Seconds between two looks at the ends of feeds.
 _ENDS = 0.25
+
+# Seconds between two looks for jobs that have left their queues.
+_LEFT = 0.25
 
 # Longest time, in seconds, until it is noticed that the server ends.
 _LONGEST = 0.5
@@ -40,11 +45,12 @@ _LONGEST_WAIT = 60.0
 # Seconds between two tries to listen to the database: first, longest.
 _RETRY = (0.1, 10.0)
 
-#: What clients wait for: QUEUE or FEED, and its name.
+#: What clients wait for: QUEUE, FEED or JOB, and its name or id.
 Key = tuple[str, str]
 
 QUEUE = "queue"
 FEED = "feed"
+JOB = "job"
 
 
 class Line(Protocol):
@@ -70,7 +76,11 @@ class Waits:
         self._db = db
         self._ending = ending
         self._lines: dict[Key, Line] = {}
-        self._looks: dict[str, Callable[[list[str]], tuple[dict[str, Any], float]]] = {QUEUE: self._due, FEED: self._ends}
+        self._looks: dict[str, Callable[[list[str]], tuple[dict[str, Any], float]]] = {
+            QUEUE: self._due,
+            FEED: self._ends,
+            JOB: self._left,
+        }
         # By the clock of the event loop: when each of them is made next.
         self._next: dict[str, float] = {}
         self._poller: asyncio.Task[None] | None = None
@@ -97,7 +107,7 @@ class Waits:
 
     async def _poll(self) -> None:
         loop = asyncio.get_running_loop()
-        receiver = _Receiver(self._db, loop, self._received)
+        receiver = _Receiver(self._db, loop, self._received, self._lines)
         receiver.start()
         idle_since: float | None = None
         try:
@@ -168,21 +178,36 @@ class Waits:
                 found[name] = None
         return found, _ENDS
 
+    def _left(self, jobs: list[str]) -> tuple[dict[str, Any], float]:
+        """The jobs that have left their queues, and the seconds until the next look."""
+        live = self._db.core.inspection.live([int(job) for job in jobs])
+        return {job: None for job in jobs if int(job) not in live}, _LEFT
+
 
 class _Receiver(threading.Thread):
     """Receives the notifications of this process and of the database.
 
     :param receive: called on the event loop with the keys that came.
+    :param lines: what is waited for: of all jobs that end, only these are told.
     """
 
-    def __init__(self, db: QueueDB, loop: asyncio.AbstractEventLoop, receive: Callable[[Iterable[Key]], None]) -> None:
+    def __init__(
+        self,
+        db: QueueDB,
+        loop: asyncio.AbstractEventLoop,
+        receive: Callable[[Iterable[Key]], None],
+        lines: Collection[Key],
+    ) -> None:
         super().__init__(name="queue_db-service-notifications", daemon=True)
         self._loop = loop
         self._receive = receive
+        self._lines = lines
         self._stopped = False
         self._lock = threading.Lock()
         self._came: set[Key] = set()
         self._sources = ((db.notifications, self._of_queue), (notifications_of(db.core.store), self._of_feed))
+        self._ends = db.core.ends
+        self._ends.add(self._of_jobs)
         self._wakeup = Wakeup(lambda: db.database.listen(db.notifications.channel), _RETRY)
         for notifications, receiver in self._sources:
             notifications.add(receiver)
@@ -201,10 +226,17 @@ class _Receiver(threading.Thread):
         self._stopped = True
         for notifications, receiver in self._sources:
             notifications.remove(receiver)
+        self._ends.remove(self._of_jobs)
         self._wakeup.set()
 
     def _of_queue(self, name: str) -> None:
         self._take((QUEUE, name))
+        self._of_jobs(cancelled_in((name,)))
+
+    def _of_jobs(self, ids: Collection[int]) -> None:
+        for key in ((JOB, str(job_id)) for job_id in ids):
+            if key in self._lines:
+                self._take(key)
 
     def _of_feed(self, name: str) -> None:
         self._take((FEED, name))

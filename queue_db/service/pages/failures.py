@@ -103,5 +103,5 @@ def change(request: Request, db: Db, who: Person, fields: Fields) -> RedirectRes
 
 def _known(action: str) -> str:
     if action not in ACTIONS:
-        raise ArgumentError("action: must be redrive or purge")
+        raise ArgumentError("choose one: redrive or purge")
     return action

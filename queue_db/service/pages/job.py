@@ -91,7 +91,7 @@ def reschedule(request: Request, db: Db, who: Person, number: int, fields: Field
     now, priority = "now" in fields, whole(fields, "priority")
     delay = 0.0 if now else number_of(fields, "delay")
     if delay is None and priority is None:
-        raise ArgumentError("priority: must be a whole number")
+        raise ArgumentError("give a new time or a priority, a whole number")
     new = NewTime(delay=delay, priority=priority)
     changed = operations.reschedule(db, who, OneJob(id=number, version=_version(fields)), new)
     done = "lost" if changed is None else "due" if now else "moved" if delay is None else "later"
@@ -124,5 +124,5 @@ def _version(fields: Fields) -> int:
     """The version of the job that the person saw: another one is not changed."""
     text = fields.get("version", "")
     if not text.isascii() or not text.isdecimal() or len(text) > 19:
-        raise ArgumentError("version: must be that of the job")
+        raise ArgumentError("the form is without the version of the job: load the page again")
     return int(text)

@@ -7,7 +7,7 @@ import math
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from queue_db.errors import ArgumentError
+from queue_db.arguments import wrong
 from queue_db.monitoring.insights import SILENT
 from queue_db.operations import queues as operations
 from queue_db.operations.queues import Limits
@@ -84,7 +84,7 @@ def whole(fields: Fields, name: str) -> int | None:
     """A whole number of a form; None where the field is empty."""
     found = number(fields, name)
     if found is not None and found != int(found):
-        raise ArgumentError(f"{name}: must be a whole number")
+        raise wrong(name, found, ": must be a whole number")
     return None if found is None else int(found)
 
 
@@ -98,5 +98,5 @@ def number(fields: Fields, name: str) -> float | None:
     except ValueError:
         found = math.nan
     if not math.isfinite(found):
-        raise ArgumentError(f"{name}: {text[:40]!r} is not a number")
-    return found
+        raise wrong(name, text[:40], ": must be a number")
+    return int(found) if found.is_integer() else found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -10,13 +11,34 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from queue_db.errors import QueueDBError
+from queue_db.errors import ArgumentError, QueueDBError
 from queue_db.operations.actor import ForbiddenError
 from queue_db.service.auth.session import LoginNeededError
 from queue_db.service.http import errors, refusals
 from queue_db.service.http.refusals import RefusedError
 from queue_db.service.http.requests import of, session_of
 from queue_db.service.pages.render import page
+
+# What the forms call the values that have another name.
+_LABELS = {
+    "job_id": "job",
+    "concurrency": "jobs at the same time",
+    "rate": "jobs begun",
+    "per": "in seconds",
+    "per_group": "jobs of one group",
+    "keep_for": "keep for, seconds",
+    "keep_rows": "keep messages",
+    "keep_unread": "unread, at most",
+    "max_attempts": "claims of a message",
+    "delay": "delay, seconds",
+    "expires_in": "lifetime, seconds",
+    "every": "every, seconds",
+    "cron": "cron line",
+    "zone": "time zone",
+    "catch_up": "if missed",
+    "where": "only where",
+    "by": "count by",
+}
 
 
 class _PageRoute(APIRoute):
@@ -38,34 +60,49 @@ class _PageRoute(APIRoute):
 
 def _problem(request: Request, error: Exception) -> Response:
     """A page that says what went wrong."""
-    detail: str | None
     after = None
     if isinstance(error, RequestValidationError):
-        status, title, detail = 422, "The address is not valid", "A part of it is missing or outside its range."
+        content: dict[str, Any] = {"status": 422, "title": errors.INVALID[0], "code": errors.INVALID[1]}
     elif isinstance(error, HTTPException):
-        status, title, detail = error.status_code, str(error.detail), None
+        content = {"status": error.status_code, "title": str(error.detail)}
     elif isinstance(error, RefusedError):
-        status, title, detail, after = error.status, error.title, error.detail, error.retry_after
+        content = {"status": error.status, "title": error.title, "detail": error.detail}
+        after = error.retry_after
         refusals.record(error, of(request), request.scope)
     else:
-        kind = errors.KINDS[next(base for base in type(error).__mro__ if base in errors.KINDS)]
-        status, title, detail = kind.status, kind.title, str(error) if kind.detail else None
-        errors.record(error, status, of(request), request.scope)
-    response = _page(request, status, title, detail)
-    if status == 503 or after is not None:
+        content = json.loads(bytes(errors.answer(error, of(request), request.scope).body))
+        content |= _of_person(request, error)
+    response = _page(request, errors.told(request, content))
+    if response.status_code == 503 or after is not None:
         response.headers["Retry-After"] = str(after or 1)
     return response
 
 
-def _page(request: Request, status: int, title: str, detail: str | None) -> Response:
+def _of_person(request: Request, error: Exception) -> dict[str, str]:
+    """What of a problem is said otherwise to somebody who looks at pages."""
+    if isinstance(error, ForbiddenError) and of(request).read_only:
+        return {
+            "title": "This service only shows",
+            "detail": "it was started so, or its database takes no changes now",
+            "code": "read_only",
+        }
+    if isinstance(error, ArgumentError):
+        if request.method != "POST":
+            return {"code": errors.INVALID[1]}
+        if error.argument is not None:
+            return {"detail": error.labelled(f"“{_LABELS.get(error.argument, error.argument)}”")}
+    return {}
+
+
+def _page(request: Request, told: errors.Told) -> Response:
     return page(
         request,
         "problem.html.jinja",
         request.state.session.who,
-        status=status,
-        title=title,
-        detail=detail,
-        posted=request.method == "POST",
+        status=told.status,
+        title=told.title,
+        detail=told.detail,
+        advice=told.advice,
     )
 
 
@@ -74,16 +111,14 @@ def _is_known(request: Request) -> bool:
     return getattr(request.state, "session", None) is not None
 
 
-async def problem(request: Request, status: int, title: str, detail: str | None) -> Response | None:
+async def problem(request: Request, told: errors.Told) -> Response | None:
     """An error of a request that is no page's, as a page with the menu; None: only people who have logged in get one."""
-    if status == 404 and not _is_known(request):
+    if told.status == 404 and not _is_known(request):
         try:
             await session_of(request)
         except (LoginNeededError, QueueDBError):
             return None
-    if not _is_known(request):
-        return None
-    return _page(request, status, "There is no such page" if title == "Not Found" else title, detail)
+    return _page(request, told) if _is_known(request) else None
 
 
 def page_router() -> APIRouter:

@@ -10,7 +10,8 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
-from queue_db.errors import ArgumentError, QueueDBError
+from queue_db.arguments import wrong
+from queue_db.errors import QueueDBError
 from queue_db.model import UNCHANGED, Unchanged
 from queue_db.operations import rights
 from queue_db.operations import schedules as operations
@@ -124,7 +125,7 @@ def _payload(fields: Fields) -> Any:
     try:
         return json.loads(text) if text else UNCHANGED
     except (ValueError, RecursionError):
-        raise ArgumentError("payload: must be JSON") from None
+        raise wrong("payload", text[:40], ": must be JSON") from None
 
 
 def _catch_up(fields: Fields) -> CatchUp | Unchanged:
@@ -133,5 +134,5 @@ def _catch_up(fields: Fields) -> CatchUp | Unchanged:
         return UNCHANGED
     found = next((one for one in CATCH_UP if one == given), None)
     if found is None:
-        raise ArgumentError(f"catch_up: must be one of {', '.join(CATCH_UP)}")
+        raise wrong("catch_up", given[:40], f": must be one of {', '.join(CATCH_UP)}")
     return found

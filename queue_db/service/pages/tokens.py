@@ -63,7 +63,7 @@ def make(request: Request, db: Db, who: Owner, fields: Fields) -> HTMLResponse:
         lasts = None if days is None else days * _DAY
         secret = operations.create(db, who, NewToken(name, tuple(wanted), tuple(patterns), lasts))
     except ArgumentError as error:
-        return _shown(request, db, who, 422, wrong=str(error))
+        return _shown(request, db, who, 422, wrong=error.wire)
     except ValueError:
         return _shown(request, db, who, 422, wrong="the number of days is not a number")
     return _shown(request, db, who, made=name, secret=secret)
