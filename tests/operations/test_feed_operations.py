@@ -16,6 +16,7 @@ from queue_db.operations import cursors, feeds, streams
 from queue_db.operations.actor import ANYBODY, Actor, ForbiddenError
 from queue_db.service import Settings
 from queue_db.spark.tables import spark_tables
+from tests.cli.harness import Ask
 from tests.operations.sides_feeds import hold, prepare
 from tests.patience import PATIENCE
 from tests.service.conftest import serving
@@ -168,3 +169,17 @@ def test_an_expired_stream_without_jobs_is_an_entry_with_its_name(own: QueueDB) 
     assert {one.name: one.epoch - before[one.name] for one in own.streams.list()} == {"etl": 1, "other": 1}
     (one,) = own.actions.list()
     assert (one.target, one.number, one.detail) == ("expired streams", 2, {"streams": ["etl", "other"]})
+
+
+def test_a_missing_feed_cursor_or_stream_has_one_code(ask_at: Ask, own: QueueDB, own_url: str) -> None:
+    own.feeds.set("orders")
+    asked = {
+        "no_such_feed": ("cursors seek nothing billing end", "/api/v1/feeds/nothing/cursors/billing/seek"),
+        "no_such_cursor": ("cursors seek orders nobody end", "/api/v1/feeds/orders/cursors/nobody/seek"),
+        "no_such_stream": ("streams release nothing --yes", "/api/v1/streams/nothing/release"),
+    }
+    with client(own, scopes=["read", "manage"]) as asks:
+        for code, (command, path) in asked.items():
+            answer = asks.post(path, json={"position": "end"})
+            said = ask_at(own_url, *command.split(), "--json", status=1).record["error"]
+            assert (answer.status_code, answer.json()["code"], said["code"]) == (404, code, code)

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, Field
 
+from queue_db.errors import NoSuchCursorError
 from queue_db.feeds import Feed
 from queue_db.feeds.cursor import Cursor
 from queue_db.feeds.message import CursorInfo
@@ -19,7 +20,7 @@ from queue_db.operations import cursors as operations
 from queue_db.service.api import shapes
 from queue_db.service.api.feed_shapes import Lease, PositionText, feed_of
 from queue_db.service.http.paths import Name, NewName
-from queue_db.service.http.refusals import RefusedError, missing, unconditional
+from queue_db.service.http.refusals import RefusedError, unconditional
 from queue_db.service.http.requests import Db, Manager, Reader, WorkerClient
 from queue_db.service.http.times import Time
 
@@ -162,11 +163,8 @@ def close_cursor(feed: Name, cursor: Name, db: Db, who: WorkerClient, if_match: 
 @router.post("/feeds/{feed}/cursors/{cursor}/seek")
 def seek_cursor(feed: Name, cursor: Name, to: CursorSeek, db: Db, who: Manager) -> CursorView:
     """Move a cursor, forwards or back; who holds it loses it."""
-    who.check("manage", feed)
-    found = feed_of(db, feed)
-    _find(found, cursor)
     operations.seek(db, who, feed, cursor, to.position)
-    return _find(found, cursor)
+    return _find(feed_of(db, feed), cursor)
 
 
 @router.get("/feeds/{feed}/cursors/{cursor}")
@@ -179,10 +177,8 @@ def get_cursor(feed: Name, cursor: Name, db: Db, who: Reader) -> CursorView:
 @router.delete("/feeds/{feed}/cursors/{cursor}", status_code=204)
 def delete_cursor(feed: Name, cursor: Name, db: Db, who: Manager) -> Response:
     """Delete a cursor, so that retention does not wait for it."""
-    who.check("manage", feed)
-    feed_of(db, feed)
     if not operations.remove(db, who, feed, cursor):
-        raise _missing(cursor)
+        raise _missing(feed, cursor)
     return Response(status_code=204)
 
 
@@ -209,11 +205,11 @@ def _find(feed: Feed, name: str) -> CursorView:
     for one in feed.cursors():
         if one.name == name:
             return _view(one)
-    raise _missing(name)
+    raise _missing(feed.name, name)
 
 
-def _missing(name: str) -> RefusedError:
-    return missing("cursor", f"no cursor {name!r}")
+def _missing(feed: str, name: str) -> NoSuchCursorError:
+    return NoSuchCursorError(f"feed {feed!r} has no cursor {name!r}")
 
 
 def _view(info: CursorInfo) -> CursorView:
