@@ -39,7 +39,6 @@ Not errors: a miss at claim, a lost lease at settle (:class:`~queue_db.Verdict`)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 
 class QueueDBError(Exception):
@@ -50,7 +49,7 @@ class QueueDBError(Exception):
     """
 
     #: Names the sort of error, for programs.
-    code: ClassVar[str] = "conflict"
+    code: str = "conflict"
 
     #: Where the error is in what was given, such as ``job 3: ``: it stands in front of the message.
     place = ""

@@ -59,7 +59,7 @@ def confirm(what: str) -> None:
 
     :param what: what will be changed, as in ``purge queue mail``.
     :raises ConfigurationError: there is no terminal, and no ``--yes``.
-    :raises typer.Exit: the answer was no.
+    :raises NegativeError: the answer was no.
     """
     question = _question.get()
     if question is not None and not question.answered:
@@ -71,7 +71,7 @@ def confirm_loss(question: str, *, yes: bool) -> None:
     """Ask before data is deleted, whatever the database. The answer is also that to :func:`confirm`.
 
     :raises ConfigurationError: there is no terminal, and no ``--yes``.
-    :raises typer.Exit: the answer was no.
+    :raises NegativeError: the answer was no.
     """
     of_profile = _question.get()
     output.confirm(question if of_profile is None else f"{question} The profile {of_profile.profile} is protected.", yes=yes)

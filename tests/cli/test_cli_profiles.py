@@ -2,7 +2,6 @@
 
 import os
 import re
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -156,12 +155,12 @@ def test_nothing_is_drawn_over_a_question(
     assert [during for _, _, during in asked] == [[]]
 
 
-def test_a_service_creates_the_tables_of_a_protected_profile_when_it_may(ask_at: Ask, file: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["serve --port 0", "migrate"])
+def test_no_file_is_made_before_the_answer(ask_at: Ask, file: Path, tmp_path: Path, command: str) -> None:
     file.write_text(f'[profiles.new]\nurl = "sqlite:///{tmp_path}/new.db"\nprotected = true\n')
-    refused = ask_at(None, "serve", "--port", "0", "--profile", "new", status=2).err
-    assert "create the tables in sqlite" in refused
-    with sqlite3.connect(tmp_path / "new.db") as connection:
-        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == []
+    refused = ask_at(None, *command.split(), "--profile", "new", status=2).err
+    assert "new.db in sqlite" in refused
+    assert not (tmp_path / "new.db").exists()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the file has no mode")

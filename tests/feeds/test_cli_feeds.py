@@ -141,7 +141,7 @@ def test_cursors_are_listed_moved_and_removed(ask, feed):
     assert feed.cursors()[0].behind == 0
     assert "has no cursor" in ask("cursors", "seek", feed.name, "other", "end", status=1).err
     assert ask("cursors", "remove", feed.name, "billing", "--json").record["state"] == "removed"
-    assert ask("cursors", "remove", feed.name, "billing", "--json", status=1).record["state"] == "not found"
+    assert ask("cursors", "remove", feed.name, "billing", "--json", status=1).record["error"]["code"] == "no_such_cursor"
     assert "has no cursor" in ask("cursors", "list", "--spans", "--feed", feed.name, "--name", "billing", status=1).err
 
 
