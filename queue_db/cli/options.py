@@ -40,6 +40,18 @@ ErrorClassOption = Annotated[
     ),
 ]
 LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="At most N jobs.")]
+ProfileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        envvar=profiles.VARIABLE,
+        show_envvar=True,
+        metavar="NAME",
+        rich_help_panel=DATABASE_PANEL,
+        help="A database of ~/.config/queue-db.toml: its table profiles.NAME has url, and optionally table, schema and "
+        "protected = true; then a command asks before it changes something, and --yes answers. --url wins over a profile.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,18 +70,7 @@ class CommonOptions:
             "Other users of the machine can read a command's arguments, but not its environment.",
         ),
     ] = None
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            "--profile",
-            envvar=profiles.VARIABLE,
-            show_envvar=True,
-            metavar="NAME",
-            rich_help_panel=DATABASE_PANEL,
-            help="A database of ~/.config/queue-db.toml: its table profiles.NAME has url, and optionally table, schema and "
-            "protected = true; then a command asks before it changes something, and --yes answers. --url wins over a profile.",
-        ),
-    ] = None
+    profile: ProfileOption = None
     table: Annotated[
         str, typer.Option("--table", metavar="NAME", rich_help_panel=DATABASE_PANEL, help="Name of the jobs table.")
     ] = "jobs"

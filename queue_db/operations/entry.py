@@ -68,10 +68,12 @@ class Entry:
         #: How much was changed, or None if it was not counted; and whether anything was changed.
         self.number: int | None = None
         self.written = False
+        #: Whether the operation goes on. A task that was made inside it may go on longer.
+        self.open = True
 
     def write(self, tx: Transaction, name: str, answer: object) -> None:
         """Write the entry, or count more in it, in the transaction of a change."""
-        if tx.store is not self._store or self._of not in {None, name}:
+        if not self.open or tx.store is not self._store or self._of not in {None, name}:
             return
         number = self._number(answer)
         if number == 0:
@@ -127,6 +129,7 @@ def entry(
         yield one
     finally:
         beside.reset(before)
+        one.open = False
         if one.written:
             source = f" ({actor.source})" if actor.source else ""
             counted = "" if one.number is None else f": {one.number:,}"

@@ -106,7 +106,19 @@ def test_the_answer_to_a_protected_profile(ask_at: Ask, databases: tuple[str, st
     assert "(profile" not in ask_at(None, "queues", "resume", "mail", "-y").err
     with QueueDB(databases[0], table="shop") as db:
         assert [one.action for one in db.actions.list()] == ["resume", "pause"]
+    assert (
+        "limit queue mail: rate 7, none of the others, in"
+        in ask_at(None, "queues", "limit", "mail", "--rate", "7", "--none", input="n\n", status=1).err
+    )
     ask_at(None, "queues", "pause", "mail", "--profile", "development")  # of one that is not protected
+
+
+def test_a_comparison_of_a_protected_profile_is_asked_about(
+    ask_at: Ask, databases: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUEUE_DB_PROFILE", "production")
+    refused = ask_at(None, "compare", "--quick", "--report", tmp_path / "report", status=2).err
+    assert f"in {databases[0]} (profile production is protected)" in refused
 
 
 @pytest.mark.parametrize(

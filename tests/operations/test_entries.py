@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -184,3 +185,13 @@ def test_a_redrive_shows_the_ids_that_returned(own: QueueDB) -> None:
     returned = dead.redrive(own, ANYBODY, dead.Redrive(ids=tuple(ids)))
     assert returned == ids[1:]
     assert own.actions.list()[0].detail == {"ids": returned}
+
+
+def test_what_outlasts_an_operation_is_not_its_own(own: QueueDB) -> None:
+    """As a task that was made inside it, with its context."""
+    own.queue("mail").enqueue_many([("k", None)] * 2)
+    with entry.entry(own, ANYBODY, "set", "x"):
+        context = copy_context()
+        own.queue("mail").pause()
+    assert context.run(own.queue("mail").purge) == 2
+    assert entries(own) == [("set", "x", None)]

@@ -12,7 +12,7 @@ from sqlalchemy import update
 
 from queue_db import QueueDB
 from queue_db.errors import FeedError, NoSuchFeedError, StreamError
-from queue_db.operations import cursors, feeds, streams
+from queue_db.operations import cursors, feeds, routes, streams
 from queue_db.operations.actor import ANYBODY, Actor, ForbiddenError
 from queue_db.service import Settings
 from queue_db.spark.tables import spark_tables
@@ -183,3 +183,11 @@ def test_a_missing_feed_cursor_or_stream_has_one_code(ask_at: Ask, own: QueueDB,
             answer = asks.post(path, json={"position": "end"})
             said = ask_at(own_url, *command.split(), "--json", status=1).record["error"]
             assert (answer.status_code, answer.json()["code"], said["code"]) == (404, code, code)
+
+
+def test_the_log_has_no_more_of_a_webhook_than_its_site(own: QueueDB) -> None:
+    """Its path and its query are often a secret."""
+    address = "https://hooks.example.com:8443/services/T0/B0?token=abc"
+    routes.set(own, ANYBODY, "chat", routes.RouteAction("webhook", address))
+    assert own.actions.list()[0].detail == {"action": "webhook", "target": "https://hooks.example.com:8443"}
+    assert own.routes.list()[0].target == address
