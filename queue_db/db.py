@@ -287,7 +287,9 @@ class QueueDB:
         """
         arguments.name("worker", worker, WORKER_LENGTH)
         return self.core.run(Run("rescue"), settle.rescue, worker) + sum(
-            self.core.write(f"{name}.rescue", part.rescue, worker) for name, part in slices().items() if part.rescue is not None
+            self.core.write(f"{name}.rescue", part.rescue, worker) or 0
+            for name, part in slices().items()
+            if part.rescue is not None
         )
 
     def workers(self) -> list[WorkerInfo]:

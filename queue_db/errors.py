@@ -17,14 +17,17 @@ the same when a class is renamed or a message is reworded. The REST API and ``qu
     ├─ LeaseLostError
     ├─ HandlerProcessError
     ├─ HandlerResultError
-    ├─ FeedError ─┬─ PositionError ─── TrimmedError
+    ├─ FeedError ─┬─ NoSuchFeedError
+    │             ├─ NoSuchCursorError
+    │             ├─ PositionError ─── TrimmedError
     │             ├─ IdempotencyKeyError
     │             ├─ CursorHeldError
     │             └─ ClaimError ─┬─ UnknownClaimError
     │                            ├─ ClaimExpiredError
     │                            ├─ MessageNotClaimedError
     │                            └─ MessageClaimedError
-    ├─ StreamError ─┬─ StreamFencedError
+    ├─ StreamError ─┬─ NoSuchStreamError
+    │               ├─ StreamFencedError
     │               └─ CheckpointMismatchError
     ├─ RouteError
     └─ StorageError ─┬─ TransientStorageError
@@ -36,7 +39,6 @@ Not errors: a miss at claim, a lost lease at settle (:class:`~queue_db.Verdict`)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 
 class QueueDBError(Exception):
@@ -47,7 +49,7 @@ class QueueDBError(Exception):
     """
 
     #: Names the sort of error, for programs.
-    code: ClassVar[str] = "conflict"
+    code: str = "conflict"
 
     #: Where the error is in what was given, such as ``job 3: ``: it stands in front of the message.
     place = ""
@@ -314,6 +316,12 @@ class StreamError(QueueDBError):
     code = "stream"
 
 
+class NoSuchStreamError(StreamError):
+    """There is no such stream."""
+
+    code = "no_such_stream"
+
+
 class StreamFencedError(StreamError):
     """Another reader has taken the stream over."""
 
@@ -330,6 +338,18 @@ class FeedError(QueueDBError):
     """A feed cannot do this."""
 
     code = "feed"
+
+
+class NoSuchFeedError(FeedError):
+    """There is no such feed."""
+
+    code = "no_such_feed"
+
+
+class NoSuchCursorError(FeedError):
+    """The feed has no such cursor."""
+
+    code = "no_such_cursor"
 
 
 class IdempotencyKeyError(FeedError):

@@ -174,8 +174,9 @@ class Slice:
     dependents: Dependents | None = None
     #: Deletes up to ``limit`` expired rows of the slice. ``QueueDB.prune`` calls it until no such row is left.
     prune: Callable[..., int] | None = None
-    #: Releases the leases of a dead worker in the tables of the slice. ``QueueDB.rescue`` calls it.
-    rescue: Callable[[Transaction, str], int] | None = None
+    #: Releases the leases of a dead worker in the tables of the slice; returns how many, or None: some that do not count as jobs.
+    #: ``QueueDB.rescue`` calls it.
+    rescue: Callable[[Transaction, str], int | None] | None = None
     #: Returns feed, reader, and the number of messages by which the reader is behind, for monitoring.
     behind: Callable[[Transaction], list[tuple[str, str, int]]] | None = None
     #: Imports the slots that the slice adds to a worker. It is called only for a worker with such slots.

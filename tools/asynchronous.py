@@ -45,7 +45,7 @@ class Twin(NamedTuple):
 _PARTS = ["dead", "schedules", "actions", "metrics", "feeds", "routes", "tokens", "streams", "notifications", "schemas"]
 _OF_QUEUES = ["claim_if_idle", "transaction_on_loop", "progress_of", "extend_unlocked", "adjust_attempts"]
 _OF_JOBS = ["report_progress_to", "limit_attempts", "limited", "understood", "lost", "waited", "snapshot_row"]
-_OF_FEEDS = ["row", "forget", "message", "rank_once", "existing", "known", "after_publish"]
+_OF_FEEDS = ["row", "forget", "message", "rank_once", "existing", "present", "known", "after_publish"]
 
 #: What the queue does not import.
 SLICES = "dead|feeds|groups|monitoring|routes|schedules|service|spark|tokens"

@@ -103,4 +103,4 @@ def remove(feed: FeedArgument, cursor: CursorArgument, *, common: CommonOptions)
     """Delete a cursor, so that retention does not wait for it."""
     with common.open() as db:
         removed = operations.remove(db, user(), feed, cursor)
-    common.print_state({"feed": feed, "cursor": cursor}, "removed", there=removed)
+    common.print_state({"feed": feed, "cursor": cursor}, "removed", there=removed, code="no_such_cursor")

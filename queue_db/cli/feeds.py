@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, cast
 
@@ -16,7 +15,7 @@ from queue_db.cli.logs import log_to_stderr
 from queue_db.cli.options import CommonOptions, YesOption, decoded
 from queue_db.cli.recording import user
 from queue_db.db import QueueDB
-from queue_db.errors import ArgumentError, FeedError
+from queue_db.errors import ArgumentError
 from queue_db.feeds import Feed, FeedInfo, Message, Page
 from queue_db.feeds.position import Position
 from queue_db.feeds.settings import FeedOrdering, OnTrimmed
@@ -144,8 +143,7 @@ def publish(
             text = f"{name}: {acted} {'route' if acted == 1 else 'routes'} acted"
             common.print({"topic": name, "routes": acted}, text)
             return
-        with usage():
-            found = db.feed(name).publish(kind, content, **options, **asdict(times))
+        found = db.feed(name).publish(kind, content, **options, **asdict(times))
         end = db.feed(name).end()
     common.print({"feed": name, "id": found, "end": end}, f"published {found}; {name} ends at {end}")
 
@@ -241,7 +239,7 @@ def set_feed(
     """Create a feed, or change its settings. What is not given stays as it is."""
     retention: dict[str, Any] = {"keep_for": keep_for, "keep_rows": keep_rows, "keep_unread": keep_unread}
     settings = operations.Settings(ordering=cast("FeedOrdering | None", ordering), **retention, **asdict(times))
-    with common.open() as db, usage():
+    with common.open() as db:
         operations.set(db, user(), feed, settings)
     common.print_state({"feed": feed}, "set")
 
@@ -316,15 +314,6 @@ def message_record(message: Message) -> dict[str, Any]:
         "client": message.client,
         "published_at": message.published_at,
     }
-
-
-@contextmanager
-def usage() -> Iterator[None]:
-    """Settings that a feed cannot have are wrong usage; no item is missing."""
-    try:
-        yield
-    except FeedError as error:
-        raise ArgumentError(str(error), cli=error.cli) from error
 
 
 def position_of(feed: Feed, text: str | None) -> str | None:

@@ -11,11 +11,12 @@ from typing import Annotated
 import typer
 
 from queue_db import arguments
-from queue_db.cli import output, panels, statuses
+from queue_db.cli import output, panels
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions, KindOption, LimitOption, QueueOption, moment
 from queue_db.cli.queues import with_jobs
 from queue_db.cli.recording import user
+from queue_db.cli.statuses import NegativeError
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, LeaseLostError
 from queue_db.groups import Batch
@@ -135,9 +136,7 @@ def batch(
             return
         found = db.batch(batch_id)
     if found is None:
-        output.note(f"no batch {batch_id}: all its jobs have left, or it never existed")
-        output.found(found)
-        return
+        raise NegativeError(f"no batch {batch_id}: all its jobs have left, or it never existed", "no_such_batch")
     common.print_sheet(asdict(found))
 
 
@@ -167,8 +166,7 @@ def _wait(db: QueueDB, job_id: int, timeout: float | None) -> Finished:
             return db.wait(job_id, _ONE_WAIT if timeout is None else timeout)
         except TimeoutError as error:
             if timeout is not None:
-                output.note(f"queue-db: {error}")
-                raise typer.Exit(statuses.NEGATIVE) from None
+                raise NegativeError(str(error), "timeout") from None
 
 
 @command(app, "cancel", "queue-db jobs cancel 42", "queue-db jobs cancel 42 --queue mail --json")

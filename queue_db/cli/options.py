@@ -15,6 +15,7 @@ import typer
 
 from queue_db.cli import output, profiles
 from queue_db.cli.lasting import started
+from queue_db.cli.statuses import NegativeError
 from queue_db.database.schema_version import repair
 from queue_db.database.urls import URL_VARIABLE, missing_file, parse_url
 from queue_db.db import QueueDB
@@ -39,6 +40,18 @@ ErrorClassOption = Annotated[
     ),
 ]
 LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="At most N jobs.")]
+ProfileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        envvar=profiles.VARIABLE,
+        show_envvar=True,
+        metavar="NAME",
+        rich_help_panel=DATABASE_PANEL,
+        help="A database of ~/.config/queue-db.toml: its table profiles.NAME has url, and optionally table, schema and "
+        "protected = true; then a command asks before it changes something, and --yes answers. --url wins over a profile.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,18 +70,7 @@ class CommonOptions:
             "Other users of the machine can read a command's arguments, but not its environment.",
         ),
     ] = None
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            "--profile",
-            envvar=profiles.VARIABLE,
-            show_envvar=True,
-            metavar="NAME",
-            rich_help_panel=DATABASE_PANEL,
-            help="A database of ~/.config/queue-db.toml: its table profiles.NAME has url, and optionally table, schema and "
-            "protected = true; then a command asks before it changes something, and --yes answers. --url wins over a profile.",
-        ),
-    ] = None
+    profile: ProfileOption = None
     table: Annotated[
         str, typer.Option("--table", metavar="NAME", rich_help_panel=DATABASE_PANEL, help="Name of the jobs table.")
     ] = "jobs"
@@ -89,8 +91,11 @@ class CommonOptions:
         :raises StorageError: the server does not answer or refuses the login.
         """
         url = self.required_url()
-        parsed = None if create else parse_url(url)
-        if parsed is not None and (file := missing_file(parsed)):
+        parsed = parse_url(url)
+        file = missing_file(parsed)
+        if file and create:
+            profiles.confirm(f"create the file {file}")  # the first connection makes it
+        elif file:
             raise SchemaOutOfDateError(
                 f"the file {file} does not exist: is --url right? To create it: {repair(parsed, self.table, self.schema)}",
                 found=None,
@@ -140,14 +145,19 @@ class CommonOptions:
         else:
             output.sheet({**record, **texts})
 
-    def print_state(self, what: Mapping[str, Any], state: str, *, there: object = True, missing: str = "not found") -> None:
+    def print_state(
+        self, what: Mapping[str, Any], state: str, *, there: object = True, missing: str = "not found", code: str | None = None
+    ) -> None:
         """Print what became of something, by its names.
 
-        :param there: whether there was such a thing; otherwise the exit status is that of what does not exist.
+        :param there: whether there was such a thing.
+        :param code: of the error otherwise; None: it is of the first name, as ``no_such_schedule``.
+        :raises NegativeError: there was none.
         """
-        now = state if there else missing
-        self.print({**what, "state": now}, f"{' '.join(str(one) for one in what.values() if one is not None)}: {now}")
-        output.found(there)
+        names = " ".join(str(one) for one in what.values() if one is not None)
+        if not there:
+            raise NegativeError(f"{names}: {missing}", code or f"no_such_{next(iter(what))}")
+        self.print({**what, "state": state}, f"{names}: {state}")
 
 
 def decoded(what: str, text: str | None) -> Any:

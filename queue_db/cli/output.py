@@ -15,7 +15,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from queue_db.cli import statuses
+from queue_db.cli.statuses import NegativeError
 from queue_db.errors import ConfigurationError
 from queue_db.model import Job
 
@@ -95,14 +95,13 @@ def confirm(question: str, *, yes: bool) -> None:
     """Ask before data is deleted. ``--yes`` answers the question; without a terminal it is required.
 
     :raises ConfigurationError: there is no terminal, and no ``--yes``.
-    :raises typer.Exit: the answer was no.
+    :raises NegativeError: the answer was no.
     """
     if not yes:
         if not is_interactive():
             raise ConfigurationError(f"{question} Confirm with --yes: standard input is not a terminal")
         if not typer.confirm(question, err=True):
-            note("nothing was changed")
-            raise typer.Exit(statuses.NEGATIVE)
+            raise NegativeError("nothing was changed", "declined")
 
 
 def is_interactive() -> bool:
@@ -185,9 +184,3 @@ def job_record(job: Job) -> dict[str, Any]:
 def payload_text(payload: object) -> str:
     """Return a payload as JSON text."""
     return json.dumps(payload, ensure_ascii=False, default=_plain)
-
-
-def found(exists: object) -> None:
-    """End with the status for what does not exist."""
-    if not exists:
-        raise typer.Exit(statuses.NEGATIVE)

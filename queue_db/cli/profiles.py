@@ -59,7 +59,7 @@ def confirm(what: str) -> None:
 
     :param what: what will be changed, as in ``purge queue mail``.
     :raises ConfigurationError: there is no terminal, and no ``--yes``.
-    :raises typer.Exit: the answer was no.
+    :raises NegativeError: the answer was no.
     """
     question = _question.get()
     if question is not None and not question.answered:
@@ -71,7 +71,7 @@ def confirm_loss(question: str, *, yes: bool) -> None:
     """Ask before data is deleted, whatever the database. The answer is also that to :func:`confirm`.
 
     :raises ConfigurationError: there is no terminal, and no ``--yes``.
-    :raises typer.Exit: the answer was no.
+    :raises NegativeError: the answer was no.
     """
     of_profile = _question.get()
     output.confirm(question if of_profile is None else f"{question} The profile {of_profile.profile} is protected.", yes=yes)
@@ -98,12 +98,14 @@ def used(context: Any) -> Iterator[None]:
     by_name = context.get_parameter_source("profile").name == "COMMANDLINE" if name else False
     if name and (by_name or not values.get("url")):
         one = load(name)
+        several = {option.name for option in context.command.params if getattr(option, "multiple", False)}
         for option in ("url", "table", "schema"):
-            found, source = getattr(one, option), context.get_parameter_source(option).name
-            if found is not None and source != "COMMANDLINE":
-                values[option] = found
+            found = getattr(one, option)
+            if found is not None and option in values and _source(context, option) != "COMMANDLINE":
+                values[option] = [found] if option in several else found
         if one.protected:
-            question = _Question(masked(values["url"]), name, yes=bool(values.get("yes")))
+            urls = values["url"] if "url" in several else [values["url"]]
+            question = _Question(", ".join(map(masked, urls)), name, yes=bool(values.get("yes")))
     given = tuple(option for option in ("url", "profile", "table", "schema") if _source(context, option) == "COMMANDLINE")
     before, others = _question.set(question), _typed.set(given)
     try:

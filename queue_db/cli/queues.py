@@ -252,6 +252,8 @@ def limit(
     if not given and not none:
         raise ArgumentError("nothing to change: give --concurrency, --rate, --per or --per-group; --none removes all limits")
     with common.open() as db:
+        new = [f"{name} {value}" for name, value in given.items()] + ["none of the others"] * none
+        profiles.confirm(f"limit queue {queue}: {', '.join(new)},")
         left: Any = None if none else UNCHANGED
         operations.limit(db, user(), queue, Limits(**(dict.fromkeys(asdict(NO_LIMITS), left) | given)))
         _warn_if_unused(db, queue)

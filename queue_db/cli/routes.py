@@ -13,7 +13,7 @@ from queue_db.cli.commands import command
 from queue_db.cli.feeds import MessageOptions
 from queue_db.cli.options import CommonOptions, YesOption, decoded
 from queue_db.cli.recording import user
-from queue_db.errors import ArgumentError
+from queue_db.errors import ArgumentError, RouteError
 from queue_db.operations import routes as operations
 from queue_db.routes import RouteInfo, Step
 from queue_db.routes.conditions import EXAMPLE
@@ -193,7 +193,9 @@ def unsubscribe(pattern: PatternArgument, name: NameArgument, *, form: FormOptio
     """Take a subscription back."""
     with common.open() as db:
         removed = operations.unsubscribe(db, user(), name, pattern, cast("PatternForm", form))
-    common.print_state({"route": name, "pattern": pattern, "form": form}, "unsubscribed", there=removed)
+    common.print_state(
+        {"route": name, "pattern": pattern, "form": form}, "unsubscribed", there=removed, code="no_such_subscription"
+    )
 
 
 @command(app, "pause", "queue-db routes pause archive")
@@ -217,7 +219,7 @@ def remove(name: NameArgument, *, common: CommonOptions) -> None:
     """Delete a route with its subscriptions."""
     with common.open() as db:
         removed = operations.remove(db, user(), name)
-    common.print_state({"route": name}, "removed", there=removed)
+    common.print_state({"route": name}, "removed", there=removed, code=RouteError.code)
 
 
 @command(app, "reset", "queue-db routes reset orders", "queue-db routes reset orders --key eu --yes")

@@ -46,13 +46,16 @@ class RuleOptions:
         str | None, typer.Option("--cron", metavar="LINE", help="Minute, hour, day, month and weekday, such as '0 3 * * *'.")
     ] = None
     every: Annotated[float | None, typer.Option("--every", metavar="SECONDS", help="Or: the time between two jobs.")] = None
-    zone: Annotated[str, typer.Option("--zone", metavar="ZONE", help="Time zone of --cron.")] = "UTC"
+    zone: Annotated[str | None, typer.Option("--zone", metavar="ZONE", show_default="UTC", help="Time zone of --cron.")] = None
     catch_up: Annotated[
-        CatchUp,
+        CatchUp | None,
         typer.Option(
-            "--catch-up", metavar="|".join(CatchUp), help="After times without workers: a job for the last time, for all."
+            "--catch-up",
+            metavar="|".join(CatchUp),
+            show_default=CatchUp.ONE.value,
+            help="After times without workers: a job for the last time, for all.",
         ),
-    ] = CatchUp.ONE
+    ] = None
     first_at: Annotated[
         str | None, typer.Option("--first-at", metavar="TIME", help="The first time: 2026-01-31T08:00:00+01:00, or with Z for UTC.")
     ] = None
@@ -60,7 +63,8 @@ class RuleOptions:
     def given(self) -> dict[str, Any]:
         """The arguments of a definition."""
         first_at = None if self.first_at is None else moment("--first-at", self.first_at)
-        return {**asdict(self), "catch_up": self.catch_up.value, "first_at": first_at}
+        stays = {"zone": self.zone or UNCHANGED, "catch_up": self.catch_up.value if self.catch_up else UNCHANGED}
+        return {**asdict(self), **stays, "first_at": first_at}
 
 
 @command(app, "list", "queue-db schedules list", "queue-db schedules list --json | jq -r .next_at")
@@ -109,14 +113,14 @@ def set_schedule(
 ) -> None:
     """Create a schedule, or change the one with this name. Its next time changes only if its rule changes, or by --first-at.
 
-    A schedule that is there keeps its priority and its attempts if they are not given, and its headers.
+    What is not given stays as it is in a schedule that is there, and so do its headers. Its payload becomes empty by "null".
 
     Programs usually set their schedules at their start, with db.schedules.set.
     """
     definition = Definition(
         queue=queue,
         kind=kind,
-        payload=decoded("PAYLOAD is", payload),
+        payload=UNCHANGED if payload is None else decoded("PAYLOAD is", payload),
         priority=UNCHANGED if priority is None else priority,
         max_attempts=UNCHANGED if max_attempts is None else max_attempts,
         headers=UNCHANGED,

@@ -36,10 +36,25 @@ MEANINGS = {
 }
 
 
+class NegativeError(QueueDBError):
+    """The condition is false or the item does not exist, and no error of the library says so."""
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+# Errors that say that the condition is false, or that the item does not exist.
+_NEGATIVE = (
+    *(NegativeError, DuplicateJobError, JobNotFoundError, JobStateError, LeaseLostError),
+    *(StreamError, FeedError, RouteError),
+)
+
+
 def status_of(error: QueueDBError) -> int:
     """Return the exit status for an error of the library."""
-    if isinstance(
-        error, DuplicateJobError | JobNotFoundError | JobStateError | LeaseLostError | StreamError | FeedError | RouteError
-    ):
+    if type(error) is FeedError:
+        return USAGE  # settings that a feed cannot have; what is missing, held or taken has a class of its own
+    if isinstance(error, _NEGATIVE):
         return NEGATIVE
     return DATABASE if isinstance(error, StorageError) else USAGE

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from queue_db.cli import output, panels
+from queue_db.cli import output, panels, profiles
 from queue_db.cli.commands import command
 from queue_db.cli.lasting import Interrupts
 from queue_db.cli.loading import import_module
+from queue_db.cli.options import ProfileOption
 from queue_db.compare.progress import show_progress
 from queue_db.database.urls import URL_VARIABLE
 from queue_db.errors import ArgumentError, ConfigurationError, QueueDBError
@@ -38,6 +39,23 @@ _QUICK_TURN, _TURN = 1.5, 5.0
 RESULTS = "results.json"
 
 app = typer.Typer(rich_help_panel=panels.SETUP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseOptions:
+    """Where it is measured."""
+
+    url: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--url",
+            envvar=URL_VARIABLE,
+            show_envvar=True,
+            metavar="URL",
+            help="Database to measure; repeatable. The user needs the right to create a schema (a database, on MySQL and MariaDB).",
+        ),
+    ] = None
+    profile: ProfileOption = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,16 +152,7 @@ class PlanOptions:
 )
 def compare(
     *,
-    url: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--url",
-            envvar=URL_VARIABLE,
-            show_envvar=True,
-            metavar="URL",
-            help="Database to measure; repeatable. The user needs the right to create a schema (a database, on MySQL and MariaDB).",
-        ),
-    ] = None,
+    databases: DatabaseOptions,
     options: PlanOptions,
     report: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder for the report: an HTML page, its chart and results.json.")
@@ -182,7 +191,7 @@ def compare(
         comparison.save(report / RESULTS)
 
     try:
-        comparison = _measure(url, options, with_ or (), keep)
+        comparison = _measure(databases.url, options, with_ or (), keep)
     except (KeyboardInterrupt, QueueDBError):
         if kept:
             output.note("interrupted: this is what was measured before")
@@ -210,11 +219,12 @@ def _measure(
     from queue_db.compare.report.wording import caveats
 
     if not urls:
-        raise ConfigurationError(f"no database given: use --url or set {URL_VARIABLE}")
+        raise ConfigurationError(f"no database given: use --url or --profile, or set {URL_VARIABLE}")
     plan = options.plan()
     more = [row for module in modules for row in _rows_of(module)]
     for caveat in caveats([], machine()):
         output.note(caveat)
+    profiles.confirm("measure under full load, in a schema that is made and dropped,")
     # Also after SIGTERM, as from `timeout` or a stopped container, the schema is dropped.
     with Interrupts(), show_progress() as progress:
         return run(urls, plan, more=more, listener=progress, keep=keep)

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.database.transaction import Run
-from queue_db.errors import ArgumentError, FeedError, asking
+from queue_db.errors import ArgumentError, FeedError, NoSuchFeedError, asking
 from queue_db.feeds import numbering
 from queue_db.feeds.building import MOST
 from queue_db.feeds.forwarding import JobTemplate
@@ -103,7 +103,7 @@ def of(feed: Feed) -> FeedRow:
     row = feed.existing()
     if row is None:
         # Not created here: it would be one without claims, and stay so.
-        raise FeedError(**asking(f"there is no feed {feed.name!r}: make it with ", "claims"))
+        raise NoSuchFeedError(**asking(f"there is no feed {feed.name!r}: make it with ", "claims"))
     if row.max_attempts is None:
         without = f"feed {feed.name!r} was made without claims, which cannot be changed: make a feed of another name with "
         raise FeedError(**asking(without, "claims"))

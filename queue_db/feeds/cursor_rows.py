@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from queue_db.core import Core
 from queue_db.database.transaction import Run
-from queue_db.errors import FeedError
+from queue_db.errors import FeedError, NoSuchCursorError
 from queue_db.feeds.message import CursorInfo, Message, SpanInfo
 from queue_db.feeds.position import Position, not_ahead
 from queue_db.feeds.store import cursors, span_claims, spans
@@ -63,7 +63,7 @@ def spans_of(core: Core, feed: FeedRow, cursor: str) -> list[SpanInfo]:
     """
     known = core.read("feeds.look", span_claims.look, feed, cursor)
     if known is None:
-        raise FeedError(f"feed {feed.name!r} has no cursor {cursor!r}")
+        raise NoSuchCursorError(f"feed {feed.name!r} has no cursor {cursor!r}")
     if known.handed is None:
         raise FeedError(f"cursor {cursor!r} of feed {feed.name!r} has one holder at a time, and no spans")
     return [

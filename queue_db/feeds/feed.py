@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.database.transaction import Run
-from queue_db.errors import FeedError
+from queue_db.errors import FeedError, NoSuchCursorError, NoSuchFeedError
 from queue_db.feeds import claims, cursor_rows, numbering, reading
 from queue_db.feeds.building import MOST
 from queue_db.feeds.claims import MessageClaim
@@ -194,8 +194,10 @@ class Feed:
         """Delete the messages that retention does not keep; return how many.
 
         Workers do so once a minute, and so do publishers, but not those that publish with ``using=`` only.
+
+        :raises NoSuchFeedError: there is no such feed.
         """
-        row, gone = self.row(fresh=True), 0
+        row, gone = self.present(), 0
         while some := trim_once(self.core, row, Run()):
             gone += some
             if some < messages.at_once(row) and row.max_attempts is None:
@@ -403,24 +405,36 @@ class Feed:
         """Move a cursor, forwards or back; a process that holds it, or spans of it, loses them.
 
         :param position: ``start``, ``end`` or a position.
-        :raises FeedError: there is no such cursor.
+        :raises NoSuchFeedError: there is no such feed.
+        :raises NoSuchCursorError: it has no such cursor.
         :raises PositionError: the feed cannot be read from there.
         """
         arguments.name("name", name, CURSOR_LENGTH)
-        row, target = self.row(fresh=True), self._begin(position)
+        row = self.present()
+        if position == "end":
+            numbering.if_possible(self, self.rank)
+            row = self.present()
+        target = row.next_seq - 1 if position == "end" else self._begin(position, row)
         if not self.core.write("feeds.seek", cursors.seek, row.id, name, target):
-            raise FeedError(f"feed {self.name!r} has no cursor {name!r}")
+            raise NoSuchCursorError(f"feed {self.name!r} has no cursor {name!r}")
 
     def remove_cursor(self, name: str) -> bool:
-        """Delete a cursor, so that retention does not wait for it; False: there is none."""
-        arguments.name("name", name, CURSOR_LENGTH)
-        return self.core.write("feeds.remove", cursors.remove, self.row().id, name)
+        """Delete a cursor, so that retention does not wait for it; False: there is none.
 
-    def _begin(self, start: str) -> int:
-        if start in {"start", "end"}:
-            return Position.parse(self.start() if start == "start" else self.end()).seq
+        :raises NoSuchFeedError: there is no such feed.
+        """
+        arguments.name("name", name, CURSOR_LENGTH)
+        return self.core.write("feeds.remove", cursors.remove, self.present().id, name)
+
+    def _begin(self, start: str, row: FeedRow | None = None) -> int:
+        """The number after which a cursor begins. ``row``: just read."""
+        if start == "end":
+            return Position.parse(self.end()).seq
+        row = row or self.row(fresh=True)
+        if start == "start":
+            return row.first_seq - 1
         position = Position.parse(start)
-        check(position, self.row(fresh=True))
+        check(position, row)
         return position.seq
 
     # --- the feed's row ---------------------------------------------------------------------------------------------
@@ -437,8 +451,22 @@ class Feed:
 
     def existing(self) -> FeedRow | None:
         """The feed's row, at most a second old; None: there is no such feed."""
-        known = self.known() or self.core.read("feeds.find_feed", rows.find_feed, self.name)
-        return None if known is None else self._remember(known)
+        known = self.known()
+        if known is not None:
+            return known
+        found = self.core.read("feeds.find_feed", rows.find_feed, self.name)
+        return None if found is None else self._remember(found)
+
+    def present(self) -> FeedRow:
+        """The feed's row, as it is now.
+
+        :raises NoSuchFeedError: there is no such feed.
+        """
+        self.forget()
+        row = self.existing()
+        if row is None:
+            raise NoSuchFeedError(f"there is no feed {self.name!r}")
+        return row
 
     def forget(self) -> None:
         """The feed was deleted here: the next verb looks for it, or creates it."""

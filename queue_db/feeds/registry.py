@@ -9,7 +9,7 @@ from typing import Any
 from queue_db import arguments
 from queue_db.concurrency.keyed_cache import KeyedCache
 from queue_db.core import Core
-from queue_db.errors import ArgumentError, FeedError
+from queue_db.errors import ArgumentError, FeedError, NoSuchFeedError
 from queue_db.feeds.cursor_rows import ack, infos
 from queue_db.feeds.feed import Feed
 from queue_db.feeds.message import CursorInfo, FeedInfo, Message
@@ -149,12 +149,12 @@ class Feeds:
     def purge(self, name: str) -> int:
         """Delete all messages of a feed; return how many. Cursors go on after them and lose their holders; positions are refused.
 
-        :raises FeedError: there is no such feed.
+        :raises NoSuchFeedError: there is no such feed.
         """
         arguments.name("feed", name, FEED_LENGTH)
         gone = self._core.write("feeds.purge", rows.purge, name)
         if gone is None:
-            raise FeedError(f"there is no feed {name!r}")
+            raise NoSuchFeedError(f"there is no feed {name!r}")
         return gone
 
     def delete(self, name: str) -> bool:

@@ -33,7 +33,10 @@ def change(tx: Transaction, queue: str, values: Mapping[str, int | None]) -> boo
         per = values.get("per", None if before is None else before.per)
         if rate is None and values.get("per") is not None:
             return False
-        values = {**values, "rate": rate, "per": None if rate is None else per or _SECOND, "spent_until": 0}
+        per = None if rate is None else per or _SECOND
+        values = {**values, "rate": rate, "per": per}
+        if before is None or before != (rate, per):
+            values["spent_until"] = 0  # the same rate again is not refilled
     controls.change(tx, queue, values)
     return True
 
@@ -66,18 +69,21 @@ def take_share(tx: Transaction, queue: str, worker: str, wanted: int, lasts: int
     return mine
 
 
-def drop_shares(tx: Transaction, worker: str) -> None:
-    """Delete the shares of the worker ``worker``, of the workers ``worker#…`` in its process, and all expired shares."""
+def drop_shares(tx: Transaction, worker: str) -> int:
+    """Delete the shares of the worker ``worker``, of the workers ``worker#…`` in its process, and all expired shares.
+
+    :return: how many of them were of the worker.
+    """
     shares = shares_of(tx.tables)
     of_process = or_(shares.c.worker == worker, shares.c.worker.startswith(f"{worker}#", autoescape=True))
-    tx.connection.execute(delete(shares).where(of_process))
+    own = tx.connection.execute(delete(shares).where(of_process)).rowcount
     tx.connection.execute(delete(shares).where(shares.c.until < tx.now), tx.time())
+    return own
 
 
-def rescue(tx: Transaction, worker: str) -> int:
-    """Release the shares of a dead worker: see :func:`drop_shares`. Return 0, since a share is no job."""
-    drop_shares(tx, worker)
-    return 0
+def rescue(tx: Transaction, worker: str) -> int | None:
+    """Release the shares of a dead worker: see :func:`drop_shares`. None: it had some, which are no jobs; 0: it had none."""
+    return None if drop_shares(tx, worker) else 0
 
 
 def spend(tx: Transaction, queue: str, wanted: int) -> tuple[int, int]:

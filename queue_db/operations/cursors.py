@@ -12,7 +12,8 @@ def seek(db: QueueDB, actor: Actor, feed: str, cursor: str, position: str) -> No
     """Move a cursor, forwards or back; a process that holds it, or spans of it, loses them.
 
     :param position: ``start``, ``end`` or a position.
-    :raises FeedError: there is no such feed or cursor.
+    :raises NoSuchFeedError: there is no such feed.
+    :raises NoSuchCursorError: it has no such cursor.
     """
     actor.check("manage", feed)
     rights.feed(db, feed)
@@ -23,7 +24,7 @@ def seek(db: QueueDB, actor: Actor, feed: str, cursor: str, position: str) -> No
 def remove(db: QueueDB, actor: Actor, feed: str, cursor: str) -> bool:
     """Delete a cursor, so that retention does not wait for it; False: there is none.
 
-    :raises FeedError: there is no such feed.
+    :raises NoSuchFeedError: there is no such feed.
     """
     actor.check("manage", feed)
     rights.feed(db, feed)

@@ -11,8 +11,8 @@ from queue_db.operations import rights
 from queue_db.operations.actor import Actor
 from queue_db.operations.entry import entry
 
-# Most ids in the target of an entry, and in its detail.
-_SHOWN_IDS, _MOST_IDS = 10, 100
+# Most ids in the target of an entry.
+_SHOWN_IDS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +74,17 @@ def redrive(db: QueueDB, actor: Actor, which: Redrive, *, dry_run: bool = False)
     :raises DuplicateJobError: a single id was given, and a live job has its unique key.
     """
     which.check(actor, which.ids)
-    detail = {"ids": list(which.ids[:_MOST_IDS]) if which.ids and len(which.ids) > 1 else None, "limit": which.limit}
+    # Of several given ids some may stay dead: the detail has those that returned.
+    several = ("ids", lambda answer: answer[0]) if which.ids and len(which.ids) > 1 else None
     filters = {"queue": which.queue, "kind": which.kind, "error_class": which.error_class}
     try:
-        log = entry(db, actor, "redrive", which.target(), detail=detail, of="dead.redrive", number=lambda answer: len(answer[0]))
+        log = entry(
+            *(db, actor, "redrive", which.target()),
+            detail={"limit": which.limit},
+            of="dead.redrive",
+            number=lambda answer: len(answer[0]),
+            items=several,
+        )
         with nullcontext() if dry_run else log:
             return db.dead.redrive(which.ids, **filters, limit=which.limit, dry_run=dry_run)
     except JobNotFoundError as error:

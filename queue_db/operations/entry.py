@@ -21,6 +21,9 @@ log = logging.getLogger("queue_db.operations")
 # Of a detail that is too long: characters of its texts and items of its lists that stay.
 _SHOWN_TEXT, _SHOWN_ITEMS = 500, 20
 
+# Most items of a list of what was changed.
+_MOST_ITEMS = 100
+
 
 def changed(answer: object) -> int | None:
     """How much a change did, by the answer of its function: a number, the length of a list; None: not counted.
@@ -43,38 +46,49 @@ class Entry:
     :param store: of the database that the entry is for: user code inside the operation may change another one.
     :param of: the name of the transactions that count; None: all changes.
     :param number: see :func:`changed`.
+    :param items: what a change did, by the answer of its function: for the list in the detail.
     """
 
     def __init__(
-        self, store: Store, values: Callable[[], Mapping[str, Any]], of: str | None, number: Callable[[Any], int | None]
+        self,
+        store: Store,
+        values: Callable[[list[Any]], Mapping[str, Any]],
+        of: str | None,
+        number: Callable[[Any], int | None],
+        items: Callable[[Any], list[Any]] | None,
     ) -> None:
         self._store = store
         # Checked where the entry is written: the verb has looked at what was given before, and its errors name it.
         self._values = values
         self._of = of
         self._number = number
+        self._items = items
+        self._found: list[Any] = []
         self._id: int | None = None
         #: How much was changed, or None if it was not counted; and whether anything was changed.
         self.number: int | None = None
         self.written = False
+        #: Whether the operation goes on. A task that was made inside it may go on longer.
+        self.open = True
 
     def write(self, tx: Transaction, name: str, answer: object) -> None:
         """Write the entry, or count more in it, in the transaction of a change."""
-        if tx.store is not self._store or self._of not in {None, name}:
+        if not self.open or tx.store is not self._store or self._of not in {None, name}:
             return
         number = self._number(answer)
         if number == 0:
             return
+        found = self._found if self._items is None else [*self._found, *self._items(answer)][: _MOST_ITEMS + 1]
         if self._id is None:
-            written = actions.add(tx, {**self._values(), "number": number})
+            written = actions.add(tx, {**self._values(found), "number": number})
             # Only a commit makes it known: a transaction that runs again inserts its entry again.
-            tx.after_commit(partial(self._committed, written, number))
+            tx.after_commit(partial(self._committed, written, number, found))
         elif number is not None:
-            actions.count_more(tx, self._id, number)
-            tx.after_commit(partial(self._committed, self._id, number))
+            actions.count_more(tx, self._id, number, None if self._items is None else self._values(found)["detail"])
+            tx.after_commit(partial(self._committed, self._id, number, found))
 
-    def _committed(self, written: int, number: int | None) -> None:
-        self._id = written
+    def _committed(self, written: int, number: int | None, found: list[Any]) -> None:
+        self._id, self._found = written, found
         self.written = True
         if number is not None:
             self.number = (self.number or 0) + number
@@ -90,6 +104,7 @@ def entry(
     detail: Mapping[str, Any] | None = None,
     of: str | None = None,
     number: Callable[[Any], int | None] = changed,
+    items: tuple[str, Callable[[Any], list[Any]]] | None = None,
 ) -> Iterator[Entry]:
     """Let the changes in the ``with`` block write an entry in the action log, each in its own transaction.
 
@@ -98,20 +113,23 @@ def entry(
     :param detail: more; what is None there is left out, and what is too long is cut.
     :param of: the name of the transactions that count; None: all changes.
     :param number: how much a change did, by the answer of its function.
+    :param items: the name of a list in the detail, and what a change adds to it, by the answer of its function.
     """
     if actor.confirm is not None:
         actor.confirm(f"{word} {target}")
     given = {name: value for name, value in (detail or {}).items() if value is not None}
 
-    def values() -> Mapping[str, Any]:
-        return checked(actor.name, word, target, None, _fitting(given) or None)
+    def values(found: list[Any]) -> Mapping[str, Any]:
+        more = {} if items is None else {items[0]: found[:_MOST_ITEMS] + ["…"] * (len(found) > _MOST_ITEMS)}
+        return checked(actor.name, word, target, None, _fitting({**given, **more}) or None)
 
-    one = Entry(db.core.store, values, of, number)
+    one = Entry(db.core.store, values, of, number, None if items is None else items[1])
     before = beside.set(one.write)
     try:
         yield one
     finally:
         beside.reset(before)
+        one.open = False
         if one.written:
             source = f" ({actor.source})" if actor.source else ""
             counted = "" if one.number is None else f": {one.number:,}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queue_db.db import QueueDB
-from queue_db.errors import FeedError, JobNotFoundError
+from queue_db.errors import JobNotFoundError, NoSuchFeedError
 from queue_db.model import Job
 from queue_db.operations.actor import Actor
 from queue_db.schedules import Schedule
@@ -44,10 +44,12 @@ def schedule(db: QueueDB, actor: Actor, scope: str, name: str) -> Schedule | Non
 
 
 def feed(db: QueueDB, name: str) -> None:
-    """Raise unless there is a feed with this name: most verbs create one. Its names are for the command line alone.
+    """Raise unless there is a feed with this name now: most verbs create one. The names of others are for the command line alone.
 
-    :raises FeedError: there is none.
+    :raises NoSuchFeedError: there is none.
     """
-    if db.feed(name).existing() is None:
-        none = f"there is no feed {name!r}"
-        raise FeedError(none, cli=f"{none}; known: {', '.join(one.name for one in db.feeds.list()) or 'none'}")
+    try:
+        db.feed(name).present()
+    except NoSuchFeedError as error:
+        known = ", ".join(one.name for one in db.feeds.list()) or "none"
+        raise NoSuchFeedError(str(error), cli=f"{error}; known: {known}") from None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import re
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from queue_db import arguments
@@ -44,7 +45,8 @@ def set(db: QueueDB, actor: Actor, route: str, does: RouteAction) -> str:  # noq
         given = {"enqueue": does.target if does.kind is None else (does.target, does.kind), "group": does.group}
     elif does.kind is not None or does.group is not False:
         raise ArgumentError("kind and group are of jobs: for the action enqueue")
-    detail = {name: value[:_SHOWN] if isinstance(value, str) else value for name, value in asdict(does).items() if value}
+    logged = replace(does, target=_site(does.target)) if does.action == "webhook" else does
+    detail = {name: value[:_SHOWN] if isinstance(value, str) else value for name, value in asdict(logged).items() if value}
     with entry(db, actor, "set", f"route {route}", detail=detail, of="routes.assign"):
         return db.routes.set(route, **given, where=does.where, matched=does.matched, by=does.by)
 
@@ -124,6 +126,12 @@ def reset(db: QueueDB, actor: Actor, counter: str, key: str | None = None) -> bo
     actor.check("manage", counter)
     with entry(db, actor, "reset", f"counter {counter}", detail={"key": key}, of="routes.reset"):
         return db.routes.reset(counter, key=key)
+
+
+def _site(address: str) -> str:
+    """The scheme and host of a webhook. The rest is often a secret, and the log has more readers than routes."""
+    scheme, _, rest = address.partition("://")
+    return f"{scheme}://{re.split('[/?#]', rest, maxsplit=1)[0]}"
 
 
 def _reached(action: str, target: str) -> str | None:

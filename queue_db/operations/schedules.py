@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
@@ -13,7 +12,7 @@ from queue_db.model import UNCHANGED, Unchanged
 from queue_db.operations import rights
 from queue_db.operations.actor import Actor
 from queue_db.operations.entry import entry
-from queue_db.schedules import CatchUp, store
+from queue_db.schedules import CatchUp
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 
 
@@ -23,13 +22,13 @@ class Definition:
 
     queue: str
     kind: str
-    payload: Any = None
     cron: str | None = None
     every: float | None = None
-    zone: str = "UTC"
-    catch_up: CatchUp = "one"
     first_at: datetime | None = None
     # UNCHANGED: as in the schedule that is there; of a new one the default.
+    payload: Any | Unchanged = None
+    zone: str | Unchanged = "UTC"
+    catch_up: CatchUp | Unchanged = "one"
     priority: int | Unchanged = 0
     max_attempts: int | Unchanged = DEFAULT_MAX_ATTEMPTS
     headers: Mapping[str, Any] | Unchanged | None = None
@@ -44,11 +43,9 @@ def set(db: QueueDB, actor: Actor, name: str, definition: Definition) -> bool | 
     if any(one.name == name and not actor.allows("manage", one.queue) for one in db.schedules.list()):
         return None
     values = {one.name: getattr(definition, one.name) for one in fields(definition)}
-    if UNCHANGED in values.values():
-        kept = _of_jobs(db, name)
-        values |= {one: kept[one] for one, value in values.items() if value is UNCHANGED}
-    detail = {one: values[one] for one in ("queue", "kind", "cron", "every", "priority", "max_attempts")}
-    with entry(db, actor, "set", f"schedule {name}", detail=detail, of="schedules.put", number=lambda _: None):
+    logged = ("queue", "kind", "cron", "every", "zone", "catch_up", "priority", "max_attempts")
+    detail = {one: values[one] for one in logged if values[one] is not UNCHANGED}
+    with entry(db, actor, "set", f"schedule {name}", detail=detail, of="schedules.put", number=_put):
         return db.schedules.set(name, **values)
 
 
@@ -85,10 +82,6 @@ def _change(db: QueueDB, actor: Actor, word: str, name: str, verb: Callable[[str
         return verb(name) is not False
 
 
-def _of_jobs(db: QueueDB, name: str) -> dict[str, Any]:
-    """Priority, attempts and headers of the jobs of a schedule; those of a new one if there is none."""
-    row = db.core.read("schedules.find_schedule", store.find_schedule, name)
-    if row is None:
-        return {"priority": 0, "max_attempts": DEFAULT_MAX_ATTEMPTS, "headers": None}
-    headers = json.loads(row.headers) if row.headers else None
-    return {"priority": row.priority, "max_attempts": row.max_attempts, "headers": headers}
+def _put(new: bool | None) -> int | None:
+    """None: there is no such schedule, and it cannot be new."""
+    return 0 if new is None else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from queue_db.db import QueueDB
-from queue_db.errors import StreamError
+from queue_db.errors import NoSuchStreamError
 from queue_db.operations.actor import Actor
 from queue_db.operations.entry import entry
 
@@ -14,7 +14,7 @@ def complete(db: QueueDB, actor: Actor, stream: str, *, checkpoint: str | os.Pat
     """Complete the jobs that a stream holds, for the sink has them; return how many.
 
     :param checkpoint: folder of the query's checkpoint, on this machine: only the batches that it has committed.
-    :raises StreamError: there is no such stream.
+    :raises NoSuchStreamError: there is no such stream.
     """
     _check(db, actor, stream)
     path = None if checkpoint is None else os.fspath(checkpoint)
@@ -27,7 +27,7 @@ def complete(db: QueueDB, actor: Actor, stream: str, *, checkpoint: str | os.Pat
 def release(db: QueueDB, actor: Actor, stream: str) -> int:
     """Return the jobs that a stream holds to the queue; return how many. Its checkpoints end.
 
-    :raises StreamError: there is no such stream.
+    :raises NoSuchStreamError: there is no such stream.
     """
     _check(db, actor, stream)
     with entry(db, actor, "release", f"stream {stream}", of="release", number=lambda answer: _fenced(answer[0])):
@@ -37,7 +37,8 @@ def release(db: QueueDB, actor: Actor, stream: str) -> int:
 def release_expired(db: QueueDB, actor: Actor) -> list[str]:
     """Release the streams without a reader for longer than their retention; return their names."""
     actor.check_all("manage")
-    with entry(db, actor, "release", "expired streams", of="release_expired", number=_one):
+    names = ("streams", lambda answer: [answer[0]])
+    with entry(db, actor, "release", "expired streams", of="release_expired", number=_one, items=names):
         return db.streams.expire()
 
 
@@ -45,17 +46,17 @@ def _check(db: QueueDB, actor: Actor, stream: str) -> None:
     """Raise unless there is such a stream of a queue that the actor may manage: nobody else learns its name.
 
     :raises ForbiddenError: the actor may manage no queue.
-    :raises StreamError: there is none.
+    :raises NoSuchStreamError: there is none.
     """
     actor.check("manage")
     mine = [one.name for one in db.streams.list() if actor.allows("manage", one.queue)]
     if stream not in mine:
-        raise StreamError(f"there is no stream {stream!r}; known: {', '.join(mine) or 'none'}")
+        raise NoSuchStreamError(f"there is no stream {stream!r}; known: {', '.join(mine) or 'none'}")
 
 
-def _one(answer: tuple[int, int]) -> int:
-    """The entry counts streams; each is released in a transaction of its own."""
-    return 1 if answer[0] else 0
+def _one(answer: tuple[str, int | None, int]) -> int:
+    """The entry counts streams; each is released in a transaction of its own. One may hold no job any more: its checkpoint ends."""
+    return 0 if answer[1] is None else 1
 
 
 def _jobs(answer: int | None) -> int:

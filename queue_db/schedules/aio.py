@@ -9,6 +9,7 @@ from typing import Any
 
 from queue_db.aio.bases import Twin
 from queue_db.concurrency.greenlets import run
+from queue_db.model import Unchanged
 from queue_db.schedules.registry import CatchUp, Schedule, Schedules
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 
@@ -25,16 +26,17 @@ class AsyncSchedules(Twin[Schedules]):
         *,
         cron: str | None = None,
         every: float | None = None,
-        zone: str = "UTC",
-        catch_up: CatchUp = "one",
+        zone: str | Unchanged = "UTC",
+        catch_up: CatchUp | Unchanged = "one",
         first_at: datetime | None = None,
-        priority: int = 0,
-        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
-        headers: Mapping[str, Any] | None = None,
+        priority: int | Unchanged = 0,
+        max_attempts: int | Unchanged = DEFAULT_MAX_ATTEMPTS,
+        headers: Mapping[str, Any] | Unchanged | None = None,
     ) -> bool:
         """Create or change the schedule with this name; return whether it is new.
 
-        Every process may call it at its start: the next occurrence changes only if the rule changes or ``first_at`` is given.
+        What is UNCHANGED, as the payload may be too, stays as it is; a new schedule gets the default. Every process may call it at
+        its start: the next occurrence changes only if the rule changes or ``first_at`` is given.
 
         :param cron: minute, hour, day, month, weekday, in ``zone``. An occurrence in an hour that a clock change skips comes at the
             end of this hour.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,11 +10,11 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 
 from queue_db import arguments
-from queue_db.codecs import decoded_or_text
+from queue_db.codecs import Schema, decoded_or_text
 from queue_db.core import Core
 from queue_db.database.transaction import Run
-from queue_db.errors import ArgumentError, ConfigurationError
-from queue_db.model import NewJob, from_micros, to_micros
+from queue_db.errors import ArgumentError, ConfigurationError, PayloadError
+from queue_db.model import UNCHANGED, NewJob, Unchanged, from_micros, to_micros
 from queue_db.schedules import store
 from queue_db.schedules.recurrence import Cron, Interval, Rule, rule_of, zone_of
 from queue_db.schedules.tables import NAME_LENGTH, RULE_LENGTH
@@ -32,6 +33,16 @@ MISSED_AFTER = 60.0
 
 #: With ``catch_up="all"``: most occurrences enqueued in one transaction; the next tick enqueues more.
 AT_ONCE = 1000
+
+#: What a new schedule has where nothing is given.
+_DEFAULTS: dict[str, Any] = {
+    "payload": None,
+    "zone": "UTC",
+    "catch_up": "one",
+    "priority": 0,
+    "max_attempts": DEFAULT_MAX_ATTEMPTS,
+    "headers": None,
+}
 
 _AS_STORED = ("name", "queue", "kind", "rule", "zone", "catch_up", "priority", "max_attempts")
 
@@ -52,6 +63,7 @@ class Schedule:
     last_at: datetime | None
     priority: int
     max_attempts: int
+    headers: Mapping[str, Any]  #: of each job
 
     def upcoming(self, count: int = 5) -> list[datetime]:
         """The times of the next ``count`` occurrences, from ``next_at`` on. They are computed from the rule; nothing is read.
@@ -81,16 +93,17 @@ class Schedules:
         *,
         cron: str | None = None,
         every: float | None = None,
-        zone: str = "UTC",
-        catch_up: CatchUp = "one",
+        zone: str | Unchanged = "UTC",
+        catch_up: CatchUp | Unchanged = "one",
         first_at: datetime | None = None,
-        priority: int = 0,
-        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
-        headers: Mapping[str, Any] | None = None,
+        priority: int | Unchanged = 0,
+        max_attempts: int | Unchanged = DEFAULT_MAX_ATTEMPTS,
+        headers: Mapping[str, Any] | Unchanged | None = None,
     ) -> bool:
         """Create or change the schedule with this name; return whether it is new.
 
-        Every process may call it at its start: the next occurrence changes only if the rule changes or ``first_at`` is given.
+        What is UNCHANGED, as the payload may be too, stays as it is; a new schedule gets the default. Every process may call it at
+        its start: the next occurrence changes only if the rule changes or ``first_at`` is given.
 
         :param cron: minute, hour, day, month, weekday, in ``zone``. An occurrence in an hour that a clock change skips comes at the
             end of this hour.
@@ -104,15 +117,24 @@ class Schedules:
         core = self._core
         arguments.name("name", name, NAME_LENGTH)
         arguments.name("queue", queue, QUEUE_LENGTH)
-        if catch_up not in CATCH_UP:
-            raise arguments.wrong("catch_up", catch_up, ": must be one, all or none")
-        zone_of(zone)
-        rule = _rule(cron, every, zone)
-        builder = new_jobs.JobBuilder(queue, core.codec, core.max_payload, core.schemas)
-        job = builder.job(kind, payload, priority=priority, max_attempts=max_attempts, headers=headers)
+        settings = {"payload": payload, "zone": zone, "catch_up": catch_up}
+        settings |= {"priority": priority, "max_attempts": max_attempts, "headers": headers}
+        given = {one: value for one, value in settings.items() if value is not UNCHANGED}
+        rule = str(_rule(cron, every, given.get("zone", _DEFAULTS["zone"])))
         first = arguments.moment("first_at", first_at)
-        values = new_jobs.columns_of(job) | {"rule": str(rule), "zone": zone, "catch_up": catch_up}
-        return core.run(Run("schedules.put", upserts=True), store.put, name, rule, values, first)
+        refused: PayloadError | None = None
+        try:
+            columns = self._columns(queue, kind, rule, _DEFAULTS | given, core.schemas)
+        except PayloadError as error:
+            if "payload" in given:
+                raise
+            # The schema of this kind asks for a payload: the schedule can be changed, and cannot be new.
+            refused, columns = error, self._columns(queue, kind, rule, _DEFAULTS | given, {})
+        changed = {one: columns[one] for one in ("queue", "kind", "rule", *given)}
+        new = core.run(Run("schedules.put", upserts=True), store.put, name, changed, None if refused else columns, first)
+        if new is None:
+            raise refused or ArgumentError(f"there is no schedule {name!r}")
+        return new
 
     def list(self) -> list[Schedule]:
         """All schedules by name."""
@@ -177,10 +199,21 @@ class Schedules:
         return Schedule(
             **{name: getattr(row, name) for name in _AS_STORED},
             payload=decoded_or_text(self._core.codec, row.payload),
+            headers=json.loads(row.headers) if row.headers else {},
             paused=bool(row.paused),
             next_at=from_micros(row.next_at),
             last_at=None if row.last_at is None else from_micros(row.last_at),
         )
+
+    def _columns(self, queue: str, kind: str, rule: str, settings: dict[str, Any], schemas: Mapping[str, Schema]) -> dict[str, Any]:
+        """The columns of a schedule with these settings, checked and encoded."""
+        job = dict(settings)
+        catch_up, zone = job.pop("catch_up"), job.pop("zone")
+        if catch_up not in CATCH_UP:
+            raise arguments.wrong("catch_up", catch_up, ": must be one, all or none")
+        zone_of(zone)
+        built = new_jobs.JobBuilder(queue, self._core.codec, self._core.max_payload, schemas).job(kind, **job)
+        return new_jobs.columns_of(built) | {"rule": rule, "zone": zone, "catch_up": catch_up}
 
     def _change(self, name: str, values: dict[str, Any]) -> None:
         arguments.name("name", name, NAME_LENGTH)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Row, Table, func, insert, literal, select
 
 from queue_db.model import Capability
-from queue_db.schedules.recurrence import Rule
+from queue_db.schedules.recurrence import rule_of
 from queue_db.store import by_key
 from queue_db.store.base import Transaction
 
@@ -17,20 +18,27 @@ def _table(tx: Transaction) -> Table:
     return found
 
 
-def put(tx: Transaction, name: str, rule: Rule, values: dict[str, Any], first: int | None) -> bool:
-    """Insert the schedule, or change it if it exists. A new rule or ``first`` changes the next occurrence.
+def put(tx: Transaction, name: str, values: Mapping[str, Any], new: Mapping[str, Any] | None, first: int | None) -> bool | None:
+    """Change the schedule, or insert it if there is none. A new rule or ``first`` changes the next occurrence.
 
-    :return: whether the schedule is new.
+    :param values: the columns that change.
+    :param new: all columns of a new one; None: it cannot be new.
+    :return: whether the schedule is new; None: there is none, and it cannot be new.
     :raises IntegrityError: another transaction has just inserted the schedule: try again.
     """
     table = _table(tx)
     before = by_key.lock(tx, table, {"name": name}, "rule", "zone")
-    if before is None or before != (values["rule"], values["zone"]) or first is not None:
-        values = {**values, "next_at": rule.after(tx.read_clock()) if first is None else first}
-    if change(tx, name, values):
-        return False
-    tx.connection.execute(insert(table).values(name=name, **values))
-    return True
+    if before is None and new is None:
+        return None
+    columns = dict(values if before is not None else new or {})
+    zone: str = columns["zone"] if before is None else columns.get("zone", before.zone)
+    if before is None or before != (columns["rule"], zone) or first is not None:
+        columns["next_at"] = rule_of(columns["rule"], zone).after(tx.read_clock()) if first is None else first
+    if before is None:
+        tx.connection.execute(insert(table).values(name=name, **columns))
+    else:
+        change(tx, name, columns)
+    return before is None
 
 
 def all_schedules(tx: Transaction) -> list[Row[Any]]:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 from sqlalchemy import URL
 
 from queue_db import arguments
-from queue_db.errors import ArgumentError, StreamError
+from queue_db.errors import ArgumentError, NoSuchStreamError
 from queue_db.spark import python_workers
 from queue_db.spark.code_bundle import bundled
 from queue_db.spark.masked_errors import masked_errors
@@ -28,7 +28,7 @@ def dead_letter(df: DataFrame, url: str | URL, stream: str, *, table: str = "job
     :param df: with the columns ``fence``, as the stream has it, and ``dead_reason``; rows without a reason are ignored.
     :param url: of the stream's database.
     :raises ArgumentError: a column is missing.
-    :raises StreamError: there is no such stream.
+    :raises NoSuchStreamError: there is no such stream.
     :raises pyspark.errors.PySparkException: among others, a ``fence`` is not one of the stream's; the error names its row.
     """
     for name in ("fence", "dead_reason"):
@@ -73,4 +73,4 @@ def _stream_id(target: Target, name: str) -> int:
         for stream in db.core.read("streams.listed", streams.listed):
             if stream.name == name:
                 return int(stream.id)
-    raise StreamError(f"there is no stream {name!r}")
+    raise NoSuchStreamError(f"there is no stream {name!r}")

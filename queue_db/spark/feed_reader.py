@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from queue_db import QueueDB
-from queue_db.errors import ArgumentError, FeedError, PositionError, TrimmedError
+from queue_db.errors import ArgumentError, FeedError, NoSuchFeedError, PositionError, TrimmedError
 from queue_db.feeds import numbering
 from queue_db.feeds.position import Position, belongs, check
 from queue_db.feeds.store import rows
@@ -63,11 +63,11 @@ class FeedRead:
     def row(self, db: QueueDB) -> FeedRow:
         """The feed as it is now.
 
-        :raises FeedError: there is none.
+        :raises NoSuchFeedError: there is none.
         """
         found = db.core.run(REPEATABLE_READ.named("feeds.find_feed"), rows.find_feed, self.name)
         if found is None:
-            raise FeedError(f"there is no feed {self.name!r}: its first publish creates it, or db.feeds.set({self.name!r})")
+            raise NoSuchFeedError(f"there is no feed {self.name!r}: its first publish creates it, or db.feeds.set({self.name!r})")
         return found
 
     def ranked(self, db: QueueDB) -> FeedRow:

@@ -530,7 +530,9 @@ def test_a_list_of_jobs_is_longer_than_a_page(ask, queue):
 
 def test_to_wait_for_a_job(ask, queue):
     job_id, dead = queue.enqueue("n"), queue.enqueue("n")
-    assert "is still available after 0 s" in ask("jobs", "wait", job_id, "--timeout", 0, status=1).err
+    late = ask("jobs", "wait", job_id, "--timeout", 0, "--json", status=1)
+    assert "is still available after 0 s" in late.err
+    assert late.record["error"]["code"] == "timeout"
     job, other = queue.claim(2)
     queue.complete_many([job], results=[StoredResult('{"a": 1}', 3600 * 1_000_000)])
     assert ask("jobs", "wait", job_id).out == '{"a": 1}\n'

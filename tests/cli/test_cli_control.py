@@ -98,11 +98,11 @@ def test_schedules(ask, db, name):
     assert (record["queue"], record["payload"], record["catch_up"], record["priority"]) == (name, {"a": 1}, "none", -1)
     ran = ask("schedules", "run", name, "--json").record
     assert ran == {"schedule": name, "id": db.queue(name).peek()[0].id}
-    assert ask("schedules", "run", f"{name}-2", "--json", status=1).record["state"] == "not found"
+    missing = ask("schedules", "run", f"{name}-2", "--json", status=1).record["error"]
+    assert (missing["code"], missing["message"]) == ("no_such_schedule", f"{name}-2: not found")
     ask("schedules", "pause", name)
     assert "paused" in ask("schedules", "list").out
     assert ask("schedules", "resume", name).out == f"{name}: resumed\n"
     assert ask("schedules", "remove", name).out == f"{name}: removed\n"
-    assert ask("schedules", "remove", name, "--json", status=1).record == {"schedule": name, "state": "not found"}
-    for verb in ("pause", "resume"):
-        assert ask("schedules", verb, name, status=1).out == f"{name}: not found\n"
+    for verb in ("pause", "resume", "remove"):
+        assert ask("schedules", verb, name, status=1).err == f"queue-db: {name}: not found\n"

@@ -2,7 +2,6 @@
 
 import os
 import re
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -107,7 +106,19 @@ def test_the_answer_to_a_protected_profile(ask_at: Ask, databases: tuple[str, st
     assert "(profile" not in ask_at(None, "queues", "resume", "mail", "-y").err
     with QueueDB(databases[0], table="shop") as db:
         assert [one.action for one in db.actions.list()] == ["resume", "pause"]
+    assert (
+        "limit queue mail: rate 7, none of the others, in"
+        in ask_at(None, "queues", "limit", "mail", "--rate", "7", "--none", input="n\n", status=1).err
+    )
     ask_at(None, "queues", "pause", "mail", "--profile", "development")  # of one that is not protected
+
+
+def test_a_comparison_of_a_protected_profile_is_asked_about(
+    ask_at: Ask, databases: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUEUE_DB_PROFILE", "production")
+    refused = ask_at(None, "compare", "--quick", "--report", tmp_path / "report", status=2).err
+    assert f"in {databases[0]} (profile production is protected)" in refused
 
 
 @pytest.mark.parametrize(
@@ -156,12 +167,12 @@ def test_nothing_is_drawn_over_a_question(
     assert [during for _, _, during in asked] == [[]]
 
 
-def test_a_service_creates_the_tables_of_a_protected_profile_when_it_may(ask_at: Ask, file: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["serve --port 0", "migrate"])
+def test_no_file_is_made_before_the_answer(ask_at: Ask, file: Path, tmp_path: Path, command: str) -> None:
     file.write_text(f'[profiles.new]\nurl = "sqlite:///{tmp_path}/new.db"\nprotected = true\n')
-    refused = ask_at(None, "serve", "--port", "0", "--profile", "new", status=2).err
-    assert "create the tables in sqlite" in refused
-    with sqlite3.connect(tmp_path / "new.db") as connection:
-        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == []
+    refused = ask_at(None, *command.split(), "--profile", "new", status=2).err
+    assert "new.db in sqlite" in refused
+    assert not (tmp_path / "new.db").exists()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the file has no mode")

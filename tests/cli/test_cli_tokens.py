@@ -23,7 +23,7 @@ def test_a_token_is_made_listed_and_revoked(ask, db, name):
     assert secret not in listed.out + listed.err + table.out + table.err
     assert "revoked" in ask("tokens", "revoke", name).out
     assert db.tokens.find(secret) is None
-    assert "not found" in ask("tokens", "revoke", name, status=1).out
+    assert "not found" in ask("tokens", "revoke", name, status=1).err
     done = [(one.action, one.who) for one in db.actions.list() if one.target == f"token {name}"]
     assert done == [("revoke", user().name), ("create", user().name)]
     assert any(name in line and "revoked" in line for line in ask("tokens", "list").out.splitlines())

@@ -58,6 +58,12 @@ def test_settings_that_a_feed_cannot_have_are_wrong_usage(ask, feed):
     assert "claims" in ask("feeds", "publish", feed.name, "n", "--delay", "1", status=2).err
 
 
+def test_a_used_idempotency_key_has_its_own_code(ask, name):
+    ask("feeds", "publish", name, "n", "1", "--idempotency-key", "a")
+    answer = ask("feeds", "publish", name, "n", "2", "--idempotency-key", "a", "--json", status=1)
+    assert answer.record["error"]["code"] == "idempotency_key"
+
+
 def test_a_message_is_published_with_headers(ask, name):
     ask("feeds", "publish", name, "n", "--headers", '{"trace": "t7"}', "--client", "me")
     (message,) = ask("feeds", "read", name, "--json").records
@@ -107,7 +113,7 @@ def test_a_reader_begins_at_the_start_or_the_end(ask, feed):
     assert len(ask("feeds", "read", feed.name, "--after", "start", "--json").records) == 3
     assert ask("feeds", "read", feed.name, "--after", "end", "--json").records == []
     feed.cursor("billing").close()
-    assert "and no spans" in ask("cursors", "list", "--spans", "--feed", feed.name, "--name", "billing", status=1).err
+    assert "and no spans" in ask("cursors", "list", "--spans", "--feed", feed.name, "--name", "billing", status=2).err
     for command in (("feeds", "read", feed.name, "--after", "begin"), ("cursors", "seek", feed.name, "billing", "begin")):
         assert "start, or end" in ask(*command, status=2).err
 
@@ -135,7 +141,7 @@ def test_cursors_are_listed_moved_and_removed(ask, feed):
     assert feed.cursors()[0].behind == 0
     assert "has no cursor" in ask("cursors", "seek", feed.name, "other", "end", status=1).err
     assert ask("cursors", "remove", feed.name, "billing", "--json").record["state"] == "removed"
-    assert ask("cursors", "remove", feed.name, "billing", "--json", status=1).record["state"] == "not found"
+    assert ask("cursors", "remove", feed.name, "billing", "--json", status=1).record["error"]["code"] == "no_such_cursor"
     assert "has no cursor" in ask("cursors", "list", "--spans", "--feed", feed.name, "--name", "billing", status=1).err
 
 

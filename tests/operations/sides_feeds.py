@@ -29,14 +29,14 @@ def prepare(db: QueueDB) -> dict[str, str]:
     db.tokens.create("known", ["read"])
     for name in ("etl", "old"):
         db.queue(name).enqueue("k")
-        db.core.write("test", _hold, name)
+        db.core.write("test", hold, name)
     with db.database.begin() as connection:
         kept = spark_tables(db.store.tables).streams
         connection.execute(update(kept).where(kept.c.name == "old").values(retention=0))
     return {"definition": definition}
 
 
-def _hold(tx: Transaction, name: str) -> None:
+def hold(tx: Transaction, name: str) -> None:
     session = store.open_stream(tx, name=name, queue=name, holder="here:1", retention=10**12)
     start = store.initial(tx, session)
     store.allocate(tx, session, start=start, limit=1, ceiling=None, partitions=1)

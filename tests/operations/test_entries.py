@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import httpx2
 import pytest
 
 from queue_db import QueueDB
-from queue_db.codecs import JSONCodec
-from queue_db.errors import ArgumentError
-from queue_db.model import UNCHANGED
+from queue_db.codecs import JSONCodec, Schema
+from queue_db.errors import ArgumentError, PayloadError
+from queue_db.limits import store as limits
+from queue_db.model import UNCHANGED, NewJob
 from queue_db.monitoring.actions import MAX_DETAIL
-from queue_db.operations import entry, queues, routes, schedules, tokens
+from queue_db.operations import dead, entry, queues, routes, schedules, tokens, workers
 from queue_db.operations.actor import ANYBODY
 from queue_db.schedules import Schedules
 from queue_db.service import Settings
+from queue_db.verbs import new_jobs
 from tests.cli.harness import Ask
 from tests.patience import PATIENCE
 from tests.service.conftest import serving, submitted
@@ -47,34 +51,74 @@ def test_a_schedule_that_goes_meanwhile(own: QueueDB, monkeypatch: pytest.Monkey
     assert entries(own) == []
 
 
+UNNAMED: dict[str, Any] = dict.fromkeys(("payload", "zone", "catch_up", "priority", "max_attempts", "headers"), UNCHANGED)
+
+#: Those of a schedule that is there.
+OPTIONS: dict[str, Any] = {"zone": "Europe/Berlin", "catch_up": "all", "priority": 7, "max_attempts": 3, "headers": {"trace": "a"}}
+
+
 def test_what_a_definition_leaves_unchanged(own: QueueDB) -> None:
     definition: dict[str, Any] = {"queue": "mail", "kind": "k"}
-    unnamed: dict[str, Any] = {"priority": UNCHANGED, "max_attempts": UNCHANGED, "headers": UNCHANGED}
-    schedules.set(own, ANYBODY, "new", schedules.Definition(**definition, every=60, **unnamed))
-    own.schedules.set("old", **definition, every=60, priority=7, max_attempts=3, headers={"trace": "a"})
-    schedules.set(own, ANYBODY, "old", schedules.Definition(**definition, every=90, **unnamed))
+    schedules.set(own, ANYBODY, "new", schedules.Definition(**definition, every=60, **UNNAMED))
+    own.schedules.set("old", **definition, payload={"a": 1}, cron="0 3 * * *", **OPTIONS)
+    schedules.set(own, ANYBODY, "old", schedules.Definition(**definition, cron="0 4 * * *", **UNNAMED))
     new, old = own.schedules.list()
-    assert (new.priority, new.max_attempts) == (0, 25)
-    assert (old.priority, old.max_attempts, old.rule) == (7, 3, "every 90")
-    own.schedules.run_now("old")
-    (job,) = own.queue("mail").peek()
-    assert job.headers["trace"] == "a"
-    detail = own.actions.list()[0].detail
-    assert detail is not None
-    assert (detail["priority"], detail["max_attempts"]) == (7, 3)
+    assert (new.payload, new.zone, new.catch_up, new.priority, new.max_attempts, new.headers) == (None, "UTC", "one", 0, 25, {})
+    assert {one: getattr(old, one) for one in OPTIONS} == OPTIONS
+    assert (old.payload, old.rule) == ({"a": 1}, "0 4 * * *")
+    assert old.next_at.astimezone(ZoneInfo("Europe/Berlin")).hour == 4
+    assert own.actions.list()[0].detail == {**definition, "cron": "0 4 * * *"}
 
 
-def test_the_form_and_the_command_keep_what_they_do_not_name(ask_at: Ask, own: QueueDB, own_url: str) -> None:
-    options: dict[str, Any] = {"priority": 7, "max_attempts": 3, "headers": {"trace": "a"}}
-    own.schedules.set("nightly", "mail", "k", every=60, **options)
+def test_a_schedule_without_a_payload_that_its_kind_asks_for(own: QueueDB) -> None:
+    """The payload of one that is there stays; there is no new one."""
+
+    def page(payload: Any) -> Any:
+        return payload["page"]
+
+    own.schemas["k"] = Schema(page)
+    definition = schedules.Definition(queue="mail", kind="k", every=90, **UNNAMED)
+    with pytest.raises(PayloadError, match="payload"):
+        schedules.set(own, ANYBODY, "nightly", definition)
+    assert (own.schedules.list(), entries(own)) == ([], [])
+    own.schedules.set("nightly", "mail", "k", {"page": 1}, every=60)
+    schedules.set(own, ANYBODY, "nightly", definition)
+    assert [(one.payload, one.rule) for one in own.schedules.list()] == [({"page": 1}, "every 90")]
+
+
+def test_two_partial_changes_of_a_schedule_are_both_kept(own: QueueDB, monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(**named: Any) -> None:
+        schedules.set(own, ANYBODY, "s", schedules.Definition(queue="q", kind="k", every=60, **{**UNNAMED, **named}))
+
+    change()
+    real = new_jobs.columns_of
+
+    def between(job: NewJob) -> dict[str, Any]:
+        monkeypatch.setattr(new_jobs, "columns_of", real)
+        change(priority=7)
+        return real(job)
+
+    monkeypatch.setattr(new_jobs, "columns_of", between)
+    change(max_attempts=3)
+    (one,) = own.schedules.list()
+    assert (one.priority, one.max_attempts) == (7, 3)
+
+
+def test_the_form_the_command_and_rest_keep_what_they_do_not_name(ask_at: Ask, own: QueueDB, own_url: str) -> None:
+    own.schedules.set("nightly", "mail", "k", {"a": 1}, cron="0 3 * * *", **OPTIONS)
+    rule: dict[str, Any] = {"queue": "mail", "kind": "k", "cron": "0 5 * * *"}
     with serving(own, Settings(closed=False)) as base, httpx2.Client(base_url=base, timeout=PATIENCE, verify=False) as asks:
-        sent = submitted(asks, "/schedules", "/schedules/set", name="nightly", queue="mail", kind="k", every="90")
-    assert sent.status_code in {200, 303}, sent.text
-    ask_at(own_url, "schedules", "set", "nightly", "mail", "other", "--every", "90", "--max-attempts", "4")
-    own.schedules.run_now("nightly")
-    (job,) = own.queue("mail").peek()
-    assert (job.kind, job.priority, job.max_attempts, job.headers["trace"]) == ("other", 7, 4, "a")
-    assert [(one.detail or {})["max_attempts"] for one in own.actions.list()] == [4, 3]
+        sent = submitted(asks, "/schedules", "/schedules/set", name="nightly", **rule, payload="", zone="", catch_up="")
+        shown = asks.get("/api/v1/schedules/nightly").json()
+        kept = {one: shown[one] for one in ("payload", *OPTIONS)}
+        put = asks.put("/api/v1/schedules/nightly", json={**rule, **kept})
+    assert (sent.status_code in {200, 303}, put.status_code) == (True, 200), (sent.text, put.text)
+    ask_at(own_url, "schedules", "set", "nightly", "mail", "other", "--cron", "0 6 * * *", "--max-attempts", "4")
+    (one,) = own.schedules.list()
+    assert {name: getattr(one, name) for name in OPTIONS} == {**OPTIONS, "max_attempts": 4}
+    assert (one.kind, one.payload, one.rule) == ("other", {"a": 1}, "0 6 * * *")
+    ask_at(own_url, "schedules", "set", "nightly", "mail", "other", "null", "--every", "60")
+    assert own.schedules.list()[0].payload is None
 
 
 def test_a_long_detail_refuses_no_change(own: QueueDB) -> None:
@@ -123,3 +167,31 @@ def test_changes_by_code_inside_an_operation_are_not_its_own(own_url: str, tmp_p
             queues.pause(second, ANYBODY, "mail")
             second.schedules.pause("other")
         assert (entries(db)[1:], entries(second)) == ([], [("pause", "queue mail", None)])
+
+
+def test_a_rescue_that_frees_only_shares_is_an_entry(own: QueueDB) -> None:
+    own.queue("mail").limit(concurrency=2)
+    own.core.write("test", limits.take_share, "mail", "gone", 2, 600_000_000)
+    assert [workers.rescue(own, ANYBODY, "gone") for _ in range(2)] == [0, 0]
+    assert entries(own) == [("rescue", "worker gone", None)]
+
+
+def test_a_redrive_shows_the_ids_that_returned(own: QueueDB) -> None:
+    queue = own.queue("mail")
+    ids = [queue.enqueue("k", unique_key=key) for key in ("taken", None, None)]
+    for job in queue.claim(3):
+        job.bury("broken")
+    queue.enqueue("k", unique_key="taken")
+    returned = dead.redrive(own, ANYBODY, dead.Redrive(ids=tuple(ids)))
+    assert returned == ids[1:]
+    assert own.actions.list()[0].detail == {"ids": returned}
+
+
+def test_what_outlasts_an_operation_is_not_its_own(own: QueueDB) -> None:
+    """As a task that was made inside it, with its context."""
+    own.queue("mail").enqueue_many([("k", None)] * 2)
+    with entry.entry(own, ANYBODY, "set", "x"):
+        context = copy_context()
+        own.queue("mail").pause()
+    assert context.run(own.queue("mail").purge) == 2
+    assert entries(own) == [("set", "x", None)]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import httpx2
 import pytest
+from sqlalchemy import update
 
 from queue_db import QueueDB
-from queue_db.errors import FeedError, StreamError
-from queue_db.operations import feeds, streams
+from queue_db.errors import FeedError, NoSuchFeedError, StreamError
+from queue_db.operations import cursors, feeds, routes, streams
 from queue_db.operations.actor import ANYBODY, Actor, ForbiddenError
 from queue_db.service import Settings
-from tests.operations.sides_feeds import prepare
+from queue_db.spark.tables import spark_tables
+from tests.cli.harness import Ask
+from tests.operations.sides_feeds import hold, prepare
 from tests.patience import PATIENCE
 from tests.service.conftest import serving
 
@@ -115,3 +118,76 @@ def test_a_missing_route_has_one_code(own: QueueDB) -> None:
             asks.post("/api/v1/routes/nothing/assign", json={"definition": "0" * 12}),
         ]
     assert [(one.status_code, one.json()["code"]) for one in answers] == [(404, "route")] * 4
+
+
+def test_a_feed_that_is_asked_for_all_the_time_is_read_again(own: QueueDB, own_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("queue_db.feeds.feed.time.monotonic", lambda: now)
+    own.feeds.set("orders")
+    feed = own.feed("orders")
+    assert feed.existing() is not None
+    with QueueDB(own_url) as other:
+        other.feeds.delete("orders")
+    now = 0.6
+    assert feed.existing() is not None
+    now = 1.2
+    assert feed.existing() is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda db: cursors.seek(db, ANYBODY, "orders", "billing", "end"),
+        lambda db: cursors.remove(db, ANYBODY, "orders", "billing"),
+        lambda db: feeds.purge(db, ANYBODY, "orders", retained=True),
+        lambda db: db.feed("orders").seek("billing", "start"),
+        lambda db: db.feed("orders").remove_cursor("billing"),
+        lambda db: db.feed("orders").trim(),
+    ],
+)
+def test_a_change_of_a_feed_that_is_gone_makes_none(own: QueueDB, own_url: str, change: Callable[[QueueDB], object]) -> None:
+    """This process has just used it."""
+    own.feeds.set("orders", claims=True)
+    own.feed("orders").row()
+    with QueueDB(own_url) as other:
+        other.feeds.delete("orders")
+    with pytest.raises(NoSuchFeedError, match="there is no feed 'orders'"):
+        change(own)
+    assert own.feeds.list() == []
+
+
+def test_an_expired_stream_without_jobs_is_an_entry_with_its_name(own: QueueDB) -> None:
+    """Its checkpoint ends: a query that still has it is refused."""
+    for name in ("etl", "other"):
+        job = own.queue(name).enqueue("k", unique_key="once")
+        own.core.write("test", hold, name)
+        assert own.queue(name).cancel(job)
+    with own.database.begin() as connection:
+        connection.execute(update(spark_tables(own.store.tables).streams).values(retention=0))
+    before = {one.name: one.epoch for one in own.streams.list()}
+    assert streams.release_expired(own, ANYBODY) == ["etl", "other"]
+    assert {one.name: one.epoch - before[one.name] for one in own.streams.list()} == {"etl": 1, "other": 1}
+    (one,) = own.actions.list()
+    assert (one.target, one.number, one.detail) == ("expired streams", 2, {"streams": ["etl", "other"]})
+
+
+def test_a_missing_feed_cursor_or_stream_has_one_code(ask_at: Ask, own: QueueDB, own_url: str) -> None:
+    own.feeds.set("orders")
+    asked = {
+        "no_such_feed": ("cursors seek nothing billing end", "/api/v1/feeds/nothing/cursors/billing/seek"),
+        "no_such_cursor": ("cursors seek orders nobody end", "/api/v1/feeds/orders/cursors/nobody/seek"),
+        "no_such_stream": ("streams release nothing --yes", "/api/v1/streams/nothing/release"),
+    }
+    with client(own, scopes=["read", "manage"]) as asks:
+        for code, (command, path) in asked.items():
+            answer = asks.post(path, json={"position": "end"})
+            said = ask_at(own_url, *command.split(), "--json", status=1).record["error"]
+            assert (answer.status_code, answer.json()["code"], said["code"]) == (404, code, code)
+
+
+def test_the_log_has_no_more_of_a_webhook_than_its_site(own: QueueDB) -> None:
+    """Its path and its query are often a secret."""
+    address = "https://hooks.example.com:8443/services/T0/B0?token=abc"
+    routes.set(own, ANYBODY, "chat", routes.RouteAction("webhook", address))
+    assert own.actions.list()[0].detail == {"action": "webhook", "target": "https://hooks.example.com:8443"}
+    assert own.routes.list()[0].target == address

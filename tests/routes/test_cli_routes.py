@@ -24,7 +24,8 @@ def test_what_is_published_goes_where_routes_lead(ask, db, route):
     assert (step["route"], step["patterns"], step["definition"], step["cut"]) == (route, [f"{route}.*"], sha, "")
     assert route in ask("routes", "test", f"{route}.7").out
     assert "unsubscribed" in ask("routes", "unsubscribe", f"{route}.*", route).out
-    assert "not found" in ask("routes", "unsubscribe", f"{route}.*", route, status=1).out
+    missing = ask("routes", "unsubscribe", f"{route}.*", route, "--json", status=1).record["error"]
+    assert missing["code"] == "no_such_subscription"
     assert "--group" in ask("routes", "set", route, "--feed", route, "--group", status=2).err
 
 
@@ -44,7 +45,7 @@ def test_a_counter_counts_by_key(ask, db, route):
     assert "reset" in ask("routes", "reset", route, "--key", "a", "--yes").out
     assert db.routes.top(route) == [("b", 1)]
     assert ask("routes", "reset", route, "--yes", "--json").record["state"] == "reset"
-    assert "not found" in ask("routes", "reset", route, "--yes", status=1).out
+    assert "not found" in ask("routes", "reset", route, "--yes", status=1).err
     assert "--by" in ask("routes", "set", route, "--feed", route, "--by", "topic", status=2).err
 
 
@@ -70,7 +71,7 @@ def test_a_route_is_pointed_paused_and_removed(ask, db, route):
     assert ask("feeds", "publish", "--topic", route, "n", "--json").record["routes"] == 0
     assert "resumed" in ask("routes", "resume", route).out
     assert ask("routes", "remove", route, "--json").record["state"] == "removed"
-    assert "not found" in ask("routes", "remove", route, status=1).out
+    assert "not found" in ask("routes", "remove", route, status=1).err
 
 
 def test_what_may_be_meant_otherwise_is_noted(ask, route):

@@ -390,6 +390,10 @@ def test_a_rate_holds_over_workers(queue, open_db, clock):
         lambda connection: store.refund(Transaction(connection, dbs[0].store), queue.name, 4_000_000), name="refund"
     )
     assert begun(9) == 4
+    queue.limit(rate=5, per=10)
+    assert begun(9) == 0, "the same rate again was refilled"
+    queue.limit(per=20)
+    assert begun(9) == 5
 
 
 def test_a_worker_keeps_to_the_rate(queue, running):

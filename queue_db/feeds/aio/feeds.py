@@ -140,6 +140,8 @@ class AsyncFeed(Twin[Feed]):
         """Delete the messages that retention does not keep; return how many.
 
         Workers do so once a minute, and so do publishers, but not those that publish with ``using=`` only.
+
+        :raises NoSuchFeedError: there is no such feed.
         """
         return await run(self._sync.trim)
 
@@ -305,13 +307,17 @@ class AsyncFeed(Twin[Feed]):
         """Move a cursor, forwards or back; a process that holds it, or spans of it, loses them.
 
         :param position: ``start``, ``end`` or a position.
-        :raises FeedError: there is no such cursor.
+        :raises NoSuchFeedError: there is no such feed.
+        :raises NoSuchCursorError: it has no such cursor.
         :raises PositionError: the feed cannot be read from there.
         """
         await run(self._sync.seek, name, position)
 
     async def remove_cursor(self, name: str) -> bool:
-        """Delete a cursor, so that retention does not wait for it; False: there is none."""
+        """Delete a cursor, so that retention does not wait for it; False: there is none.
+
+        :raises NoSuchFeedError: there is no such feed.
+        """
         return await run(self._sync.remove_cursor, name)
 
 
@@ -393,7 +399,7 @@ class AsyncFeeds(Twin[Feeds]):
     async def purge(self, name: str) -> int:
         """Delete all messages of a feed; return how many. Cursors go on after them and lose their holders; positions are refused.
 
-        :raises FeedError: there is no such feed.
+        :raises NoSuchFeedError: there is no such feed.
         """
         return await run(self._sync.purge, name)
 

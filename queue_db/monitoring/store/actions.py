@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Row, insert, select, update
+from sqlalchemy import Row, func, insert, select, update
 
 from queue_db.administration.store import delete_before
 from queue_db.monitoring.tables import monitoring_tables
@@ -26,10 +26,12 @@ def add(tx: Transaction, values: Mapping[str, Any]) -> int:
     return action_id
 
 
-def count_more(tx: Transaction, action_id: int, number: int) -> None:
-    """Add ``number`` to the number of an action."""
+def count_more(tx: Transaction, action_id: int, number: int, detail: str | None = None) -> None:
+    """Add ``number`` to the number of an action. ``detail``: in place of the one that it has."""
     table = monitoring_tables(tx.tables).actions
-    tx.connection.execute(update(table).where(table.c.id == action_id).values(number=table.c.number + number))
+    values = {} if detail is None else {"detail": detail}
+    counted = func.coalesce(table.c.number, 0) + number
+    tx.connection.execute(update(table).where(table.c.id == action_id).values(number=counted, **values))
 
 
 def page_of_actions(tx: Transaction, *, below: int | None, limit: int) -> list[Row[Any]]:

@@ -11,13 +11,15 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, Field
 
+from queue_db.errors import NoSuchCursorError
+from queue_db.feeds import Feed
 from queue_db.feeds.cursor import Cursor
 from queue_db.feeds.position import Position
 from queue_db.operations import cursors as operations
 from queue_db.service.api import shapes
 from queue_db.service.api.feed_shapes import Lease, PositionText, feed_of
 from queue_db.service.http.paths import Name, NewName
-from queue_db.service.http.refusals import RefusedError, missing, named, unconditional
+from queue_db.service.http.refusals import RefusedError, unconditional
 from queue_db.service.http.requests import Db, Manager, Reader, WorkerClient
 from queue_db.service.http.times import Time
 
@@ -159,27 +161,22 @@ def close_cursor(feed: Name, cursor: Name, db: Db, who: WorkerClient, if_match: 
 @router.post("/feeds/{feed}/cursors/{cursor}/seek")
 def seek_cursor(feed: Name, cursor: Name, to: CursorSeek, db: Db, who: Manager) -> CursorView:
     """Move a cursor, forwards or back; who holds it loses it."""
-    who.check("manage", feed)
-    found = feed_of(db, feed)
-    named(found.cursors(), "cursor", cursor)
     operations.seek(db, who, feed, cursor, to.position)
-    return CursorView.of(named(found.cursors(), "cursor", cursor))
+    return _find(feed_of(db, feed), cursor)
 
 
 @router.get("/feeds/{feed}/cursors/{cursor}")
 def get_cursor(feed: Name, cursor: Name, db: Db, who: Reader) -> CursorView:
     """Get one cursor."""
     who.check("read", feed)
-    return CursorView.of(named(feed_of(db, feed).cursors(), "cursor", cursor))
+    return _find(feed_of(db, feed), cursor)
 
 
 @router.delete("/feeds/{feed}/cursors/{cursor}", status_code=204)
 def delete_cursor(feed: Name, cursor: Name, db: Db, who: Manager) -> None:
     """Delete a cursor, so that retention does not wait for it."""
-    who.check("manage", feed)
-    feed_of(db, feed)
     if not operations.remove(db, who, feed, cursor):
-        raise missing("cursor", f"no cursor {cursor!r}")
+        raise _missing(feed, cursor)
 
 
 def _hold(if_match: str | None) -> int:
@@ -199,3 +196,14 @@ def _hold(if_match: str | None) -> int:
 def _open(cursor: Cursor, response: Response) -> OpenCursor:
     response.headers["ETag"] = f'"{cursor.generation}"'
     return OpenCursor(feed=cursor.feed.name, name=cursor.name, position=cursor.position, generation=str(cursor.generation))
+
+
+def _find(feed: Feed, name: str) -> CursorView:
+    for one in feed.cursors():
+        if one.name == name:
+            return CursorView.of(one)
+    raise _missing(feed.name, name)
+
+
+def _missing(feed: str, name: str) -> NoSuchCursorError:
+    return NoSuchCursorError(f"feed {feed!r} has no cursor {name!r}")

@@ -9,13 +9,12 @@ from fastapi import Header, Query
 from pydantic import BaseModel, Field
 
 from queue_db.db import QueueDB
-from queue_db.errors import PayloadError
+from queue_db.errors import NoSuchFeedError, PayloadError
 from queue_db.feeds import Feed, Message, MessageClaim
 from queue_db.feeds.claims import MOST_CLAIMED
 from queue_db.feeds.tables import CLIENT_LENGTH
 from queue_db.operations.actor import Actor
 from queue_db.service.api.shapes import LONGEST_LEASE, LONGEST_SECONDS, Request, Seconds, Shown, ShownObject, View
-from queue_db.service.http.refusals import missing
 from queue_db.service.http.times import Time
 from queue_db.store.schema import FEED_LENGTH, KEY_LENGTH, KIND_LENGTH
 
@@ -122,10 +121,13 @@ class MessageClaimView(BaseModel):
 
 
 def feed_of(db: QueueDB, name: str) -> Feed:
-    """The feed with this name, which is there."""
+    """The feed with this name, which is there.
+
+    :raises NoSuchFeedError: there is none.
+    """
     found = None if len(name) > FEED_LENGTH else db.feed(name)
     if found is None or found.existing() is None:
-        raise missing("feed", f"no feed {name!r}")
+        raise NoSuchFeedError(f"there is no feed {name!r}")
     return found
 
 

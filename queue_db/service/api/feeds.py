@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
 from queue_db.db import QueueDB
+from queue_db.errors import NoSuchFeedError
 from queue_db.feeds.message import FeedInfo
 from queue_db.operations import feeds as operations
 from queue_db.operations.feeds import DEFAULTS, OF_CLAIMS, Settings
@@ -19,7 +20,7 @@ from queue_db.service.api.feed_shapes import MessageView, feed_of, message_view
 from queue_db.service.api.shapes import Seconds
 from queue_db.service.http.openapi import problems
 from queue_db.service.http.paths import Name, NewName
-from queue_db.service.http.refusals import invalid, missing, named
+from queue_db.service.http.refusals import invalid
 from queue_db.service.http.requests import Db, Manager, Reader
 from queue_db.service.http.times import Time
 
@@ -133,7 +134,7 @@ def change_feed(feed: Name, change: FeedChange, db: Db, who: Manager) -> FeedVie
 def delete_feed(feed: Name, db: Db, who: Manager) -> None:
     """Delete a feed with its messages and cursors."""
     if not operations.remove(db, who, feed):
-        raise missing("feed", f"no feed {feed!r}")
+        raise _missing(feed)
 
 
 @router.get("/feeds/{feed}/stats")
@@ -157,8 +158,6 @@ def purge_feed(
     ] = False,
 ) -> PurgedMessages:
     """Delete all messages of a feed. Positions from before are refused."""
-    who.check("manage", feed)
-    feed_of(db, feed)
     return PurgedMessages(purged=operations.purge(db, who, feed, retained=retained))
 
 
@@ -172,4 +171,10 @@ def declare_restored(db: Db, who: Manager) -> RestoredFeeds:
 
 
 def _info(db: QueueDB, name: str) -> FeedInfo:
-    return named(db.feeds.list([name]), "feed", name)
+    for one in db.feeds.list([name]):
+        return one
+    raise _missing(name)
+
+
+def _missing(name: str) -> NoSuchFeedError:
+    return NoSuchFeedError(f"there is no feed {name!r}")

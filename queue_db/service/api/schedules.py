@@ -14,7 +14,7 @@ from queue_db.operations.actor import Actor
 from queue_db.operations.schedules import Definition
 from queue_db.schedules import CatchUp, Schedule
 from queue_db.service.api import shapes
-from queue_db.service.api.shapes import Id, KindName, Moment, QueueName, Seconds, Shown
+from queue_db.service.api.shapes import Id, KindName, Moment, QueueName, Seconds, Shown, ShownObject
 from queue_db.service.http.openapi import problems
 from queue_db.service.http.paths import Name, NewName, visible
 from queue_db.service.http.pressure import Admission
@@ -62,6 +62,7 @@ class ScheduleView(shapes.View):
     last_at: Time | None
     priority: int
     max_attempts: int
+    headers: ShownObject
 
 
 class ScheduleList(BaseModel):

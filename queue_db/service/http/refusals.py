@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
@@ -13,14 +11,6 @@ from starlette.types import Scope
 from queue_db.service.http.errors import INVALID, problem
 from queue_db.service.http.requests import Service, of
 from queue_db.service.live.incidents import IncidentType, described
-
-
-class _HasName(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-_Named = TypeVar("_Named", bound=_HasName)
 
 
 @dataclass(eq=False)
@@ -47,14 +37,6 @@ def invalid(detail: str) -> RefusedError:
 def missing(what: str, detail: str) -> RefusedError:
     """404: there is no such feed, route or other thing."""
     return RefusedError(404, f"There is no such {what}", detail, code=f"no_such_{what}")
-
-
-def named(things: Iterable[_Named], what: str, name: str) -> _Named:
-    """The one with this name; 404: there is none."""
-    for one in things:
-        if one.name == name:
-            return one
-    raise missing(what, f"no {what} {name!r}")
 
 
 def unconditional(detail: str) -> RefusedError:

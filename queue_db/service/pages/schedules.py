@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 from queue_db.arguments import wrong
 from queue_db.errors import QueueDBError
-from queue_db.model import UNCHANGED
+from queue_db.model import UNCHANGED, Unchanged
 from queue_db.operations import rights
 from queue_db.operations import schedules as operations
 from queue_db.operations.schedules import Definition
@@ -62,7 +62,7 @@ def set_schedule(request: Request, db: Db, who: Person, fields: Fields) -> Respo
         payload=_payload(fields),
         cron=fields.get("cron", "").strip() or None,
         every=number(fields, "every"),
-        zone=fields.get("zone", "").strip() or "UTC",
+        zone=fields.get("zone", "").strip() or UNCHANGED,
         catch_up=_catch_up(fields),
         # The form does not have them.
         priority=UNCHANGED,
@@ -83,6 +83,8 @@ def run(request: Request, db: Db, who: Person, fields: Fields) -> Response:
     with Admission(request) as admission:
         admission.check({schedule.queue: 1})
         job = operations.run(db, who, schedule.name)
+        if job is None:
+            raise _missing()
     return back(request, "schedules", "ran", {"number": job})
 
 
@@ -117,13 +119,15 @@ def _missing() -> HTTPException:
 def _payload(fields: Fields) -> Any:
     text = fields.get("payload", "").strip()
     try:
-        return json.loads(text) if text else None
+        return json.loads(text) if text else UNCHANGED
     except (ValueError, RecursionError):
         raise wrong("payload", text[:40], ": must be JSON") from None
 
 
-def _catch_up(fields: Fields) -> CatchUp:
-    given = fields.get("catch_up", "one")
+def _catch_up(fields: Fields) -> CatchUp | Unchanged:
+    given = fields.get("catch_up", "")
+    if not given:
+        return UNCHANGED
     found = next((one for one in CATCH_UP if one == given), None)
     if found is None:
         raise wrong("catch_up", given[:40], f": must be one of {', '.join(CATCH_UP)}")

@@ -35,7 +35,7 @@ class AsyncStreams(Twin[Streams]):
         A query that still reads the stream stops, and its checkpoint is refused: start with a new one. Jobs that the query has
         already written (``Stream.maybe_written``) are done again, with a warning in the log; :meth:`complete` is for them.
 
-        :raises StreamError: there is no such stream.
+        :raises NoSuchStreamError: there is no such stream.
         """
         return await run(self._sync.release, name)
 

@@ -14,7 +14,7 @@ from typing import Any
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.database.transaction import Run
-from queue_db.errors import StreamError
+from queue_db.errors import NoSuchStreamError, StreamError
 from queue_db.model import from_micros
 from queue_db.spark.streams import store as streams
 from queue_db.spark.tables import STREAM_LENGTH
@@ -102,7 +102,7 @@ class Streams:
         A query that still reads the stream stops, and its checkpoint is refused: start with a new one. Jobs that the query has
         already written (``Stream.maybe_written``) are done again, with a warning in the log; :meth:`complete` is for them.
 
-        :raises StreamError: there is no such stream.
+        :raises NoSuchStreamError: there is no such stream.
         """
         arguments.name("name", name, STREAM_LENGTH)
         released, written = self._core.run(Run("release"), _release, name)
@@ -118,15 +118,15 @@ class Streams:
         """
         gone = []
         for name in self._core.read("streams.expired", streams.expired):
-            released, written = self._core.run(Run("release_expired"), _release_expired, name)
-            if released:
+            _, released, written = self._core.run(Run("release_expired"), _release_expired, name)
+            if released is not None:
                 _warn(name, released, written)
                 gone.append(name)
         return gone
 
-    def _unknown(self, name: str) -> StreamError:
+    def _unknown(self, name: str) -> NoSuchStreamError:
         known = ", ".join(stream.name for stream in self.list()) or "none"
-        return StreamError(f"there is no stream {name!r}; known: {known}")
+        return NoSuchStreamError(f"there is no stream {name!r}; known: {known}")
 
 
 def committed(checkpoint: Path) -> list[streams.Offset]:
@@ -170,9 +170,9 @@ def _release(tx: Transaction, name: str) -> tuple[int | None, int]:
     return streams.release(tx, name), written
 
 
-def _release_expired(tx: Transaction, name: str) -> tuple[int, int]:
+def _release_expired(tx: Transaction, name: str) -> tuple[str, int | None, int]:
     written = streams.maybe_written(tx, name)
-    return streams.release_expired(tx, name), written
+    return name, streams.release_expired(tx, name), written
 
 
 def _warn(name: str, released: int, written: int) -> None:

@@ -109,7 +109,7 @@ class TestTime:
 
         clock.advance(100)
         assert name not in names()
-        assert ours.core.write("streams.release_expired", streams.release_expired, name=name) == 0
+        assert ours.core.write("streams.release_expired", streams.release_expired, name=name) is None
         assert name not in ours.streams.expire()
         assert len(snapshot(ours, name).held) == 1
         clock.advance(1)
@@ -173,7 +173,7 @@ class TestTime:
         before = snapshot(ours, name)
         clock.advance(10**6)
         assert name not in ours.streams.expire()
-        assert ours.core.write("streams.release_expired", streams.release_expired, name=name) == 0
+        assert ours.core.write("streams.release_expired", streams.release_expired, name=name) is None
         assert snapshot(ours, name) == before
 
     def test_a_reader_that_returned_in_time_keeps_its_jobs(
@@ -183,9 +183,9 @@ class TestTime:
         clock.advance(101)
         assert name in ours.core.read("streams.expired", streams.expired)
         late = open_stream(theirs, name)
-        assert ours.core.write("streams.release_expired", streams.release_expired, name=name) == 0
+        assert ours.core.write("streams.release_expired", streams.release_expired, name=name) is None
         start = late.initial()
         assert len(late.ids(start, late.allocate(start))) == 1
 
     def test_expiring_an_unknown_stream_releases_nothing(self, ours: QueueDB, name: str) -> None:
-        assert ours.core.write("streams.release_expired", streams.release_expired, name=name) == 0
+        assert ours.core.write("streams.release_expired", streams.release_expired, name=name) is None

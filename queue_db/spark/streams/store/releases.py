@@ -30,11 +30,11 @@ def expired(tx: Transaction) -> list[str]:
     return list(tx.connection.execute(query, tx.time()).scalars())
 
 
-def release_expired(tx: Transaction, name: str) -> int:
-    """:func:`release`, if it still has no reader."""
+def release_expired(tx: Transaction, name: str) -> int | None:
+    """:func:`release`, if it still has no reader; None: it has one, or there is no such stream."""
     row = locked(tx, name)
     if row is None or name not in expired(tx):
-        return 0
+        return None
     return release_row(tx, row)
 
 
