@@ -328,6 +328,7 @@ class _Answers:
             made.outage.look()
             running = server(application, root_path=self.root, trusted=self.trusted, at_once=processes.AT_ONCE, signals=STOPS)
             processes.report(supervisor, running, made.incidents)
+        running.ends_process = True
         collect_less()
         with ExitStack() as stack:
             sockets = [listening]
