@@ -20,6 +20,12 @@ _AT_ONCE = 4
 # Seconds after which a run is late: it may wait for a lock that concerns none of the calls that have come meanwhile.
 _LATE = 0.05
 
+# Seconds after which a run takes long, as one that waits for a lock: others do not wait for its thread.
+_LONG = 0.5
+
+# Most threads together with those of runs that take long. Each has a connection to the database.
+_MOST_THREADS = 30
+
 
 class _Pending(Generic[Call, Result]):
     """The calls of a key that wait for a run, and its runs."""
@@ -31,6 +37,30 @@ class _Pending(Generic[Call, Result]):
         #: When the last run began, by the clock of the event loop, and what looks whether it is late.
         self.began = 0.0
         self.timer: asyncio.TimerHandle | None = None
+
+
+class _Place:
+    """The place of a run among the threads; a run that takes long makes room for another one."""
+
+    def __init__(self, threads: CapacityLimiter) -> None:
+        self.begun = False
+        self._threads = threads
+        self._more = False
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(_LONG, self._look)
+
+    def _look(self) -> None:
+        if not self.begun:
+            self._timer = self._loop.call_later(_LONG, self._look)
+        elif self._threads.total_tokens < _MOST_THREADS:
+            self._threads.total_tokens += 1
+            self._more = True
+
+    def leave(self) -> None:
+        """The run has ended."""
+        self._timer.cancel()
+        if self._more:
+            self._threads.total_tokens -= 1
 
 
 class Together(Generic[Key, Call, Result]):
@@ -104,10 +134,18 @@ class Together(Generic[Key, Call, Result]):
 
     async def _make(self, key: Key, taken: list[tuple[Call, asyncio.Future[Result]]]) -> None:
         found: Sequence[Result | BaseException]
+        place = _Place(self._threads)
+
+        def run() -> Sequence[Result | BaseException]:
+            place.begun = True
+            return self._run(key, [call for call, _ in taken])
+
         try:
-            found = await to_thread.run_sync(self._run, key, [call for call, _ in taken], limiter=self._threads)
+            found = await to_thread.run_sync(run, limiter=self._threads)
         except Exception as error:  # noqa: BLE001 - each caller gets it
             found = [error] * len(taken)
+        finally:
+            place.leave()
         for (_, result), one in zip(taken, found, strict=True):
             if result.done():
                 continue  # who has called has gone
