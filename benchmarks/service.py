@@ -11,9 +11,9 @@ import socket
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
@@ -28,12 +28,14 @@ from queue_db import QueueDB
 _EPILOG = """\
 sections:
   claims  connections claim 1, and 100 jobs at a time, and complete them in one request, until the queue is empty; beside it
-          threads of a Python program do the same with the library. In a third row each connection gives a worker name of its own
+          threads of a Python program do the same with the library. In a third row each connection gives a worker name of its own.
+          The floor: as many requests, to a server that answers each with nothing
   idle    clients wait in long polls for a job; then jobs come, one for each
 
 how it measures:
   The service is one process, or --processes of them on one port, with a token; the clients are another one. Rows run in turns,
-  figures are medians. p50 and p99 are those of a claim. CPU is that of the service or the program, without database and clients.
+  figures are medians. p50 and p99 are those of a claim. CPU is that of the service or the program, without the database; client
+  CPU is that of the clients. Where service, clients and database have few cores, the sum of what they use is what counts.
   memory is the service's resident set at the end. Each job must be completed once: lost and repeated must be 0. Conflicts are
   verdicts other than applied, errors are answers other than 2xx.
 """
@@ -41,6 +43,9 @@ how it measures:
 _SECTIONS = ("claims", "idle")
 _JOBS = {1: 20_000, 100: 200_000}
 _QUEUE = "bench"
+
+# Rows of a table.
+_NAMED, _FLOOR, _LIBRARY = "over HTTP, own names", "floor: answers of nothing", "library"
 
 
 @dataclass
@@ -54,11 +59,19 @@ class Drained:
     claims: list[float] = field(default_factory=list)
     #: Megabytes of the service.
     memory: float = 0.0
-    #: Seconds of processors that the service, or the program, has used.
+    #: Seconds of processors that the service, or the program, has used, and the clients.
     cpu: float = 0.0
+    client_cpu: float = 0.0
     #: Verdicts other than ``applied``, and answers other than 2xx.
     conflicts: int = 0
     errors: int = 0
+    #: Jobs that were not completed, or more than once.
+    wrong: int = 0
+
+    @property
+    def cpu_of_a_job(self) -> tuple[float, float]:
+        """Seconds of processors for a job: of the service, or the program, and of the clients."""
+        return self.cpu / self.jobs, self.client_cpu / self.jobs
 
     def at(self, share: float) -> float:
         """Milliseconds within which this share of the claims ended."""
@@ -68,26 +81,42 @@ class Drained:
 # --- the service ------------------------------------------------------------------------------------------------------
 
 
-def _serve(url: str, table: str, listening: socket.socket, ready: Connection) -> None:
+def _serve(url: str, table: str, shared_by: int, listening: socket.socket, ready: Connection) -> None:
     from queue_db.service import Settings, service
-    from queue_db.service.http.server import collect_less, server
+    from queue_db.service.http.server import BACKLOG, collect_less, server
     from queue_db.service.processes import AT_ONCE, SharedSocket
 
     with QueueDB(url, table=table, pool_size=20) as db, SharedSocket(fileno=listening.detach()) as shared:
-        running = server(service(db, Settings()), at_once=AT_ONCE)
+        running = server(service(db, Settings()), at_once=AT_ONCE if shared_by > 1 else BACKLOG)
         running.on_start = lambda: ready.send(True)
         collect_less()
         running.run(sockets=[shared])
 
 
-@contextmanager
-def _service(url: str, table: str, number: int) -> Iterator[tuple[int, list[psutil.Process]]]:
+def _serve_nothing(listening: socket.socket, ready: Connection) -> None:
+    import uvicorn
+    from starlette.responses import Response
+
+    from queue_db.service.http.server import collect_less
+
+    config = uvicorn.Config(Response(), ws="none", lifespan="off", loop="asyncio", log_config=None, access_log=False)
+    collect_less()
+    ready.send(True)
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def _service(url: str, table: str, number: int) -> AbstractContextManager[tuple[int, list[psutil.Process]]]:
     """A service in processes of its own: its port, and its processes."""
+    return _serving(_serve, number, url, table, number)
+
+
+@contextmanager
+def _serving(serve: Callable[..., None], number: int, *given: object) -> Iterator[tuple[int, list[psutil.Process]]]:
     spawn, made = multiprocessing.get_context("spawn"), []
     with socket.create_server(("127.0.0.1", 0), backlog=2048) as listening:
         for _ in range(number):
             ready, theirs = multiprocessing.Pipe(duplex=False)
-            process = spawn.Process(target=_serve, args=(url, table, listening, theirs))
+            process = spawn.Process(target=serve, args=(*given, listening, theirs))
             process.start()
             made.append((process, ready))
         try:
@@ -183,6 +212,34 @@ async def _drain_by_http(port: int, token: str, connections: int, batch: int, do
     return result
 
 
+async def _ask_for_nothing(port: int, connections: int, requests: int) -> Drained:
+    clients = [Client(port, "") for _ in range(connections)]
+    await asyncio.gather(*(client.open() for client in clients))
+    each = max(2, requests // connections)
+    result, began = Drained(0, 0.0, requests=each * connections), time.perf_counter()
+
+    async def ask(client: Client) -> None:
+        for _ in range(each):
+            started = time.perf_counter()
+            await client.post("/", {"limit": 1})
+            result.claims.append(time.perf_counter() - started)
+
+    await asyncio.gather(*map(ask, clients))
+    result.seconds = time.perf_counter() - began
+    for client in clients:
+        client.close()
+    return result
+
+
+def _measured(drain: Coroutine[Any, Any, Drained], processes: Sequence[psutil.Process]) -> Drained:
+    """What clients do to a server, with what both use."""
+    used, own = _used(processes), time.process_time()
+    found = asyncio.run(drain)
+    found.cpu, found.client_cpu = _used(processes) - used, time.process_time() - own
+    found.memory = sum(one.memory_info().rss for one in processes) / 1e6
+    return found
+
+
 def _drain_by_library(db: QueueDB, threads: int, batch: int, done: list[int]) -> Drained:
     queue, result, began, used = db.queue(_QUEUE), Drained(0, 0.0), time.perf_counter(), time.process_time()
 
@@ -203,55 +260,58 @@ def _drain_by_library(db: QueueDB, threads: int, batch: int, done: list[int]) ->
     return result
 
 
+def _run_of(name: str, db: QueueDB, url: str, table: str, token: str, batch: int, size: int, asked: argparse.Namespace) -> Drained:
+    """A run of a row of the table."""
+    if name == _FLOOR:
+        with _serving(_serve_nothing, 1) as (port, processes):
+            found = _measured(_ask_for_nothing(port, asked.connections, 2 * size // batch), processes)
+        found.jobs = found.requests * batch // 2
+        return found
+    ids = db.queue(_QUEUE).enqueue_many(("n", None) for _ in range(size))
+    done: list[int] = []
+    if name == _LIBRARY:
+        found = _drain_by_library(db, asked.threads, batch, done)
+    else:
+        with _service(url, table, asked.processes) as (port, processes):
+            drain = _drain_by_http(port, token, asked.connections, batch, done, named=name == _NAMED)
+            found = _measured(drain, processes)
+    found.jobs, found.wrong = size, len(set(ids) - set(done)) + len(done) - len(set(done))
+    return found
+
+
 def _claims(db: QueueDB, url: str, table: str, token: str, asked: argparse.Namespace) -> None:
-    console = Console(width=140)
     for batch, whole in _JOBS.items():
         size = max(asked.connections, round(whole * asked.scale))
-        runs: dict[str, list[Drained]] = {"over HTTP": [], "over HTTP, own names": [], "library": []}
-        wrong = 0
+        runs: dict[str, list[Drained]] = {"over HTTP": [], _NAMED: [], _FLOOR: [], _LIBRARY: []}
         for turn in range(asked.repeat):
             for name, found in runs.items():
                 say(f"{db.database.server}: claims of {batch}, {name}, {turn + 1} of {asked.repeat}")
-                ids = db.queue(_QUEUE).enqueue_many(("n", None) for _ in range(size))
-                done: list[int] = []
-                if name == "library":
-                    found.append(_drain_by_library(db, asked.threads, batch, done))
-                else:
-                    with _service(url, table, asked.processes) as (port, processes):
-                        drain = _drain_by_http(port, token, asked.connections, batch, done, named="own names" in name)
-                        used = _used(processes)
-                        found.append(asyncio.run(drain))
-                        found[-1].cpu = _used(processes) - used
-                        found[-1].memory = sum(one.memory_info().rss for one in processes) / 1e6
-                found[-1].jobs = size
-                wrong += len(set(ids) - set(done)) + len(done) - len(set(done))
-        shown = Table(title=f"{db.database.server}: {size:,} jobs, claims of {batch}; lost and repeated: {wrong}")
-        for column in (
-            "",
-            "jobs/s",
-            "÷ library",
-            "requests/s",
-            "claim p50 ms",
-            "p99 ms",
-            "CPU µs/job",
-            "memory MB",
-            "conflicts",
-            "errors",
-        ):
-            shown.add_column(column, justify="left" if not column else "right")
-        base = statistics.median(run.jobs / run.seconds for run in runs["library"])
-        for name, found in runs.items():
-            rate = statistics.median(run.jobs / run.seconds for run in found)
-            asks = statistics.median(run.requests / run.seconds for run in found)
-            p50, p99 = (statistics.median(run.at(share) for run in found) for share in (0.5, 0.99))
-            memory = statistics.median(run.memory for run in found)
-            who = f"{name}, {asked.connections if name != 'library' else asked.threads} {'connections' if asks else 'threads'}"
-            wrongs = (f"{sum(one.conflicts for one in found)}", f"{sum(one.errors for one in found)}")
-            cpu = statistics.median(run.cpu / run.jobs for run in found) * 1e6
-            times = (f"{p50:.1f}", f"{p99:.1f}", f"{cpu:.0f}")
-            more = (f"{asks:,.0f}" if asks else "", *times, f"{memory:.0f}" if memory else "", *wrongs)
-            shown.add_row(who, f"{rate:,.0f}", f"{rate / base:.2f}", *more)
-        console.print(shown)
+                found.append(_run_of(name, db, url, table, token, batch, size, asked))
+        wrong = sum(run.wrong for found in runs.values() for run in found)
+        _show(f"{db.database.server}: {size:,} jobs, claims of {batch}; lost and repeated: {wrong}", runs, asked)
+
+
+def _show(title: str, runs: dict[str, list[Drained]], asked: argparse.Namespace) -> None:
+    shown = Table(title=title)
+    for column in (
+        *("", "jobs/s", "÷ library", "requests/s", "claim p50 ms", "p99 ms", "CPU µs/job", "client CPU", "memory MB"),
+        *("conflicts", "errors"),
+    ):
+        shown.add_column(column, justify="right" if column else "left")
+    base = statistics.median(run.jobs / run.seconds for run in runs[_LIBRARY])
+    for name, found in runs.items():
+        rate = statistics.median(run.jobs / run.seconds for run in found)
+        asks = statistics.median(run.requests / run.seconds for run in found)
+        p50, p99 = (statistics.median(run.at(share) for run in found) for share in (0.5, 0.99))
+        cpu, clients = (statistics.median(one) * 1e6 for one in zip(*[run.cpu_of_a_job for run in found], strict=True))
+        memory = statistics.median(run.memory for run in found)
+        who = f"{name}, {asked.connections if asks else asked.threads} {'connections' if asks else 'threads'}"
+        shown.add_row(
+            *(who, f"{rate:,.0f}", f"{rate / base:.2f}", f"{asks:,.0f}" if asks else "", f"{p50:.1f}", f"{p99:.1f}", f"{cpu:.0f}"),
+            *(f"{clients:.0f}" if asks else "", f"{memory:.0f}" if memory else ""),
+            *(f"{sum(one.conflicts for one in found)}", f"{sum(one.errors for one in found)}"),
+        )
+    Console(width=150).print(shown)
 
 
 async def _wait_idle(

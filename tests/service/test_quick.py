@@ -21,6 +21,7 @@ from queue_db.queue import Queue
 from queue_db.service.api import answers, claims, quick, settlements
 from queue_db.service.api.claims import ClaimRequest
 from queue_db.service.api.shapes import Lease
+from queue_db.service.live.leases import handed
 
 often = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 
@@ -52,7 +53,7 @@ def queue() -> Iterator[Queue]:
 
 def answer(queue: Queue, rows: Sequence[ClaimedRow], codec: JSONCodec) -> Any:
     jobs = [LeasedJob(row, queue, codec, "t" * 32) for row in rows]
-    return answers.claimed([(job, job.snapshot_row()) for job in jobs], codec)
+    return answers.claimed([handed(job) for job in jobs], codec)
 
 
 def row(payload: str, headers: str | None = None, **more: Any) -> ClaimedRow:

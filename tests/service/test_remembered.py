@@ -22,7 +22,7 @@ from queue_db.service.auth.identity import FoundTokens
 from queue_db.service.live.claims import Claims, Terms, Wanted
 from queue_db.service.live.incidents import Incidents
 from queue_db.service.live.kept import Clock
-from queue_db.service.live.leases import Leases
+from queue_db.service.live.leases import Leases, handed
 from queue_db.service.live.waits import Waits
 from queue_db.tokens.tokens import Token
 from tests.patience import PATIENCE, wait_for
@@ -314,10 +314,9 @@ def test_few_leases_are_remembered_and_nothing_large(db: QueueDB, name: str) -> 
     leases = Leases(3)
     jobs = [job for _ in range(5) for job in queue.claim()]
     for job in jobs:
-        leases.remember([(job, job.snapshot_row())])
+        leases.remember([handed(job)])
         assert len(leases) <= 3
-    given = [(job.id, job.version, own_token(job.token, job.id)) for job in jobs]
-    found = leases.take(queue, given)
+    found = leases.take(queue, [(job.id, job.version) for job in jobs], [own_token(job.token, job.id) for job in jobs])
     assert [None if job is None else job.id for job in found] == [None, None, *(job.id for job in jobs[2:])]
     assert {(job.payload_text, job.headers == {}) for job in found if job is not None} == {("", True)}
     assert len(leases) == 0
@@ -331,9 +330,9 @@ def test_an_extended_lease_is_remembered_with_its_new_end(db: QueueDB, name: str
     before = job.lease_ends
     assert job.extend(600)
     leases = Leases()
-    leases.remember([(job, job.snapshot_row())])
-    given = [(job.id, job.version, own_token(job.token, job.id))]
-    (remembered,), (read,) = leases.take(queue, given), queue.leases_from_tokens(given)
+    leases.remember([handed(job)])
+    lease, token = (job.id, job.version), own_token(job.token, job.id)
+    (remembered,), (read,) = leases.take(queue, [lease], [token]), queue.leases_from_tokens([(*lease, token)])
     assert remembered is not None
     assert read is not None
     assert (remembered.version, remembered.lease_ends) == (read.version, read.lease_ends)

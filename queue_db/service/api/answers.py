@@ -15,10 +15,11 @@ import msgspec
 from msgspec import Struct
 
 from queue_db.codecs import JSONCodec
-from queue_db.leased_job import LeasedJob, decode_headers, own_token
+from queue_db.leased_job import LeasedJob, decode_headers
 from queue_db.model import ClaimedRow, from_micros
 from queue_db.service.api.shapes import clean, shown
 from queue_db.service.http.times import rfc3339
+from queue_db.service.live.leases import Handed
 
 _decode = msgspec.json.Decoder().decode
 
@@ -61,7 +62,7 @@ class _Claimed(Struct, gc=False):
     jobs: list[_Job]
 
 
-def claimed(jobs: Sequence[tuple[LeasedJob, ClaimedRow]], codec: object) -> bytes:
+def claimed(jobs: Sequence[Handed], codec: object) -> bytes:
     """The answer to a claim; a payload that not every reader of JSON accepts is made so.
 
     The fast way is for payloads in strict JSON: it refuses NaN, numbers that are too large, lone surrogates and what is nested too
@@ -69,10 +70,10 @@ def claimed(jobs: Sequence[tuple[LeasedJob, ClaimedRow]], codec: object) -> byte
     """
     if type(codec) is JSONCodec:
         try:
-            return encode(_Claimed([_job(job, row, _decode(job.payload_text), _headers(row)) for job, row in jobs]))
+            return encode(_Claimed([_job(*one, _decode(one[1].payload), _headers(one[1])) for one in jobs]))
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
             pass
-    return slowly([(_job(job, row, _payload(job), decode_headers(row.headers))) for job, row in jobs])
+    return slowly([_job(*one, _payload(one[0]), decode_headers(one[1].headers)) for one in jobs])
 
 
 def slowly(jobs: Sequence[_Job]) -> bytes:
@@ -102,7 +103,7 @@ def _payload(job: LeasedJob) -> Any:
         return job.payload_text
 
 
-def _job(job: LeasedJob, row: ClaimedRow, payload: Any, headers: Any) -> _Job:
+def _job(job: LeasedJob, row: ClaimedRow, own: str, payload: Any, headers: Any) -> _Job:
     job_id = str(row.id)
     return _Job(
         job_id,
@@ -119,7 +120,7 @@ def _job(job: LeasedJob, row: ClaimedRow, payload: Any, headers: Any) -> _Job:
         _time(row.created_at),
         None if row.due_at is None else _time(row.due_at),
         row.last_error,
-        WrittenLease(job_id, str(row.version), own_token(job.token, row.id)),
+        WrittenLease(job_id, str(row.version), own),
         _time(job.lease_ends),
     )
 

@@ -18,7 +18,7 @@ from queue_db.service.http.paths import Name
 from queue_db.service.http.requests import Db, Standing, WorkerClient, of
 from queue_db.service.http.times import Time
 from queue_db.service.live.claims import Claims, Terms, Wanted
-from queue_db.service.live.leases import Leases
+from queue_db.service.live.leases import Leases, handed
 from queue_db.store.schema import WORKER_LENGTH
 from queue_db.verbs.claim import MAX_CLAIM
 
@@ -85,13 +85,16 @@ async def claim_jobs(queue: Name, body: ClaimRequest, db: Db, who: WorkerClient,
         disconnected.cancel()
         claims.return_to_queue(jobs)
         raise
-    nothing = Response(_NOTHING, media_type=Handover.media_type)
-    return Handover(wanted.answer if jobs else _NOTHING, disconnected, nothing, partial(claims.return_to_queue, jobs))
+    return Handover(wanted.answer if jobs else _NOTHING, disconnected, _nothing, partial(claims.return_to_queue, jobs))
+
+
+def _nothing() -> Response:
+    return Response(_NOTHING, media_type=Handover.media_type)
 
 
 def _handed_out(leases: Leases, codec: object, jobs: Sequence[LeasedJob]) -> bytes:
     """The jobs as JSON, and their leases remembered."""
-    rows = [(job, job.snapshot_row()) for job in jobs]
-    content = answers.claimed(rows, codec)
-    leases.remember(rows)
+    now = [*map(handed, jobs)]
+    content = answers.claimed(now, codec)
+    leases.remember(now)
     return content

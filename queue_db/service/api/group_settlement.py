@@ -20,7 +20,7 @@ from queue_db.service.api.answers import WrittenLease, encode
 from queue_db.service.api.settlements import Given, SettledAs, WrittenVerdict, WrittenVerdicts, error_of, retained
 from queue_db.service.http.requests import Service
 from queue_db.service.http.times import rfc3339
-from queue_db.service.live.leases import Leases
+from queue_db.service.live.leases import Leases, handed
 from queue_db.service.live.together import Together
 
 log = logging.getLogger("queue_db.service")
@@ -32,29 +32,39 @@ _TOGETHER = 500
 _WITHOUT_PAYLOAD = frozenset({"complete", "snooze", "release", "extend"})
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """A settlement of a client, by its position among those of the client."""
-
-    of: _Client
-    at: int
-
-    @property
-    def given(self) -> Given:
-        """What the client says of the job."""
-        return self.of.given[self.at]
-
-
 @dataclass(eq=False, slots=True)
 class _Client:
     """A request."""
 
     given: Sequence[Given]
-    results: Sequence[StoredResult | None] = ()
+    #: Ids and versions of the leases: numbers, since "05" is the job "5".
+    pairs: Sequence[tuple[int, int]] = ()
+    #: By position; None: nothing is retained.
+    results: Sequence[StoredResult | None] | None = None
     leases: Sequence[LeasedJob | None] = ()
     verdicts: list[SettledAs] = field(default_factory=list)
     #: Why some of its verdicts are unknown.
     error: Exception | None = None
+
+
+@dataclass(eq=False, slots=True)
+class _Share:
+    """The jobs of one client that a verb settles, by their positions in the request."""
+
+    client: _Client
+    places: list[int] = field(default_factory=list)
+    leases: list[LeasedJob] = field(default_factory=list)
+
+    @property
+    def given(self) -> list[Given]:
+        """What the client says of the jobs."""
+        return [self.client.given[at] for at in self.places]
+
+    @property
+    def results(self) -> list[StoredResult | None]:
+        """What is retained of the jobs."""
+        results = self.client.results
+        return [None if results is None else results[at] for at in self.places]
 
 
 class Settling:
@@ -74,7 +84,8 @@ class Settling:
         return self._together.call(queue, given)
 
     def _settle(self, queue: str, requests: list[Sequence[Given]]) -> list[bytes | BaseException]:
-        source, clients = self._db.queue(queue), [_Client(given) for given in requests]
+        source = self._db.queue(queue)
+        clients = [_Client(given, [(int(one.lease.id), int(one.lease.version)) for one in given]) for given in requests]
         for turn in _turns(clients):
             _Turn(self._db, self._handed, source, turn).settle()
         return [_answer(client) for client in clients]
@@ -96,23 +107,22 @@ class _Turn:
             return
         self._look_up(ready)
         ready = [client for client in ready if client.error is None]
-        by_verb: dict[tuple[str, float], list[_Job]] = {}
+        by_verb: dict[tuple[str, float], list[_Share]] = {}
         for client in ready:
-            for at, one in enumerate(client.given):
-                if client.leases[at] is not None:
-                    seconds = one.seconds if one.verb in {"snooze", "extend"} else None
-                    by_verb.setdefault((one.verb, seconds or 0.0), []).append(_Job(client, at))
-        for (verb, seconds), jobs in by_verb.items():
-            self._apply(verb, seconds, [job for job in jobs if job.of.error is None])
+            for key, share in _shares(client).items():
+                by_verb.setdefault(key, []).append(share)
+        for (verb, seconds), shares in by_verb.items():
+            self._apply(verb, seconds, [share for share in shares if share.client.error is None])
         for client in ready:
             self._remember_extended(client)
 
     def _prepared(self, client: _Client) -> bool:
         """Whether nothing in a request is wrong: that is found before its first job is settled."""
         try:
-            client.results = [
-                retained(self._source, one.result, one.result_ttl) if one.verb == "complete" else None for one in client.given
-            ]
+            if any(one.result_ttl is not None for one in client.given):
+                client.results = [
+                    retained(self._source, one.result, one.result_ttl) if one.verb == "complete" else None for one in client.given
+                ]
         except Exception as error:  # noqa: BLE001 - an answer for this client
             client.error = error
             return False
@@ -135,57 +145,72 @@ class _Turn:
         missing: list[tuple[int, int, str]] = []
         found: list[tuple[_Client, list[LeasedJob | None]]] = []
         for client in clients:
-            wanted = [(_whole(one.lease.id), _whole(one.lease.version), one.lease.token) for one in client.given]
-            known = self._handed.take(self._source, wanted)
+            tokens = [one.lease.token for one in client.given]
+            known = self._handed.take(self._source, client.pairs, tokens)
             for at, one in enumerate(client.given):
-                if one.verb not in _WITHOUT_PAYLOAD or one.result_ttl is not None:
+                if known[at] is None or one.verb not in _WITHOUT_PAYLOAD or one.result_ttl is not None:
                     known[at] = None
-                if known[at] is None:
-                    missing.append(wanted[at])
+                    job_id, version = client.pairs[at]
+                    # No lease has the highest number, which the columns can hold.
+                    missing.append((min(job_id, MOST_VERSION), min(version, MOST_VERSION), tokens[at]))
             found.append((client, known))
         read = iter(self._source.leases_from_tokens(missing) if missing else ())
         for client, known in found:
             client.leases = [next(read) if job is None else job for job in known]
             client.verdicts = ["lost" if job is None else "unknown" for job in client.leases]
 
-    def _apply(self, verb: str, seconds: float, jobs: Sequence[_Job]) -> None:
+    def _apply(self, verb: str, seconds: float, shares: Sequence[_Share]) -> None:
         """Settle jobs; where that fails by what one client has given, each client's jobs by themselves."""
-        if not jobs:
+        if not shares:
             return
         try:
-            self._run(verb, seconds, jobs)
+            self._run(verb, seconds, shares)
         except Exception as error:  # noqa: BLE001 - an answer for each client
-            by_client: dict[_Client, list[_Job]] = {}
-            for job in jobs:
-                by_client.setdefault(job.of, []).append(job)
-            if len(by_client) > 1 and not _fails_for_all(error):
-                for some in by_client.values():
-                    self._apply(verb, seconds, some)
+            if len(shares) > 1 and not _fails_for_all(error):
+                for share in shares:
+                    self._apply(verb, seconds, [share])
                 return
-            for client in by_client:
-                client.error = error
-                if "applied" in client.verdicts and isinstance(error, StorageError):
+            for share in shares:
+                share.client.error = error
+                if "applied" in share.client.verdicts and isinstance(error, StorageError):
                     log.warning("only some jobs were settled: %s", mask(str(error), secrets_in(self._db.database.engine.url)))
 
-    def _run(self, verb: str, seconds: float, jobs: Sequence[_Job]) -> None:
-        leases = [lease for job in jobs if (lease := job.of.leases[job.at]) is not None]
-        verdicts = _VERBS[verb](self._source, leases, jobs, seconds)
-        for job, verdict in zip(jobs, verdicts, strict=True):
-            job.of.verdicts[job.at] = verdict.value
+    def _run(self, verb: str, seconds: float, shares: Sequence[_Share]) -> None:
+        leases = [lease for share in shares for lease in share.leases]
+        verdicts = iter(_VERBS[verb](self._source, leases, shares, seconds))
+        for share in shares:
+            of_client = share.client.verdicts
+            for at in share.places:
+                of_client[at] = next(verdicts).value
 
     def _remember_extended(self, client: _Client) -> None:
         self._handed.remember(
-            (lease, lease.snapshot_row())
+            handed(lease)
             for one, lease, verdict in zip(client.given, client.leases, client.verdicts, strict=True)
             if lease is not None and one.verb == "extend" and verdict == "applied"
         )
+
+
+def _shares(client: _Client) -> dict[tuple[str, float], _Share]:
+    """The jobs of a client whose leases were found, by verb and seconds."""
+    shares: dict[tuple[str, float], _Share] = {}
+    for at, lease in enumerate(client.leases):
+        if lease is not None:
+            one = client.given[at]
+            key = one.verb, (one.seconds if one.verb in {"snooze", "extend"} else None) or 0.0
+            share = shares.get(key)
+            if share is None:
+                share = shares[key] = _Share(client)
+            share.places.append(at)
+            share.leases.append(lease)
+    return shares
 
 
 def _turns(clients: Sequence[_Client]) -> list[list[_Client]]:
     """The clients in turns: a job that two of them settle is settled by the first one, and the second one finds it settled."""
     turns: list[tuple[set[int], list[_Client]]] = []
     for client in clients:
-        ids = {int(one.lease.id) for one in client.given}  # numbers: "05" is the job "5"
+        ids = {job_id for job_id, _ in client.pairs}
         # After the last turn with one of its jobs.
         after = max((place for place, (taken, _) in enumerate(turns) if not taken.isdisjoint(ids)), default=-1) + 1
         if after == len(turns):
@@ -220,26 +245,22 @@ def _settled(one: Given, lease: LeasedJob | None, verdict: SettledAs) -> Written
     return WrittenVerdict(one.lease.id, verdict)
 
 
-def _whole(text: str) -> int:
-    """An id or a version; no lease has the highest one."""
-    return min(int(text), MOST_VERSION)
+def _complete(queue: Queue, leases: list[LeasedJob], shares: Sequence[_Share], _: float) -> list[Verdict]:
+    if all(share.client.results is None for share in shares):
+        return queue.complete_many(leases)
+    return queue.complete_many(leases, results=[result for share in shares for result in share.results])
 
 
-def _complete(queue: Queue, leases: list[LeasedJob], jobs: Sequence[_Job], _: float) -> list[Verdict]:
-    results = [job.of.results[job.at] for job in jobs]
-    return queue.complete_many(leases, results=results) if any(results) else queue.complete_many(leases)
-
-
-def _fail(queue: Queue, leases: list[LeasedJob], jobs: Sequence[_Job], _: float) -> list[Verdict]:
-    given = [job.given for job in jobs]
+def _fail(queue: Queue, leases: list[LeasedJob], shares: Sequence[_Share], _: float) -> list[Verdict]:
+    given = [one for share in shares for one in share.given]
     return queue.fail_many(leases, [error_of(one.error) for one in given], retry_in=[one.retry_in for one in given])
 
 
-def _bury(queue: Queue, leases: list[LeasedJob], jobs: Sequence[_Job], _: float) -> list[Verdict]:
-    return queue.bury_many(leases, [error_of(job.given.error) for job in jobs])
+def _bury(queue: Queue, leases: list[LeasedJob], shares: Sequence[_Share], _: float) -> list[Verdict]:
+    return queue.bury_many(leases, [error_of(one.error) for share in shares for one in share.given])
 
 
-_VERBS: dict[str, Callable[[Queue, list[LeasedJob], Sequence[_Job], float], list[Verdict]]] = {
+_VERBS: dict[str, Callable[[Queue, list[LeasedJob], Sequence[_Share], float], list[Verdict]]] = {
     "complete": _complete,
     "fail": _fail,
     "bury": _bury,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from functools import partial
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
@@ -78,7 +79,7 @@ async def claim_messages(
     if content is None:
         disconnected.cancel()
         return Response(status_code=204)
-    return Handover(content, disconnected, Response(status_code=204), making.abandon, status_code=201)
+    return Handover(content, disconnected, partial(Response, status_code=204), making.abandon, status_code=201)
 
 
 class _Making:

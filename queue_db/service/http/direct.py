@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from queue_db.db import QueueDB
@@ -54,26 +54,29 @@ class Direct:
         self._app = app
         self._owner = owner
         self._exact = exact
-        self._answering: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = _PATH.fullmatch(_path(scope)) if scope["type"] == "http" and scope["method"] == "POST" else None
         if found is None:
             await self._app(scope, receive, send)
             return
-        if self._answering is None:
-            # When the application starts, all of its handlers are there.
-            self._answering = ExceptionMiddleware(self._answer, handlers={**self._owner.exception_handlers})
-        inner = {"path_params": {"queue": found["queue"]}, "operation": found["operation"], "router": self._owner.router}
-        await self._answering({**scope, **inner, "app_root_path": scope.get("root_path", "")}, receive, send)
+        inner = {"path_params": {"queue": found["queue"]}, "router": self._owner.router}
+        request = Request({**scope, **inner, "app_root_path": scope.get("root_path", "")}, receive)
+        try:
+            response = await self._answer(request, found["operation"])
+        except Exception as error:
+            handlers = self._owner.exception_handlers
+            handler = next((handlers[base] for base in type(error).__mro__ if base in handlers), None)
+            if handler is None:
+                raise
+            answer = handler(request, error)
+            response = answer if isinstance(answer, Response) else await answer
+        await response(request.scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        if scope["operation"] == "claims":
-            response = await claim_jobs(*await self._given(request, claim_jobs, _CLAIM, quick.claim))
-        else:
-            response = await settle_jobs(*await self._given(request, settle_jobs, _SETTLEMENTS, quick.settlements))
-        await response(scope, receive, send)
+    async def _answer(self, request: Request, operation: str) -> Response:
+        if operation == "claims":
+            return await claim_jobs(*await self._given(request, claim_jobs, _CLAIM, quick.claim))
+        return await settle_jobs(*await self._given(request, settle_jobs, _SETTLEMENTS, quick.settlements))
 
     async def _given(
         self,

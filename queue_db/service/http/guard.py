@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
-import secrets
 from collections.abc import Mapping
 from functools import lru_cache
 from ipaddress import ip_address
@@ -181,7 +181,8 @@ def _without_body(send: Send) -> Send:
 
 def _id(given: str) -> str:
     """The id of a request: the one that its client or a proxy gives, or a new one."""
-    return given if _ID.fullmatch(given) else secrets.token_hex(8)
+    # No secret, so no call of the system, in which a thread may take the interpreter.
+    return given if _ID.fullmatch(given) else f"{random.getrandbits(64):016x}"
 
 
 def _complete(message: Message, request_id: str) -> None:

@@ -13,7 +13,7 @@ class Handover(Response):
     """The answer to a claim, as JSON: what a client does not get is given back.
 
     :param disconnected: done when the client has gone.
-    :param nothing: the answer in place of this one when it has.
+    :param nothing: makes the answer in place of this one when it has.
     :param give_back: called on the event loop if the client did not get the answer.
     """
 
@@ -23,7 +23,7 @@ class Handover(Response):
         self,
         content: bytes,
         disconnected: asyncio.Task[None],
-        nothing: Response,
+        nothing: Callable[[], Response],
         give_back: Callable[[], None],
         status_code: int = 200,
     ) -> None:
@@ -37,7 +37,7 @@ class Handover(Response):
         try:
             if self._disconnected.done():
                 # Or the server ends, and the client is still there.
-                await self._nothing(scope, receive, send)
+                await self._nothing()(scope, receive, send)
                 return
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await send({"type": "http.response.body", "body": self.body, "more_body": True})

@@ -139,6 +139,8 @@ def server(
             timeout_keep_alive=30,
             timeout_graceful_shutdown=_GRACE,
             backlog=at_once,
+            # uvloop, if it is installed, is no faster here, and makes of at_once the length of the kernel's queue.
+            loop="asyncio",
         ),
         signals,
     )

@@ -9,26 +9,37 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from secrets import compare_digest
-from typing import Any
 
-from queue_db.leased_job import LeasedJob, own_token
+from queue_db.leased_job import LeasedJob, own_token, row_of
 from queue_db.model import ClaimedRow
 from queue_db.queue import Queue
-
-_HEADERS, _LAST_ERROR, _ENDS = map(ClaimedRow._fields.index, ("headers", "last_error", "available_at"))
 
 #: Most leases that are remembered: 30 to 80 MB, with the length of names and keys.
 MOST_REMEMBERED = 32_768
 
 
-# Queue, row without what may be large, token of the claim, the job's own token, worker: plain tuples, which the garbage collector
-# soon leaves alone.
-_Handed = tuple[str, tuple[Any, ...], str, str, str | None]
+# Characters of a payload that is remembered with its row: to leave it out takes longer.
+_SHORT = 200
+
+# A lease that is handed out: the job, its row, and its own token.
+Handed = tuple[LeasedJob, ClaimedRow, str]
+
+# Queue, row without what is large, token of the claim, the job's own token, worker.
+_Remembered = tuple[str, ClaimedRow, str, str, str | None]
+
+
+def handed(job: LeasedJob) -> Handed:
+    """The lease of a job that was just claimed, or extended."""
+    row = row_of(job)
+    if row.version != job.version:
+        row = row._replace(version=job.version, available_at=job.lease_ends)
+    return job, row, own_token(job.token, job.id)
 
 
 class Leases:
-    """The latest leases, by id and version, without payloads. Safe to share between threads.
+    """The latest leases, by id and version, without long payloads. Safe to share between threads.
 
     :param most: beyond it the oldest are dropped, and read from the database.
     """
@@ -36,45 +47,40 @@ class Leases:
     def __init__(self, most: int = MOST_REMEMBERED) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._handed: OrderedDict[tuple[int, int], _Handed] = OrderedDict()
+        self._handed: OrderedDict[tuple[int, int], _Remembered] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._handed)
 
-    def remember(self, jobs: Iterable[tuple[LeasedJob, ClaimedRow]]) -> None:
-        """Remember leases that are handed out now, each with ``job.snapshot_row()``."""
-        handed = {
-            (row.id, row.version): (job.queue, _small(row, job.lease_ends), job.token, own_token(job.token, row.id), job.worker)
-            for job, row in jobs
-        }
+    def remember(self, leases: Iterable[Handed]) -> None:
+        """Remember leases that are handed out now."""
+        new = {(row.id, row.version): (job.queue, _small(row), job.token, own, job.worker) for job, row, own in leases}
         with self._lock:
-            self._handed.update(handed)
+            self._handed.update(new)
             for _ in range(len(self._handed) - self._most):
                 self._handed.popitem(last=False)
 
-    def take(self, queue: Queue, leases: Sequence[tuple[int, int, str]]) -> list[LeasedJob | None]:
-        """The jobs of leases ``(id, version, token)``, by position, without payloads; None: not remembered, or of another token.
+    def take(self, queue: Queue, leases: Sequence[tuple[int, int]], tokens: Sequence[str]) -> list[LeasedJob | None]:
+        """The jobs of leases ``(id, version)``, by position, perhaps without payload; None: not remembered, or of another token.
 
         They are remembered no longer: they are about to be settled.
         """
         with self._lock:
-            return [self._take(queue, *lease) for lease in leases]
+            return [*map(self._take, repeat(queue), leases, tokens)]
 
-    def _take(self, queue: Queue, job_id: int, version: int, token: str) -> LeasedJob | None:
-        handed = self._handed.get((job_id, version))
-        if handed is None:
+    def _take(self, queue: Queue, lease: tuple[int, int], token: str) -> LeasedJob | None:
+        remembered = self._handed.get(lease)
+        if remembered is None:
             return None
-        of_queue, row, secret, own, worker = handed
+        of_queue, row, secret, own, worker = remembered
         if of_queue != queue.name or not token.isascii() or not compare_digest(own, token):
             return None
-        del self._handed[job_id, version]
-        return LeasedJob(ClaimedRow._make(row), queue, queue.core.codec, secret, worker)
+        del self._handed[lease]
+        return LeasedJob(row, queue, queue.core.codec, secret, worker)
 
 
-def _small(row: ClaimedRow, ends: int) -> tuple[Any, ...]:
-    """The row, which has no payload, without what else may be large: headers and error.
-
-    :param ends: of the lease; later than in the row if it was extended.
-    """
-    between, after = row[_HEADERS + 1 : _ENDS], row[_ENDS + 1 : _LAST_ERROR]
-    return (*row[:_HEADERS], None, *between, ends, *after, None, *row[_LAST_ERROR + 1 :])
+def _small(row: ClaimedRow) -> ClaimedRow:
+    """The row without what is large."""
+    if len(row.payload) <= _SHORT and row.headers is None and row.last_error is None:
+        return row
+    return row._replace(payload="", headers=None, last_error=None)
