@@ -103,6 +103,8 @@ class Database:
         self.autocommits = self.made_here and self.dialect.autocommits
         self.url = masked(engine.url)
         self.counters = Counters()
+        #: By thread: see :meth:`hasty`.
+        self.haste = threading.local()
         self.after_fork()
         reset_after_fork(self)
         try:
@@ -270,6 +272,15 @@ class Database:
                 yield tx.connection
         finally:
             tx.give_back()
+
+    @contextmanager
+    def hasty(self) -> Iterator[None]:
+        """Transactions of this thread in the block do not run again after they have waited too long for a lock."""
+        self.haste.on = True
+        try:
+            yield
+        finally:
+            self.haste.on = False
 
     def drop_if_read_only(self, connection: Connection, error: BaseException) -> None:
         """Close all connections if the server is read-only: after a failover the address may lead to another server."""

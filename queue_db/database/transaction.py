@@ -284,6 +284,9 @@ class OwnTransaction(Transaction):
             return False
         if self._runs >= self.run.attempts or problem.sqlstate in self.dialect.errors.expired:
             return False
+        database = self._database
+        if getattr(database.haste, "on", False) and self.dialect.errors.is_lock_timeout(problem):
+            return False
         now = time.monotonic()
         if self._runs == 1:
             self._until = now + RETRY_SECONDS

@@ -253,3 +253,15 @@ def test_statements_that_take_long_delay_no_other_queue(
         released.set()
     assert {one.result(PATIENCE).status_code for one in late} == {200}
     assert limit.total_tokens == before
+
+
+def test_a_job_that_comes_twice_in_a_request_is_settled_once(db: QueueDB, name: str, waiting_client: httpx2.Client) -> None:
+    db.queue(name).enqueue("mail")
+    (lease,) = claimed(waiting_client, name, 1)
+    deaths: list[object] = []
+    db.deaths.add(deaths.append)
+    one = {"lease": lease, "verb": "bury", "error": {"message": "no"}}
+    given = {"settlements": [one, one, done(lease)]}
+    answer = waiting_client.post(f"/api/v1/queues/{name}/settlements", json=given)
+    assert [one["verdict"] for one in answer.json()["verdicts"]] == ["applied", "lost", "lost"]
+    assert len(deaths) == 1

@@ -21,6 +21,7 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 from queue_db import QueueDB
 from queue_db.operations.actor import ANYBODY
 from queue_db.service import Settings, service
+from queue_db.service.api.quick import QuickLease
 from queue_db.service.auth.session import Session
 from queue_db.service.http.guard import HEADERS
 from queue_db.service.http.paths import Name
@@ -552,6 +553,8 @@ def test_no_answer_and_no_log_has_a_secret(db: QueueDB, name: str, site: Site, c
     assert "RuntimeError" in caplog.text
 
 
-@pytest.mark.parametrize("one", [Sender(b"hidden"), Session(ANYBODY, "hidden")], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(
+    "one", [Sender(b"hidden"), Session(ANYBODY, "hidden"), QuickLease("1", "1", "hidden")], ids=lambda one: type(one).__name__
+)
 def test_what_an_error_or_a_log_may_show_has_no_secret(one: object) -> None:
     assert "hidden" not in repr(one)

@@ -27,6 +27,10 @@ _LONG = 0.5
 _MOST_THREADS = 30
 
 
+class AloneError(Exception):
+    """A call has waited for what concerns no other one: it is to be made again, by itself."""
+
+
 class _Pending(Generic[Call, Result]):
     """The calls of a key that wait for a run, and its runs."""
 
@@ -68,7 +72,8 @@ class Together(Generic[Key, Call, Result]):
 
     While a run is made, the next one begins when it is full, when no other is made, or when the last one is late.
 
-    :param run: makes some calls of one key, in a thread: a result or an error for each, by position.
+    :param run: makes some calls of one key, in a thread: a result or an error for each, by position. :class:`AloneError` only where
+        there are several.
     :param size: of a call.
     :param full: the size of a run; a single call may be larger.
     """
@@ -85,6 +90,8 @@ class Together(Generic[Key, Call, Result]):
         self._size = size
         self._full = full
         self._pending: dict[Key, _Pending[Call, Result]] = {}
+        # Runs of single calls.
+        self._alone: set[asyncio.Task[None]] = set()
 
     def call(self, key: Key, call: Call) -> asyncio.Future[Result]:
         """Make a call soon: its result or error. It is made even if nobody waits for it any more."""
@@ -146,10 +153,14 @@ class Together(Generic[Key, Call, Result]):
             found = [error] * len(taken)
         finally:
             place.leave()
-        for (_, result), one in zip(taken, found, strict=True):
+        for (call, result), one in zip(taken, found, strict=True):
             if result.done():
                 continue  # who has called has gone
-            if isinstance(one, BaseException):
+            if isinstance(one, AloneError):
+                task = asyncio.get_running_loop().create_task(self._make(key, [(call, result)]))
+                self._alone.add(task)
+                task.add_done_callback(self._alone.discard)
+            elif isinstance(one, BaseException):
                 result.set_exception(one)
             else:
                 result.set_result(one)
