@@ -31,7 +31,7 @@ from queue_db.concurrency.batching import Callers, Threads
 from queue_db.concurrency.forks import reset_after_fork
 from queue_db.database.connections import Connections
 from queue_db.database.masking import mask, masked, secrets_in
-from queue_db.database.transaction import ATTEMPTS, OwnTransaction, Run
+from queue_db.database.transaction import ATTEMPTS, Haste, OwnTransaction, Run
 from queue_db.database.urls import parse_url, wrong_sort
 from queue_db.dialects import Dialect, Listener, LoopListener, dialect_for, transactions
 from queue_db.dialects.raw_cursor import PARAMSTYLES
@@ -103,8 +103,8 @@ class Database:
         self.autocommits = self.made_here and self.dialect.autocommits
         self.url = masked(engine.url)
         self.counters = Counters()
-        #: By thread: see :meth:`hasty`.
-        self.haste = threading.local()
+        #: ``with database.haste:`` is a block in which the transactions of this thread wait for a lock once.
+        self.haste = Haste()
         self.after_fork()
         reset_after_fork(self)
         try:
@@ -272,15 +272,6 @@ class Database:
                 yield tx.connection
         finally:
             tx.give_back()
-
-    @contextmanager
-    def hasty(self) -> Iterator[None]:
-        """Transactions of this thread in the block do not run again after they have waited too long for a lock."""
-        self.haste.on = True
-        try:
-            yield
-        finally:
-            self.haste.on = False
 
     def drop_if_read_only(self, connection: Connection, error: BaseException) -> None:
         """Close all connections if the server is read-only: after a failover the address may lead to another server."""

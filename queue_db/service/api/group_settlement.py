@@ -118,7 +118,7 @@ class _Turn:
         for client in ready:
             for key, share in _shares(client).items():
                 by_verb.setdefault(key, []).append(share)
-        with self._db.database.hasty() if self._hasty else nullcontext():
+        with self._db.database.haste if self._hasty else nullcontext():
             for (verb, seconds), shares in by_verb.items():
                 self._apply(verb, seconds, [share for share in shares if share.client.error is None])
         self._hasty = False
