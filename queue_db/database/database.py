@@ -31,7 +31,7 @@ from queue_db.concurrency.batching import Callers, Threads
 from queue_db.concurrency.forks import reset_after_fork
 from queue_db.database.connections import Connections
 from queue_db.database.masking import mask, masked, secrets_in
-from queue_db.database.transaction import ATTEMPTS, OwnTransaction, Run
+from queue_db.database.transaction import ATTEMPTS, Haste, OwnTransaction, Run
 from queue_db.database.urls import parse_url, wrong_sort
 from queue_db.dialects import Dialect, Listener, LoopListener, dialect_for, transactions
 from queue_db.dialects.raw_cursor import PARAMSTYLES
@@ -103,6 +103,8 @@ class Database:
         self.autocommits = self.made_here and self.dialect.autocommits
         self.url = masked(engine.url)
         self.counters = Counters()
+        #: ``with database.haste:`` is a block in which the transactions of this thread wait for a lock once.
+        self.haste = Haste()
         self.after_fork()
         reset_after_fork(self)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -29,6 +30,18 @@ _FIRST_WAIT = 0.01
 
 # The longest wait (seconds), without its random part.
 _LONGEST_WAIT = 1.0
+
+
+class Haste(threading.local):
+    """A block in which transactions of this thread do not run again after they have waited too long for a lock."""
+
+    on = False
+
+    def __enter__(self) -> None:
+        self.on = True
+
+    def __exit__(self, *_: object) -> None:
+        self.on = False
 
 
 class Run(NamedTuple):
@@ -283,6 +296,8 @@ class OwnTransaction(Transaction):
         if problem.outcome_unknown and not self.run.repeatable:
             return False
         if self._runs >= self.run.attempts or problem.sqlstate in self.dialect.errors.expired:
+            return False
+        if self._database.haste.on and self.dialect.errors.is_lock_timeout(problem):
             return False
         now = time.monotonic()
         if self._runs == 1:

@@ -51,6 +51,10 @@ class ErrorCodes:
         code = self.code(error) if isinstance(error, DBAPIError) else None
         return self.faults.get(code or "", Fault.OTHER)
 
+    def is_lock_timeout(self, error: StorageError) -> bool:
+        """Whether another transaction held a lock for too long."""
+        return self.faults.get(error.sqlstate or "") is Fault.LOCK_TIMEOUT
+
     def translate(self, error: DBAPIError, statement_name: str) -> StorageError:
         """The library's exception for an exception of the driver."""
         code, away = self.code(error), error.connection_invalidated

@@ -250,7 +250,7 @@ def serve(
     changes, a login holds on one process only. If the supervisor dies, the processes stop.
 
     Signals: SIGTERM and Ctrl-C stop the service when the running requests are answered, after at most 10 s. The exit status is 130
-    after Ctrl-C and 0 after SIGTERM.
+    after Ctrl-C and 0 after SIGTERM; 1 if it waits for the database even then, and is ended after 12 s.
     """
     try:
         from queue_db.service import Settings, processes
@@ -328,6 +328,7 @@ class _Answers:
             made.outage.look()
             running = server(application, root_path=self.root, trusted=self.trusted, at_once=processes.AT_ONCE, signals=STOPS)
             processes.report(supervisor, running, made.incidents)
+        running.ends_process = True
         collect_less()
         with ExitStack() as stack:
             sockets = [listening]

@@ -24,8 +24,8 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from queue import Empty, SimpleQueue
@@ -50,6 +50,9 @@ FORMATS = ("queue-db", "cloudevents")
 
 #: Begins a secret whose rest is base64, as in Standard Webhooks.
 _PREFIX = "whsec_"
+
+# Statuses of responses that are not the last: 102, 103, and those to come. 101 ends HTTP on the connection, and nobody asks for it.
+_INFORMATIONAL = range(102, 200)
 
 # Networks whose addresses are not public: those of IANA's special-purpose registries (RFC 6890), and multicast. Python's own table
 # depends on its version. Beyond the registries: all of 192.0.0.0/24 and 2001::/23, where only protocols of networks are, the
@@ -89,7 +92,7 @@ class Sender:
     :param form: of the body: ``queue-db`` or ``cloudevents``.
     """
 
-    secret: bytes = b""
+    secret: bytes = field(default=b"", repr=False)
     allowed: tuple[_Network, ...] = ()
     timeout: float = 10.0
     form: str = "queue-db"
@@ -179,12 +182,19 @@ class Sender:
 
 
 class _WholeResponse(http.client.HTTPResponse):
-    """A response whose status line and headers are all there: the end of a connection within them is an error."""
+    """The final response, whose status line and headers are all there: the end of a connection within them is an error."""
 
     def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
         self.fp.close()
         self.fp = _Lines(sock.makefile("rb", 0))
+
+    def begin(self) -> None:
+        """Read the head, after those of informational responses. ``http.client`` knows one of these, 100."""
+        super().begin()
+        while self.status in _INFORMATIONAL:
+            self.headers = None  # type: ignore[assignment] # nothing has begun
+            super().begin()
 
 
 class _Lines(io.BufferedReader):
@@ -257,13 +267,19 @@ def _claimed_at(job: LeasedJob) -> datetime:
 
 
 def key_of(secret: str) -> bytes:
-    """The key that a secret stands for: ``whsec_`` and base64, or any text."""
+    """The key that a secret stands for: ``whsec_`` and base64, or any text.
+
+    :raises ConfigurationError: what follows ``whsec_`` is not base64, or nothing.
+    """
     if not secret.startswith(_PREFIX):
         return secret.encode()
     try:
-        return base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+        key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
     except binascii.Error:
         raise ConfigurationError("QUEUE_DB_WEBHOOK_SECRET: what follows whsec_ must be base64") from None
+    if not key:
+        raise ConfigurationError("QUEUE_DB_WEBHOOK_SECRET: nothing follows whsec_, so nothing would be signed")
+    return key
 
 
 def is_public(one: _Address) -> bool:

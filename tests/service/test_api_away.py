@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
@@ -11,8 +12,10 @@ import pytest
 
 from queue_db import QueueDB
 from queue_db.service import Settings, service
-from tests.patience import PATIENCE
+from queue_db.service.live import kept
+from tests.patience import PATIENCE, wait_for
 from tests.servers import Server, provide
+from tests.servers.proxy import Proxy
 from tests.service.conftest import serving_app
 
 
@@ -66,6 +69,31 @@ def test_metrics_are_what_there_is_while_the_database_is_away(own_server: Server
                 threading.Event().wait(0.05)
             else:
                 pytest.fail("the database is back, and metrics do not say so")
+
+
+def test_a_database_that_does_not_answer_is_away_soon(shared_urls: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long before the network, or the server, gives up."""
+    url = shared_urls("postgresql")
+    with Proxy.before(url) as proxy, QueueDB(proxy.url(url)) as db:
+        name = uuid.uuid4().hex
+        known, other = (f"Bearer {db.tokens.create(name + one, ['read'])}" for one in "ab")
+        with serving_app(service(db, Settings())) as base, httpx2.Client(base_url=base, timeout=PATIENCE) as client:
+
+            def scrape(token: str) -> tuple[int, bool]:
+                answer = client.get("/metrics", headers={"Authorization": token})
+                return answer.status_code, "queue_db_up 1.0" in answer.text
+
+            assert scrape(known) == (200, True)
+            with monkeypatch.context() as patch:
+                patch.setattr(kept, "_ANSWERS_WITHIN", 0.1)
+                proxy.silence()
+                assert scrape(known) == (200, False)
+                ready = client.get("/readyz")
+                assert (ready.status_code, ready.headers["retry-after"]) == (503, "1")
+                assert scrape(other)[0] == 503
+            proxy.forward()
+            wait_for(lambda: scrape(known) == (200, True))
+            assert client.get("/readyz").status_code == 200
 
 
 def test_a_database_that_is_away_and_comes_back(own_server: Server) -> None:

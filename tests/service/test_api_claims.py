@@ -206,6 +206,19 @@ def test_jobs_of_a_client_that_goes_while_it_is_claimed_for_return(
 
 
 @here
+def test_jobs_of_a_client_that_goes_before_it_has_read_a_long_answer_return(
+    db: QueueDB, name: str, waiting_client: httpx2.Client, claims: str
+) -> None:
+    """Most of the answer waits in the service then, since the buffers of a connection do not hold it."""
+    queue = db.queue(name)
+    queue.enqueue_many([("mail", "x" * 400_000)] * 40)
+    with open_requests(waiting_client, claims, {"limit": 40, "lease": 3600}, 1) as (connection,):
+        assert connection.recv(12) == b"HTTP/1.1 200"
+    until(lambda: queue.stats().available == 40)
+    assert queue.claim()[0].attempts == 1
+
+
+@here
 @pytest.mark.parametrize("wait", [0, 50])
 def test_messages_of_a_client_that_goes_while_they_are_claimed_for_it_are_free(
     db: QueueDB, name: str, waiting_client: httpx2.Client, monkeypatch: pytest.MonkeyPatch, wait: int

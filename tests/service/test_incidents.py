@@ -364,12 +364,14 @@ def test_a_flood_has_few_records_and_none_is_uncounted(caplog: pytest.LogCapture
     for number in range(1000):
         found.record(_T.UNAUTHORIZED, f"GET /{number}\nfrom here")
         found.record(_T.CLAIM_NOT_RETURNED, "x" * 1000)
+        found.record(_T.BUG, "GET /", trace="Traceback")
     found.close()
     records = [one for one in caplog.records if getattr(one, "incident", None) == "unauthorized"]
     assert len(records) == 11
     assert [one.count for one in records] == [*[1] * 10, 990]  # type: ignore[attr-defined]
     assert all("\n" not in one.getMessage() and len(one.getMessage()) < 400 for one in records)
-    assert logged(caplog.records) == {"unauthorized": 1000, "claim_not_returned": 1000}
+    assert logged(caplog.records) == {"unauthorized": 1000, "claim_not_returned": 1000, "bug": 1000}
+    assert caplog.text.count("Traceback") == 10
     assert {one: count for one, count in found.counts().items() if count} == logged(caplog.records)
 
 

@@ -55,6 +55,7 @@ REFUSED: dict[str, bytes] = {
     "another coding": chunks(b"", b"Transfer-Encoding: gzip\r\n"),
     "another coding in chunks": chunks(b"0\r\n\r\n", b"Transfer-Encoding: gzip, chunked\r\n"),
     "no coding in words": chunks(b"", b"Transfer-Encoding: identity\r\n"),
+    "another coding in a header before": chunks(b"0\r\n\r\n", b"Transfer-Encoding: gzip\r\n" + CHUNKED),
     "an empty coding": chunks(b"0\r\n\r\n", b"Transfer-Encoding:\r\n"),
     "a coding with a vertical tab": chunks(b"0\r\n\r\n", b"Transfer-Encoding: \x0bchunked\r\n"),
     "a chunk of a hexadecimal prefix": chunks(b"0x3\r\nabc\r\n0\r\n\r\n"),
@@ -200,10 +201,15 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
+@pytest.fixture
+def running(db: QueueDB) -> servers.Server:
+    made = servers.server(service(db, Settings(closed=False)))
+    made.config.app = echo
+    return made
+
+
 @contextmanager
-def echoing(db: QueueDB) -> Iterator[tuple[str, int]]:
-    running = servers.server(service(db, Settings(closed=False)))
-    running.config.app = echo
+def echoing(running: servers.Server) -> Iterator[tuple[str, int]]:
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]})
         thread.start()
@@ -235,8 +241,8 @@ def answer(connection: socket.socket) -> bytes:
 
 
 @pytest.fixture
-def address(db: QueueDB) -> Iterator[tuple[str, int]]:
-    with echoing(db) as found:
+def address(running: servers.Server) -> Iterator[tuple[str, int]]:
+    with echoing(running) as found:
         yield found
 
 
@@ -383,6 +389,41 @@ def test_who_leaves_is_noticed_also_with_a_request_behind(address: tuple[str, in
         connection.sendall(request(b"GET /wait HTTP/1.1") + request())
         assert came.wait(PATIENCE)
     assert left.wait(PATIENCE)
+
+
+@pytest.mark.parametrize("late", [request(), request() * 3], ids=["one", "three"])
+def test_who_leaves_is_noticed_also_with_a_request_that_has_come_meanwhile(address: tuple[str, int], late: bytes) -> None:
+    left.clear()
+    came.clear()
+    with socket.create_connection(address, PATIENCE) as connection:
+        connection.sendall(request(b"GET /wait HTTP/1.1"))
+        assert came.wait(PATIENCE)
+        connection.sendall(late)
+    assert left.wait(PATIENCE)
+
+
+def test_of_many_requests_at_once_few_are_read_before_their_turn(running: servers.Server, address: tuple[str, int]) -> None:
+    """And all are answered."""
+    go_on.clear()
+    came.clear()
+    last = request(b"GET /last HTTP/1.1", HOST + b"Connection: close\r\n")
+    waiting: list[int] = []
+    try:
+        with socket.create_connection(address, PATIENCE) as connection:
+            connection.sendall(request(b"GET /slow HTTP/1.1") + request() * 3000 + last)
+            assert came.wait(PATIENCE)
+            (protocol,) = running.server_state.connections
+            waiting.append(len(protocol.pipeline))
+            go_on.set()
+            got = b""
+            while part := connection.recv(1 << 16):
+                got += part
+                waiting.append(len(protocol.pipeline))
+    finally:
+        go_on.set()
+    assert got.count(b"HTTP/1.1 200 ") == 3002
+    assert b"/last" in got[-500:]
+    assert max(waiting) < 300
 
 
 def test_the_head_of_a_stream_comes_before_its_first_part(address: tuple[str, int]) -> None:

@@ -30,6 +30,7 @@ from queue_db.service.cli import _note_access
 from queue_db.service.http.requests import Service
 from queue_db.tokens.tokens import SCOPES, Tokens
 from tests.patience import PATIENCE, wait_for
+from tests.servers.proxy import Proxy
 from tests.service.reverse_proxy import proxying
 
 
@@ -134,6 +135,29 @@ def test_the_log_says_how_it_started_and_why_it_ended(start: Callable[..., Serve
         assert (told | {"open": True, "read_only": False}).items() <= first.items()
         assert {"why": "SIGTERM", "requests": 1}.items() <= last.items()
         assert last["uptime"] > 0
+
+
+def test_it_ends_while_the_database_does_not_answer(start: Callable[..., Served], shared_urls: Callable[[str], str]) -> None:
+    url = shared_urls("postgresql")
+    with Proxy.before(url) as network:
+        served = start(network.url(url), "--open")
+        place = make_url(served.url)
+        with socket.create_connection((place.host, place.port), PATIENCE) as client:
+            network.silence()
+            client.sendall(b"POST /api/v1/queues/mail/claims HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
+            client.sendall(b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n")
+            assert client.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+            client.sendall(b"{}")
+            status, err = served.end()
+            answer = b""
+            while part := client.recv(1 << 16):
+                answer += part
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b"retry-after: 1\r\n" in answer.lower()
+    assert b"application/problem+json" in answer
+    assert status == 1
+    assert "the process ends now" in err
+    assert "Traceback" not in err
 
 
 def test_several_processes_behind_one_proxy(start: Callable[..., Served], tmp_path: Path) -> None:

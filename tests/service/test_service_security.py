@@ -19,10 +19,14 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, StreamingResponse
 
 from queue_db import QueueDB
+from queue_db.operations.actor import ANYBODY
 from queue_db.service import Settings, service
+from queue_db.service.api.quick import QuickLease
+from queue_db.service.auth.session import Session
 from queue_db.service.http.guard import HEADERS
 from queue_db.service.http.paths import Name
 from queue_db.service.http.requests import Enqueuer, Fields, Manager, Person, Reader, WorkerClient
+from queue_db.service.webhooks import Sender
 from queue_db.tokens.tokens import SCOPES
 from tests.patience import PATIENCE, wait_for
 from tests.service.conftest import serving_app
@@ -37,7 +41,7 @@ FOREIGN = [
 ]
 OWN = ["localhost", "LOCALHOST:99", "127.0.0.1", "127.8.8.8:1", "[::1]:80", "queue.example", "Queue.example:443"]
 ELSEWHERE = [
-    *("//evil.example/", "https://evil.example/", "/\\evil.example", "\\\\evil.example"),
+    *("//evil.example/", "https://evil.example/", "/\\evil.example", "\\\\evil.example", "//["),
     *("javascript:alert(1)", "evil", "", "/a\nb"),
 ]
 OUTSIDE = [
@@ -547,3 +551,10 @@ def test_no_answer_and_no_log_has_a_secret(db: QueueDB, name: str, site: Site, c
         assert str(db.database.engine.url) not in text or text is caplog.text
         assert "Traceback" not in text or text is caplog.text
     assert "RuntimeError" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "one", [Sender(b"hidden"), Session(ANYBODY, "hidden"), QuickLease("1", "1", "hidden")], ids=lambda one: type(one).__name__
+)
+def test_what_an_error_or_a_log_may_show_has_no_secret(one: object) -> None:
+    assert "hidden" not in repr(one)

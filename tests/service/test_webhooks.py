@@ -392,6 +392,27 @@ def test_a_part_of_an_answer_is_no_delivery(routed_to: Any, monkeypatch: pytest.
 
 
 @on_sqlite
+def test_informational_answers_come_before_the_answer(routed_to: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUEUE_DB_WEBHOOK_ALLOW", "127.0.0.0/8")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                lines = [b"HTTP/1.1 %d x\r\nLink: x\r\n\r\n" % status for status in (100, 102, 103, 103, 200)]
+                connection.sendall(b"".join(lines))
+                while connection.recv(65536):
+                    """Until the other side closes."""
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        job = routed_to(f"http://127.0.0.1:{server.getsockname()[1]}/200")
+        assert deliver(job) is None
+        thread.join(PATIENCE)
+    job.complete()
+
+
+@on_sqlite
 def test_dns_that_does_not_answer_ends_the_attempt(routed_to: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUEUE_DB_WEBHOOK_TIMEOUT", "0.2")
     goes_on, ended = threading.Event(), threading.Event()
@@ -487,6 +508,7 @@ def test_a_worker_sends_until_it_is_taken(receiver: Receiver, routed_to: Any, db
         ("TIMEOUT", "0"),
         ("TIMEOUT", "nan"),
         ("SECRET", "whsec_?"),
+        ("SECRET", "whsec_"),
         ("FORMAT", "xml"),
     ],
 )

@@ -8,20 +8,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from queue_db.database.masking import mask, secrets_in
 from queue_db.db import QueueDB
 from queue_db.errors import StorageError, TransientStorageError
 from queue_db.leased_job import LeasedJob, own_token
-from queue_db.model import MOST_VERSION, StoredResult, Verdict
+from queue_db.model import MOST_VERSION, Capability, StoredResult, Verdict
 from queue_db.queue import Queue
 from queue_db.service.api.answers import WrittenLease, encode
 from queue_db.service.api.settlements import Given, SettledAs, WrittenVerdict, WrittenVerdicts, error_of, retained
 from queue_db.service.http.requests import Service
 from queue_db.service.http.times import rfc3339
 from queue_db.service.live.leases import Leases, handed
-from queue_db.service.live.together import Together
+from queue_db.service.live.together import AloneError, Together
 
 log = logging.getLogger("queue_db.service")
 
@@ -87,18 +88,24 @@ class Settling:
         source = self._db.queue(queue)
         clients = [_Client(given, [(int(one.lease.id), int(one.lease.version)) for one in given]) for given in requests]
         for turn in _turns(clients):
-            _Turn(self._db, self._handed, source, turn).settle()
+            _Turn(self._db, self._handed, source, turn, together=len(clients) > 1).settle()
         return [_answer(client) for client in clients]
 
 
 class _Turn:
-    """Settlements of clients that have no job in common."""
+    """Settlements of clients that have no job in common.
 
-    def __init__(self, db: QueueDB, handed: Leases, source: Queue, clients: Sequence[_Client]) -> None:
+    :param together: others wait for them. Who has to wait for a locked row then does so by themselves.
+    """
+
+    def __init__(self, db: QueueDB, handed: Leases, source: Queue, clients: Sequence[_Client], *, together: bool) -> None:
         self._db = db
         self._handed = handed
         self._source = source
         self._clients = clients
+        self._hasty = together and Capability.ROW_LOCKS in db.database.capabilities
+        # What is to be done with patience, since a part of the request is done.
+        self._rest: list[tuple[str, float, _Share]] = []
 
     def settle(self) -> None:
         """Set the verdicts of each client, or its error."""
@@ -111,8 +118,12 @@ class _Turn:
         for client in ready:
             for key, share in _shares(client).items():
                 by_verb.setdefault(key, []).append(share)
-        for (verb, seconds), shares in by_verb.items():
-            self._apply(verb, seconds, [share for share in shares if share.client.error is None])
+        with self._db.database.haste if self._hasty else nullcontext():
+            for (verb, seconds), shares in by_verb.items():
+                self._apply(verb, seconds, [share for share in shares if share.client.error is None])
+        self._hasty = False
+        for verb, seconds, share in self._rest:
+            self._apply(verb, seconds, [share])
         for client in ready:
             self._remember_extended(client)
 
@@ -156,7 +167,7 @@ class _Turn:
             found.append((client, known))
         read = iter(self._source.leases_from_tokens(missing) if missing else ())
         for client, known in found:
-            client.leases = [next(read) if job is None else job for job in known]
+            client.leases = _once([next(read) if job is None else job for job in known])
             client.verdicts = ["lost" if job is None else "unknown" for job in client.leases]
 
     def _apply(self, verb: str, seconds: float, shares: Sequence[_Share]) -> None:
@@ -166,6 +177,13 @@ class _Turn:
         try:
             self._run(verb, seconds, shares)
         except Exception as error:  # noqa: BLE001 - an answer for each client
+            if self._hasty and isinstance(error, StorageError) and self._db.database.dialect.errors.is_lock_timeout(error):
+                for share in shares:
+                    if "applied" in share.client.verdicts:
+                        self._rest.append((verb, seconds, share))
+                    else:
+                        share.client.error = AloneError()
+                return
             if len(shares) > 1 and not _fails_for_all(error):
                 for share in shares:
                     self._apply(verb, seconds, [share])
@@ -189,6 +207,19 @@ class _Turn:
             for one, lease, verdict in zip(client.given, client.leases, client.verdicts, strict=True)
             if lease is not None and one.verb == "extend" and verdict == "applied"
         )
+
+
+def _once(leases: list[LeasedJob | None]) -> list[LeasedJob | None]:
+    """The leases without those of a job that comes again: it is settled by the first one, and the others are lost."""
+    if len({lease.id for lease in leases if lease is not None}) + leases.count(None) == len(leases):
+        return leases
+    seen: set[int] = set()
+    found: list[LeasedJob | None] = []
+    for lease in leases:
+        found.append(None if lease is None or lease.id in seen else lease)
+        if lease is not None:
+            seen.add(lease.id)
+    return found
 
 
 def _shares(client: _Client) -> dict[tuple[str, float], _Share]:

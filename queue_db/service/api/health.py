@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from functools import partial
 
 from anyio import to_thread
@@ -15,8 +16,9 @@ from pydantic import BaseModel, Field
 from queue_db import __version__
 from queue_db.errors import QueueDBError, SchemaOutOfDateError
 from queue_db.instrumentation.prometheus import collectors
+from queue_db.operations.actor import Actor
 from queue_db.service.http.errors import AGAIN, MIGRATE, plain, problem
-from queue_db.service.http.requests import Db, Scraper, of
+from queue_db.service.http.requests import Scraper, Service, of
 from queue_db.service.live.incidents import Counted
 
 log = logging.getLogger("queue_db.service")
@@ -63,10 +65,10 @@ async def get_health() -> Health:
 
 
 @router.get("/readyz", response_model=Health)
-async def get_readiness(request: Request, db: Db) -> Health | JSONResponse:
-    """Whether the database answers and has the tables of this version."""
+async def get_readiness(request: Request) -> Health | JSONResponse:
+    """Whether the database answers within 5 s, and has the tables of this version."""
     try:
-        await to_thread.run_sync(db.check, limiter=of(request).probing)
+        await of(request).probe.ask()
     except SchemaOutOfDateError:
         return problem(503, MIGRATE, headers=AGAIN, code="schema_out_of_date")
     except QueueDBError as error:
@@ -77,20 +79,30 @@ async def get_readiness(request: Request, db: Db) -> Health | JSONResponse:
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-def get_metrics(request: Request, db: Db, who: Scraper) -> Response:
+async def get_metrics(request: Request, who: Scraper) -> Response:
     """Metrics for Prometheus: the counters of this process, and the depth and age of the queues that the token may read.
 
-    While the database is away: the counters, and `queue_db_up` is 0.
+    While the database is away, or does not answer within 5 s: the counters, and `queue_db_up` is 0.
     """
-    outage = of(request).outage
+    service = of(request)
+    # While it is away all threads may wait for it.
+    text = _text(service, who, None) if service.outage.away else await to_thread.run_sync(_asked, service, who)
+    return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+
+def _asked(service: Service, who: Actor) -> bytes:
     queues = None
     try:
-        if not outage.away:
-            queues = [name for name in db.queues() if who.allows("read", name)]
+        queues = [name for name in service.db.queues() if who.allows("read", name)]
     except QueueDBError as error:
-        outage.note(error)
+        service.outage.note(error)
+    return _text(service, who, queues)
+
+
+def _text(service: Service, who: Actor, queues: Sequence[str] | None) -> bytes:
+    """The metrics; ``queues``: None: the database is not asked."""
     registry = CollectorRegistry()
-    for one in collectors(of(request).db, queues, partial(who.allows, "read")):
+    for one in collectors(service.db, queues, partial(who.allows, "read")):
         registry.register(one)
-    registry.register(Counted(of(request).incidents))
-    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+    registry.register(Counted(service.incidents))
+    return generate_latest(registry)

@@ -28,6 +28,9 @@ class QuickLease(Struct, forbid_unknown_fields=True, gc=False):
     version: _Digits
     token: Annotated[str, Meta(min_length=1, max_length=100)]
 
+    def __repr__(self) -> str:
+        return f"QuickLease(id={self.id!r}, version={self.version!r})"
+
 
 class QuickFailure(Struct, forbid_unknown_fields=True, gc=False):
     """A ``Failure``."""

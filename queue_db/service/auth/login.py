@@ -39,7 +39,10 @@ def to_login(request: Request) -> Response:
 def _wanted(request: Request, path: str) -> str:
     """Where to go after the login: a page of this service and no other place."""
     home = f"{root(request)}/"
-    parts = urlsplit(path)
+    try:
+        parts = urlsplit(path)
+    except ValueError:  # such as a bracket without an address
+        return home
     ours = not (parts.scheme or parts.netloc or "\\" in path or path.startswith("//")) and path.startswith(home)
     return path if ours and path.isprintable() else home
 

@@ -41,7 +41,7 @@ class Session:
 
     who: Actor
     #: What each form has in a hidden input of the name ``csrf``.
-    csrf: str
+    csrf: str = field(repr=False)
     #: Whether they logged in; no where the service is open to everybody.
     named: bool = True
 

@@ -109,11 +109,13 @@ class Guard:
         ends = asyncio.get_running_loop().time() + self.service.settings.arrival
         body = _Body(receive, self, largest, scope, ends)
         try:
-            # "/metrics" counts itself: it also has answers for tokens while they cannot be looked for.
-            if path == "/api" or path.startswith("/api/"):
-                # Before the path is looked for, and the body is read and parsed.
-                await count(Request(scope))
-            await self.app(scope, body.receive, sending)
+            await self._pass(path, scope, body.receive, sending)
+        except asyncio.CancelledError:
+            # When the server ends, requests that take too long are cancelled.
+            if not self.service.ending.is_set():
+                raise
+            if not started:
+                await errors.plain(503, "the service ends", headers=errors.AGAIN)(scope, receive, sending)
         except refusals.RefusedError as error:
             await refusals.answer(error, self.service, scope)(scope, receive, sending)
         except Exception as error:
@@ -123,6 +125,13 @@ class Guard:
             await errors.answer(error, self.service, scope)(scope, receive, sending)
         finally:
             self._held -= body.size
+
+    async def _pass(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+        # "/metrics" counts itself: it also has answers for tokens while they cannot be looked for.
+        if path == "/api" or path.startswith("/api/"):
+            # Before the path is looked for, and the body is read and parsed.
+            await count(Request(scope))
+        await self.app(scope, receive, send)
 
     def hold(self, size: int, scope: Scope) -> None:
         """Count bytes of a body until its request is answered; 503 if there are too many."""

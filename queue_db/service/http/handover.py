@@ -41,6 +41,7 @@ class Handover(Response):
                 return
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await send({"type": "http.response.body", "body": self.body, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": True})  # when most of it has been taken
             await asyncio.sleep(0)  # a connection that has just been closed is noticed now
             arrived = not self._disconnected.done()
             await send({"type": "http.response.body", "body": b"", "more_body": False})

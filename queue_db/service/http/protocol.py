@@ -9,6 +9,7 @@ from typing import Any
 
 import httptools
 from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from queue_db.service.http.errors import AGAIN, plain
@@ -20,14 +21,30 @@ _INVALID = "Invalid HTTP request received."
 # Headers that say where a body ends.
 _FRAMING = (b"content-length", b"transfer-encoding")
 
+# Bytes that the parser gets at a time: 150 of the smallest requests.
+_SLICE = 4096
+
+# Requests of a connection that wait for the answer before them, until no more are read.
+_MOST_WAITING = 100
+
 
 class InvalidRequestError(Exception):
     """A request that llhttp takes, and this service does not."""
 
 
+class _Flow(FlowControl):
+    """Reads no more while ``full``, whoever wants to."""
+
+    full = False
+
+    def resume_reading(self) -> None:
+        if not self.full:
+            super().resume_reading()
+
+
 class PatientProtocol(HttpToolsProtocol):
     """HTTP/1.1 for clients that keep up: a request must have arrived, headers and body, within a time, and what is sent must be
-    taken: otherwise the connection is closed.
+    taken: otherwise the connection is closed. Requests that come before their turn wait; no more is read while there are many.
 
     :param arrival: seconds.
     :param most: connections at a time; the requests of those beyond it are answered with 503.
@@ -48,6 +65,9 @@ class PatientProtocol(HttpToolsProtocol):
         self._new = True
         # The request that is being answered; later ones wait in the pipeline.
         self._answered: RequestResponseCycle | None = None
+        # What the parser has not got yet, and how much it has got while requests waited.
+        self._rest = b""
+        self._ahead = 0
         # The headers, and all, of the latest request are there.
         self._headed = self._whole = True
         # Bytes since headers or a part of a body were complete.
@@ -64,6 +84,7 @@ class PatientProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.flow: _Flow = _Flow(transport)
         # asyncio does this only for sockets that name their protocol. Without it each answer that is written in parts waits
         # for the client's acknowledgement of the first part, which may come 40 ms later.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -83,20 +104,47 @@ class PatientProtocol(HttpToolsProtocol):
     # --- what comes ---------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        self._new = self._progress = False
+        self._new = False
+        self._rest += data
+        self._read()
+
+    def _read(self) -> None:
+        """Read what has come, until too many requests wait."""
         self._unset_keepalive_if_required()
         if self._broken:
+            self._rest = b""
             return
+        self._progress, at = False, 0
+        if not self.pipeline:
+            self._ahead = 0
         try:
-            self._feed(data)
+            while at < len(self._rest) and not self._is_full():
+                part = self._rest[at : at + _SLICE]
+                at += len(part)
+                self._feed(part)
+                if self.pipeline:
+                    self._ahead += len(part)
         except httptools.HttpParserError:
             self.send_400_response(_INVALID)
             return
-        self._unread = 0 if self._progress else self._unread + len(data)
+        self._rest = self._rest[at:]
+        self._unread = 0 if self._progress else self._unread + at
         if self._unread > self._longest:
             self.send_400_response(_INVALID)
             return
+        self._read_on()
         self._watch()
+
+    def _is_full(self) -> bool:
+        return len(self.pipeline) >= _MOST_WAITING or self._ahead >= HIGH_WATER_LIMIT
+
+    def _read_on(self) -> None:
+        """Read on while requests wait, unless there are too many: only so it is noticed that the client has gone."""
+        before, self.flow.full = self.flow.full, self._is_full()
+        if self.flow.full:
+            self.flow.pause_reading()
+        elif before or self.pipeline:
+            self.flow.resume_reading()
 
     def _feed(self, data: bytes) -> None:
         while True:
@@ -155,6 +203,8 @@ class PatientProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self._due and not self._busy and not self.transport.is_closing():
             self.send_400_response(_INVALID)
+        if self.flow.full and not self.transport.is_closing():
+            self._read()
         self._watch()
 
     def send_400_response(self, msg: str) -> None:
@@ -240,17 +290,17 @@ def _check(version: str, method: bytes, target: bytes, headers: list[tuple[bytes
 
     :raises InvalidRequestError: it is refused.
     """
-    hosts, coding = 0, None
+    hosts, codings = 0, []
     for name, value in headers:
         if name == b"host":
             hosts += 1
         elif name == b"transfer-encoding":
-            coding = value
+            codings.append(value.lower())
     if version not in {"1.1", "1.0"}:
         raise InvalidRequestError(version)
     if hosts > 1 or (hosts == 0 and version == "1.1"):
         raise InvalidRequestError("Host")
-    if coding is not None and (version == "1.0" or coding.lower() != b"chunked"):
+    if codings and (version == "1.0" or codings != [b"chunked"]):
         raise InvalidRequestError("Transfer-Encoding")
     if method == b"CONNECT" or b"#" in target or not (target.startswith(b"/") or (method, target) == (b"OPTIONS", b"*")):
         raise InvalidRequestError("target")

@@ -17,14 +17,14 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, Request
 
 from queue_db.db import QueueDB
-from queue_db.errors import StorageError
+from queue_db.errors import SchemaOutOfDateError, StorageError
 from queue_db.operations.actor import ANYBODY, Actor
 from queue_db.service.auth import identity as identities
 from queue_db.service.auth import session
 from queue_db.service.auth.identity import FoundTokens, UnauthorizedError
 from queue_db.service.auth.session import LoginNeededError, Session
 from queue_db.service.live.incidents import REQUEST_ID, Incidents, described
-from queue_db.service.live.kept import Clock
+from queue_db.service.live.kept import Clock, Probe
 from queue_db.service.live.leases import Leases
 from queue_db.service.live.outage import Outage
 from queue_db.service.settings import Settings
@@ -70,8 +70,8 @@ class Service:
     asking: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_ASKING), repr=False)
     #: Threads for claims and settlements.
     working: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_WORKING), repr=False)
-    #: A thread for finding out whether the database answers.
-    probing: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1), repr=False)
+    #: Whether the database answers.
+    probe: Probe = field(init=False, repr=False)
     #: The database's clock.
     clock: Clock = field(init=False, repr=False)
     #: Who has just asked.
@@ -85,6 +85,7 @@ class Service:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clock", Clock(self.db))
+        object.__setattr__(self, "probe", Probe(self.db))
         object.__setattr__(self, "tokens", FoundTokens(self.db.tokens, self.clock))
         object.__setattr__(self, "outage", Outage(self.db, self.incidents, changes=not self.settings.read_only))
 
@@ -166,10 +167,14 @@ async def scraper(request: Request) -> Actor:
     """Who asks for metrics, with the scope ``read``.
 
     While the database is away, a token that was found within an hour is known: what it gets is of this process.
+
+    :raises StorageError: the database is away or has not answered in time, and the token is not known.
     """
     service = of(request)
     if not service.outage.away:
         try:
+            with suppress(SchemaOutOfDateError):
+                await service.probe.ask()
             return await _reader(request)
         except StorageError as error:
             service.outage.note(error)
@@ -177,6 +182,8 @@ async def scraper(request: Request) -> Actor:
     found = service.tokens.recall(secret, identities.SCRAPES_FOR) if secret and service.settings.closed else None
     if found is not None:
         request.scope[_WHO] = _as_allowed(service, found)
+    elif service.settings.closed and (secret or session.key_of(request)):
+        await service.probe.ask()
     return await _reader(request)
 
 

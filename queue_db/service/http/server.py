@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import logging
+import os
 import signal
 import socket
 import threading
@@ -18,11 +20,16 @@ from queue_db.service.http.protocol import PatientProtocol
 from queue_db.service.http.proxies import TRUSTED, Prefix
 from queue_db.worker.signals import available
 
+log = logging.getLogger("queue_db.service")
+
 #: Most connections at a time; more are answered with 503.
 MOST_CONNECTIONS = 4000
 
 #: Connections that wait until they are taken.
 BACKLOG = 2048
+
+# Seconds at the end for the requests that are being answered; and for what remains then, until the process ends by force.
+_GRACE, _REST = 10, 2
 
 # New objects before a collection, and collections of each generation before one of the next.
 _COLLECTING = (20_000, 10, 20)
@@ -37,6 +44,8 @@ class Server(uvicorn.Server):
         self._signals = available(signals)
         #: Called when it serves.
         self.on_start: Callable[[], object] = lambda: None
+        #: Whether the process ends with it: by force, where threads wait for a database that does not answer.
+        self.ends_process = False
 
     @property
     def interrupted(self) -> bool:
@@ -68,7 +77,16 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # Requests that wait for something end now.
         self._service.ending.set()
+        if self.ends_process:
+            timer = threading.Timer(_GRACE + _REST, _end_process)
+            timer.daemon = True
+            timer.start()
         await super().shutdown(sockets)
+
+
+def _end_process() -> None:
+    log.error("the service has not ended within %d s, perhaps the database does not answer: the process ends now", _GRACE + _REST)
+    os._exit(1)
 
 
 def collect_less() -> None:
@@ -119,7 +137,7 @@ def server(
             server_header=False,
             date_header=False,
             timeout_keep_alive=30,
-            timeout_graceful_shutdown=10,
+            timeout_graceful_shutdown=_GRACE,
             backlog=at_once,
             # uvloop, if it is installed, is no faster here, and makes of at_once the length of the kernel's queue.
             loop="asyncio",

@@ -104,7 +104,7 @@ LINES: Mapping[IncidentType, Line] = {
     _T.DATABASE_BACK: Line(logging.INFO, "the database is back", each=True),
     _T.PROCESS_REPLACED: Line(logging.WARNING, "a process that died is replaced", each=True),
     _T.REQUEST_FAILED: Line(logging.WARNING, "a request failed"),
-    _T.BUG: Line(logging.ERROR, "a request failed by a bug", each=True),
+    _T.BUG: Line(logging.ERROR, "a request failed by a bug"),
 }
 
 Listener = Callable[[Incident], None]

@@ -20,6 +20,16 @@ _AT_ONCE = 4
 # Seconds after which a run is late: it may wait for a lock that concerns none of the calls that have come meanwhile.
 _LATE = 0.05
 
+# Seconds after which a run takes long, as one that waits for a lock: others do not wait for its thread.
+_LONG = 0.5
+
+# Most threads together with those of runs that take long. Each has a connection to the database.
+_MOST_THREADS = 30
+
+
+class AloneError(Exception):
+    """A call has waited for what concerns no other one: it is to be made again, by itself."""
+
 
 class _Pending(Generic[Call, Result]):
     """The calls of a key that wait for a run, and its runs."""
@@ -33,12 +43,37 @@ class _Pending(Generic[Call, Result]):
         self.timer: asyncio.TimerHandle | None = None
 
 
+class _Place:
+    """The place of a run among the threads; a run that takes long makes room for another one."""
+
+    def __init__(self, threads: CapacityLimiter) -> None:
+        self.begun = False
+        self._threads = threads
+        self._more = False
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(_LONG, self._look)
+
+    def _look(self) -> None:
+        if not self.begun:
+            self._timer = self._loop.call_later(_LONG, self._look)
+        elif self._threads.total_tokens < _MOST_THREADS:
+            self._threads.total_tokens += 1
+            self._more = True
+
+    def leave(self) -> None:
+        """The run has ended."""
+        self._timer.cancel()
+        if self._more:
+            self._threads.total_tokens -= 1
+
+
 class Together(Generic[Key, Call, Result]):
     """Calls by key, in the order in which they came. All methods run on one event loop.
 
     While a run is made, the next one begins when it is full, when no other is made, or when the last one is late.
 
-    :param run: makes some calls of one key, in a thread: a result or an error for each, by position.
+    :param run: makes some calls of one key, in a thread: a result or an error for each, by position. :class:`AloneError` only where
+        there are several.
     :param size: of a call.
     :param full: the size of a run; a single call may be larger.
     """
@@ -55,6 +90,8 @@ class Together(Generic[Key, Call, Result]):
         self._size = size
         self._full = full
         self._pending: dict[Key, _Pending[Call, Result]] = {}
+        # Runs of single calls.
+        self._alone: set[asyncio.Task[None]] = set()
 
     def call(self, key: Key, call: Call) -> asyncio.Future[Result]:
         """Make a call soon: its result or error. It is made even if nobody waits for it any more."""
@@ -104,14 +141,26 @@ class Together(Generic[Key, Call, Result]):
 
     async def _make(self, key: Key, taken: list[tuple[Call, asyncio.Future[Result]]]) -> None:
         found: Sequence[Result | BaseException]
+        place = _Place(self._threads)
+
+        def run() -> Sequence[Result | BaseException]:
+            place.begun = True
+            return self._run(key, [call for call, _ in taken])
+
         try:
-            found = await to_thread.run_sync(self._run, key, [call for call, _ in taken], limiter=self._threads)
+            found = await to_thread.run_sync(run, limiter=self._threads)
         except Exception as error:  # noqa: BLE001 - each caller gets it
             found = [error] * len(taken)
-        for (_, result), one in zip(taken, found, strict=True):
+        finally:
+            place.leave()
+        for (call, result), one in zip(taken, found, strict=True):
             if result.done():
                 continue  # who has called has gone
-            if isinstance(one, BaseException):
+            if isinstance(one, AloneError):
+                task = asyncio.get_running_loop().create_task(self._make(key, [(call, result)]))
+                self._alone.add(task)
+                task.add_done_callback(self._alone.discard)
+            elif isinstance(one, BaseException):
                 result.set_exception(one)
             else:
                 result.set_result(one)
