@@ -154,39 +154,38 @@ def test_two_spellings_of_an_id_are_one_job(group: Group) -> None:
     assert [verdicts_of(answer) for answer in answers] == [["applied"], ["lost"]]
 
 
-def test_statements_that_take_long_delay_no_other_queue(
-    db: QueueDB, name: str, waiting_client: httpx2.Client, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain, released, entered = Queue.claim, threading.Event(), threading.Semaphore(0)
+def test_statements_that_take_long_delay_no_other_queue(name: str, group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, entered = Queue.claim, threading.Semaphore(0)
+    (lease,) = group.leases(1)
 
     def slowly(queue: Queue, *args: Any, **options: Any) -> list[LeasedJob]:
-        if queue.name != name:
-            entered.release()
-            assert released.wait(PATIENCE)
+        entered.release()
+        assert group.released.wait(PATIENCE)
         return plain(queue, *args, **options)
 
     monkeypatch.setattr(Queue, "claim", slowly)
-    db.queue(name).enqueue("mail")
-    limit = waiting_client.app.state.service.working  # type: ignore[attr-defined]
+    limit = group.client.app.state.service.working  # type: ignore[attr-defined]
     before = limit.total_tokens
     try:
-        late = [threads.submit(waiting_client.post, f"/api/v1/queues/{name}{n}/claims", json={}) for n in range(before)]
+        claims = [f"/api/v1/queues/{name}{n}/claims" for n in range(before)]
+        late = [group.threads.submit(group.client.post, url, json={}) for url in claims]
         for _ in late:
             assert entered.acquire(timeout=PATIENCE)
-        assert len(claimed(waiting_client, name, 1)) == 1
+        url = f"/api/v1/queues/{name}/settlements"
+        other = group.threads.submit(group.client.post, url, json={"settlements": [done(lease)]})
+        assert verdicts_of(other) == ["applied"]
     finally:
-        released.set()
+        group.released.set()
     assert {one.result(PATIENCE).status_code for one in late} == {200}
     assert limit.total_tokens == before
 
 
-def test_a_job_that_comes_twice_in_a_request_is_settled_once(db: QueueDB, name: str, waiting_client: httpx2.Client) -> None:
-    db.queue(name).enqueue("mail")
-    (lease,) = claimed(waiting_client, name, 1)
+def test_a_job_that_comes_twice_in_a_request_is_settled_once(db: QueueDB, name: str, group: Group) -> None:
+    (lease,) = group.leases(1)
     deaths: list[object] = []
     db.deaths.add(deaths.append)
     one = {"lease": lease, "verb": "bury", "error": {"message": "no"}}
     given = {"settlements": [one, one, done(lease)]}
-    answer = waiting_client.post(f"/api/v1/queues/{name}/settlements", json=given)
+    answer = group.client.post(f"/api/v1/queues/{name}/settlements", json=given)
     assert [one["verdict"] for one in answer.json()["verdicts"]] == ["applied", "lost", "lost"]
     assert len(deaths) == 1

@@ -13,6 +13,7 @@ from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
 
 from fastapi import HTTPException, Request
 from starlette.datastructures import MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from queue_db.service.auth import session
@@ -99,12 +100,7 @@ class Guard:
 
         refusal = self._unsafe(scope, headers) or self._refusal(scope, headers, path, largest)
         if refusal is not None:
-            incident, status, detail = refusal
-            self.service.incidents.record(incident, described(scope))
-            if status == UNSAFE:
-                await errors.plain(status, detail, headers={"Connection": "close"})(scope, receive, sending)
-            else:
-                await errors.for_anybody(Request(scope), errors.plain(status, detail))(scope, receive, sending)
+            await self._refuse(*refusal, scope)(scope, receive, sending)
             return
         ends = asyncio.get_running_loop().time() + self.service.settings.arrival
         body = _Body(receive, self, largest, scope, ends)
@@ -125,6 +121,12 @@ class Guard:
             await errors.answer(error, self.service, scope)(scope, receive, sending)
         finally:
             self._held -= body.size
+
+    def _refuse(self, incident: IncidentType, status: int, detail: str, scope: Scope) -> Response:
+        self.service.incidents.record(incident, described(scope))
+        if status == UNSAFE:
+            return errors.plain(status, detail, headers={"Connection": "close"})
+        return errors.for_anybody(Request(scope), errors.plain(status, detail))
 
     async def _pass(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         # "/metrics" counts itself: it also has answers for tokens while they cannot be looked for.
