@@ -146,6 +146,14 @@ def test_one_question_before_data_is_deleted(
     assert (asked.count("[y/N]"), asked.count("The profile production is protected.")) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    "command", ["streams complete gone", "streams release gone", "routes reset gone", "feeds purge gone", "feeds remove gone"]
+)
+def test_no_question_about_what_is_not_there(ask_at: Ask, databases: tuple[str, str], command: str) -> None:
+    error = ask_at(None, *command.split(), "--profile", "production", "--json", status=1).record["error"]
+    assert error["code"] == f"no_such_{command.split(maxsplit=1)[0].replace('routes', 'counter').removesuffix('s')}"
+
+
 @pytest.mark.parametrize("command", ["prune", "dead redrive --all", "dead purge --all", "queues purge mail"])
 def test_nothing_is_drawn_over_a_question(
     ask_at: Ask, databases: tuple[str, str], monkeypatch: pytest.MonkeyPatch, command: str
