@@ -1,7 +1,7 @@
 """Start private servers, for experiments.
 
-python -m tests.servers start postgresql [mysql] [mariadb]
-    Print a URL of a fresh database on each, and keep them until Ctrl-C or SIGTERM.
+python -m tests.servers start postgresql [mysql] [mariadb] [galera]
+    Print a URL of a fresh database on each, and keep them until Ctrl-C or SIGTERM. galera: on each of three nodes.
 python -m tests.servers compare sqlite [postgresql] [mysql] [mariadb] [-- OPTION …]
     Run ``queue-db compare`` with these options on each server that can be started here; sqlite is a file in a temporary folder.
 python -m tests.servers oldest [postgresql] [mariadb] -- COMMAND …
@@ -19,6 +19,7 @@ import threading
 from types import FrameType
 
 from tests.servers import NotPrivate, Server, ServerFailed, ServerMissing, lookup, provide, releases
+from tests.servers.galera import Galera
 from tests.servers.lookup import PROGRAMS
 
 
@@ -26,7 +27,7 @@ def main(arguments: list[str]) -> int:
     """Run the command line; return the exit status."""
     command, rest = arguments[:1], arguments[1:]
     kinds, _, options = _cut(rest, "--")
-    known = PROGRAMS.keys() | ({"sqlite"} if command == ["compare"] else set())
+    known = PROGRAMS.keys() | {"compare": {"sqlite"}, "start": {"galera"}}.get("".join(command), set())
     runs = command in (["oldest"], ["share"])
     if not (runs or command in (["start"], ["compare"])) or not kinds or not set(kinds) <= known or (runs and not options):
         print(__doc__, file=sys.stderr)
@@ -50,8 +51,14 @@ def _cut(words: list[str], at: str) -> tuple[list[str], str, list[str]]:
 def _start(kinds: list[str]) -> int:
     try:
         for kind in kinds:
-            server = provide(kind)
-            print(f"{server.create_database()}   # {server.describe()}", flush=True)
+            if kind == "galera":
+                cluster = Galera()
+                servers, urls = cluster.nodes, cluster.create_database()
+            else:
+                servers = [provide(kind)]
+                urls = [servers[0].create_database()]
+            for server, url in zip(servers, urls, strict=True):
+                print(f"{url}   # {server.describe()}", flush=True)
     except (ServerMissing, ServerFailed, NotPrivate) as error:
         print(error, file=sys.stderr)
         return 1

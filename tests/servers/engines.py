@@ -25,6 +25,10 @@ class Engine(ABC):
     def __init__(self, source: str) -> None:
         self.source = source
 
+    def environment(self, folder: Path) -> dict[str, str]:
+        """Return the variables of the environment that the server needs besides the usual ones."""
+        return {}
+
     @abstractmethod
     def make_data(self, folder: Path, password: str) -> None:
         """Create folder/data; the user gets this password."""
@@ -202,6 +206,10 @@ class MariaDB(_MySQLFamily):
 
     def make_data(self, folder: Path, password: str) -> None:
         super().make_data(folder, password)
+        self.certify(folder)
+
+    def certify(self, folder: Path) -> None:
+        """Write the certificate and its key into the folder of a server."""
         # Before 11.4 MariaDB has no TLS without a certificate. MySQL creates one by itself, and the tests of PostgreSQL need none.
         certificate.write(folder / "cert.pem", folder / "key.pem")
         for file in ("cert.pem", "key.pem"):

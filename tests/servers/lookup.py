@@ -208,10 +208,11 @@ def _engine(kind: str, source: str, path: Path) -> Engine:
         return PostgreSQL(source, program.parent)
     if kind == "mysql":
         return MySQL(source, program)
-    return MariaDB(source, program, _mariadb_share(program.resolve().parents[1]))
+    return MariaDB(source, program, mariadb_share(program.resolve().parents[1]))
 
 
-def _mariadb_share(root: Path) -> Path:
+def mariadb_share(root: Path) -> Path:
+    """The folder with the SQL of MariaDB's system tables, below the root of an installation."""
     for share in (root / "share/mariadb", root / "share/mysql", root / "share"):
         if any(share.glob("m*_system_tables.sql")):
             return share
@@ -247,7 +248,7 @@ def _in_tree(kind: str, tree: Path, source: str) -> Engine:
         raise _Unfit(f"{tree / program} does not run here")
     if kind == "mysql":
         return MySQL(source, tree / program, command, tree / "usr/share/mysql")
-    return MariaDB(source, tree / program, _mariadb_share(tree / "usr"), command)
+    return MariaDB(source, tree / program, mariadb_share(tree / "usr"), command)
 
 
 def _from_docker(kind: str, options: Sequence[str]) -> Server:

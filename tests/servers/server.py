@@ -49,6 +49,13 @@ class Server:
         self._databases.add(name)
         return self.url(name)
 
+    def variable(self, name: str) -> str:
+        """The value of a status variable of MySQL or MariaDB.
+
+        :raises SQLAlchemyError: the server does not answer.
+        """
+        return self._ask(f"SELECT variable_value FROM information_schema.global_status WHERE variable_name = '{name}'")
+
     def drop_database(self, url: str) -> None:
         """Drop a database that `create_database` made, even with open connections."""
         name = make_url(url).database
@@ -112,14 +119,14 @@ class Server:
 class PrivateServer(Server):
     """A server that the suite started: a process with its own folder, port on loopback, and password."""
 
-    def __init__(self, engine: Engine, options: Sequence[str] = (), *, durable: bool = True) -> None:
+    def __init__(self, engine: Engine, options: Sequence[str] = (), *, durable: bool = True, password: str = "") -> None:
         started = time.monotonic()
         self._engine = engine
         self._options = list(options)
         self._durable = durable
-        self._port = _free_port()
+        self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
-        password = secrets.token_hex(12)
+        password = password or secrets.token_hex(12)
         first = "postgres" if engine.kind == "postgresql" else None
         url = URL.create(engine.driver, USER, password, "127.0.0.1", self._port, first)
         super().__init__(engine.kind, engine.source, url)
@@ -155,7 +162,7 @@ class PrivateServer(Server):
             self._process = subprocess.Popen(
                 [*self._engine.command(self._folder, self._port, durable=self._durable), *self._options],
                 cwd=self._folder,
-                env={"PATH": os.defpath, "LANG": "C"},
+                env={"PATH": os.defpath, "LANG": "C"} | self._engine.environment(self._folder),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -229,7 +236,8 @@ def _remove_all() -> None:
     folders.remove_owner_folder()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port on loopback that nobody uses."""
     # Below the range of ports for outgoing connections, so that none of those takes the port between kill() and start().
     for _ in range(100):
         port = 20_000 + secrets.randbelow(12_000)
