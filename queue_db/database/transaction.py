@@ -90,7 +90,7 @@ class OwnTransaction(Transaction):
     :raises StorageError: the database refuses a statement, or still asks for a retry after the last attempt.
     """
 
-    __slots__ = ("_database", "_pooled", "_root", "_runs", "_until", "committed", "doubts", "run")
+    __slots__ = ("_database", "_pooled", "_root", "_runs", "_until", "collisions", "committed", "doubts", "run")
 
     def __init__(self, database: Database, store: Store | None, run: Run) -> None:
         self._database = database
@@ -101,8 +101,8 @@ class OwnTransaction(Transaction):
             self.store = store
             self.tables = store.tables
         self.committed = False
-        #: How many runs failed that may have been committed.
-        self._runs = self.doubts = 0
+        #: How many runs failed that may have been committed, and how many lost to other transactions.
+        self._runs = self.doubts = self.collisions = 0
         self._pooled: PooledConnection | None = None
         self._root: RootTransaction | None = None
         self._mark = self.deaths = None
@@ -242,6 +242,7 @@ class OwnTransaction(Transaction):
                 problem = _unknown(problem, run.name, f"the connection broke during {'COMMIT' if committing else 'the statement'}")
         self._runs += 1
         self.doubts += isinstance(problem, StorageError) and problem.outcome_unknown
+        self.collisions += isinstance(problem, StorageError) and self.dialect.errors.is_collision(problem)
         if isinstance(problem, TransientStorageError) and self._may_run_again(problem):
             self._pause(problem)
             return True

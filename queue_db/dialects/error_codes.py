@@ -11,6 +11,7 @@ from queue_db.errors import PermanentStorageError, StorageError, TransientStorag
 from queue_db.model import Fault
 
 _NONE: frozenset[str] = frozenset()
+_COLLISIONS = (Fault.DEADLOCK, Fault.SERIALIZATION)
 _MAKE_ROOM = "the database has no room: free space on its disk, or raise the limit of its size"
 
 
@@ -54,6 +55,10 @@ class ErrorCodes:
     def is_lock_timeout(self, error: StorageError) -> bool:
         """Whether another transaction held a lock for too long."""
         return self.faults.get(error.sqlstate or "") is Fault.LOCK_TIMEOUT
+
+    def is_collision(self, error: StorageError) -> bool:
+        """Whether the transaction lost to another one, and the database rolled it back."""
+        return self.faults.get(error.sqlstate or "") in _COLLISIONS
 
     def translate(self, error: DBAPIError, statement_name: str) -> StorageError:
         """The library's exception for an exception of the driver."""

@@ -257,15 +257,22 @@ class ClaimLoop:
         except StorageError as error:
             if change is not None and not (error.outcome_unknown or tx.committed) and (completion.done is None or tx.asked):
                 runs = 0  # the only run was rolled back
-            raise
+            if change is not None or error.outcome_unknown or not store.dialect.errors.is_collision(error):
+                raise
+            # Other transactions won at each run: this claim has lost its candidates. It has seen nothing else of the queue.
+            call.result = result = ClaimResult(self._queue, call.open)
+            call.way, call.lost = FULL, _ROUNDS
         finally:
             if not tx.committed:
                 tx.give_back()
             # The jobs of a run that was interrupted after its COMMIT are not in hand either.
-            lost = runs if call.result is None else runs - 1
+            lost = runs if call.result is None or not tx.committed else runs - 1
             if lost and not call.delete:
                 self.unanswered.append(Unanswered(request.token, {row.id for row in call.result.rows} if call.result else set()))
         call.seconds = time.monotonic() - began
+        if tx.collisions:
+            # A run that lost does not show how many candidates it had. It is taken to have had as many as the last one.
+            result.missed += tx.collisions * max(1, len(result.rows))
         if change is None and (tx.woken or tx.following):
             call.committed += (tx,)
         return result

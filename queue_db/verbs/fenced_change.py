@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -33,6 +34,9 @@ Work = Callable[[Transaction, Pairs], set[int]]
 
 # The most unanswered COMMITs that one change tolerates. The next one raises its error.
 _DOUBTS = 5
+
+# Seconds. After a change has lost to other transactions at all its attempts, it pauses for a random time up to this.
+_PAUSE = 0.1
 
 # Python takes long to look up a member of an enumeration in its class.
 _APPLIED, _LOST, _KEPT = Verdict.APPLIED, Verdict.LOST, Change.KEPT
@@ -193,6 +197,8 @@ class FencedChange(Verbs):
                             matched = None  # if an earlier run matched jobs, that run was rolled back
                             matched = verb.statement(own, left, *self.given) if self.links is None else self.attempt(own, left)
                 except StorageError as error:
+                    if self._again(error):
+                        continue
                     doubt = _doubt(own, error, answered=matched is not None, some_done=bool(done))
                 finally:
                     if not own.committed:
@@ -238,6 +244,18 @@ class FencedChange(Verbs):
             if not error.outcome_unknown:
                 raise
             return Outcome(matched, last, error)
+
+    def _again(self, error: StorageError) -> bool:
+        """Whether the change lost to another transaction although a lease still holds; then wait a moment, and it may run again."""
+        core = self.core
+        if error.outcome_unknown or not core.store.dialect.errors.is_collision(error):
+            return False
+        core.database.pause(_PAUSE * random.random())
+        try:
+            now = core.now()
+        except StorageError:
+            return False  # the caller raises the first error
+        return any(_holds(job, now) for job in self.jobs)
 
     def _extended(self, pairs: Pairs, done: set[int], using: Connection | Session | None) -> Pairs:
         """Find the jobs that were not changed because another verb has extended their leases; return their ids and new versions.
