@@ -237,9 +237,9 @@ class OwnTransaction(Transaction):
             problem = _unknown(failure, run.name, "a signal handler's error came in the middle of it")
         if isinstance(failure, SQLAlchemyError):
             problem = self._database.translated(failure, run.name)
-            if run.write and (committing or not self.asked) and isinstance(failure, DBAPIError) and failure.connection_invalidated:
+            if run.write and (committing or not self.asked) and isinstance(failure, DBAPIError):
                 # Only for a change: a transaction that only reads can simply run again.
-                problem = _unknown(problem, run.name, f"the connection broke during {'COMMIT' if committing else 'the statement'}")
+                problem = self._doubted(failure, problem, "COMMIT" if committing else "the statement")
         self._runs += 1
         self.doubts += isinstance(problem, StorageError) and problem.outcome_unknown
         self.collisions += isinstance(problem, StorageError) and self.dialect.errors.is_collision(problem)
@@ -252,6 +252,14 @@ class OwnTransaction(Transaction):
         if committing:
             raise failure
         return False
+
+    def _doubted(self, failure: DBAPIError, problem: StorageError, during: str) -> StorageError:
+        """``problem``, with an unknown outcome if the reply to the COMMIT or to the statement that commits says nothing of it."""
+        if failure.connection_invalidated:
+            return _unknown(problem, self.run.name, f"the connection broke during {during}")
+        if problem.sqlstate in self.dialect.errors.in_doubt:
+            return _unknown(problem, self.run.name, f"the server lost its cluster during {during}")
+        return problem
 
     def _pause(self, problem: StorageError) -> None:
         """Wait before the next run.

@@ -37,6 +37,8 @@ class ErrorCodes:
     transient: frozenset[str] = _NONE
     #: Codes that mean: the server or file refuses all changes, whatever the user's rights are. The server may be a standby.
     read_only: frozenset[str] = _NONE
+    #: Codes that mean, at a COMMIT: it is unknown whether it took effect. The server's connection to other servers broke meanwhile.
+    in_doubt: frozenset[str] = _NONE
     #: Codes that mean: the statement took longer than the server allows. The library does not run the transaction again by itself,
     #: because the statement would probably be slow again. An application may run it again.
     expired: frozenset[str] = _NONE
