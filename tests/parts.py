@@ -1,4 +1,4 @@
-"""Which command runs a test: ``make check``, ``make test``, ``make test-rest``, or only ``make test-nightly`` or ``make test-clusters``.
+"""Which command runs a test: ``make check``, ``test``, ``test-rest``, or only ``make test-nightly`` or ``make test-clusters``.
 
 Each test belongs to one part. ``make test`` runs on the databases of ``DATABASES``; a test for others alone runs on one of these.
 What is left, and tests with the mark ``rest``, is for ``make test-rest``; the end of ``make test`` says how many those are. CI runs

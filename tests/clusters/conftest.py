@@ -68,7 +68,7 @@ def run(url: str, *statements: str, **values: object) -> None:
 
 @pytest.fixture
 def touch(urls: list[str]) -> Callable[[int], None]:
-    """Change a job's row on the second node, and wait until the first has it: a transaction there that has changed the row conflicts."""
+    """Change a job's row on the second node, and wait until the first has it: a transaction there that has changed it conflicts."""
 
     def change(job_id: int) -> None:
         run(urls[1], "UPDATE jobs SET progress = COALESCE(progress, 0) + 0.001 WHERE id = :id", id=job_id)

@@ -34,16 +34,16 @@ def test_each_job_is_claimed_once_and_no_claim_is_lost(
     ids = nodes[0].queue(name).enqueue_many([("mail", number) for number in range(JOBS)])
     for url in urls:
         catch_up(url)
-    claimed = at_once(
-        *(lambda db=db, seed=seed: _claim_all(db.queue(name), seed) for seed, db in enumerate(nodes * WORKERS))
-    )
+    claimed = at_once(*(lambda db=db, seed=seed: _claim_all(db.queue(name), seed) for seed, db in enumerate(nodes * WORKERS)))
     assert not [error for error in claimed if isinstance(error, Exception)], claimed
     assert sorted(job for jobs in claimed for job in jobs) == ids  # type: ignore[union-attr]
     assert sum(db.counters.claimed for db in nodes) == JOBS
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_completions_on_all_nodes_succeed(open_nodes: Callable[..., list[QueueDB]], urls: list[str], name: str, strategy: str) -> None:
+def test_completions_on_all_nodes_succeed(
+    open_nodes: Callable[..., list[QueueDB]], urls: list[str], name: str, strategy: str
+) -> None:
     nodes = open_nodes(STRATEGIES[strategy])
     nodes[0].queue(name).enqueue_many([("mail", number) for number in range(JOBS)])
     for url in urls:

@@ -1,4 +1,4 @@
-"""A transaction that conflicts with one of another node: at a claim a miss, at a completion tried again, at a unique key a duplicate."""
+"""A conflict with a transaction of another node: at a claim a miss, at a completion tried again, at a unique key a duplicate."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from queue_db import LeasedJob, QueueDB, TransientStorageError
 from tests.clusters.conftest import catch_up
 from tests.races.interleaving import at_once
@@ -34,11 +32,19 @@ def test_a_node_without_quorum_refuses_and_the_same_object_goes_on_after_it(clus
         try:
             # These reach the node before it knows that it is alone.
             early = at_once(
-                *(lambda number=number: _tried(lambda: queue.enqueue("new", number, unique_key=f"early {number}")) for number in range(4)),
+                *(
+                    lambda number=number: _tried(lambda: queue.enqueue("new", number, unique_key=f"early {number}"))
+                    for number in range(4)
+                ),
                 lambda: _tried(lambda: queue.claim(lease=600)),
             )
             cluster.wait(0, ready=False)
-            verbs: list[Callable[[], Any]] = [lambda: queue.enqueue("new", 9), lambda: queue.claim(lease=600), held.complete, queue.stats]
+            verbs: list[Callable[[], Any]] = [
+                lambda: queue.enqueue("new", 9),
+                lambda: queue.claim(lease=600),
+                held.complete,
+                queue.stats,
+            ]
             late = [_tried(verb) for verb in verbs]
         finally:
             cluster.resume(1, 2)
