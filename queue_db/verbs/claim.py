@@ -276,7 +276,8 @@ class ClaimLoop:
 
         :raises StorageError: it is ``error``, which says something else, or the jobs of ``change`` were not completed.
         """
-        if change is not None or error.outcome_unknown or not self.core.store.dialect.errors.is_collision(error):
+        elsewhere = call.tx.committed or error.outcome_unknown  # a signal handler's error may come after the COMMIT
+        if change is not None or elsewhere or not self.core.store.dialect.errors.is_collision(error):
             raise error
         call.way, call.lost = FULL, _ROUNDS
         return ClaimResult(self._queue, call.open)

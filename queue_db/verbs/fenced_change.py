@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,9 +35,6 @@ Work = Callable[[Transaction, Pairs], set[int]]
 
 # The most unanswered COMMITs that one change tolerates. The next one raises its error.
 _DOUBTS = 5
-
-# Seconds. After a change has lost to other transactions at all its attempts, it pauses for a random time up to this.
-_PAUSE = 0.1
 
 # Python takes long to look up a member of an enumeration in its class.
 _APPLIED, _LOST, _KEPT = Verdict.APPLIED, Verdict.LOST, Change.KEPT
@@ -197,7 +195,7 @@ class FencedChange(Verbs):
                             matched = None  # if an earlier run matched jobs, that run was rolled back
                             matched = verb.statement(own, left, *self.given) if self.links is None else self.attempt(own, left)
                 except StorageError as error:
-                    if self._again(error):
+                    if not own.committed and (matched is None or own.asked) and self._again(error):
                         continue
                     doubt = _doubt(own, error, answered=matched is not None, some_done=bool(done))
                 finally:
@@ -250,12 +248,11 @@ class FencedChange(Verbs):
         core = self.core
         if error.outcome_unknown or not core.store.dialect.errors.is_collision(error):
             return False
-        core.database.pause(_PAUSE * random.random())
-        try:
+        core.database.pause(random.uniform(0.0, 0.1))
+        with suppress(StorageError):  # the caller raises the first error
             now = core.now()
-        except StorageError:
-            return False  # the caller raises the first error
-        return any(_holds(job, now) for job in self.jobs)
+            return any(_holds(job, now) for job in self.jobs)
+        return False
 
     def _extended(self, pairs: Pairs, done: set[int], using: Connection | Session | None) -> Pairs:
         """Find the jobs that were not changed because another verb has extended their leases; return their ids and new versions.

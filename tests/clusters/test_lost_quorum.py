@@ -31,7 +31,7 @@ def test_a_node_without_quorum_refuses_and_the_same_object_goes_on_after_it(clus
         cluster.pause(1, 2)
         try:
             # These reach the node before it knows that it is alone.
-            early = at_once(
+            early: list[Any] = at_once(
                 *(
                     lambda number=number: _tried(lambda: queue.enqueue("new", number, unique_key=f"early {number}"))
                     for number in range(4)
